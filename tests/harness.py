@@ -38,6 +38,7 @@ from temporalio.worker import Worker
 from iris.activities.control import notifier as notices
 from iris.activities.control import outbox
 from iris.activities.control.child_jobs import ChildJobs
+from iris.activities.control.job_dependencies import JobDependencies
 from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.recovery import RecoveryQueries
 from iris.autoscaling.liveness import Silent
@@ -420,11 +421,14 @@ class Cluster:
                 *self.on_machines(),
             ],
         )
+        dependencies = JobDependencies(self.client)
         waiting = [
             self.outbox.exchange,
             self.job_tasks.override_tasks,
             self.job_tasks.await_earlier_tasks,
             ChildJobs(self.client).cancel_children,
+            dependencies.find_ends,
+            dependencies.signal_dependents,
         ]
         await self._work(names.patient_queue(self.name), activities=waiting)
         await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])

@@ -64,3 +64,22 @@ def test_importing_the_package_loads_nothing_of_it() -> None:
     code = "import sys, iris; print([name for name in sys.modules if name.startswith(('iris.', 'temporalio', 'pydantic'))])"
 
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_the_package_tells_its_licence_and_no_author() -> None:
+    """Indexes show this, and lawyers look for the text."""
+    shown = metadata.metadata("iris-temporal")
+
+    assert shown["License-Expression"] == "Apache-2.0"
+    assert shown.get_all("License-File") == ["LICENSE"]
+    assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")
+    assert shown["Author"] is shown["Author-email"] is None
+
+
+def test_every_extra_says_what_it_brings() -> None:
+    """Its name alone does not tell who needs it; the guide for installing has a row for each."""
+    extras = metadata.metadata("iris-temporal").get_all("Provides-Extra")
+    guide = (ROOT / "docs/install.md").read_text()
+
+    assert extras
+    assert [extra for extra in extras if f"| `{extra}` |" not in guide] == []

@@ -12,11 +12,11 @@ from iris.messages.array_part import PartInput, PartReport, Places
 from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation
 from iris.model import names
-from iris.model.arrays import KIND_PART, PART_TASKS, format_indices, part_workflow
+from iris.model.arrays import KIND_PART, format_indices, part_workflow
 from iris.model.bounds import cut
 from iris.model.gangs import Gang
 from iris.model.job_status import status_of
-from iris.model.jobs import TaskStatus, find_task
+from iris.model.jobs import TaskStatus
 from iris.model.overrides import Overrides
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.array_windows import PartLoad, chunks, shares
@@ -60,9 +60,12 @@ class ArrayParts:
         self.gang = job
         self._changed = changed
         self._limit = min(job.spec.array.limit or MOST_AT_ONCE, MOST_AT_ONCE)
-        self._parts = [_Part(number, each) for number, each in enumerate(chunks(job.spec.indices, PART_TASKS))]
+        self._parts = [_Part(number, each) for number, each in enumerate(chunks(job.spec.indices, job.spec.array.part))]
+        self._part_of = {index: part for part in self._parts for index in part.indices}
+        self._places = {task.index: place for place, task in enumerate(job.tasks)}
         self._cancellations = Cancellations()
-        self._woken = False
+        #: What has been reported and is not in `gang` yet. With ten thousand tasks, a status takes too long for each signal.
+        self._reported: list[TaskStatus] = []
 
     @property
     def refusal(self) -> Refusal | None:
@@ -87,14 +90,17 @@ class ArrayParts:
                 for part in self._parts:
                     part.unsent.append(("override", message))
             case TaskCancellation(index=index, reason=reason):
-                self._cancellations = self._cancellations.with_task(index, reason)
-                for part in self._parts:
-                    if index in part.indices:
-                        part.unsent.append(("cancel_task", message))
-                        if part.running is None:
-                            self._set_tasks(self._unfinished([index], reason, TaskState.CANCELLED))
+                if (part_of := self._part_of.get(index)) is not None:
+                    self._cancellations = self._cancellations.with_task(index, reason)
+                    part_of.unsent.append(("cancel_task", message))
+                    if part_of.running is None:
+                        self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
             case PartReport(tasks=tasks):
-                self._set_tasks(tasks)
+                self._reported += tasks
+
+    def ready(self) -> None:
+        """Records that the jobs have ended which this job had to wait for."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
 
     async def run(self) -> None:
         """Runs every part to its end. Once the job's state is decided, it ends the others.
@@ -105,8 +111,8 @@ class ArrayParts:
         try:
             while any(part.unfinished for part in self._parts):
                 self._share_places()
-                await workflow.wait_condition(lambda: self._woken)
-                self._woken = False
+                await workflow.wait_condition(lambda: bool(self._reported))
+                self._take_reports()
                 decided = (status := status_of(self.gang)).state.ended
                 if decided and any(part.unfinished for part in self._parts):
                     await self._end(f"the job ended {status.state}: {status.reason}")
@@ -134,7 +140,9 @@ class ArrayParts:
         for each in self._running:
             each.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        self._set_tasks(self._unfinished([index for part in self._parts for index in part.indices], reason))
+        self._take_reports()
+        self._reported += self._unfinished(self._places, reason)
+        self._take_reports()
 
     async def _run_part(self, part: _Part) -> None:
         sender: asyncio.Task[None] | None = None
@@ -142,9 +150,9 @@ class ArrayParts:
             try:
                 started = await self._start(part)
                 sender = asyncio.create_task(self._send(part, started))
-                self._set_tasks((await started).tasks)
+                self._reported += (await started).tasks
             except ChildWorkflowError as error:
-                self._set_tasks(self._unfinished(part.indices, f"the workflow of its part ended: {error.cause or error}"))
+                self._reported += self._unfinished(part.indices, f"the workflow of its part ended: {error.cause or error}")
         if sender is not None:
             sender.cancel()
 
@@ -168,6 +176,7 @@ class ArrayParts:
                 spec=job.spec.model_copy(update={"array": array, "replicas": len(indices)}),
                 run_id=job.run_id,
                 submitted_at=job.submission,
+                ready_at=job.ready_at,
                 overrides=job.overrides,
                 parent=info.workflow_id,
                 parent_run=info.first_execution_run_id,
@@ -199,19 +208,19 @@ class ArrayParts:
     def _unfinished(self, indices: Iterable[int], reason: str, state: TaskState = TaskState.KILLED) -> list[TaskStatus]:
         """Returns the end of those of the tasks that have not ended."""
         end = {"state": state, "reason": reason, "finished_at": workflow.now()}
-        found = (find_task(self.gang.tasks, index) for index in indices)
-        return [task.model_copy(update=end) for task in found if task is not None and task.state not in ENDED]
+        found = (self.gang.tasks[self._places[index]] for index in indices)
+        return [task.model_copy(update=end) for task in found if task.state not in ENDED]
 
-    def _set_tasks(self, tasks: Iterable[TaskStatus]) -> None:
-        """Records what a part has reported. A report may arrive after the end of a task."""
-        new = {task.index: self._kept(task) for task in tasks}
-        self.gang = self.gang.model_copy(
-            update={"tasks": tuple(task if task.state in ENDED else new.get(task.index, task) for task in self.gang.tasks)}
-        )
-        states = {task.index: task.state for task in self.gang.tasks}
-        for part in self._parts:
-            part.unfinished = sum(states[index] not in ENDED for index in part.indices)
-        self._woken = True
+    def _take_reports(self) -> None:
+        """Records what was reported. A report may arrive after the end of a task."""
+        tasks = list(self.gang.tasks)
+        for task in self._reported:
+            place = self._places[task.index]
+            if tasks[place].state not in ENDED:
+                tasks[place] = self._kept(task)
+                self._part_of[task.index].unfinished -= task.state in ENDED
+        self._reported = []
+        self.gang = self.gang.model_copy(update={"tasks": tuple(tasks)})
         self._changed()
 
     def _kept(self, task: TaskStatus) -> TaskStatus:

@@ -111,6 +111,7 @@ class GangAttempt:
                 ports=spec.ports,
                 outputs=names.attempt_outputs(spec.id, gang.run_id, task.index, task.attempt),
                 checkpoints=names.task_checkpoints(spec.id, gang.run_id, task.index),
+                from_checkpoint=spec.from_checkpoint.saves_of(task.index) if spec.from_checkpoint is not None else "",
             ),
             task_queue=names.host_queue(gang.cluster, seat.host_id),
             schedule_to_start_timeout=policies.SCHEDULE_TO_START,

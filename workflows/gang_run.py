@@ -62,6 +62,10 @@ class GangRun:
         """The gang's request or hosts, for a scheduler that recovers its ledger."""
         return self._lifecycle.report
 
+    def ready(self) -> None:
+        """Begins to count the time that the gang waits for hosts: the last job that it depends on has ended."""
+        self._set(self._lifecycle.ready(workflow.now()))
+
     def receive(self, message: JobMessage) -> None:
         """Records a signal. `run` continues if it waits for that. Messages about independent tasks are ignored."""
         now = self._lifecycle
@@ -180,7 +184,7 @@ class GangRun:
             attempt=gang.first.attempt + 1,
             run_id=info.first_execution_run_id,
             owner=info.workflow_id,
-            submitted_at=gang.submission,
+            submitted_at=gang.queued_at,
             band=gang.band,
             avoid=gang.avoided,
         )

@@ -78,6 +78,10 @@ class IndependentTasks:
         """The tasks' workflows have the requests and the hosts."""
         return GangReport()
 
+    def ready(self) -> None:
+        """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
+
     def receive(self, message: JobMessage) -> None:
         """Records a signal. Messages about a gang are ignored."""
         match message:
@@ -201,6 +205,7 @@ class IndependentTasks:
                 parent_run=workflow.info().first_execution_run_id,
                 run_id=job.run_id,
                 submitted_at=job.submission,
+                ready_at=job.ready_at,
                 tasks=(self._task(index),),
                 overrides=job.overrides,
             ),

@@ -12,11 +12,11 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from iris.messages.array_part import PartReport
+from iris.messages.dependencies import JobEnd
 from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
-from iris.model.arrays import PART_TASKS
 from iris.model.bounds import check_demands
 from iris.model.endpoints import Endpoint, changed, visible
 from iris.model.errors import InvalidValue
@@ -30,6 +30,7 @@ from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
 from iris.workflows.array_parts import ArrayParts
+from iris.workflows.dependencies import Dependencies, Dependents
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
 from iris.workflows.independent_tasks import IndependentTasks
@@ -53,11 +54,13 @@ class JobWorkflow:
             }
         )
         self._children = Children(job.children)
+        self._dependencies = Dependencies(job, self._describe, self._ready, self._continue_as_new)
+        self._dependents = Dependents(job.dependents)
         #: Runs the tasks, and has their state. None: the job is refused.
         self._run: GangRun | IndependentTasks | ArrayParts | None
         if job.spec.is_gang:
-            self._run = GangRun(self._job, self._describe, self._with_children)
-        elif job.spec.array is not None and job.spec.replicas > PART_TASKS:
+            self._run = GangRun(self._job, self._describe, self._with_others)
+        elif job.spec.array is not None and job.spec.replicas > job.spec.array.part:
             self._run = ArrayParts(self._job, self._describe)
         else:
             self._run = IndependentTasks(self._job, self._describe)
@@ -76,7 +79,7 @@ class JobWorkflow:
         try:
             if self._is_refused(job):
                 pass
-            elif refusal := await register(job):
+            elif refusal := await register(job) or await self._dependencies.wait():
                 self._refuse(TaskState.KILLED, refusal)
             elif self._run is not None:
                 await self._run.run()
@@ -88,6 +91,7 @@ class JobWorkflow:
             self._listed.show(status.state)
             self._listed.show_reason(status.state, status.reason)
             await self._children.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
+            await self._dependents.signal_end(self._gang, JobState.KILLED)
             raise
         status = self.status()
         if status.state is not JobState.SUCCEEDED or self._listed.state is not None:
@@ -95,6 +99,7 @@ class JobWorkflow:
         self._listed.show_reason(status.state, status.reason)
         if status.state is not JobState.SUCCEEDED:
             await self._children.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
+        await self._dependents.signal_end(self._gang, status.state)
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -146,13 +151,21 @@ class JobWorkflow:
     def child_started(self, child: ChildRef) -> None:
         self._children.add(child)
 
+    @workflow.signal(description="A job waits for the end of this job")
+    def dependent_waits(self, job: str) -> None:
+        self._dependents.add(job)
+
+    @workflow.signal(description="A job for which this job waits has ended")
+    def dependency_ended(self, end: JobEnd) -> None:
+        self._dependencies.receive(end)
+
     @workflow.signal(description="A task makes an address known by name, or withdraws it")
     def endpoint_changed(self, endpoint: Endpoint) -> None:
         self._endpoints = changed(self._endpoints, endpoint, self._gang.tasks)
 
     @workflow.query(description="The current status of the job and its tasks")
     def status(self) -> JobStatus:
-        return status_of(self._gang)
+        return self._dependencies.shown(status_of(self._gang))
 
     @workflow.query(description="The request or the placement that the job has, for a scheduler that recovers its ledger")
     def claim(self) -> GangReport:
@@ -196,8 +209,17 @@ class JobWorkflow:
         self._run = None
         self._describe()
 
-    def _with_children(self, gang: Gang) -> Gang:
-        return gang.model_copy(update={"children": self._children.known})
+    def _with_others(self, gang: Gang) -> Gang:
+        """Adds what the next run of the workflow has to know of other jobs."""
+        others = {"children": self._children.known, "dependents": self._dependents.known}
+        return gang.model_copy(update={**others, "dependency_ends": self._dependencies.known})
+
+    def _continue_as_new(self) -> None:
+        workflow.continue_as_new(self._with_others(self._gang))
+
+    def _ready(self) -> None:
+        if self._run is not None:
+            self._run.ready()
 
     def _describe(self) -> None:
         status = self.status()
@@ -210,5 +232,5 @@ class JobWorkflow:
             waits_again = status.state is JobState.PENDING and any(task.host for task in status.tasks)
             if not waits_again or workflow.patched("true-states"):
                 self._listed.show(status.state)
-                waits_for = self._run.waits_for if self._run is not None else ""
+                waits_for = self._dependencies.listed or (self._run.waits_for if self._run is not None else "")
                 self._listed.show_reason(status.state, status.reason if status.state is JobState.HELD else waits_for)

@@ -78,6 +78,12 @@ ORPHAN_OBSERVATIONS = 2
 SIGNAL_OWNERS = timedelta(seconds=60)
 #: Querying a thousand workflows during recovery; those that are in no worker's cache have to be replayed first.
 RECOVERY_QUERIES = timedelta(minutes=5)
+#: The first pause before a job looks again at the jobs that it waits for: doubled each time, up to the maximum. They signal their
+#: ends, unless they are terminated; in a month of waiting this makes some 8,000 events, and the workflow continues as new.
+DEPENDENCY_CHECK = timedelta(minutes=1)
+MAX_DEPENDENCY_CHECK = timedelta(hours=1)
+#: Asking for the ends of the jobs that a job waits for: two calls for each, some at a time.
+FIND_ENDS = timedelta(minutes=1)
 #: An upper bound for the delay of workflow lists.
 LIST_LAG = timedelta(seconds=5)
 #: How often the scheduler checks that the owners of placements and requests still exist, while there are any.

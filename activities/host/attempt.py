@@ -25,7 +25,7 @@ from iris.activities.host import outcome as outcomes
 from iris.activities.host import prepare
 from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
 from iris.activities.host.checkpoints import Saver, end_of
-from iris.activities.host.disk_watch import Occupant
+from iris.activities.host.disk_usage import Occupant
 from iris.activities.host.heartbeat import Heartbeat, handed_out, report
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step

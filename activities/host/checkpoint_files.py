@@ -30,6 +30,10 @@ class Changed(Exception):
     """A file is not the version that was found."""
 
 
+class Unreadable(Exception):
+    """The agent may not read a file; the message is its path."""
+
+
 def is_empty(files: Path) -> bool:
     """Returns whether the checkpoint directory has no entries. Most jobs leave it empty, and this needs no thread.
 
@@ -75,6 +79,7 @@ def open_found(files: Path, item: Found, owner: int | None) -> BinaryIO:
 
     Raises:
         Changed: the file is gone, or is another version.
+        Unreadable: this process may not read it.
         OSError: it cannot be read.
     """
     path = path_of(item.path)
@@ -84,6 +89,8 @@ def open_found(files: Path, item: Found, owner: int | None) -> BinaryIO:
     except OSError as error:
         if isinstance(error, FileNotFoundError | links.Replaced) or error.errno in (errno.ELOOP, errno.ENXIO):
             raise Changed(item.path) from None
+        if isinstance(error, PermissionError):
+            raise Unreadable(item.path) from None
         raise
     try:
         check(file, item, owner)

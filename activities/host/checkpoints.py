@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, check, is_empty, open_found, scan
+from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, Unreadable, check, is_empty, open_found, scan
 from iris.activities.host.lifecycle import Lifecycle
 from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.job_users import files_of, owner_of
@@ -171,6 +171,9 @@ class Saver:
         except TooLarge as error:
             self._report(f"the checkpoint is not saved: {error}")
             return _Result.NOTHING
+        except Unreadable as error:
+            self._report(f"the checkpoint is not saved: the agent may not read {error}; let its user read it")
+            return _Result.NOTHING
         except (links.Replaced, FileNotFoundError):
             self._report("the checkpoint is not saved: the directory, or Iris's record of it, was deleted or replaced")
             return _Result.NOTHING
@@ -207,7 +210,9 @@ class Saver:
         with contextlib.ExitStack() as opened:
             looked = await asyncio.to_thread(self._look, last, settled_at, opened)
             planned = looked.plan
-            if not planned.is_due:
+            # What came from another job is saved at once, as this task's own: nothing keeps that job's saves.
+            of_another_job = last.attempt == 0 and bool(last.items)
+            if not planned.is_due and not of_another_job:
                 return False
             if reason := too_large(planned, self._limit):
                 raise TooLarge(reason)

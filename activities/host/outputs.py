@@ -23,13 +23,15 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Kept(NamedTuple):
-    """The number and the size of the files that were stored, and of those that were left out because of the limit."""
+    """The number and the size of the files that were stored, and of those that were left out because of a limit."""
 
     files: int
     #: The total size, in bytes.
     size: int
     left_out: int = 0
     left_out_bytes: int = 0
+    #: The number of files that the agent may not read.
+    unreadable: int = 0
 
 
 async def keep(
@@ -50,7 +52,8 @@ async def keep(
     Args:
         gate: limits the uploads of all attempts together; None: limits the uploads of this call only.
         owner: skips files of other users, to which a job may have made a hard link; None: stores every user's files.
-        limit: the most bytes to store, by the sizes before the first upload. Files that do not fit are left out.
+        limit: the most bytes to store, by the sizes before the first upload. Files that do not fit are left out, and so are those
+            with longer paths than a store takes, and those that this process may not read.
 
     Raises:
         links.Replaced: the path is not a directory, or it or its parent directory is a link.
@@ -60,24 +63,33 @@ async def keep(
         root = _open_root(directory)
     except FileNotFoundError:
         return Kept(0, 0)
-    one = gate or asyncio.Semaphore(AT_ONCE)
+    one, unreadable = gate or asyncio.Semaphore(AT_ONCE), 0
+
+    def name_of(path: PurePath) -> str:
+        return f"{prefix}/{object_name(path)}"
 
     async def put(path: PurePath) -> int | None:
         async with one:
-            if (found := await asyncio.to_thread(_open_below, root, directory, path)) is None:
+            try:
+                found = await asyncio.to_thread(_open_below, root, directory, path)
+            except PermissionError:
+                nonlocal unreadable
+                unreadable += 1
+                return None
+            if found is None:
                 return None
             with os.fdopen(found, "rb") as file:
                 status = os.fstat(found)
                 if owner not in (None, status.st_uid):
                     return None
                 size = status.st_size
-                await store.put_file(f"{prefix}/{object_name(path)}", file)
+                await store.put_file(name_of(path), file)
                 return size
 
     try:
         if _is_empty(root):
             return Kept(0, 0)
-        chosen = await asyncio.to_thread(lambda: select(_files(root, directory), limit))
+        chosen = await asyncio.to_thread(lambda: select(_files(root, directory), limit, name_of))
         results = await asyncio.gather(*(put(file.path) for file in chosen.stored), return_exceptions=True)
     finally:
         os.close(root)
@@ -85,7 +97,7 @@ async def keep(
         if isinstance(result, BaseException):
             raise result
     sizes = [size for size in results if isinstance(size, int)]
-    return Kept(len(sizes), sum(sizes), chosen.left_out, chosen.left_out_bytes)
+    return Kept(len(sizes), sum(sizes), chosen.left_out, chosen.left_out_bytes, unreadable)
 
 
 def _open_root(directory: Path) -> int:

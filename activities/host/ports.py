@@ -85,7 +85,7 @@ class _Locks:
 
     def __init__(self, kind: str, directory: Path | None) -> None:
         self._kind = kind
-        self._dir = directory or Path(tempfile.gettempdir(), f"iris-ports-{os.getuid()}")
+        self._dir = directory or _shared_directory()
 
     def take(self, numbers: Iterable[int], count: int, usable: Callable[[int], bool]) -> dict[int, int]:
         """Locks `count` of the numbers that are free and usable; returns each with the descriptor of its lock.
@@ -120,6 +120,16 @@ class _Locks:
                 return fd
         os.close(fd)
         return None
+
+
+def _shared_directory() -> Path:
+    """Returns the directory of the locks of all agents of this user on this machine.
+
+    That of root is where no job can create it first: in the directories for temporary files, every user can take its name.
+    """
+    if os.getuid() == 0 and os.access("/run", os.W_OK):
+        return Path("/run/iris-ports")
+    return Path(tempfile.gettempdir(), f"iris-ports-{os.getuid()}")
 
 
 def _is_free(port: int) -> bool:

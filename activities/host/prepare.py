@@ -1,6 +1,5 @@
 """Prepares an attempt before its program starts: files, ports, environment, container. All of it can be repeated."""
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -84,19 +83,17 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             gpus = taken.numbers
             undo.callback(_close, taken.keep)
         await runtime.prepare()
-        if users is not None:
-            files = await in_thread(lambda _: users.make_files(directory))
-        else:
-            files = directory
-            for name in ("work", "call", "environment"):
-                await _fresh(files / name)
-            (files / "outputs").mkdir(exist_ok=True)
-            (files / FOLDER).mkdir(exist_ok=True)
+
+        def begin(_: object) -> tuple[Path, Mapping[str, str]]:
+            made = _make_files(directory, task, in_container=bool(image)) if users is None else users.make_files(directory)
+            return made, context.host_env(task)
+
+        files, host_env = await in_thread(begin)
         if task.bundle is not None and task.workdir is not None:  # no job has both, but somebody may send one
             raise CannotStart("a task with a bundle has no workdir: its files are unpacked into a directory of its own", 2)
-        if task.checkpoints and task.attempt > 1:
-            store, prefix = context.store, task.checkpoints
-            if restored := await restore(store, prefix, directory, files, runtime.owner, announce=listeners.status):
+        if task.checkpoints and (task.attempt > 1 or task.from_checkpoint):
+            saves, other, tell = task.checkpoints, task.from_checkpoint, listeners.status
+            if restored := await restore(context.store, saves, directory, files, runtime.owner, start_from=other, announce=tell):
                 listeners.log(restored)
                 listeners.status("")
         root = Path(task.workdir) if task.workdir is not None else files / "work"
@@ -111,13 +108,12 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             if task.bundle is not None:
                 await in_thread(lambda _: _set_modes(root, context.umask))
             else:
-                _set_modes(root, context.umask)  # it is empty
+                root.chmod(0o777 & ~context.umask)  # it is empty
         workdir = root / task.environment.project if task.bundle is not None else root
         with reading_the_jobs_files():
             exists = task.bundle is None or workdir.is_dir()
         if not exists:
             raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
-        host_env = await asyncio.to_thread(context.host_env, task)
         env = attempt_env(
             task,
             host_env if users is None else {**host_env, **_own_env(files)},
@@ -188,10 +184,23 @@ def _set_modes(workdir: Path, umask: int) -> None:
             os.fchmod(visit.at, 0o777 & ~umask)
 
 
-async def _fresh(directory: Path) -> None:
+def _make_files(directory: Path, task: RunTask, *, in_container: bool) -> Path:
+    """Makes the directories of an attempt without a user of its own, and returns the directory in which they are.
+
+    A process gets only those that it uses: on ext4, a new file costs the more the more files were deleted lately.
+    """
+    used = {"work": True, "call": task.call is not None, "environment": bool(task.environment.setup)}
+    for name in (name for name, is_used in used.items() if is_used or in_container):
+        _make_fresh(directory / name)
+    (directory / "outputs").mkdir(exist_ok=True)
+    (directory / FOLDER).mkdir(exist_ok=True)
+    return directory
+
+
+def _make_fresh(directory: Path) -> None:
     """Makes an empty directory; removes what an agent that died has left there."""
     try:
         directory.mkdir()
     except FileExistsError:
-        await in_thread(lambda _: trees.remove(directory))
+        trees.remove(directory)
         directory.mkdir()

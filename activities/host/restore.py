@@ -10,7 +10,8 @@ from iris.activities.host.caches import DISK_FAULT, is_disk_full
 from iris.activities.host.checkpoint_files import FOLDER, Writing, make_folders, make_links
 from iris.activities.host.checkpoints import RECORD
 from iris.activities.host.runtimes import links, trees
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.model import names
 from iris.model.checkpoints import Save, SavedItem
 from iris.model.errors import InvalidValue, first_line
 from iris.model.units import format_bytes, format_duration
@@ -32,6 +33,7 @@ async def restore(
     files: Path,
     owner: int | None,
     *,
+    start_from: str = "",
     pauses: Sequence[float] = PAUSES,
     announce: Callable[[str], object] = lambda _: None,
 ) -> str:
@@ -45,15 +47,22 @@ async def restore(
         directory: the attempt's.
         files: the directory that has the checkpoint directory.
         owner: the uid that gets the files; None: the agent's.
+        start_from: the folder of another task's saves, of which the last is restored while this task has none.
         announce: called with what is restored, before it is.
         pauses: the delays before each retry of the store, in seconds.
 
     Raises:
         HostUnable: the store does not answer, the disk is full, or a save in the store is damaged.
+        CannotStart: neither this task nor the one that it starts from has a save.
     """
     for pause in (*pauses, None):
         try:
-            save = await latest_save(store, prefix)
+            save, origin = await latest_save(store, prefix), ""
+            if save is None and start_from:
+                origin = names.task_of_checkpoints(start_from)
+                if (other := await latest_save(store, start_from)) is None:
+                    raise CannotStart(f"the checkpoint of {origin}, which this job starts from, is not in the store any more", 2)
+                save = other.model_copy(update={"attempt": 0, "number": 0})  # no save of this task
             if save is not None:
                 announce(f"restoring the checkpoint: {_size(save)}")
                 await _fill(store, save, files / FOLDER, owner)
@@ -67,7 +76,7 @@ async def restore(
                 raise HostUnable(f"the checkpoint cannot be restored: {first_line(error)}", STORE_FAULT) from None
             await asyncio.sleep(pause)
         else:
-            return "" if save is None else _line(save)
+            return "" if save is None else _line(save, origin or f"attempt {save.attempt}")
     raise AssertionError("the loop returns or raises")
 
 
@@ -96,9 +105,9 @@ def _empty(directory: Path) -> None:
         trees.remove(path)
 
 
-def _line(save: Save) -> str:
+def _line(save: Save, origin: str) -> str:
     ago = "" if save.saved_at is None else f", saved {format_duration(datetime.now(UTC) - save.saved_at)} ago"
-    return f"restored the checkpoint of attempt {save.attempt}{ago}: {_size(save)}"
+    return f"restored the checkpoint of {origin}{ago}: {_size(save)}"
 
 
 def _size(save: Save) -> str:

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from iris.activities.host import disk_watch
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.caches import is_disk_full
+from iris.activities.host.disk_usage import resume
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
 from iris.activities.host.prepare import has_attempts
@@ -21,6 +22,7 @@ from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.usage import Meter
 from iris.messages.task import RunTask
 from iris.model.jobs import TaskOutcome
+from iris.model.store_limits import is_possible
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,10 @@ class Tasks:
             )
         if self._closed:
             raise _refusal(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
+        if wrong := [name for name in (task.logs, task.outputs, task.checkpoints) if name and not is_possible(name)]:
+            # No job sends this, but a program that reaches the service may. The attempt could not be stored, and would seem to be
+            # the host's fault.
+            raise ApplicationError(f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True)
         if task.key not in self._attempts:
             info, now = activity.info(), datetime.now(UTC)
             state = AttemptFile.of(task, info.task_token, now)
@@ -123,6 +129,7 @@ class Tasks:
         if found:
             logger.warning("an earlier agent left %d attempt(s), %d of them of this incarnation", len(found), len(mine))
         for attempt in mine:
+            await asyncio.to_thread(resume, attempt.task.key, attempt.occupant)
             self._run(attempt)
 
     def report_lost(self) -> None:

@@ -135,7 +135,7 @@ class Delivery:
                 logger.warning("outputs below %s could not be stored, trying again: %s", self._prefix, error)
                 return False
             self._outputs_stored = True
-            self.left_out = left_out_reason(kept.left_out, kept.left_out_bytes, self._limit)
+            self.left_out = left_out_reason(kept.left_out, kept.left_out_bytes, self._limit, kept.unreadable)
             if self.left_out:
                 self._logs.say(self.left_out)
                 return await self._logs.ship(ended=True)

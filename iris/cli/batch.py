@@ -14,6 +14,7 @@ from iris.cli.common import print_json
 from iris.cli.workspace import with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.dependencies import bound_to
 from iris.client.submission import BatchResult
 from iris.model.errors import IrisError, Rejected
 from iris.model.jobs import JobSpec
@@ -61,22 +62,30 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
 async def _submit_all(
     client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec], options: Mapping[str, Any]
 ) -> None:
-    """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a failure, no more are started."""
+    """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a failure, no more are started.
+
+    A job that depends on one of an earlier line is started after that one.
+    """
+    places = {spec.id: place for place, spec in enumerate(specs)}
     free = asyncio.Semaphore(CONCURRENT)
     failed: dict[int, Exception] = {}
     results: list[tuple[BatchJob, BatchResult]] = []
 
-    async def start(job: BatchJob, spec: JobSpec) -> BatchResult | None:
+    async def start(place: int, job: BatchJob, spec: JobSpec) -> BatchResult | None:
+        runs = {}
+        for other in {each.job for each in spec.after if each.number is None}:
+            if places.get(other, place) < place and (earlier := await starting[places[other]]) is not None:
+                runs[other] = earlier.job.run_id
         async with free:
             if failed:
                 return None
             try:
-                return await client.jobs.submit_once(spec, job.key)
+                return await client.jobs.submit_once(bound_to(spec, runs), job.key)
             except Exception as error:  # raised below, after the lines that were submitted are known
                 failed[job.line] = error
                 return None
 
-    starting = [asyncio.create_task(start(job, spec)) for job, spec in zip(jobs, specs, strict=True)]
+    starting = [asyncio.create_task(start(place, *each)) for place, each in enumerate(zip(jobs, specs, strict=True))]
     try:
         for job, task in zip(jobs, starting, strict=True):
             if (result := await task) is not None:

@@ -4,13 +4,14 @@ import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from iris.cli.spec import job_command, make_spec, parse_words
 from iris.cli.workspace import files_options
+from iris.client.dependencies import among
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.jobs import JobSpec
@@ -90,12 +91,13 @@ def jobs_of(
             spec = spec.model_copy(update={"name": f"job-{key[:12]}"})
         named[spec.name] = number
         jobs.append(BatchJob(number, spec, files_options(options, within), key))
-    if problems:
+    specs, late = among([(f"line {job.line}", job.spec) for job in jobs])
+    if problems := [*problems, *late]:
         more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
         raise click.UsageError("\n".join(["nothing was submitted:", *problems[:MAX_PROBLEMS], *more]))
     if not jobs:
         raise click.UsageError("the batch has no jobs; write the options and the command of one on each line")
-    return jobs
+    return [replace(job, spec=spec) for job, spec in zip(jobs, specs, strict=True)]
 
 
 def line_ranges(numbers: Sequence[int]) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected
+from iris.cli.steps import Steps
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import known_clusters
 from iris.model.errors import IrisError, Rejected
@@ -45,7 +46,8 @@ def cleanup(ctx: click.Context, name: str | None, file: Path | None, with_contro
 def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
     from iris.client.operate.cleanup import clean, leftovers
 
-    found = asyncio.run(leftovers(name))
+    with Steps("looking for remains"):
+        found = asyncio.run(leftovers(name))
     for record in known_clusters() if name is None else ():
         if record.remote:
             click.echo(f"cluster {record.name} is elsewhere; to check it, run: iris cluster cleanup {record.name}", err=True)
@@ -56,8 +58,10 @@ def _clean_elsewhere(cluster: ClusterRef, *, with_controller: bool, really: bool
     from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
     from iris.client.operate.controllers import gcp_controller
 
-    controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", show_progress)
-    found = asyncio.run(left_elsewhere(controller, with_controller=with_controller))
+    steps = Steps("looking for remains")
+    controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", steps)
+    with steps:
+        found = asyncio.run(left_elsewhere(controller, with_controller=with_controller))
     for zone, why in sorted(found.unreachable.items()):
         click.echo(f"zone {zone} could not be listed: {why}", err=True)
 
@@ -81,7 +85,8 @@ def _end(
     for each in () if as_json else found:
         click.echo(f"{'deleting' if really else 'would delete'} {each}")
     if really and found:
-        do()
+        with Steps(f"deleting {len(found)} remains"):
+            do()
     if as_json:
         print_json({"deleted": really, "left": [leftover_json(each) for each in found], "unreachable": dict(unreachable or {})})
     elif not found:

@@ -24,6 +24,7 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.config import config
+from iris.cli.steps import Steps
 from iris.cli.validate import validate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
@@ -122,7 +123,9 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         agents = Agents(chosen["agents"]) if chosen["agents"] else None
         options = LocalClusterOptions(name=wanted.name, config=dump_config(wanted), ephemeral=chosen["ephemeral"], agents=agents)
     if detach:
-        create_controller(load_config(options.config), ephemeral=options.ephemeral, agents=options.agents).start()
+        controller = create_controller(load_config(options.config), ephemeral=options.ephemeral, agents=options.agents)
+        with Steps(f"starting cluster {options.name}"):
+            controller.start()
         if (started := read_record(options.name)) is not None:
             _print_ready(started)
         return

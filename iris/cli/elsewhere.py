@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from iris.cli.common import print_json, show_progress, show_risks
+from iris.cli.common import print_json, show_risks
+from iris.cli.steps import Steps
 from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.config import load_written
 
@@ -35,9 +36,11 @@ def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
     if beside:
         raise click.UsageError(f"{', '.join(beside)}: only for local clusters; change the file of --config instead")
     show_risks(config)
-    controller = create_controller(config, text=text, progress=show_progress)
+    steps = Steps(f"starting cluster {config.name}")
+    controller = create_controller(config, text=text, progress=steps)
     if dry_run:
         print_json(controller.requests())
         return None
-    controller.start(new=given["new"])
+    with steps:
+        controller.start(new=given["new"])
     return read_record(config.name)

@@ -1,7 +1,6 @@
 """Implements `iris fetch`."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,8 @@ import click
 
 from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, json_option, print_json
 from iris.cli.logs import find_archive
+from iris.cli.terminal import is_live
+from iris.cli.transfer import transfer
 from iris.client.checkpoints import checkpoint_files
 from iris.client.logs.follow import reading_from
 from iris.client.outputs import Fetched, OutputFile, outputs_of
@@ -135,8 +136,16 @@ def _printable(file: OutputFile) -> str:
 @contextmanager
 def _progress(files: list[OutputFile]) -> Iterator[Callable[[Fetched], None]]:
     """Shows the progress on standard error: a bar on a terminal, else a line for each file."""
-    if not sys.stderr.isatty():
+    if not is_live():
         yield lambda fetched: click.echo(f"{format_bytes(fetched.file.size):>10}  {fetched.to}", err=True)
         return
-    with click.progressbar(length=sum(file.size for file in files) or 1, label="fetching", file=sys.stderr) as bar:
-        yield lambda fetched: bar.update(fetched.file.size)
+    total, done = sum(file.size for file in files), 0
+    with transfer("fetching") as progress:
+        progress(0, total)
+
+        def add(fetched: Fetched) -> None:
+            nonlocal done
+            done += fetched.file.size
+            progress(done, total)
+
+        yield add

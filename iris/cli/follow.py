@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import Collection
+from datetime import datetime
 
 import click
 
 from iris.cli.lines import LinePrinter, Printer
+from iris.cli.terminal import is_live
 from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines
 from iris.client.logs.reading import Reader
@@ -44,11 +46,17 @@ async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Print
 
 
 async def follow_job(client: AsyncIrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
-    """Follows logs and state until the job ends, and returns its last status."""
-    states = asyncio.create_task(_print_states(client, job, run_id, {state for state in JobState if not state.ended}))
+    """Follows logs and state until the job ends, and returns its last status. A terminal shows the state in a block below."""
     printer = LinePrinter(
         prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
     )
+    if is_live():
+        from iris.cli.live_job import LiveJob  # only a terminal needs it
+
+        async with LiveJob(client, job, run_id) as live:
+            await _follow_output(client, reader, live.above(printer), job, run_id)
+        return await client.jobs.final_status(job, run_id)
+    states = asyncio.create_task(_print_states(client, job, run_id, {state for state in JobState if not state.ended}))
     try:
         await _follow_output(client, reader, printer, job, run_id)
     finally:
@@ -74,5 +82,5 @@ async def _print_states(client: AsyncIrisClient, job: str, run_id: str, shown: C
             status = await client.jobs.status(job, run_id)
             now = f"{status.state}: {status.reason}" if status.reason else str(status.state)
             if now != printed and status.state in shown:
-                click.echo(f"{job} is {now}", err=True)
+                click.echo(f"{datetime.now().astimezone():%H:%M:%S} {job} is {now}", err=True)
                 printed = now

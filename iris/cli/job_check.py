@@ -19,6 +19,7 @@ _JOBS: Listing[JobSpec] = Listing(
     Column("TASKS", "replicas"),
     Column("EACH TASK", value=lambda spec: str(spec.resources), wraps=True),
     Column("PRIORITY", "band"),
+    Column("AFTER", value=lambda spec: ", ".join(map(str, spec.after)), wraps=True, optional=True),
     Column("COMMAND", value=lambda spec: " ".join(shlex.join(spec.command).split()), wraps=True),
     Column(key="command"),
     keys="id replicas band command",

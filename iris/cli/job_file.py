@@ -16,7 +16,10 @@ from iris.model.errors import InvalidJob
 #: Options that exclude each other. One on the command line replaces the file's others.
 _EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
 #: Repeatable options of which those on the command line are added to the file's. They replace the file's of `region` and `zone`.
-_ADDED = ("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer")
+_ADDED = (
+    *("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer"),
+    *("after", "after_any", "after_fail"),
+)
 #: Options whose values are pairs, which a file writes as a mapping.
 PAIRS = ("env", "secret")
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")

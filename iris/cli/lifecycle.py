@@ -9,6 +9,7 @@ import click
 
 from iris.cli.cleanup import cleanup
 from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.cli.steps import Steps
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
 from iris.model.errors import InvalidValue, NotFound
@@ -39,7 +40,8 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
     """
     if as_json and not dry_run:
         raise click.UsageError("--json needs --dry-run")
-    name, controller = _controller(ctx, name, file)
+    steps = Steps("stopping the cluster")
+    name, controller = _controller(ctx, name, file, steps)
     record = read_record(name)
     dead = record is not None and not record.in_use()
     plan = asyncio.run(controller.plan_stop()) if dry_run or not yes or dead else None
@@ -51,7 +53,8 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
         return
     if plan is not None and not yes and (plan.running or (plan.elsewhere and plan.slices)):
         _confirm(plan)
-    controller.stop()
+    with steps:
+        controller.stop()
     if plan is None or plan.running:
         click.echo(f"cluster {name} is stopped")
     else:
@@ -68,8 +71,10 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
 
     A machine in a cloud is reset. It boots with the cluster's configuration and images, or with those of --config.
     """
-    name, controller = _controller(ctx, name, file)
-    controller.restart()
+    steps = Steps("restarting the control plane")
+    name, controller = _controller(ctx, name, file, steps)
+    with steps:
+        controller.restart()
     click.echo(f"the control plane of cluster {name} was restarted")
 
 
@@ -96,10 +101,11 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     if not record.in_use():
         raise not_running(record.name)
     before, (after, text) = known_config(record), load_written(file)
+    steps = Steps("applying the configuration")
     if record.remote:
         if after.name != record.name:
             raise InvalidValue("name", after.name, f"is not cluster {record.name}", f"write name: {record.name} in {file}")
-        controller = create_controller(after, text=text, progress=show_progress)
+        controller = create_controller(after, text=text, progress=steps)
     else:
         after = make_local_config(after, record.name)
         check_size(after)
@@ -108,7 +114,8 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     click.echo("\n".join(lines) if lines else "no scale group changes")
     if dry_run:
         return
-    controller.reload()
+    with steps:
+        controller.reload()
     click.echo(f"cluster {record.name} uses the configuration of {file}")
 
 
@@ -146,8 +153,8 @@ def _confirm(plan: "StopPlan") -> None:
     click.confirm(question, abort=True)
 
 
-def _controller(ctx: click.Context, name: str | None, file: Path | None) -> "tuple[str, ControllerProtocol]":
-    """Returns the name and the control plane of the selected cluster, running or not.
+def _controller(ctx: click.Context, name: str | None, file: Path | None, steps: Steps) -> "tuple[str, ControllerProtocol]":
+    """Returns the name and the control plane of the selected cluster, running or not. It reports to `steps`.
 
     Raises:
         NotFound: there is no such cluster, or there are several.
@@ -156,7 +163,7 @@ def _controller(ctx: click.Context, name: str | None, file: Path | None) -> "tup
     from iris.client.operate.controllers import controller_of
 
     cluster = selected(ctx, name, file, none_known=NotFound)
-    return cluster.name, controller_of(cluster, show_progress)
+    return cluster.name, controller_of(cluster, steps)
 
 
 def check_size(config: ClusterConfig) -> None:

@@ -2,7 +2,6 @@
 
 import codecs
 import json
-import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,14 +9,12 @@ from typing import Any, Protocol
 
 import click
 
+from iris.cli.terminal import fit, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
 #: A longer line is printed in parts where whole lines are needed: its program has probably forgotten the newlines.
 MAX_LINE = 1024 * 1024
-#: Not sent to a terminal: control characters that are not layout, and escape sequences other than those for colours, for moving
-#: around in the last lines and for erasing them, which progress bars need.
-_UNFIT = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\\[[0-9;]*[A-DGJKm])")
 #: The task, attempt and stream of a line.
 _Key = tuple[int, int, Stream]
 
@@ -57,12 +54,18 @@ class LinePrinter:
         # in two.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._for_terminal = sys.stdout.isatty()
+        self._coloured = shows_colours(sys.stdout)
         #: For whole lines: when each unfinished line began, and its text so far.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
         #: Otherwise: the source of the line in which the cursor stands.
         self._open: _Key | None = None
         self._attempts: dict[int, int] = {}
         self._out: list[bytes] = []
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the last text on standard output has no newline yet."""
+        return self._open is not None
 
     def print(self, lines: list[TaskLine]) -> None:
         for task, attempt, line in lines:
@@ -118,7 +121,8 @@ class LinePrinter:
 
     def _add_line(self, key: _Key, at_ms: int, data: bytes) -> None:
         if self._prefixed:
-            self._out.append(b"[%d] " % key[0])
+            prefix = b"[%d]" % key[0]
+            self._out.append(b"\x1b[%dm%b\x1b[0m " % (_colour(key[0]), prefix) if self._coloured else prefix + b" ")
         if self._timestamps:
             self._out.append(f"{_time(at_ms)} ".encode())
         # A carriage return would overwrite the prefix.
@@ -128,7 +132,7 @@ class LinePrinter:
         text = self._decoder.decode(b"".join(self._out), last)
         self._out.clear()
         if self._for_terminal:
-            text = _UNFIT.sub("�", text)
+            text = fit(text)
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
 
@@ -181,6 +185,11 @@ class JsonPrinter:
             "text": text,
             "goes_on": entry.line.goes_on,
         }
+
+
+def _colour(task: int) -> int:
+    """Returns the code of the prefix's colour: neighbouring tasks differ. Red and the terminal's own colour are left out."""
+    return 32 + task % 5
 
 
 def _time(at_ms: int) -> str:

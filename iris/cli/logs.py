@@ -177,6 +177,5 @@ async def find_archive(cluster: str | None, job: str, task: int | None, run: int
     if archive.note:
         click.echo(archive.note, err=True)
     if task is not None:
-        source = archive.source
-        check_task(job, task, range(source.tasks) if source.indices is None else source.indices)
+        check_task(job, task, archive.source.numbers)
     return archive

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from iris.cli.commands import ALIASES, COMMANDS, LazyGroup
+from iris.cli.terminal import guard_terminal
 
 #: Commands that run another command, each with an example.
 RUNS_A_COMMAND = {
@@ -57,6 +58,7 @@ def main() -> None:
     if sys.stdout is None:
         click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
         os._exit(1)
+    guard_terminal()
     # Pydantic would look for plugins in the metadata of every installed package, which can cost a tenth of a command.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     code = run(sys.argv[1:], ends_with_it=True)

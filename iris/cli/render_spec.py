@@ -26,12 +26,16 @@ def _facts(spec: JobSpec, page: str) -> Iterator[tuple[str, str]]:
     yield "command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"
     each = f" for each of {spec.replicas} tasks" if spec.replicas > 1 else ""
     yield "resources", f"{spec.resources}{each}; submitted in band {spec.band}"
+    if spec.after:
+        yield "after", ", ".join(map(str, spec.after))
     if variables := [f"{name}=…" for name in sorted(spec.env)]:
         yield "env", ", ".join(variables)
     if spec.secrets:
         yield "secrets", ", ".join(f"{name} from {source}" for name, source in sorted(spec.secrets.items()))
     if spec.image is not None:
         yield "image", spec.image
+    if spec.from_checkpoint is not None:
+        yield "starts", f"from the checkpoint of {spec.from_checkpoint}"
     if spec.bundle is not None:
         changed = ", modified" if spec.commit.endswith("+") else ""
         commit = f", commit {spec.commit[:12].rstrip('+')}{changed}" if spec.commit else ""

@@ -1,5 +1,6 @@
 """Defines the options of `iris submit`, and builds the job that they describe."""
 
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT
 from iris.cli.workspace import files_of, files_options, inherits_files
 from iris.client.arrays import GivenArray, parse_array
 from iris.client.connect.identity import current_user
-from iris.client.job_options import problems_of, tasks_of
+from iris.client.job_options import checkpoint_source, problems_of, tasks_of
 from iris.client.workspace.pack import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import (
@@ -23,6 +24,7 @@ from iris.model.constraints import (
     region_constraint,
     zone_constraint,
 )
+from iris.model.dependencies import Condition, parse_dependencies
 from iris.model.errors import InvalidJob
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
@@ -32,7 +34,8 @@ from iris.model.units import format_duration
 if TYPE_CHECKING:
     from iris.client.parent import EnclosingJob
 
-#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, a `GivenArray`.
+#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, a `GivenArray`, and
+#: `Dependency`s.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
 KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
@@ -41,6 +44,9 @@ PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=T
 FILE = Parsed("path[:dest]", parse_extra)
 SECRET = Parsed("secret", parse_secret)
 ARRAY = Parsed("indices|file", parse_array)
+AFTER = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.OK, current_user()))
+AFTER_ANY = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.ANY, current_user()))
+AFTER_FAIL = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.FAIL, current_user()))
 
 #: The words of the command line, in the `meta` of its context.
 WORDS = "iris.cli.words"
@@ -104,6 +110,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option(
             "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this shell command first, in each attempt. Repeatable."
         ),
+        click.option(
+            "--from-checkpoint", metavar="JOB",
+            help="Start with the files that JOB has saved in $IRIS_CHECKPOINT_DIR: each task with those of its number. "
+            "JOB:0: all with those of one task; JOB#2: those of an earlier run.",
+        ),
         click.option("--image", type=TEXT, metavar="IMAGE", help="Container image.  [default: the scale group's]"),
     ),
     "Where and when": (
@@ -126,6 +137,12 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             f"[default: {Band.INTERACTIVE.value}; in a job, that job's]",
         ),
         click.option("--scheduling-timeout", type=DURATION, help="Fail after waiting this long for hosts, such as 10m."),
+        click.option(
+            "--after", "--after-ok", "after", type=AFTER, multiple=True,
+            help="Start when these jobs have succeeded; end if one of them does not. Repeatable.",
+        ),
+        click.option("--after-any", type=AFTER_ANY, multiple=True, help="Start when these jobs have ended. Repeatable."),
+        click.option("--after-fail", type=AFTER_FAIL, multiple=True, help="Start when these jobs have failed. Repeatable."),
     ),
     "When it ends": (
         click.option("--timeout", type=DURATION, help="How long a task may run, such as 12h."),
@@ -222,12 +239,12 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
         click.UsageError: options contradict each other.
     """
     if within is not None:
-        from iris.client.parent import work_of_command  # few commands are typed in a job
+        from iris.client.work_digest import work_of_command  # few commands are typed in a job
 
         given = {name for name in ("workdir", "priority") if options[name] is not None}
         given |= set() if inherits_files(options, within) else {"files"}
         spec = make_spec(files_options(options, within), shares_files=shares_files)
-        return within.child(spec, work_of_command(spec.command), named=options["name"] is not None, given=given)
+        return within.child(spec, work_of_command(spec.command, spec, os.environ), named=options["name"] is not None, given=given)
     files = files_of(options, shares_files=shares_files)
     if options["extra"] and not files.sent:
         raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")
@@ -257,6 +274,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
                 "project": files.project.project if files.project is not None else "",
                 "setup": options["setup"],
             },
+            from_checkpoint=checkpoint_source(options["from_checkpoint"]),
             image=options["image"],
             ports=options["port"],
             band=Band(options["priority"] or Band.INTERACTIVE),
@@ -266,6 +284,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             max_retries_failure=options["max_retries"],
             max_retries_preemption=options["max_retries_preemption"],
             max_task_failures=options["max_task_failures"],
+            after=[each for name in ("after", "after_any", "after_fail") for given in options[name] for each in given],
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None

@@ -14,6 +14,7 @@ from iris.cli.spec import make_spec
 from iris.cli.workspace import files_options, with_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.dependencies import among, bound_to
 from iris.client.views import Submitted
 from iris.model.bounds import check_demands
 from iris.model.errors import InvalidJob, IrisError, Rejected
@@ -80,7 +81,7 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
     submitted: list[Submitted] = []
     try:
         for spec in specs:
-            submitted.append(await client.jobs.submit(spec))
+            submitted.append(await client.jobs.submit(bound_to(spec, {each.id: each.run_id for each in submitted})))
             if options["quiet"]:
                 click.echo(submitted[-1].id)
             elif not options["as_json"]:
@@ -122,9 +123,10 @@ def checked_jobs(
             problems.append(f"{document.where}: {spec.name!r} is the name of {names[spec.name]}; give each job its own")
         names[spec.name] = document.where
         jobs.append(CheckedJob(document.where, spec, files_options(options, within)))
-    if problems:
-        raise InvalidJob("\n".join(["the jobs are not valid:", *problems]))
-    return jobs
+    specs, late = among([(job.where, job.spec) for job in jobs])
+    if problems or late:
+        raise InvalidJob("\n".join(["the jobs are not valid:", *problems, *late]))
+    return [job._replace(spec=spec) for job, spec in zip(jobs, specs, strict=True)]
 
 
 async def _forecast(client: AsyncIrisClient, jobs: Sequence[CheckedJob], options: Mapping[str, Any]) -> None:

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from iris.cli.transfer import transfer
 from iris.client.arrays import GivenArray, upload_table
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.files import commit_of, is_project
@@ -178,49 +178,16 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
 
 
 async def send_workspace(store: Store, directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
-    """Packs the workspace and uploads it to the store. Reports on standard error, with a progress bar on a terminal.
+    """Packs the workspace and uploads it to the store. Reports on standard error, with a bar on a terminal.
 
     Raises:
         IrisError: packing or uploading failed.
     """
     with await asyncio.to_thread(pack, directory, files) as packed:
-        bar = _Bar(shown=not quiet and sys.stderr.isatty())
-        try:
-            bundle = await upload(store, packed, bar)
-        finally:
-            bar.close()
+        with transfer("workspace", shown=not quiet) as progress:
+            bundle = await upload(store, packed, progress)
         if not quiet:
             files_text = f"{packed.files:,} file{'s' * (packed.files != 1)}"
-            result = "uploaded" if bar.called else "unchanged, nothing sent"
+            result = progress.summary("uploaded") if progress.called else "unchanged, nothing sent"
             click.echo(f"workspace: {files_text}, {format_bytes(bundle.size)}, {result}", err=True)
         return bundle
-
-
-class _Bar:
-    """Shows the progress of the upload on a terminal."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self.called = False
-        self._shown = shown
-        self._bar: Any = None
-        self._reported = 0
-
-    def __call__(self, sent: int, total: int) -> None:
-        self.called = True
-        if not self._shown:
-            return
-        if self._bar is None:
-            self._bar = click.progressbar(
-                length=total,
-                label="workspace",
-                file=sys.stderr,
-                item_show_func=lambda sent: f"{format_bytes(sent or 0)} of {format_bytes(total)}",
-            )
-            self._bar.render_progress()
-        self._bar.update(sent - self._reported, sent)
-        self._reported = sent
-
-    def close(self) -> None:
-        """Ends the bar's line on the terminal."""
-        if self._bar is not None:
-            self._bar.render_finish()

@@ -1,10 +1,15 @@
-"""Finds the files of a job's checkpoint directories in the store."""
+"""Finds the files of a job's checkpoint directories in the store, and the checkpoint that a new job starts from."""
 
+from iris.client.connect.rpc import Connection
+from iris.client.logs.follow import reading_from
 from iris.client.outputs import OutputFile
 from iris.model import names
+from iris.model.checkpoint_sources import CheckpointSource
+from iris.model.errors import NotFound
+from iris.model.jobs import JobSpec
 from iris.storage.object_store import Store
 from iris.storage.output_names import path_of
-from iris.storage.saves import latest_save
+from iris.storage.saves import latest_save, tasks_with_saves
 
 
 async def checkpoint_files(store: Store, job: str, run_id: str, task: int | None = None) -> list[OutputFile]:
@@ -26,3 +31,27 @@ async def checkpoint_files(store: Store, job: str, run_id: str, task: int | None
                 if item.stored_as
             ]
     return found
+
+
+async def with_source(connection: Connection, spec: JobSpec, source: CheckpointSource) -> JobSpec:
+    """Returns the job with the place of the checkpoint that it starts from.
+
+    Raises:
+        NotFound: there is no such job, or it has no such run.
+        InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has.
+        IrisError: the store does not answer.
+    """
+    from iris.client.jobs import JobsClient  # which submits jobs
+
+    jobs, store = JobsClient(connection), Store(connection.record.store)
+    with reading_from(store, f"the checkpoint of {source.job}"):
+        try:
+            run = (await jobs.log_source(source.job, await jobs.run(source.job, source.run))).run_id
+        except NotFound:  # the service forgets jobs; their files stay
+            known = await store.folders(names.job_checkpoints(source.job, "").rstrip("/"))
+            if not known or source.run is not None:
+                raise
+            run = known[-1]  # the names of runs sort by their times
+        folder = names.job_checkpoints(source.job, run)
+        tasks = await tasks_with_saves(store, folder)
+    return spec.model_copy(update={"from_checkpoint": source.found(folder, tasks, spec.replicas)})

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import AsyncIterator, Generator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, overload
 
@@ -14,10 +14,12 @@ from iris.client import outputs
 from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
-from iris.client.functions.result import PATIENCE, NoResult, Raised, RemoteTraceback, read_result
-from iris.client.job_options import parse_band
+from iris.client.functions.result import NoResult
+from iris.client.functions.task_result import task_result
+from iris.client.job_options import Duration, duration_of, parse_band
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
+from iris.client.views import check_task
 from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
@@ -28,12 +30,10 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
     from iris.client.usage import InUse
-    from iris.client.views import Explanation, LogSource
+    from iris.client.views import Explanation
 
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
-#: How long the result of a failed task may be missing in the store. A task that was killed leaves none.
-FAILED_PATIENCE = timedelta(seconds=3)
 
 
 class LogEntry(NamedTuple):
@@ -73,7 +73,7 @@ class AsyncJob(Generic[T]):
         self._jobs = client.jobs
         self._exec = client.exec
         self._store_url = client.record.store
-        self._run_id = run_id
+        self.run_id = run_id
         #: `USER/NAME`.
         self.id = job_id
         #: The job's page in Temporal's Web UI; empty: there is none, or the job was submitted elsewhere.
@@ -86,7 +86,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.status(self.id, self._run_id)
+        return await self._jobs.status(self.id, self.run_id)
 
     async def tasks(self) -> tuple[TaskStatus, ...]:
         """Returns the current status of each task.
@@ -103,7 +103,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.explain(self.id, task, self._run_id)
+        return await self._jobs.explain(self.id, task, self.run_id)
 
     async def cancel(self, reason: str = "", *, task: int | None = None) -> None:
         """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
@@ -116,9 +116,9 @@ class AsyncJob(Generic[T]):
             Rejected: the tasks of the job are a gang, which ends as a whole.
         """
         if task is None:
-            await self._jobs.cancel(self.id, reason, self._run_id)
+            await self._jobs.cancel(self.id, reason, self.run_id)
         else:
-            await self._jobs.cancel_task(self.id, task, reason, self._run_id)
+            await self._jobs.cancel_task(self.id, task, reason, self.run_id)
 
     async def hold(self, reason: str = "") -> None:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
@@ -127,7 +127,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.hold(self.id, reason, self._run_id)
+        await self._jobs.hold(self.id, reason, self.run_id)
 
     async def release(self) -> None:
         """Releases a job that is held.
@@ -136,7 +136,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended, or is not held.
         """
-        await self._jobs.release(self.id, self._run_id)
+        await self._jobs.release(self.id, self.run_id)
 
     async def set_priority(self, priority: str) -> None:
         """Moves the job to another priority band: `production`, `interactive` or `batch`. Running tasks continue in that band.
@@ -146,7 +146,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.set_priority(self.id, parse_band(priority), self._run_id)
+        await self._jobs.set_priority(self.id, parse_band(priority), self.run_id)
 
     async def usage(self) -> "Sequence[InUse]":
         """Returns the resource use of each task that is on a host now, from its host's last heartbeat.
@@ -157,7 +157,7 @@ class AsyncJob(Generic[T]):
         """
         return await self._jobs.usage(await self.status())
 
-    async def wait(self, timeout: timedelta | float | None = None) -> JobStatus:
+    async def wait(self, timeout: Duration | None = None) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
 
         Args:
@@ -167,9 +167,9 @@ class AsyncJob(Generic[T]):
             WaitTimeout: the timeout has expired; the job continues.
             NotFound: there is no such job.
         """
-        return await self._jobs.wait(self.id, self._run_id, _duration(timeout))
+        return await self._jobs.wait(self.id, self.run_id, duration_of(timeout, "timeout"))
 
-    async def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> T:
+    async def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
         """Waits for the job's end and returns what its function returned; for a command, None.
 
         Of several tasks it is the result of the first; `results` returns all.
@@ -190,16 +190,16 @@ class AsyncJob(Generic[T]):
 
     @overload
     async def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
     ) -> list[T]: ...
 
     @overload
     async def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool
     ) -> list[T | Exception]: ...
 
     async def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool = False
     ) -> list[T] | list[T | Exception]:
         """Waits for the job's end and returns the result of each task.
 
@@ -224,15 +224,17 @@ class AsyncJob(Generic[T]):
             follow: waits for further output until the job has ended.
 
         Raises:
-            NotFound: there is no such job.
+            NotFound: there is no such job, or it has no such task.
             Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id, self._run_id)
+        source = await self._jobs.log_source(self.id, self.run_id)
+        if task is not None:
+            check_task(self.id, task, source.numbers)
         reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt)
         ended: asyncio.Future[None]
         if follow:
-            ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self._run_id))
+            ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self.run_id))
         else:
             ended = asyncio.get_running_loop().create_future()
             ended.set_result(None)
@@ -258,7 +260,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id, self._run_id)
+        source = await self._jobs.log_source(self.id, self.run_id)
         store = Store(self._store_url)
         with reading_from(store, f"the files of {self.id}"):
             files_of = checkpoint_files if checkpoint else outputs.outputs_of
@@ -270,7 +272,7 @@ class AsyncJob(Generic[T]):
         self,
         *command: str,
         task: int | None = None,
-        timeout: timedelta | float | None = None,
+        timeout: Duration | None = None,
         input: bytes | str | BinaryIO | None = None,
     ) -> ExecResult:
         """Runs a command beside a running task, with the task's environment, directory and limits, and waits for its end.
@@ -284,17 +286,19 @@ class AsyncJob(Generic[T]):
             OSError: the file cannot be read.
             Rejected: the task does not run, or its host cannot run the command.
             NotFound: there is no such job, or it has no such task.
-            InvalidValue: the job has several tasks, and `task` is None.
+            InvalidValue: the command is empty; or the job has several tasks, and `task` is None.
             Unreachable: the host or the store does not answer.
         """
-        where = await self._exec.locate(self.id, task, self._run_id)
+        if not command:
+            raise InvalidValue("command", "", "is empty", "pass words, such as 'nvidia-smi', '-L'")
+        where = await self._exec.locate(self.id, task, self.run_id)
         request = ExecRequest(
             session=new_session(),
             job=where.job,
             index=where.task,
             argv=command,
             stdin=input is not None,
-            timeout=_duration(timeout),
+            timeout=duration_of(timeout, "timeout"),
         )
         given = input.encode() if isinstance(input, str) else input or b""
         source = io.BytesIO(given) if isinstance(given, bytes) else given
@@ -314,7 +318,7 @@ class AsyncJob(Generic[T]):
         out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
         return ExecResult(end.exit_code, out, err, end.reason)
 
-    async def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+    async def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
         """Looks into the Python processes of a running task, and returns what `iris profile` prints or writes to a file.
 
         Args:
@@ -330,10 +334,10 @@ class AsyncJob(Generic[T]):
         """
         if format not in list(ProfileFormat):
             raise InvalidValue("format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}")
-        where = await self._exec.locate(self.id, task, self._run_id)
+        where = await self._exec.locate(self.id, task, self.run_id)
         request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=ProfileFormat(format))
         if duration is not None:
-            request = request.model_copy(update={"duration": _duration(duration)})
+            request = request.model_copy(update={"duration": duration_of(duration, "duration")})
         return (await self._exec.profile(where, request))[0]
 
     def __repr__(self) -> str:
@@ -342,7 +346,7 @@ class AsyncJob(Generic[T]):
     # -- private -------------------------------------------------------------------------------------------------------------
 
     async def _results(
-        self, timeout: timedelta | float | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
+        self, timeout: Duration | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
     ) -> list[Any]:
         user = self.id.partition("/")[0]
         if not trusted and user != current_user():
@@ -350,12 +354,12 @@ class AsyncJob(Generic[T]):
                 f"the result of {self.id} is not unpickled: this can run code of {user}; to trust it, pass trusted=True"
             )
         status = await self.wait(timeout)
-        source = await self._jobs.log_source(self.id, self._run_id)
+        source = await self._jobs.log_source(self.id, self.run_id)
         if status.state is not JobState.SUCCEEDED:
             for task in status.tasks if source.function else ():
                 if task.state is TaskState.FAILED:
                     with contextlib.suppress(NoResult):  # it was killed, or has exited
-                        await self._result(task, source)
+                        await task_result(Store(self._store_url), self.id, source.run_id, task)
             kind = JobCancelled if status.state is JobState.KILLED else JobFailed
             raise kind(f"{self.id} {status.state}: {status.reason}", status)
         found: list[Any] = []
@@ -363,7 +367,7 @@ class AsyncJob(Generic[T]):
             try:
                 if task.state is TaskState.CANCELLED:
                     raise JobCancelled(f"task {task.index} of {self.id} was cancelled: {task.reason}", status)
-                found.append(await self._result(task, source) if source.function else None)
+                found.append(await task_result(Store(self._store_url), self.id, source.run_id, task) if source.function else None)
             except Exception as error:  # of the function, which may raise anything
                 failed = isinstance(error, NoResult) and task.state is TaskState.FAILED
                 shown = JobFailed(f"task {task.index} of {self.id} FAILED: {task.reason}", status) if failed else error
@@ -372,27 +376,5 @@ class AsyncJob(Generic[T]):
                 found.append(shown)
         return found
 
-    async def _result(self, task: TaskStatus, source: "LogSource") -> Any:
-        """Returns what the function returned in the task's last attempt.
-
-        Raises:
-            Exception: what the function raised.
-            JobFailed: the function raised what cannot be restored here.
-            NoResult: the result is not in the store, or cannot be restored here.
-        """
-        failed = task.state is TaskState.FAILED
-        patience = FAILED_PATIENCE if failed else PATIENCE
-        value = await read_result(Store(self._store_url), self.id, source.run_id, task.index, task.attempt, patience=patience)
-        if not isinstance(value, Raised):
-            return value
-        error = value.error
-        if error is None or isinstance(error, StopIteration | StopAsyncIteration):  # a coroutine cannot raise these
-            error = JobFailed(f"task {task.index} of {self.id} raised {value.text}")
-        raise error from RemoteTraceback(value.traceback)
-
 
 _STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}
-
-
-def _duration(given: timedelta | float | None) -> timedelta | None:
-    return timedelta(seconds=given) if isinstance(given, int | float) else given

@@ -1,25 +1,53 @@
-"""The options of a job in Python, and the specification that they make. Pure."""
+"""The options of a job in Python, and the specification that they make. Only names of jobs depend on who the user is."""
 
 import difflib
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from iris.client.arrays import array_of
+from iris.client.connect.identity import full_job_id
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.model.checkpoint_sources import CheckpointSource, parse_source
 from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
+
+#: What options are called in the original Iris or in the specification of a job.
+_OTHER_NAMES = {
+    "coscheduling": "gang_by",
+    "env_vars": "env",
+    "max_retries": "retries",
+    "max_retries_failure": "retries",
+    "num_tasks": "replicas",
+    "secrets": "secret",
+}
+
+
+class JobHandle(Protocol):
+    """A job that `submit` or `job` returned."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def run_id(self) -> str | None: ...
+
+
+#: Jobs by their handles, or texts as for `iris submit --after`: `"prepare"`, `"ada/prepare#2"`.
+Jobs = Sequence[JobHandle | str]
 
 
 @dataclass(frozen=True)
@@ -32,7 +60,7 @@ class Resources:
         disk: as `memory`.
         tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its hosts.
         slices: how many such slices.
-        gpu: the GPUs of each task, such as `"H100x8"`.
+        gpu: the GPUs of each task, such as `"H100x8"`, or a number of any.
     """
 
     cpu: float | str = 1
@@ -40,7 +68,7 @@ class Resources:
     disk: int | str = 0
     tpu: str | None = None
     slices: int | None = None
-    gpu: str | None = None
+    gpu: str | int | None = None
 
 
 def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple[int, Coscheduling | None]:
@@ -58,6 +86,8 @@ def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple
             f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
             "leave it out, and use --slices N for more than one slice",
         )
+    if slices is not None and slices < 1:
+        raise InvalidValue("slices", slices, "is no number of slices", "write 1 or more")
     groups = slices or (1 if replicas is None else replicas // tpu.hosts)
     return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
 
@@ -86,6 +116,8 @@ class JobOptions(TypedDict, total=False):
     #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
+    #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`, or one task's, `"train:0"`.
+    from_checkpoint: str
     #: The directory on the host in which the program starts.
     workdir: str
     ports: Sequence[str]
@@ -97,6 +129,10 @@ class JobOptions(TypedDict, total=False):
     retries: int
     max_retries_preemption: int
     max_task_failures: int
+    #: Start when these jobs have succeeded, ended or failed, and end if that can no longer be.
+    after: Jobs
+    after_any: Jobs
+    after_fail: Jobs
 
 
 def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobSpec:
@@ -107,16 +143,20 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     """
     for option in options:
         if option not in JobOptions.__annotations__:
-            near = difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
+            known_as = _OTHER_NAMES.get(option)
+            near = [known_as] if known_as else difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
             known = f"the options are {', '.join(JobOptions.__annotations__)}; arguments of a function go into kwargs={{...}}"
             remedy = f"did you mean {near[0]}?" if near else known
             raise InvalidValue("option", option, "is not an option of a job", remedy)
     resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
     if not isinstance(resources, Resources):
         raise InvalidValue("resources", resources, "is not Resources", "write resources=iris.Resources(cpu=2, memory='8g')")
-    for field in ("ports", "constraints"):
+    for field in ("ports", "constraints", "after", "after_any", "after_fail"):
         if isinstance(given := options.get(field), str):
             raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
+    for field in ("after", "after_any", "after_fail"):
+        if not isinstance(given := options.get(field, ()), Sequence):
+            raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
     for field in ("env", "secret"):
         if not isinstance(given := options.get(field, {}), Mapping):
             raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
@@ -133,7 +173,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
         if resources.tpu is not None:
             if gang_by is not None:
                 raise InvalidValue("gang_by", gang_by, "does not go with tpu, whose tasks are placed by slice", "leave it out")
-            replicas, together = tasks_of(parse_tpu(resources.tpu), resources.slices, replicas)
+            replicas, together = tasks_of(parse_tpu(str(resources.tpu)), resources.slices, replicas)
         elif resources.slices is not None:
             raise InvalidValue("slices", resources.slices, "is the number of slices of a type of TPU", "give tpu, too")
         if array is not None and options.get("replicas") is None:
@@ -158,6 +198,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             secrets=dict(options.get("secret", {})),
             workdir=options.get("workdir"),
             environment=options.get("environment", EnvironmentSpec()),
+            from_checkpoint=checkpoint_source(options.get("from_checkpoint")),
             image=options.get("image"),
             ports=tuple(options.get("ports", ())),
             band=parse_band(options.get("priority", Band.INTERACTIVE)),
@@ -167,25 +208,56 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             max_retries_failure=options.get("retries", 0),
             max_retries_preemption=options.get("max_retries_preemption", 100),
             max_task_failures=options.get("max_task_failures", 0),
+            after=(
+                *_dependencies(user, options.get("after", ()), Condition.OK),
+                *_dependencies(user, options.get("after_any", ()), Condition.ANY),
+                *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
+            ),
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None
 
 
+def checkpoint_source(text: str | None) -> CheckpointSource | None:
+    """Returns the job of this name, which may be one of the current user; None for None.
+
+    Raises:
+        InvalidValue: the text does not name a job.
+    """
+    if text is None:
+        return None
+    source = parse_source(text)
+    return source.model_copy(update={"job": full_job_id(source.job)})
+
+
 def problems_of(error: ValidationError) -> list[str]:
-    """Returns a sentence for each field that is wrong. Iris' own errors name their field; pydantic's do not."""
-    return [
-        str(problem.get("ctx", {}).get("error") or f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}")
-        for problem in error.errors()
-    ]
+    """Returns a sentence for each field that is wrong, with the name that the field has as an option."""
+    return [_sentence(problem) for problem in error.errors()]
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    found = problem.get("ctx", {}).get("error")
+    if found is None:  # by pydantic, whose text is "Input should be …"
+        field, remedy = ".".join(str(part) for part in problem["loc"]), problem["msg"]
+        found = InvalidValue(field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:])
+    field, colon, rest = str(found).partition(":")
+    return f"{_OTHER_NAMES.get(field, field)}{colon}{rest}"
+
+
+def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
+    for job in jobs:
+        if isinstance(job, str):
+            yield from parse_dependencies(job, on, user)
+        else:
+            yield Dependency(job=job.id, run_id=job.run_id or "", on=on)
 
 
 def _device(resources: Resources) -> model.Device | None:
     if resources.tpu is not None and resources.gpu is not None:
         raise InvalidValue("gpu", resources.gpu, "does not go with tpu: a task has devices of one kind", "leave one of them out")
     if resources.tpu is not None:
-        return parse_tpu(resources.tpu).device
-    return parse_gpu(resources.gpu) if resources.gpu is not None else None
+        return parse_tpu(str(resources.tpu)).device
+    return parse_gpu(str(resources.gpu)) if resources.gpu is not None else None
 
 
 def parse_band(priority: str) -> Band:
@@ -198,6 +270,17 @@ def parse_band(priority: str) -> Band:
         return Band(priority)
     except ValueError:
         raise InvalidValue("priority", priority, "is not a priority band", f"write {', '.join(Band)}") from None
+
+
+def duration_of(given: Duration | None, field: str) -> timedelta | None:
+    """Returns how long to wait. What is left of a time that is over is negative, and means not to wait.
+
+    Raises:
+        InvalidValue: a text is not a duration.
+    """
+    if given is None or isinstance(given, timedelta):
+        return given
+    return parse_duration(given, field) if isinstance(given, str) else timedelta(seconds=max(0.0, given))
 
 
 def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout", "grace"]) -> timedelta | None:

@@ -30,6 +30,7 @@ from iris.client.views import (
     task_of,
 )
 from iris.model import names
+from iris.model.arrays import MEMO_ARRAY
 from iris.model.bounds import check_demands
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
@@ -88,7 +89,7 @@ class JobsClient:
             NotFound: there is no such job.
             Unreachable: no control plane answers.
         """
-        status, _ = await self._status_and_refusal(job, run_id)
+        status, _ = await self.status_and_refusal(job, run_id)
         return status
 
     async def explain(self, job: str, index: int | None = None, run_id: str | None = None) -> Explanation:
@@ -101,7 +102,7 @@ class JobsClient:
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        status, refusal = await self._status_and_refusal(job, run_id, index)
+        status, refusal = await self.status_and_refusal(job, run_id, index)
         from iris.client.attempts import attempts_of  # most commands list no attempts
 
         attempts = await attempts_of(self._connection, status, index, run_id)
@@ -265,7 +266,7 @@ class JobsClient:
         described = await self._describe(job, run_id)
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         memo = await described.memo()
-        indices = tuple((await self.submitted_spec(job, first_run)).indices) if memo.get(names.MEMO_ARRAY) else None
+        indices = tuple((await self.submitted_spec(job, first_run)).indices) if memo.get(MEMO_ARRAY) else None
         function = bool(memo.get(names.MEMO_FUNCTION))
         return LogSource(run_id=first_run, tasks=tasks_in(memo), indices=indices, function=function)
 
@@ -327,29 +328,14 @@ class JobsClient:
         """
         return await count_ended(self._connection, wanted)
 
-    # -- private -------------------------------------------------------------------------------------------------------------
-
-    def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
-        return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
-
-    async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
-        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
-        with self._connection.rpc_errors():
-            try:
-                described = await self._handle(job).describe()
-                if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
-                    described = await self._handle(job, run_id).describe()
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await unknown_job(self._connection, job) from None
-                raise
-        if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
-            raise await unknown_job(self._connection, job)  # something else in the namespace has the id
-        return described
-
-    async def _status_and_refusal(
+    async def status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None
     ) -> tuple[JobStatus, Refusal | None]:
+        """Returns the job's current status, and why the task with that index waits, else the first task that does.
+
+        Raises:
+            NotFound, Unreachable: as `status`.
+        """
         described = await self._describe(job, run_id)
         status = await self._connection.query(self._handle(job, described.run_id), "status", JobStatus)
         tasks_to_explain = status.tasks if index is None else (task_of(job, index, status.tasks),)
@@ -369,6 +355,26 @@ class JobsClient:
         one_reason = all(task.key == waiting.key for task in tasks)
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
+        return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
+
+    async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
+        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
+        with self._connection.rpc_errors():
+            try:
+                described = await self._handle(job).describe()
+                if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
+                    described = await self._handle(job, run_id).describe()
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise await unknown_job(self._connection, job) from None
+                raise
+        if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
+            raise await unknown_job(self._connection, job)  # something else in the namespace has the id
+        return described
 
     async def _status_of_live(self, job: str, run_id: str | None) -> JobStatus:
         """Returns the status of a job that has not ended."""

@@ -3,11 +3,10 @@
 import hashlib
 import itertools
 import os
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
@@ -22,13 +21,6 @@ from iris.model.children import Parent
 from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
 
-#: Variables with directories of the attempt, whose paths differ between attempts.
-_DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
-#: The most characters of a value's text that tell it from others.
-_MOST = 1_000_000
-#: Counts the children of each name that this program submits.
-_SUBMITTED: dict[tuple[str, str, int, str], "itertools.count[int]"] = {}
-
 
 class EnclosingJob(NamedTuple):
     """The job in which this program runs."""
@@ -42,6 +34,8 @@ class EnclosingJob(NamedTuple):
     attempt: int
     #: The directory in which its programs start.
     workdir: Path | None
+    #: Counts the children of each name that the attempt submits.
+    submitted: "defaultdict[str, itertools.count[int]]"
 
     @property
     def shares_files(self) -> bool:
@@ -60,7 +54,7 @@ class EnclosingJob(NamedTuple):
         """Returns the job as a child of this one.
 
         Args:
-            work: a text of what it does, the same in each attempt that submits the same.
+            work: what tells it from others (`work_digest.py`), the same in each attempt that submits the same.
             named: whether the user has chosen its name.
             given: as for `inherit`.
 
@@ -71,8 +65,8 @@ class EnclosingJob(NamedTuple):
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
         name, number = spec.name, 1
         if not named:
-            name = f"{word_of(spec.command)}-{digest[:8]}"
-            number = next(_SUBMITTED.setdefault((self.job, self.run_id, self.attempt, name), itertools.count(1)))
+            name = f"{word_of(spec.command)}-{digest[:12]}"
+            number = next(self.submitted[name])
             name = name if number == 1 else f"{name}-{number}"
         parent = Parent(
             job=self.job,
@@ -93,6 +87,8 @@ class ParentLookup:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._specs: dict[str, JobSpec] = {}
+        #: The program that uses the client belongs to one attempt.
+        self._submitted: defaultdict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
 
     async def find(self, env: Mapping[str, str] = os.environ) -> EnclosingJob | None:
         """Returns the job, or None outside of the jobs of this cluster.
@@ -131,48 +127,5 @@ class ParentLookup:
             num_tasks=int(env[names.ENV_NUM_TASKS]),
             attempt=int(env[names.ENV_ATTEMPT]),
             workdir=Path(workdir).resolve() if workdir is not None else None,
+            submitted=self._submitted,
         )
-
-
-def work_of_command(words: Sequence[str], env: Mapping[str, str] = os.environ) -> str:
-    """Returns the command as a text that is the same in each attempt."""
-    return _steady("\0".join(words), env)
-
-
-def work_of_call(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], env: Mapping[str, str] = os.environ
-) -> str:
-    """Returns what tells the call from others, as a text that is the same in each attempt. A pickle is not: it has random ids."""
-    code: CodeType | None = getattr(function, "__code__", None)
-    parts = [getattr(function, "__module__", ""), getattr(function, "__qualname__", None) or _shown(function)]
-    if code is not None:
-        closure = [_content(cell) for cell in getattr(function, "__closure__", None) or ()]
-        constants = [each for each in code.co_consts if not isinstance(each, CodeType)]
-        parts += [code.co_code.hex(), *map(_shown, (code.co_names, constants, closure))]
-    parts += [_shown(each) for each in args]
-    parts += [f"{name}={_shown(value)}" for name, value in sorted(kwargs.items())]
-    return _steady("\0".join(map(str, parts)), env)
-
-
-def _shown(value: Any) -> str:
-    """Returns the value's text without the addresses of objects."""
-    try:
-        text = repr(value)
-    except Exception:  # the methods of the user's classes may raise anything
-        text = type(value).__qualname__
-    return re.sub(r" at 0x[0-9a-f]+", "", text[:_MOST])
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it is empty: the function refers to a name that is defined later
-        return None
-
-
-def _steady(text: str, env: Mapping[str, str]) -> str:
-    """Returns the text without the paths of the attempt's own directories."""
-    paths = sorted((env[name] for name in _DIRECTORIES if env.get(name, "/") != "/"), key=len, reverse=True)
-    for path in paths:
-        text = text.replace(path, "~")
-    return text

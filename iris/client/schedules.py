@@ -31,6 +31,7 @@ from iris.client.connect.rpc import Connection
 from iris.messages.scheduled_job import ScheduledJob
 from iris.model import names
 from iris.model.bounds import check_demands
+from iris.model.checkpoint_sources import FIELD
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.jobs import JobSpec
 from iris.model.states import JobState
@@ -152,6 +153,12 @@ class SchedulesClient:
             Unreachable: the service does not answer.
         """
         check_demands(spec)
+        if spec.after:
+            remedy = "leave it out; a job in the schedule's job can submit further ones"
+            raise InvalidValue("after", spec.after[0].name, "is one run of a job, and a schedule starts many", remedy)
+        if spec.from_checkpoint is not None:
+            problem = "is looked up when a job is submitted, which the jobs of a schedule are not"
+            raise InvalidValue(FIELD, spec.from_checkpoint, problem, "leave it out")
         await self._connection.check_keys()
         schedule_id = names.schedule_id(self._cluster, spec.id)
         summary = web_ui.summary(spec)

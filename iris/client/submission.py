@@ -7,13 +7,14 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from iris.client.connect.rpc import Connection, memo_of
+from iris.client.dependencies import bound
 from iris.client.job_lists import executions_of
 from iris.client.views import Submitted, page_of, state_of
 from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.children import Parent, Reuse, parent_in, reuse
-from iris.model.errors import Rejected
+from iris.model.errors import NameTaken
 from iris.model.jobs import JobSpec
 from iris.model.states import JobState
 from iris.workflows import policies, web_ui
@@ -33,9 +34,11 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        Rejected: a live job has this name.
+        NotFound: there is no job that it is to wait for.
+        NameTaken: a live job has this name.
         Unreachable: the service does not answer.
     """
+    spec = await _with_checkpoint(connection, await bound(connection, spec))
     if spec.parent is not None:
         return await _start_child(connection, spec, spec.parent)
     try:
@@ -48,7 +51,7 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
     """Starts a job that belongs to another job, or finds the one that an earlier attempt of that job has started.
 
     Raises:
-        Rejected: a live job has this name, and is not the same.
+        NameTaken: a live job has this name, and is not the same.
     """
     number, policy = parent.number, WorkflowIDReusePolicy.REJECT_DUPLICATE
     base = spec.name.removesuffix(f"-{number}") if number > 1 else spec.name
@@ -82,9 +85,11 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        Rejected: another live job has this name.
+        NotFound: there is no job that it is to wait for.
+        NameTaken: another live job has this name.
         Unreachable: the service does not answer.
     """
+    spec = await _with_checkpoint(connection, await bound(connection, spec))
     try:
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.REJECT_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:
@@ -103,6 +108,14 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:  # since the line above
         raise _exists(spec) from None
+
+
+async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
+    if spec.from_checkpoint is None:
+        return spec
+    from iris.client.checkpoints import with_source  # few jobs need the store for it
+
+    return await with_source(connection, spec, spec.from_checkpoint)
 
 
 async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str = "") -> Submitted:
@@ -139,7 +152,7 @@ def _first_run(found: WorkflowExecutionDescription) -> str:
     return found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
 
 
-def _exists(spec: JobSpec, found: Parent | None = None) -> Rejected:
+def _exists(spec: JobSpec, found: Parent | None = None) -> NameTaken:
     """Returns the error about a live job of this name.
 
     Args:
@@ -152,7 +165,7 @@ def _exists(spec: JobSpec, found: Parent | None = None) -> Rejected:
         elif (found.task, found.attempt) != (spec.parent.task, spec.parent.attempt):
             whose = f" for other work that task {found.task} submitted in attempt {found.attempt}"
             again = ": a later attempt finds a job again if it does the same"
-    return Rejected(
+    return NameTaken(
         f"job {spec.id} already exists{whose} and has not ended{again}; show it with `iris status {spec.id}`, "
         f"cancel it with `iris cancel {spec.id}`, or choose another name with -n"
     )

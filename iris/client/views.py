@@ -9,10 +9,10 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from iris.model import names
-from iris.model.arrays import format_indices
+from iris.model.arrays import find_task, format_indices
 from iris.model.attempts import AttemptRecord
 from iris.model.errors import NotFound
-from iris.model.jobs import Band, JobStatus, TaskStatus, find_task
+from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 from iris.scheduling.refusals import Refusal, RefusalCode
 
@@ -76,6 +76,11 @@ class LogSource(BaseModel):
     indices: tuple[int, ...] | None = None
     #: Whether the job runs a function, which leaves a result.
     function: bool = False
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The indices of the tasks."""
+        return range(self.tasks) if self.indices is None else self.indices
 
 
 class Explanation(BaseModel):

@@ -1,6 +1,7 @@
 """Makes the job that a Python program submits: its specification, and its files in the store."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,7 +12,8 @@ from iris.client.connect.identity import current_user
 from iris.client.entrypoint import Entrypoint
 from iris.client.functions.call import function_name, pack_call
 from iris.client.job_options import JobOptions, job_spec
-from iris.client.parent import EnclosingJob, work_of_call, work_of_command
+from iris.client.parent import EnclosingJob
+from iris.client.work_digest import work_of_call, work_of_command
 from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
@@ -54,8 +56,10 @@ async def make_job(
     spec = job_spec(current_user(), _command(work, args, kwargs), **options)
     inherits = _inherits(within, workspace, **options)
     if within is not None:
-        array = [] if spec.array is None else [spec.array.indices, repr(params)]
-        does = work_of_call(work, [*args, *array], kwargs) if callable(work) else work_of_command([*spec.command, *array])
+        if callable(work):
+            does = await asyncio.to_thread(work_of_call, work, [*args, *(params or ())], kwargs, spec, os.environ)
+        else:
+            does = work_of_command([*spec.command, *map(repr, params or ())], spec, os.environ)
         named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
         spec = within.child(spec, does, named="name" in options, given=named)
     project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
@@ -103,9 +107,12 @@ def _command(work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwar
     """Returns the words of the program, or the name of the function."""
     if callable(work):
         return (function_name(work),)
-    if not isinstance(work, str | Sequence):
+    if not isinstance(work, str | Sequence) or isinstance(work, bytes):
         raise InvalidValue("work", work, "is neither a function nor a program", "pass a function, or words: 'python', 'train.py'")
     words = [work, *args] if isinstance(work, str) else [*work, *args]
+    if isinstance(work, str) and not args and len(parts := work.split()) > 1:
+        remedy = f"pass each word: {', '.join(map(repr, parts[:4]))}; or a shell: 'sh', '-c', {work!r}"
+        raise InvalidValue("work", work, "is one word, the name of a program", remedy)
     for word in words:
         if not isinstance(word, str):
             raise InvalidValue(

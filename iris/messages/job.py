@@ -1,5 +1,6 @@
 """The input of a job's workflow, and its answers to queries."""
 
+from iris.messages.dependencies import JobEnd
 from iris.messages.wire import Wire
 from iris.model.attempts import AttemptRecord
 from iris.model.endpoints import Endpoint
@@ -18,6 +19,10 @@ class JobInput(Gang):
 
     #: The jobs that belong to it, also those that have ended.
     children: tuple[ChildRef, ...] = ()
+    #: The jobs that wait for its end.
+    dependents: tuple[str, ...] = ()
+    #: The ends of jobs that it waits for.
+    dependency_ends: tuple[JobEnd, ...] = ()
 
 
 class EndedParent(Wire):

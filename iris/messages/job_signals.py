@@ -1,4 +1,4 @@
-"""The signals that a job's workflow passes on to what runs its tasks. Clients import `iris.messages.job` without these."""
+"""The signals that a job passes on to what runs its tasks. Clients need none of them, and would import the scheduler's state."""
 
 from iris.messages.array_part import PartReport
 from iris.messages.scheduler import Reason

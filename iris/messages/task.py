@@ -117,6 +117,8 @@ class RunTask(Wire):
     outputs: str = ""
     #: Where in the object store the saves of its checkpoint directory are, for all attempts of the task; empty: nowhere.
     checkpoints: str = ""
+    #: Where those of another job's task are that it starts from while it has none of its own; empty: it starts from none.
+    from_checkpoint: str = ""
 
     @property
     def placement_key(self) -> str:

@@ -6,7 +6,9 @@ earlier one gives each of them the same index, row and size as before.
 
 import difflib
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -21,6 +23,8 @@ PART_TASKS = 250
 MAX_INDEX = 999_999
 #: The file of an array's table, which has one JSON object of texts in each line. The line's number is the task's index.
 ROWS_FILE = "rows.jsonl"
+#: Memo of a job whose tasks do not have the numbers from 0 without gaps.
+MEMO_ARRAY = "iris_array"
 #: The kind of the workflows of parts, as those in `iris.model.names`.
 KIND_PART = "part"
 #: The place for the task's index in a command. No column of a table may have this name.
@@ -50,6 +54,8 @@ class Array(BaseModel):
     table: Bundle | None = None
     #: The names of the parameters.
     columns: tuple[str, ...] = ()
+    #: The most tasks that one workflow starts. It is stored with the job, which an other version may continue.
+    part: int = Field(PART_TASKS, ge=1, le=PART_TASKS)
 
     @field_validator("indices")
     @classmethod
@@ -75,6 +81,20 @@ def check_array(array: Array, replicas: int, *, coscheduled: bool) -> None:
     if tasks != replicas:
         remedy = "leave replicas out: an array has a task for each index"
         raise InvalidValue("replicas", replicas, f"differs from the {tasks:,} tasks of the array", remedy)
+
+
+class _Numbered(Protocol):
+    @property
+    def index(self) -> int: ...
+
+
+Task = TypeVar("Task", bound=_Numbered)
+
+
+def find_task(tasks: Sequence[Task], index: int) -> Task | None:
+    """Returns the task with this index, if there is one. The tasks are in the order of their indices."""
+    place = bisect_left(tasks, index, key=lambda task: task.index)
+    return tasks[place] if place < len(tasks) and tasks[place].index == index else None
 
 
 def split_limit(text: str) -> tuple[str, int | None]:

@@ -39,6 +39,8 @@ class Holding(NamedTuple):
     requested: int
     #: True if it ends already, so its files are removed soon.
     ending: bool
+    #: False if it changed its directories while they were read, and they could not be read while it was stopped.
+    complete: bool = True
 
     @property
     def total(self) -> int:
@@ -84,7 +86,8 @@ def to_end(holdings: Mapping[str, Holding], disks: Mapping[int, Disk], limit: in
     """Returns the attempts that end, each with the reason.
 
     These are the attempts that use more than the limit, and for each disk with less than its reserve the attempt that uses most
-    of it beyond its request. That attempt has to use more than the reserve: of many small ones, none is to blame.
+    of it beyond its request. That attempt has to use more than the reserve: of many small ones, none is to blame. An attempt that
+    could not be measured ends before any other: what the others use does not show that they have filled the disk.
 
     Args:
         holdings: by attempt.
@@ -97,6 +100,9 @@ def to_end(holdings: Mapping[str, Holding], disks: Mapping[int, Disk], limit: in
         if disk.free + freed >= disk.reserve:
             continue
         beyond = {key: held.used.get(number, 0) - held.requested for key, held in holdings.items() if not held.ending}
+        if unknown := [key for key in beyond if not holdings[key].complete]:
+            found.setdefault(max(unknown, key=lambda key: beyond[key]), _hides(disk))
+            continue
         most = max(beyond, key=lambda key: beyond[key], default=None)
         if most is not None and most not in found and beyond[most] > disk.reserve:
             found[most] = _fills(disk, holdings[most], number)
@@ -112,6 +118,13 @@ def _fills(disk: Disk, held: Holding, number: int) -> str:
     return (
         f"filled its host's disk: {format_bytes(disk.free)} of {format_bytes(disk.size)} were left, and it used "
         f"{format_bytes(held.used[number])} and {requested}; request what it needs with --disk"
+    )
+
+
+def _hides(disk: Disk) -> str:
+    return (
+        f"changed its directories while they were read, so it is unknown how much of its host's disk it used, when "
+        f"{format_bytes(disk.free)} of {format_bytes(disk.size)} were left"
     )
 
 

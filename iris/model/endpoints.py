@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from iris.model.arrays import find_task
 from iris.model.errors import InvalidValue
-from iris.model.jobs import TaskStatus, find_task
+from iris.model.jobs import TaskStatus
 from iris.model.states import ENDED, LIVE
 
 #: The most endpoints that a job keeps. They are in the memory of its workflow.
@@ -51,16 +52,20 @@ class Endpoint(BaseModel):
 def changed(endpoints: Sequence[Endpoint], endpoint: Endpoint, tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
     """Returns the endpoints with this one, or without it if it is withdrawn, and without those that are gone.
 
-    It replaces that of the same task and name.
-
-    A job that has `MOST` endpoints gets no more. One that is not valid is ignored: not every client checks them.
+    It replaces that of the same task and name. A message of an attempt that is over is ignored: it may arrive after those of the
+    next one. So is one that is not valid: not every client checks them. A job that has `MOST` endpoints gets no more.
     """
-    kept = [each for each in visible(endpoints, tasks) if (each.task, each.name) != (endpoint.task, endpoint.name)]
+    kept = _current(endpoints, tasks)
+    if find_task(tasks, endpoint.task) is None or endpoint.attempt < _latest(endpoints, tasks)[endpoint.task]:
+        return kept
     try:
-        endpoint.check()
+        if endpoint.address:
+            endpoint.check()
     except InvalidValue:
-        return tuple(kept)
-    return (*kept, endpoint)[:MOST] if find_task(tasks, endpoint.task) is not None else tuple(kept)
+        return kept
+    # A withdrawn endpoint stays until the task's next message: it may be all that the job knows of the attempt.
+    others = [each for each in kept if each.task != endpoint.task or (each.name != endpoint.name and each.address)]
+    return (*others, endpoint)[:MOST]
 
 
 def visible(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
@@ -69,14 +74,25 @@ def visible(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple
     A job of independent tasks learns of a new attempt a little later than the attempt can register: of two attempts of a task,
     the later one counts.
     """
-    latest: dict[int, int] = {}
-    for each in endpoints:
-        latest[each.task] = max(each.attempt, latest.get(each.task, 0))
+    return tuple(each for each in _current(endpoints, tasks) if each.address)
 
-    def is_there(endpoint: Endpoint) -> bool:
+
+def _current(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
+    """Returns the endpoints of the attempts that run, and those that such attempts have withdrawn."""
+    latest = _latest(endpoints, tasks)
+
+    def is_current(endpoint: Endpoint) -> bool:
         task = find_task(tasks, endpoint.task)
         if task is None or task.state in ENDED or endpoint.attempt < latest[endpoint.task]:
             return False
         return endpoint.attempt > task.attempt or (endpoint.attempt == task.attempt and task.state in LIVE)
 
-    return tuple(each for each in endpoints if is_there(each))
+    return tuple(each for each in endpoints if is_current(each))
+
+
+def _latest(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> dict[int, int]:
+    """Returns the latest attempt of each task that the job or an endpoint knows."""
+    latest = {task.index: task.attempt for task in tasks}
+    for each in endpoints:
+        latest[each.task] = max(each.attempt, latest.get(each.task, 0))
+    return latest

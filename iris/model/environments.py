@@ -4,7 +4,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
 from iris.model.errors import InvalidValue
 
@@ -30,6 +30,13 @@ class EnvironmentSpec(BaseModel):
     build_env: dict[str, str] = {}
     #: Shell commands. They run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
+
+    @field_validator("extras", "pip", "setup", mode="before")
+    @classmethod
+    def _are_several(cls, given: object, info: ValidationInfo) -> object:
+        if isinstance(given, str):
+            raise InvalidValue(str(info.field_name), given, "is one text", f"write {info.field_name}=[{given!r}]")
+        return given
 
     @field_validator("extras")
     @classmethod

@@ -5,6 +5,7 @@
      ├── NotFound             no job, host or cluster of that name                             3
      ├── Unreachable          no cluster answers                                               4
      ├── Rejected             the cluster or its client refuses the request                    5
+     │    ├── NameTaken       a live job has the name                                         5
      │    ├── InvalidValue    one field has a value it cannot have (also a ValueError)         2
      │    └── InvalidJob      fields of a job have values they cannot have                     2
      ├── WaitTimeout          the wait ended before the job did                              124
@@ -59,6 +60,10 @@ class InvalidValue(Rejected, ValueError):
         text = str(value)
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         super().__init__(f"{field}: {shown!r} {problem}; {remedy}")
+
+
+class NameTaken(Rejected):
+    """A live job has the name."""
 
 
 class InvalidJob(Rejected):

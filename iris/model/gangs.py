@@ -110,6 +110,8 @@ class Gang(BaseModel):
     run_id: str = ""
     #: None: when the first run began, which sets it.
     submitted_at: datetime | None = None
+    #: When it began to wait for hosts: the last job that it depends on had ended. None: it has none, or still waits for them.
+    ready_at: datetime | None = None
     #: Empty: not begun.
     tasks: tuple[TaskStatus, ...] = ()
     overrides: Overrides = Field(Overrides(), validation_alias="wishes", serialization_alias="wishes")
@@ -133,6 +135,11 @@ class Gang(BaseModel):
         """When it was submitted, once its workflow has begun."""
         assert self.submitted_at is not None
         return self.submitted_at
+
+    @property
+    def queued_at(self) -> datetime:
+        """Since when it waits for hosts: its place in the queue and its scheduling timeout count from then."""
+        return self.ready_at or self.submission
 
     def with_task(self, place: int, task: TaskStatus) -> Self:
         """Returns the gang with another status of the task at this index."""

@@ -1,7 +1,6 @@
 """Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state (`TaskStatus`, `JobStatus`)."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -12,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from iris.model import names
 from iris.model.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.bundles import Bundle
+from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
+from iris.model.dependencies import MAX_DEPENDENCIES, Dependency
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
 from iris.model.resources import Resources
@@ -92,6 +93,8 @@ class JobSpec(BaseModel):
     #: A pickled function and the script that runs it. `command` is then the function's name. None: `command` is run.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
+    #: The earlier job whose checkpoint it starts from. None: its checkpoint directories are empty at the start.
+    from_checkpoint: CheckpointSource | None = None
     #: The container image of the program. None: the image of the scale group; if it has none, the program is a process on the
     #: host.
     image: str | None = None
@@ -108,6 +111,8 @@ class JobSpec(BaseModel):
     max_task_failures: int = 0
     #: The job that it belongs to. None: it was submitted from outside of a job.
     parent: Parent | None = None
+    #: The jobs that have to end before it asks for hosts.
+    after: tuple[Dependency, ...] = ()
 
     @property
     def id(self) -> str:
@@ -148,6 +153,15 @@ class JobSpec(BaseModel):
         if not 1 <= replicas <= (MAX_REPLICAS if info.data.get("array") is None else MAX_TASKS):
             raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks, or use an array")
         return replicas
+
+    @field_validator("after")
+    @classmethod
+    def _are_few_dependencies(cls, after: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
+        after = tuple(dict.fromkeys(after))
+        if len(after) > MAX_DEPENDENCIES:
+            remedy = f"wait for at most {MAX_DEPENDENCIES}, or for a job between that waits for them"
+            raise InvalidValue("after", f"{len(after)} jobs", "are too many", remedy)
+        return after
 
     @field_validator("max_retries_failure", "max_retries_preemption", "max_task_failures")
     @classmethod
@@ -366,12 +380,6 @@ class TaskStatus(BaseModel):
     key: str | None = None
     #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
     code: str = ""
-
-
-def find_task(tasks: Sequence[TaskStatus], index: int) -> TaskStatus | None:
-    """Returns the task with this index, if there is one. The tasks are in the order of their indices."""
-    place = bisect_left(tasks, index, key=lambda task: task.index)
-    return tasks[place] if place < len(tasks) and tasks[place].index == index else None
 
 
 class JobStatus(BaseModel):

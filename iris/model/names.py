@@ -238,8 +238,6 @@ MEMO_BATCH = "iris_batch"
 MEMO_WHEN = "iris_when"
 #: Memo of a job that belongs to another job: a `Parent`.
 MEMO_PARENT = "iris_parent"
-#: Memo of a job whose tasks do not have the numbers from 0 without gaps.
-MEMO_ARRAY = "iris_array"
 #: Memo of a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 
@@ -292,6 +290,12 @@ def job_checkpoints(job: str, run_id: str) -> str:
 def task_checkpoints(job: str, run_id: str, index: int) -> str:
     """Returns the folder of the saves of a task's checkpoint directory. All attempts of the task have the same."""
     return f"{job_checkpoints(job, run_id)}/{index}"
+
+
+def task_of_checkpoints(saves: str) -> str:
+    """Returns the id of the task whose saves are in the folder."""
+    _, *job, _, index = saves.split("/")
+    return task_id("/".join(job), int(index))
 
 
 def shared_checkpoints(saves: str) -> str:
@@ -375,9 +379,7 @@ ENV_WORKDIR = "IRIS_WORKDIR"
 ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
 #: Set for members of a gang: `host:port` on the host of task 0, and the task's position in the gang.
 ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
-ENV_SLICE_INDEX = "IRIS_SLICE_INDEX"
-ENV_NUM_SLICES = "IRIS_NUM_SLICES"
-ENV_TASKS_PER_SLICE = "IRIS_TASKS_PER_SLICE"
+ENV_SLICE_INDEX, ENV_NUM_SLICES, ENV_TASKS_PER_SLICE = "IRIS_SLICE_INDEX", "IRIS_NUM_SLICES", "IRIS_TASKS_PER_SLICE"
 #: The prefix of variables that Iris sets. A user may not set them for a job.
 RESERVED_PREFIX = "IRIS_"
 

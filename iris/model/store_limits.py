@@ -1,6 +1,7 @@
 """Limits what one attempt may store and use of a disk, and decides which part of its log and which output files are kept."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ BEYOND_LIMIT = 64 * KIB
 MOST_FILES = 1_000_000
 #: The most steps of an output file's path. The agent opens the directories of a path one by one.
 MOST_STEPS = 100
+#: The most bytes of the name of a file or directory in the store, where odd characters take three, and of the name of the whole
+#: object. File systems allow 255, and obstore needs some of them while it writes. Google Cloud Storage and S3 allow 1,024.
+MOST_NAME, MOST_OBJECT_NAME = 240, 1024
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 class StoreLimits(BaseModel):
@@ -89,12 +94,26 @@ class Selection(NamedTuple):
     left_out_bytes: int
 
 
-def select(files: Iterable[OutputFile], limit: int) -> Selection:
-    """Chooses the output files to store: in their order, each that still fits. The same files give the same choice."""
+def is_possible(name: str) -> bool:
+    """Returns whether all stores take an object, or a folder, with this name."""
+    steps = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(steps) or _CONTROL.search(name):
+        return False
+    return max(len(step.encode()) for step in steps) <= MOST_NAME and len(name.encode()) <= MOST_OBJECT_NAME
+
+
+def select(files: Iterable[OutputFile], limit: int, name_of: Callable[[PurePath], str] = str) -> Selection:
+    """Chooses the output files to store: in their order, each that still fits. The same files give the same choice.
+
+    Args:
+        limit: the most bytes of all files.
+        name_of: returns the name of a file's object.
+    """
     stored: list[OutputFile] = []
     left_out, left_out_bytes, free = 0, 0, limit
     for file in files:
-        if file.size <= free and len(stored) < MOST_FILES and len(file.path.parts) <= MOST_STEPS:
+        steps = len(file.path.parts)
+        if file.size <= free and len(stored) < MOST_FILES and steps <= MOST_STEPS and is_possible(name_of(file.path)):
             free -= file.size
             stored.append(file)
         else:
@@ -103,11 +122,20 @@ def select(files: Iterable[OutputFile], limit: int) -> Selection:
     return Selection(stored, left_out, left_out_bytes)
 
 
-def left_out_reason(count: int, size: int, limit: int) -> str:
-    """Returns the sentence for the log and for the outcome of an attempt; empty: no output file was left out."""
-    if not count:
-        return ""
-    files = "1 output file" if count == 1 else f"{count:,} output files"
-    verb = "is" if count == 1 else "are"
-    most = f"an attempt may store {format_bytes(limit)} (bootstrap.max_outputs) in {MOST_FILES:,} files"
-    return f"{files} of {format_bytes(size)} {verb} not stored: {most} with paths of up to {MOST_STEPS} names"
+def left_out_reason(count: int, size: int, limit: int, unreadable: int = 0) -> str:
+    """Returns the sentence for the log and for the outcome of an attempt; empty: no output file was left out.
+
+    Args:
+        count: the files that exceed a limit.
+        size: the bytes of these.
+        limit: the most bytes of all files.
+        unreadable: the files that the agent may not read.
+    """
+    most = f"an attempt may store {format_bytes(limit)} (bootstrap.max_outputs) in {MOST_FILES:,} files with paths of up to "
+    beyond = f"{_files(count, f' of {format_bytes(size)}')} not stored: {most}{MOST_STEPS} names and {MOST_OBJECT_NAME:,} bytes"
+    closed = f"{_files(unreadable)} not stored: not readable for the agent; let its user read what is in $IRIS_OUTPUT_DIR"
+    return "; ".join([*([beyond] if count else []), *([closed] if unreadable else [])])
+
+
+def _files(count: int, size: str = "") -> str:
+    return f"1 output file{size} is" if count == 1 else f"{count:,} output files{size} are"

@@ -65,6 +65,11 @@ class GangLifecycle:
     #: Why the gang waits, by the scheduler; None: it does not wait, or the scheduler has not said it yet.
     refusal: Refusal | None = None
 
+    def ready(self, now: datetime) -> Self:
+        """Begins to count the time that the gang waits for hosts: the last job that it depends on has ended."""
+        held_since = now if self.gang.overrides.hold is not None else None
+        return replace(self._with(ready_at=now, held_for=timedelta(0)), held_since=held_since)
+
     # -- steps of the workflow -------------------------------------------------------------------------------------------------
 
     def begin(self, key: str) -> Self:
@@ -212,12 +217,12 @@ class GangLifecycle:
     def time_left(self, now: datetime) -> timedelta | None:
         """Returns the rest of the scheduling timeout; None if the gang may wait without limit.
 
-        The clock runs from submission to the first placement, but not while the gang is held.
+        The clock runs from submission to the first placement, but not while the gang is held or depends on other jobs.
         """
         gang = self.gang
         if gang.spec.scheduling_timeout is None or gang.first.host or gang.overrides.hold:
             return None
-        return max(timedelta(0), gang.submission + gang.spec.scheduling_timeout + gang.held_for - now)
+        return max(timedelta(0), gang.queued_at + gang.spec.scheduling_timeout + gang.held_for - now)
 
     @property
     def interrupted(self) -> bool:

@@ -1,8 +1,13 @@
 """Finds the save of a task's checkpoint directory that counts."""
 
+import asyncio
+
 from iris.model.checkpoints import Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
+
+#: How many tasks are looked up at once.
+AT_ONCE = 16
 
 
 async def latest_save(store: Store, prefix: str) -> Save | None:
@@ -15,12 +20,37 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
         InvalidValue: a manifest is not what an agent has written.
         obstore's exceptions: the store does not answer.
     """
+    while (name := await _latest_manifest(store, prefix)) is not None:
+        if (data := await store.get(name)) is not None:
+            return _parsed(prefix, name, data)
+    return None
+
+
+async def tasks_with_saves(store: Store, folder: str) -> list[int]:
+    """Returns the indices of the tasks that have a save.
+
+    Args:
+        folder: that of a job's run, in which each task has a folder.
+
+    Raises:
+        obstore's exceptions: the store does not answer.
+    """
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def has_save(index: int) -> bool:
+        async with gate:
+            return await _latest_manifest(store, f"{folder}/{index}") is not None
+
+    indices = sorted(int(name) for name in await store.folders(folder) if name.isdecimal())
+    have = await asyncio.gather(*map(has_save, indices))
+    return [index for index, has in zip(indices, have, strict=True) if has]
+
+
+async def _latest_manifest(store: Store, prefix: str) -> str | None:
     for attempt in sorted((int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True):
         found = [number_of(name) for name in await store.objects(attempt_folder(prefix, attempt))]
         if numbers := [number for number in found if number is not None]:
-            name = save_name(prefix, attempt, max(numbers))
-            data = await store.get(name)
-            return await latest_save(store, prefix) if data is None else _parsed(prefix, name, data)
+            return save_name(prefix, attempt, max(numbers))
     return None
 
 

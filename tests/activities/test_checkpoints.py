@@ -14,13 +14,14 @@ from iris.activities.host.checkpoint_files import FOLDER, scan
 from iris.activities.host.checkpoints import End, Saver, end_of
 from iris.activities.host.lifecycle import Lifecycle
 from iris.activities.host.restore import restore
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.program import Exit
 from iris.model.checkpoints import Save, SavedItem, save_name
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 from tests.activities.test_attempt import Bench
+from tests.activities.test_caches import unprivileged
 from tests.images import docker_image
 
 PREFIX = "checkpoints/ada/train/run/0"
@@ -30,8 +31,8 @@ BY_ITSELF = End(by_itself=True, at=0)
 class Host:
     """One attempt's directory on a host, and what saves it."""
 
-    def __init__(self, store: Store, directory: Path, attempt: int, *, limit: int = 10**9) -> None:
-        self.store, self.dir, self.attempt, self.limit = store, directory, attempt, limit
+    def __init__(self, store: Store, directory: Path, attempt: int, *, limit: int = 10**9, prefix: str = PREFIX) -> None:
+        self.store, self.dir, self.attempt, self.limit, self.prefix = store, directory, attempt, limit, prefix
         self.files = directory / FOLDER
         self.files.mkdir(parents=True)
         self.said: list[str] = []
@@ -40,10 +41,10 @@ class Host:
     def agent(self, *, taken_over: bool = True) -> Saver:
         """A saver of this attempt, of another agent than before."""
         gate = asyncio.Semaphore(4)
-        return Saver(self.store, PREFIX, self.attempt, self.dir, gate, self.limit, self.said.append, taken_over=taken_over)
+        return Saver(self.store, self.prefix, self.attempt, self.dir, gate, self.limit, self.said.append, taken_over=taken_over)
 
-    async def restore(self, store: Store | None = None) -> str:
-        return await restore(store or self.store, PREFIX, self.dir, self.dir, None, pauses=())
+    async def restore(self, store: Store | None = None, start_from: str = "") -> str:
+        return await restore(store or self.store, self.prefix, self.dir, self.dir, None, start_from=start_from, pauses=())
 
     @property
     def contents(self) -> dict[str, str]:
@@ -123,6 +124,33 @@ async def test_the_next_attempt_finds_the_directory_as_it_was(store: Fragile, tm
     assert (second.files / "latest" / "deep" / "odd\n%#").read_bytes() == (
         first.files / "step 1" / "deep" / "odd\n%#"
     ).read_bytes()
+
+
+async def test_a_job_starts_from_the_checkpoint_of_another_and_has_its_own_from_then_on(store: Fragile, tmp_path: Path) -> None:
+    """Nothing keeps the other job's files: it may be deleted, or go on itself. The other job's saves are not touched."""
+    other = Host(store, tmp_path / "other", 1, prefix="checkpoints/ada/other/run/7")
+    (other.files / "weights").write_text("of the other")
+    (other.files / "log").write_text("of the other")
+    await other.saver.finish(BY_ITSELF)
+    before = await store.sizes(other.prefix)
+
+    first, second, third = (Host(store, tmp_path / str(number), number) for number in (1, 2, 3))
+    assert "restored the checkpoint of ada/other:7, saved" in await first.restore(start_from=other.prefix)
+    assert "restored the checkpoint of ada/other:7, saved" in await second.restore(start_from=other.prefix)
+    await second.saver.finish(End(by_itself=False, at=0))
+    assert len(before) == 3
+    assert await store.sizes(other.prefix) == before
+    await store.delete([name for name, _ in before])
+
+    assert "restored the checkpoint of attempt 2" in await third.restore(start_from=other.prefix)
+    assert third.contents == {"weights": "of the other", "log": "of the other"}
+
+
+async def test_a_job_whose_start_is_gone_fails_and_does_not_begin_without_it(store: Fragile, tmp_path: Path) -> None:
+    """No retry on another host can help, and a training that begins anew in silence costs days."""
+    host = Host(store, tmp_path / "1", 1)
+    with pytest.raises(CannotStart, match="the checkpoint of ada/other:7, which this job starts from, is not in the store"):
+        await host.restore(start_from="checkpoints/ada/other/run/7")
 
 
 async def test_a_restore_says_what_it_does_before_it_does_it(store: Fragile, tmp_path: Path) -> None:
@@ -257,6 +285,16 @@ async def test_a_directory_beyond_the_limit_is_not_saved_and_the_log_says_so(sto
 
     assert await host.saver.finish(BY_ITSELF)
     assert host.said == ["the checkpoint is not saved: it has 14 B, and a task may save 10 B (bootstrap.max_checkpoint)"]
+
+
+async def test_a_file_that_the_agent_may_not_read_is_told_and_is_no_reason_to_wait_at_the_end() -> None:
+    """A container's root makes it for an agent that is not root, which kept the attempt's directory for a day."""
+    with unprivileged(), tempfile.TemporaryDirectory() as directory:
+        host = Host(Fragile(Path(directory, "store").as_uri()), Path(directory, "1"), 1)
+        (host.files / "closed").touch(mode=0)
+
+        assert await host.saver.finish(BY_ITSELF)
+    assert host.said == ["the checkpoint is not saved: the agent may not read closed; let its user read it"]
 
 
 async def test_files_of_other_users_are_not_saved(store: Fragile, tmp_path: Path) -> None:

@@ -137,7 +137,6 @@ async def test_keeping_again_keeps_what_is_there_now(store: Store, outputs: Path
 async def test_one_file_that_cannot_be_stored_does_not_take_the_others_with_it(store: Store, outputs: Path) -> None:
     """The caller is told, and what could be kept is kept."""
     (outputs / "good").write_text("kept")
-    (outputs / ("x" * 255)).write_text("its name is longer than this store can make it")
     (outputs / "zebra").write_text("kept too")
     (Path(store.url.removeprefix("file://")) / "here" / "bad").mkdir(parents=True)
     (outputs / "bad").write_text("where the store has a directory")

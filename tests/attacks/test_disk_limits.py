@@ -1,6 +1,11 @@
 """A program that fills its host's disk: the others on the host get errors instead of writing their checkpoints."""
 
 import asyncio
+import os
+import re
+import shutil
+import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,6 +17,8 @@ from hypothesis import strategies as st
 
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.run_task import Tasks
+from iris.activities.host.runtimes import job_users, trees
+from iris.activities.host.runtimes.job_users import JobUsers
 from iris.model.disk_limits import Disk, Holding, Measured, is_due, to_end
 from iris.model.faults import FAULTS, Fault
 from iris.model.jobs import TaskOutcome
@@ -25,6 +32,8 @@ from tests.e2e.cluster import eventually
 from tests.images import docker_image
 from tests.small_disk import small_disk
 
+#: Tests of several processes share the machine: the uids of each are its own.
+UIDS = range(2_000_000 + os.getpid() % 10_000 * 100, 2_000_000 + os.getpid() % 10_000 * 100 + 100)
 #: Writes more than the disk has, and stays.
 HOG = "head -c 100000000 /dev/zero > data; exec sleep 1000"
 #: Writes a megabyte when it may, and succeeds if that fits.
@@ -35,9 +44,10 @@ class Bench(test_attempt.Bench):
     """Attempts on a host with a limit of disk for each."""
 
     limit = 4 * TIB
+    users: JobUsers | None = None
 
     def _context(self, faults: Sequence[Fault] = FAULTS) -> HostContext:
-        return replace(super()._context(faults), limits=StoreLimits(disk=self.limit))
+        return replace(super()._context(faults), limits=StoreLimits(disk=self.limit), job_users=self.users)
 
     @asynccontextmanager
     async def host(self) -> AsyncIterator[Tasks]:
@@ -63,6 +73,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             (tmp_path / name).mkdir()
             (disk / name).symlink_to(tmp_path / name)
         yield Bench(disk)
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that other users can reach."""
+    directory = Path(tempfile.mkdtemp(prefix="iris-jobs-", dir="/var/tmp"))
+    directory.chmod(0o711)
+    yield directory
+    trees.remove(directory)
 
 
 async def test_a_full_disk_ends_the_attempt_that_has_filled_it_and_no_other(bench: Bench, tmp_path: Path) -> None:
@@ -106,6 +125,68 @@ async def test_a_set_up_that_fills_the_disk_is_ended_too(bench: Bench) -> None:
     assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
 
 
+#: Fills the disk, in directories that get other names all the time.
+JUGGLER = """
+import contextlib, os, pathlib
+for n in range(200):
+    pathlib.Path(f"a{n}").mkdir()
+with contextlib.suppress(OSError):
+    for n in range(200):
+        pathlib.Path(f"a{n}/data").write_bytes(bytes(250_000))
+while True:
+    for old, new in ("ab", "bc", "ca"):
+        for n in range(200):
+            os.rename(f"{old}{n}", f"{new}{n}")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+async def test_a_job_that_renames_its_directories_all_the_time_is_measured(bench: Bench, open_directory: Path) -> None:
+    """While its directories were read, most had other names already. So it seemed to be small, and an honest attempt ended."""
+    with small_disk(open_directory / "jobs", 48_000) as jobs:
+        bench.users = JobUsers(jobs, UIDS)
+        assert bench.users.make_directory() == ""
+        async with bench.host() as tasks:
+            await dispatch(tasks, a_run("sh", "-c", "head -c 12000000 /dev/zero > data; exec sleep 1000", job="ada/honest"))
+            await asyncio.to_thread(eventually, lambda: shutil.disk_usage(jobs).used >= 12_000_000, test_attempt.PATIENCE)
+            await dispatch(tasks, a_run("/usr/bin/python3", "-c", JUGGLER, job="eve/juggler"))
+            (outcome,) = await bench.outcomes(1)
+            honest = tasks.running("ada/honest", 0)
+
+    assert honest is not None
+    assert re.search(r"^filled its host's disk: .*, and it used 3\d\.\d MiB", outcome.reason)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+async def test_a_program_that_was_stopped_to_measure_it_goes_on_with_the_next_agent(bench: Bench, open_directory: Path) -> None:
+    """The agent may die in the meantime."""
+    bench.users = JobUsers(open_directory, UIDS)
+    assert bench.users.make_directory() == ""
+    first, second = bench.tasks(), bench.tasks()
+    await dispatch(first, a_run("sh", "-c", "touch up; until [ -e go ]; do sleep 0.05; done"))
+    (up,) = await asyncio.to_thread(eventually, lambda: [*open_directory.glob("attempts/*/work/up")], test_attempt.PATIENCE)
+    await asyncio.to_thread(eventually, lambda: first.running("ada/train", 0), test_attempt.PATIENCE)
+    await first.hand_over("the agent dies")
+    job_users.signal_all(up.stat().st_uid, signal.SIGSTOP)
+    await second.take_over()
+    up.with_name("go").touch()
+    (outcome,) = await bench.outcomes(1)
+
+    assert outcome.state is TaskState.SUCCEEDED
+
+
+@pytest.mark.docker
+async def test_a_container_that_renames_its_directories_all_the_time_is_measured(tmp_path: Path) -> None:
+    """Its processes are paused for that. Without that, a look saw a part of what it had."""
+    bench = Bench(tmp_path)
+    bench.limit = 36 * MIB
+    async with bench.host() as tasks:
+        await dispatch(tasks, a_run("python3", "-c", JUGGLER, image=docker_image()))
+        (outcome,) = await bench.outcomes(1)
+
+    assert re.search(r"^used (49|50)\.\d MiB of its host's disk", outcome.reason)
+
+
 @pytest.mark.docker
 async def test_what_a_container_writes_beside_its_directories_counts(tmp_path: Path) -> None:
     """It fills the engine's disk, which on most machines is the only one."""
@@ -139,8 +220,21 @@ def held(used: int, requested: int = 0, *, ending: bool = False) -> Holding:
         ([held(MIB, ending=True), held(50 * GIB)], [1]),
         ([Holding({2: 50 * GIB}, 0, ending=False), held(3 * GIB)], [1]),
         ([], []),
+        ([held(50 * GIB), Holding({1: MIB}, 0, ending=False, complete=False), held(40 * GIB)], [1]),
+        ([held(50 * GIB), Holding({1: MIB}, 0, ending=True, complete=False), held(40 * GIB)], [0]),
     ],
-    ids=["largest", "beyond its request", "all as requested", "many small", "one ends", "one ends in vain", "disks", "none"],
+    ids=[
+        "largest",
+        "beyond its request",
+        "all as requested",
+        "many small",
+        "one ends",
+        "one ends in vain",
+        "disks",
+        "none",
+        "one hides",
+        "who hides ends",
+    ],
 )
 def test_a_low_disk_ends_the_attempt_that_uses_most_of_it_beyond_its_request(holdings: list[Holding], ended: list[int]) -> None:
     """A job that requested what it uses is not to blame, and neither are files that no attempt has written."""

@@ -22,6 +22,7 @@ from iris.activities.host.caches import Cache
 from iris.activities.host.env_steps import _add_scripts
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
+from iris.activities.host.ports import Ports
 from iris.activities.host.python_env import Ready, set_up
 from iris.activities.host.runtimes import job_users, trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
@@ -529,3 +530,17 @@ async def test_the_agents_thread_has_its_rights_again_after_it_acted_as_a_job(ma
         return [line for line in lines if line.startswith(("Uid", "Gid", "Groups", "Cap"))]
 
     assert rights(after) == rights(before)
+
+
+def test_a_job_that_takes_the_name_of_the_agents_directory_for_locks_does_not_block_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every user may create it in the directory for temporary files; then no job on the host got a port."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "iris-ports-0").mkdir()
+    os.chown(tmp_path / "iris-ports-0", UIDS[0], UIDS[0])
+    taken = Ports().take(["http"])
+    for descriptor in taken.keep:
+        os.close(descriptor)
+
+    assert "http" in taken.numbers

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from tests.e2e.cluster import Cluster, a_home, eventually, until
+from tests.e2e.cluster import Cluster, a_home, eventually
 
 pytestmark = pytest.mark.long
 
@@ -141,13 +142,14 @@ def test_submit_warns_of_a_secret_in_the_environment(cluster: Cluster) -> None:
 
 def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(cluster: Cluster) -> None:
     """Only the processes that were started from the shell, and of the job only the program itself."""
-    script = f"touch begun; {until('go')}"
+    os.mkfifo(cluster.work / "go")
+    script = ": > begun; read line < go"  # the shell itself: a child of a loop would be gone before its environment is read
     cluster.submit("with", "--secret", "OURS", "--cpu", "1", "--workdir", str(cluster.work), "--", "sh", "-c", script)
     cluster.there_is("begun")
     have = {process.pid for process in cluster.processes() if VALUE in str(process.environ())}
     shims = [process for process in cluster.processes() if "fork_server.py" in str(process.cmdline())]
     (program,) = [process for process in cluster.processes() if script in process.cmdline()]
-    cluster.file("go").touch()
+    (cluster.work / "go").write_text("\n")
     cluster.iris("wait", "with")
 
     assert program.pid in have

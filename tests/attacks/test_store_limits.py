@@ -1,14 +1,18 @@
 """A task that stores without end: `yes` wrote 1.3 GB of log in 20 s, and an output file of terabytes costs nothing to make."""
 
+import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.logs import READ
@@ -16,11 +20,14 @@ from iris.activities.host.outputs import Kept, keep
 from iris.model import store_limits
 from iris.model.faults import FAULTS, Fault
 from iris.model.states import TaskState
-from iris.model.store_limits import BEYOND_LIMIT, OutputFile, StoreLimits, select
+from iris.model.store_limits import BEYOND_LIMIT, OutputFile, StoreLimits, is_possible, left_out_reason, select
 from iris.model.units import KIB, MIB, TIB
 from iris.storage.log_format import LogLine, Stream
 from iris.storage.object_store import Store
+from iris.storage.output_names import object_name
 from tests.activities import test_attempt, test_logship
+from tests.activities.test_attempt import a_run
+from tests.activities.test_caches import unprivileged
 from tests.activities.test_logship import all_shipped
 from tests.e2e.cluster import Cluster, a_cluster
 
@@ -179,7 +186,7 @@ async def test_outputs_beyond_the_limit_are_not_stored_and_the_user_is_told(benc
     script = "head -c 600000 /dev/zero > a; cp a b; cp a c; truncate -s 1T d; echo small > e"
     outcome = await bench.outcome("sh", "-c", f"cd $IRIS_OUTPUT_DIR; {script}", outputs="outputs/here")
 
-    limits = "1 MiB (bootstrap.max_outputs) in 1,000,000 files with paths of up to 100 names"
+    limits = "1 MiB (bootstrap.max_outputs) in 1,000,000 files with paths of up to 100 names and 1,024 bytes"
     told = f"3 output files of 1 TiB are not stored: an attempt may store {limits}"
     assert (outcome.state, outcome.reason) == (TaskState.SUCCEEDED, told)
     assert f"[iris] {told}" in await bench.log()
@@ -187,6 +194,51 @@ async def test_outputs_beyond_the_limit_are_not_stored_and_the_user_is_told(benc
         ("outputs/here/a", 600_000),
         ("outputs/here/e", 6),
     ]
+
+
+async def test_names_that_no_store_takes_are_left_out_at_once(bench: Bench) -> None:
+    """The agent tried for a day to store all outputs again, and kept the attempt's directory on its disk."""
+    script = "cd $IRIS_OUTPUT_DIR; echo 1 > good; echo 2 > $(printf %0255d 0); echo 3 > $(printf %0200d 0 | tr 0 %)"
+    outcome = await bench.outcome("sh", "-c", script, outputs="outputs/here")
+
+    assert outcome.state is TaskState.SUCCEEDED
+    assert outcome.reason.startswith("2 output files of 4 B are not stored: ")
+    assert await bench.store.sizes("outputs") == [("outputs/here/good", 2)]
+    assert [*(bench.dir / "attempts").iterdir()] == []
+
+
+@pytest.mark.parametrize("place", ["logs", "outputs", "checkpoints"])
+@pytest.mark.parametrize("name", ["../../x", "a//b", "nul\0", "long" * 100, "deep/" * 300 + "x"])
+async def test_a_task_that_stores_elsewhere_is_refused(bench: Bench, place: str, name: str) -> None:
+    """Somebody may send it to a host itself. It counted as a fault of the host, and its directory stayed."""
+    tasks = bench.tasks()
+    with pytest.raises(ApplicationError, match="is not the name of a folder in the store"):
+        await ActivityEnvironment().run(tasks.run_task, a_run("true", **{place: name}))
+
+    assert not (bench.dir / "attempts").exists()
+
+
+@given(st.lists(st.text(st.sampled_from("a ü%\x01\n\x85\u202f"), min_size=1, max_size=260), min_size=1, max_size=6))
+def test_whatever_is_chosen_can_be_stored(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
+    """By a store on a disk, which takes the shortest names."""
+    name = object_name(PurePath(*steps))
+    assume(not set(steps) & {".", ".."} and is_possible(name))
+    store = Store((tmp_path_factory.mktemp("store")).as_uri())
+
+    asyncio.run(store.put(name, b"content"))
+    assert asyncio.run(store.get(name)) == b"content"
+
+
+async def test_files_that_the_agent_may_not_read_are_left_out_and_the_user_is_told() -> None:
+    """A container's root makes them for an agent that is not root, which tried to store them for a day."""
+    with unprivileged(), tempfile.TemporaryDirectory() as directory:
+        store, outputs = Store(Path(directory, "store").as_uri()), Path(directory, "outputs")
+        outputs.mkdir()
+        (outputs / "good").write_text("1")
+        (outputs / "closed").touch(mode=0)
+
+        assert await keep(store, outputs, "here") == Kept(1, 1, unreadable=1)
+    assert left_out_reason(0, 0, 1, unreadable=1).startswith("1 output file is not stored: not readable for the agent; ")
 
 
 async def test_many_links_to_one_file_count_each(tmp_path: Path) -> None:

@@ -109,3 +109,18 @@ def test_what_a_batch_excludes_is_a_usage_error(arguments: list[str], words: str
     """An option that is silently ignored costs more than an error."""
     assert run(["submit", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_line_waits_for_an_earlier_line_and_not_for_a_later_one() -> None:
+    """The lines are submitted in their order, so a later one has no run yet."""
+    assert [str(each) for each in jobs("-n a -- true", "-n b --after a -- true")[1].spec.after] == ["ada/a to succeed"]
+    assert problems("-n b --after a -- true", "-n a -- true")[1:] == [
+        "line 1: after 'ada/a': line 2 is submitted later; move it before line 1"
+    ]
+    assert jobs("-n b --after a#1,b -- true", "-n a -- true"), "earlier runs of both names"
+
+
+def test_a_repeated_batch_is_recognised_whatever_runs_its_lines_were_bound_to() -> None:
+    """Otherwise a job that waits would be started twice by a second submission."""
+    line = "-n b --after a -- true"
+    assert jobs(line)[0].key == jobs(line)[0].key != jobs("-n b --after c -- true")[0].key

@@ -173,6 +173,17 @@ def test_what_submit_refuses_of_several_jobs_starts_nothing(tmp_path: Path, caps
     assert "--batch excludes -f" in capsys.readouterr().err
 
 
+def test_a_document_waits_for_an_earlier_one_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipeline is one file; the order in it is that of the submissions."""
+    file = tmp_path / "two.yaml"
+    file.write_text("name: a\ncommand: x\n---\nname: b\nafter: a\nafter_any: [c, 'd#2']\ncommand: y\n")
+    assert run(["job", "check", str(file)]) == 0
+    assert "ada/a to succeed, ada/c to end, ada/d#2 to end" in " ".join(capsys.readouterr().out.split())
+    file.write_text("name: b\nafter: a\ncommand: y\n---\nname: a\ncommand: x\n")
+    assert run(["job", "check", str(file)]) == 2
+    assert f"document 1: after 'ada/a': {file}, document 2 is submitted later; move it before" in capsys.readouterr().err
+
+
 def test_the_example_is_valid_and_the_check_shows_its_job(capsys: pytest.CaptureFixture[str]) -> None:
     """Users start from the example."""
     file = ROOT / "examples/jobs/pi.yaml"
@@ -198,6 +209,7 @@ OPTIONS: st.SearchStrategy[list[str]] = st.lists(
         st.tuples(st.sampled_from(["--setup", "--pip", "--workdir"]), TEXTS).map("=".join),
         TEXTS.map(lambda value: f"--env=A{len(value)}={value}"),
         st.sampled_from(["--cpu=0.10", "--memory=2g", "--preemptible", "--no-preemptible", "--no-sync", "--replicas=3"]),
+        st.sampled_from(["--after=a", "--after-any=b,c", "--after-fail=bob/d#2"]),
         st.sampled_from(["--port=http", "--secret=HF", "--secret=K=gcp:w", "--zone=no", "--timeout=90", "--tpu=v5litepod-16"]),
     ),
     unique_by=lambda word: word.split("=")[0].removeprefix("--no-").strip("-"),

@@ -22,6 +22,7 @@ from iris.model.jobs import Band, Coscheduling, JobSpec
 from iris.model.resources import Device, DeviceKind
 from iris.model.units import GIB
 from iris.storage.object_store import Store
+from tests.screen import Screen
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,15 @@ def params(*arguments: str, command: tuple[str, ...] = ("true",)) -> dict[str, A
 def job(*arguments: str, command: tuple[str, ...] = ("true",), shares_files: bool = False) -> JobSpec:
     """The job of `iris submit ARGUMENTS -- COMMAND`."""
     return make_spec(params(*arguments, command=command), shares_files=shares_files)
+
+
+def test_the_jobs_to_wait_for_arrive_in_the_job_with_how_they_have_to_end() -> None:
+    """`--after` and `--after-ok` are the same, and both take several."""
+    spec = job("--after", "a,bob/b", "--after-ok", "c#2", "--after-any", "d", "--after-fail", "e")
+
+    assert [str(each) for each in spec.after] == [
+        "ada/a to succeed", "bob/b to succeed", "ada/c#2 to succeed", "ada/d to end", "ada/e to fail"
+    ]  # fmt: skip
 
 
 def test_every_option_arrives_in_the_job() -> None:
@@ -390,21 +400,24 @@ async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.Ca
 
 
 async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bar with sizes, and after it the line on a line of its own."""
+    """A bar with sizes, which the line at the end replaces."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project/noise").write_bytes(os.urandom(12 * 1024 * 1024))
     ours, theirs = os.openpty()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("CI", raising=False)
         await send_workspace(Store((tmp_path / "store").as_uri()), tmp_path / "project", (), quiet=False)
     shown = b""
     with suppress(OSError):  # which is how its other side says that it is closed
         while more := os.read(ours, 100_000):
             shown += more
     os.close(ours)
-    assert re.search(r"workspace +\[#+\] +100% +12 MiB of 12 MiB", shown.decode()), shown
-    assert re.search(r"\n.*workspace: 1 file, 12 MiB, uploaded", shown.decode()), shown
+    assert re.search(r"workspace +.*━*─+.* of 12 MiB", shown.decode()), shown
+    screen = Screen()
+    screen.feed(shown.decode())
+    assert [line.partition(" in ")[0] for line in screen.lines] == ["workspace: 1 file, 12 MiB, uploaded"]
 
 
 def test_the_help_has_every_option_under_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
@@ -428,7 +441,7 @@ def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:
         "name: 'a b' is not a valid name",
         "replicas: '0' is out of range",
         "env: 'IRIS_X' is set by Iris itself",
-        "max_retries_failure: '-1' is negative; give 0 or more",
+        "retries: '-1' is negative; give 0 or more",
     ):
         assert words in said
     assert "pydantic" not in said

@@ -1,11 +1,5 @@
-"""What a job of a job inherits, and by what a retry finds it again."""
+"""What a job of a job inherits, and what a submission does about a job that has its name."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.client.inheritance import inherit
-from iris.client.parent import work_of_call, work_of_command
 from iris.model.bundles import Bundle
 from iris.model.children import Parent, Reuse, reuse
 from iris.model.constraints import parse_constraint
@@ -92,60 +85,6 @@ def test_the_names_of_a_family_have_a_limit_together() -> None:
     parent = Parent(job="/".join(["ada", *["x" * 50] * 3]), run_id="r", current_run="r", task=0, attempt=1, work="w")
     with pytest.raises(ValueError, match="with the names of the jobs that it belongs to; the limit is 160"):
         a_spec(name="child", parent=parent)
-
-
-@dataclass
-class Config:
-    """As a program defines it for its functions."""
-
-    lr: float
-    path: Path = Path()
-
-
-def train(config: Config, *, steps: int = 1) -> float:
-    return config.lr * steps
-
-
-CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
-    (train, (Config(0.1),), {}),
-    (train, (Config(0.2),), {}),
-    (train, (Config(0.1),), {"steps": 2}),
-    (lambda: 1, (), {}),
-    (lambda: 2, (), {}),
-    ((lambda base: lambda: base)(3), (), {}),
-    ((lambda base: lambda: base)(4), (), {}),
-    (abs, (-1,), {}),
-]
-
-
-def test_calls_that_differ_are_different_work_and_equal_ones_the_same() -> None:
-    """A program that goes on from a checkpoint must not get the results of the calls that it skips."""
-    works = [work_of_call(function, args, kwargs) for function, args, kwargs in CALLS]
-
-    assert len(set(works)) == len(works)
-    assert works == [work_of_call(function, args, kwargs) for function, args, kwargs in CALLS]
-    assert work_of_call(train, (object(),), {}) == work_of_call(train, (object(),), {}), "an address is no difference"
-
-
-def test_work_is_the_same_in_another_process_and_in_another_directory_of_an_attempt() -> None:
-    """A retry is another process, on another host, in another directory."""
-    code = (
-        "import os; from tests.client.test_children import *; "
-        "print(hash(work_of_call(train, (Config(0.1, Path(os.environ['IRIS_WORKDIR'], 'x')),), {})))"
-    )
-    seen = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "IRIS_WORKDIR": f"/attempts/{number}", "PYTHONHASHSEED": "0"},
-            check=True,
-            capture_output=True,
-            cwd=Path(__file__).parents[2],
-        ).stdout
-        for number in (1, 2)
-    ]
-    assert seen[0] == seen[1]
-    first, second = ({"IRIS_OUTPUT_DIR": f"/attempts/{number}/out"} for number in (1, 2))
-    assert work_of_command(["eval", "/attempts/1/out/model"], first) == work_of_command(["eval", "/attempts/2/out/model"], second)
 
 
 def submission(**changes: Any) -> Parent:

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from iris.client.connect.clusters import ClusterRecord
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.result import NoResult, Raised, RemoteTraceback, read_result
+from iris.client.work import make_job
 from iris.model import names
-from iris.model.errors import InvalidValue
+from iris.model.errors import InvalidValue, Rejected
 from iris.storage.object_store import Store
 from tests.client import halves
 
@@ -311,3 +313,24 @@ def test_the_same_call_is_stored_once() -> None:
 def test_lists_show_a_function_by_its_module_and_name(function: Callable[..., Any], name: str) -> None:
     """It stands where other jobs have their command."""
     assert function_name(function) == name
+
+
+@pytest.mark.parametrize(
+    ("work", "problem"),
+    [
+        (
+            "python train.py",
+            "work: 'python train.py' is one word.*; pass each word: 'python', 'train.py'; or a shell: 'sh', '-c', ",
+        ),
+        (b"true", "is neither a function nor a program"),
+        (("true", 3), "command: '3' is a int, not a text"),
+        ((), "command: '' is empty"),
+    ],
+)
+async def test_a_program_that_no_host_could_start_is_refused_before_the_submission(
+    tmp_path: Path, work: Any, problem: str
+) -> None:
+    """A host, or the slice that is bought for the job, costs more than a look at the words."""
+    record = ClusterRecord(name="local", address="127.0.0.1:1", store=tmp_path.as_uri())
+    with pytest.raises(Rejected, match=problem):
+        await make_job(record, work, (), {}, False)

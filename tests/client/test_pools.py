@@ -1,11 +1,13 @@
 """Pools of workers without a cluster: which calls travel together, what is sealed, and the process that runs calls."""
 
 import asyncio
+import contextlib
 import io
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -14,14 +16,16 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iris.client.functions.result import Raised, restore
+from iris.client.functions.result import NoResult, Raised, restore
+from iris.client.functions.run import write_error, write_value
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, TARGET, Call, CallQueue, batch_size
 from iris.client.pool.child import Child, Crashed
-from iris.client.pool.messages import INLINE, Address, Mail, PoolFile
+from iris.client.pool.exchange import settle
+from iris.client.pool.messages import INLINE, Address, Mail, MessageLost, PoolFile
 from iris.client.pool.prepare import worker_files
 from iris.model import names
 from iris.model.errors import Rejected
@@ -109,10 +113,66 @@ async def test_a_message_is_read_with_the_pools_key_only_and_as_itself_only(stor
     assert await mail.read(CALL, message) == parts
     with pytest.raises(Rejected, match="not sealed with the pool's key"):
         await Mail(store, OTHER_KEY).read(CALL, message)
-    with pytest.raises((Rejected, FileNotFoundError)):
-        await mail.read(Address(POOL.queue, 2, "call"), message)
-    with pytest.raises((Rejected, FileNotFoundError)):
-        await mail.read(Address(POOL.queue, 1, "answer"), message)
+    for other in (Address(POOL.queue, 2, "call"), Address(POOL.queue, 1, "answer")):
+        with pytest.raises((Rejected, MessageLost)):
+            await mail.read(other, message)
+    with pytest.raises(Rejected):
+        await mail.read(CALL, b"\0 too short")
+
+
+async def test_neither_the_service_nor_the_store_sees_what_a_message_says(store: Store) -> None:
+    """A pool needs no payload keys for that, which jobs do not get."""
+    mail, secret = Mail(store, KEY), b"a secret argument " * 10_000
+    assert secret[:17] not in await mail.send(CALL, [secret[:100]])
+    assert len(await mail.send(CALL, [secret])) < 10
+    assert secret[:17] not in (await store.get(CALL.path) or secret)
+
+
+async def test_a_message_that_the_store_has_lost_is_told_with_its_name_and_a_remedy(store: Store) -> None:
+    """It does not come back by waiting."""
+    mail = Mail(store, KEY)
+    message = await mail.send(CALL, [bytes(INLINE)])
+    await store.delete([CALL.path])
+
+    with pytest.raises(MessageLost, match=r"no longer has pools/local/pool/ada/sweep-1/1-call; .*lifecycle rules"):
+        await mail.read(CALL, message)
+
+
+class _Exits:
+    def __reduce__(self) -> Any:
+        return sys.exit, ("while it is restored",)
+
+
+def _result(value: object) -> bytes:
+    out = io.BytesIO()
+    write_value(out, value, "f", cloudpickle)
+    return out.getvalue()
+
+
+def _error(error: BaseException) -> bytes:
+    out = io.BytesIO()
+    write_error(out, error, cloudpickle)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        pytest.param(b"garbage", NoResult, "cannot be restored here: JSONDecodeError", id="garbage"),
+        pytest.param(b"", NoResult, "cannot be restored here", id="nothing"),
+        pytest.param(_result(_Exits()), NoResult, "while it is restored", id="a value that ends the program"),
+        pytest.param(_error(StopIteration(3)), RuntimeError, "f raised StopIteration: 3", id="what asyncio cannot pass on"),
+    ],
+)
+async def test_a_call_ends_whatever_its_result_is(result: bytes, error: type[Exception], message: str) -> None:
+    """Somebody waits for its future, also in an asynchronous program."""
+    call = Call(b"", b"", "f")
+    call.future.set_running_or_notify_cancel()
+    waiting = asyncio.wrap_future(call.future)
+    settle(call, result)
+
+    with pytest.raises(error, match=message):
+        await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_large_message_goes_through_the_store_and_is_removed_from_it(store: Store) -> None:
@@ -169,6 +229,34 @@ async def test_calls_return_values_and_exceptions_of_one_process(running: Runnin
     assert isinstance(exits.error, SystemExit)
 
 
+async def test_a_call_that_ends_unusually_says_so(running: Running) -> None:
+    """It would otherwise count as one that has ended its process, and be run three times."""
+
+    def ends_with(kind: type[BaseException]) -> None:
+        raise kind("enough")
+
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    found = await running.answers(ends_with, (asyncio.CancelledError,), (GeneratorExit,), (Unprintable,))
+    assert [str(each.error) for each in found[:2]] == [
+        "the call ended with CancelledError: enough",
+        "the call ended with GeneratorExit: enough",
+    ]
+    assert (found[2].text, "in ends_with" in found[2].traceback) == ("Unprintable", True)
+
+
+async def test_a_result_that_is_too_large_is_an_error_of_its_call(running: Running) -> None:
+    """Not of the whole batch, and not one that is tried again."""
+    library = running.directory / "frames.py"
+    library.write_text(library.read_text().replace("1024 * 1024 * 1024", "1000"))
+    (small,), (large,) = await running.answers(bytes, (10,)), await running.answers(bytes, (1000,))
+
+    assert small == bytes(10)
+    assert "bytes; the limit is 1,000: return the path of a file" in str(large.error)
+
+
 async def test_a_call_that_ends_its_process_loses_neither_earlier_answers_nor_the_next_batch(running: Running) -> None:
     """A call can be killed for its memory at any time."""
 
@@ -188,6 +276,56 @@ async def test_a_call_that_ends_its_process_loses_neither_earlier_answers_nor_th
 async def test_a_batch_that_takes_too_long_gives_the_rest_of_its_calls_back(running: Running) -> None:
     """Their times vary; another worker may be idle."""
     assert await running.answers(time.sleep, (1.1,), (0,), (0,)) == [None]
+
+
+async def test_a_call_never_gets_the_answer_of_a_batch_that_was_cancelled(running: Running) -> None:
+    """Temporal cancels a batch whose heartbeats are late. Its worker continues with the next one, and the calls of the first one
+    are run by another worker."""
+    batch = asyncio.create_task(running.answers(time.sleep, (0.3,), (0,)))
+    assert await asyncio.wait((batch,), timeout=0.1) == (set(), {batch})
+    batch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await batch
+
+    assert await running.answers(abs, (-1,), (-2,)) == [1, 2]
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.none() | st.integers(0, 4), st.booleans()), min_size=2, max_size=4))
+@example([(3, 1, False), (2, None, False)])
+@example([(3, 1, True), (2, None, False)])
+@settings(max_examples=6)
+def test_each_call_gets_its_own_answer_whichever_batches_are_abandoned(batches: list[tuple[int, int | None, bool]]) -> None:
+    """After some answers or none, by a cancellation or by a reader that wants no more of them."""
+
+    async def read(running: Running, batch: int, calls: int, wanted: int | None, cancelled: bool, found: list[complex]) -> None:
+        packed = frames.join([cloudpickle.dumps(complex), *(cloudpickle.dumps(((batch, call), {})) for call in range(calls))])
+        task = asyncio.current_task()
+        assert task is not None
+        async with contextlib.aclosing(running.child.run(packed, calls, running.stopped)) as results:
+            if wanted == 0 and cancelled:
+                task.cancel()
+            async for each in results:
+                found.append(restore(io.BytesIO(each), "call"))
+                if len(found) == wanted and cancelled:
+                    task.cancel()  # at its next await
+                elif len(found) == wanted:
+                    break
+
+    async def run(directory: Path) -> None:
+        running = Running(directory)
+        try:
+            for batch, (calls, wanted, cancelled) in enumerate(batches):
+                found: list[complex] = []
+                reading = asyncio.create_task(read(running, batch, calls, wanted, cancelled, found))
+                await asyncio.wait((reading,))
+                assert reading.cancelled() or reading.exception() is None
+                assert found == [complex(batch, call) for call in range(calls)][: len(found)]
+                assert wanted is not None or len(found) == calls
+        finally:
+            await running.child.close()
+
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(run(Path(directory)))
 
 
 async def test_a_stopped_worker_ends_the_call_that_runs(running: Running) -> None:

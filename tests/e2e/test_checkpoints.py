@@ -54,3 +54,27 @@ def test_a_training_loop_goes_on_from_its_last_step_each_time() -> None:
         cluster.iris("fetch", "train", "--checkpoint")
         step, _ = json.loads((cluster.work / "train-checkpoint" / "state.json").read_text())
         assert last <= step <= last + 1
+
+
+def test_a_new_job_starts_from_the_checkpoint_of_an_earlier_one() -> None:
+    """To train on with another rate, or on more machines. It then has a checkpoint of its own, also if it has changed nothing."""
+    writes = 'echo "$IRIS_TASK_INDEX of $0" > "$IRIS_CHECKPOINT_DIR/state"'
+    reads = 'cat "$IRIS_CHECKPOINT_DIR/state" 2> /dev/null || echo nothing'
+    with a_cluster("--cpu", "4", "--hosts", "1", "--ephemeral") as cluster:
+        for run in ("old", "new"):
+            cluster.submit("train", "--replicas", "2", "--cpu", "0.1", "--", "sh", "-c", writes, run)
+            cluster.iris("wait", "train")
+        more = ("--replicas", "3", "--cpu", "0.1", "--from-checkpoint")
+        cluster.submit("more", *more, "train", "--", "sh", "-c", reads)
+        cluster.submit("copies", *more, "train#1:1", "--", "sh", "-c", reads)
+        cluster.iris("wait", "more", "copies")
+
+        read = {job: [line for line in cluster.logs(job) if "[iris]" not in line] for job in ("more", "copies")}
+        assert sorted(read["more"]) == ["[0] 0 of new", "[1] 1 of new", "[2] nothing"]
+        assert sorted(read["copies"]) == [f"[{index}] 1 of old" for index in range(3)]
+        assert "starts    from the checkpoint of ada/train#1:1" in cluster.iris("status", "copies").out
+        cluster.iris("fetch", "more", "--checkpoint")
+        assert (cluster.work / "more-checkpoint" / "1" / "state").read_text() == "1 of new\n"
+        for source, reason in (("train", "has checkpoints of tasks up to 1, and the job has 1"), ("train:5", "name a task")):
+            assert reason in cluster.iris("submit", "-d", "--from-checkpoint", source, "--", "true", code=2).err
+        assert "there is no job ada/never" in cluster.iris("submit", "--from-checkpoint", "never", "--", "true", code=3).err

@@ -13,6 +13,7 @@ import pytest
 
 import iris
 from iris.client.functions.result import RemoteTraceback
+from iris.client.pool import frames
 from iris.model.states import JobState
 from tests.e2e.cluster import Cluster, eventually
 
@@ -78,6 +79,10 @@ def test_a_pool_is_an_executor_of_the_standard_library(client: iris.IrisClient) 
             pool.submit(os._exit, 3).result()
         with pytest.raises(iris.Rejected, match="cannot be pickled"):
             pool.submit(abs, threading.Lock())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(frames, "LARGEST", 1024)
+            with pytest.raises(iris.Rejected, match=r"of arguments; the limit is 1 KiB"):
+                pool.submit(len, bytes(1024))
         (job,) = pool.jobs
     assert client.job(job).wait(60).state is JobState.KILLED
     with pytest.raises(iris.IrisError, match="was shut down"):
@@ -112,6 +117,37 @@ def test_a_pool_grows_shrinks_and_comes_back_after_it_was_idle(client: iris.Iris
         eventually(lambda: pool.jobs == [])
         assert pool.submit(abs, -2).result() == 2
         assert pool.jobs == ["ada/resized-3"]
+
+
+def test_a_pool_gets_its_workers_although_the_names_of_their_jobs_are_taken(client: iris.IrisClient) -> None:
+    """The user has chosen the first of them only. Two pools of one name are refused."""
+    other = client.submit("sleep", "1000", name="taken-2", resources=SMALL)
+    with iris.WorkerPool(client, 1, resources=SMALL, name="taken") as pool:
+        with pytest.raises(iris.Rejected, match="job ada/taken already exists"):
+            iris.WorkerPool(client, 1, resources=SMALL, name="taken")
+        pool.resize(2)
+        assert pool.jobs == ["ada/taken", "ada/taken-3"]
+    other.cancel()
+
+
+def test_the_calls_of_a_pool_end_with_its_client_and_are_refused_in_a_forked_process(client: iris.IrisClient) -> None:
+    """They would wait for ever: their connection is gone."""
+    with iris.IrisClient(client.cluster.name) as own:
+        pool = iris.WorkerPool(own, 1, resources=SMALL, name="closed", idle_timeout=1)
+        calls = [pool.submit(time.sleep, 1000) for _ in range(6)]
+        if (child := os.fork()) == 0:
+            try:
+                pool.submit(abs, 1)
+            except iris.IrisError as error:
+                os._exit(7 if "was forked from" in str(error) else 1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    for call in calls:
+        with pytest.raises(iris.IrisError, match="client was closed"):
+            call.result(60)
+    with pytest.raises(iris.IrisError, match="client was closed"):
+        pool.submit(abs, 1)
+    client.job("closed").cancel()
 
 
 def _pid_after(seconds: float) -> int:

@@ -149,8 +149,16 @@ def test_a_wait_that_is_over_leaves_the_job_alone(client: iris.IrisClient) -> No
     job = client.submit("sleep", "1000")
     with pytest.raises(iris.WaitTimeout, match="it continues"):
         job.wait(timeout=0.1)
+    with pytest.raises(iris.WaitTimeout, match="within 250ms; it continues"):
+        job.wait(timeout="250ms")
+    with pytest.raises(iris.WaitTimeout, match="within 0s; it continues"):
+        job.wait(timeout=-3)  # what is left of the time of a program
     eventually(lambda: job.status().state is JobState.RUNNING)
     assert job.exec("sh", "-c", "echo $IRIS_JOB_ID; exit 3")[:2] == (3, f"{job.id}\n")
+    with pytest.raises(iris.InvalidValue, match="command: '' is empty"):
+        job.exec()
+    with pytest.raises(iris.NotFound, match="has no task 3; its tasks are 0 to 0"):
+        list(job.logs(task=3))
     assert job.exec("cat", input="typed")[:2] == (0, "typed")
     assert job.exec("wc", "-c", input=io.BytesIO(b"x" * 200_000)).stdout.strip() == "200000"
     assert job.exec("true", input=io.BytesIO(b"x" * 200_000)).exit_code == 0
@@ -254,6 +262,16 @@ def test_a_job_is_held_released_moved_and_shown_from_a_notebook(client: iris.Iri
     job.cancel()
     job.wait()
     assert "there is no job ada/never" in client.job("never")._repr_html_()
+
+
+def test_a_forked_process_leaves_the_cluster_of_its_parent_alone(client: iris.IrisClient) -> None:
+    """A worker of `multiprocessing` leaves its copy of the parent's `with` block, and the parent continues."""
+    if (child := os.fork()) == 0:
+        client.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert client.submit(abs, -1).result() == 1
 
 
 def test_five_hundred_submissions_of_ten_threads_are_five_hundred_jobs(client: iris.IrisClient, tmp_path: Path) -> None:

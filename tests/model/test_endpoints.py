@@ -17,7 +17,7 @@ def endpoint(
 
 
 ENDPOINTS = st.builds(
-    endpoint, st.sampled_from(["a", "b/c"]), st.integers(0, 3), st.integers(1, 4), st.sampled_from(["", "h:1", "h:2", "none"])
+    endpoint, st.sampled_from(["a", "b/c"]), st.integers(-2, 3), st.integers(1, 4), st.sampled_from(["", "h:1", "h:2", "none"])
 )
 
 
@@ -37,9 +37,24 @@ def test_an_endpoint_is_there_only_while_its_attempt_can_run_and_once_for_each_t
         task = tasks[each.task]
         assert task.state not in ENDED
         assert each.attempt > task.attempt or (each.attempt == task.attempt and task.state in LIVE)
-        assert each in messages
-        last = [other for other in messages if (other.task, other.name) == (each.task, each.name)][-1]
-        assert each.address == last.address or last.attempt < each.attempt or last.address == "none"
+    for task in tasks:
+        attempt = max([task.attempt, *(each.attempt for each in messages if each.task == task.index and each.address != "none")])
+        its = [each for each in messages if (each.task, each.attempt) == (task.index, attempt) and each.address != "none"]
+        last = {each.name: each for each in its}
+        runs = task.state not in ENDED and (attempt > task.attempt or task.state in LIVE)
+        assert {each.name: each for each in there if each.task == task.index} == {
+            name: each for name, each in last.items() if runs and each.address
+        }
+
+
+def test_a_late_message_of_an_attempt_that_is_over_changes_nothing() -> None:
+    """The host of a preempted attempt may report after the next attempt has begun elsewhere."""
+    tasks = [a_task(state=TaskState.RUNNING, attempt=2)]
+    known = changed((), endpoint(attempt=2), tasks)
+
+    for late in (endpoint(address="10.0.0.9:80"), endpoint(address="")):
+        assert changed(known, late, tasks) == known
+    assert changed(known, endpoint(task=-1, attempt=3), tasks) == known
 
 
 def test_a_later_attempt_hides_the_endpoints_of_the_earlier_one_before_the_job_knows_of_it() -> None:

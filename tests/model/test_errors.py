@@ -12,6 +12,7 @@ PROMISED = {
     "NotFound": 3,
     "Unreachable": 4,
     "Rejected": 5,
+    "NameTaken": 5,
     "InvalidValue": 2,
     "InvalidJob": 2,
     "WaitTimeout": 124,

@@ -7,7 +7,7 @@ from temporalio.common import SearchAttributeKey
 
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.arrays import Array, format_indices, part_workflow
+from iris.model.arrays import PART_TASKS, Array, format_indices, part_workflow
 from iris.model.errors import NotFound
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.states import JobState, TaskState
@@ -17,10 +17,10 @@ from tests.harness import Cluster, Held, by_index, fails, in_turn, succeeds
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
-def an_array(*indices: int, limit: int | None = None) -> dict[str, object]:
-    """The options of a job with these tasks."""
+def an_array(*indices: int, limit: int | None = None, part: int = PART_TASKS) -> dict[str, object]:
+    """The options of a job with these tasks, in parts of this size if there are more."""
     return {
-        "array": Array(indices=format_indices(indices), size=len(indices), limit=limit),
+        "array": Array(indices=format_indices(indices), size=len(indices), limit=limit, part=part),
         "replicas": len(indices),
     }
 
@@ -122,19 +122,11 @@ async def test_a_job_that_is_cancelled_ends_the_tasks_that_wait_for_the_limit(cl
 # -- arrays of several parts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The number of tasks of a part, as small as these tests need it."""
-    for module in ("job", "array_parts"):
-        monkeypatch.setattr(f"iris.workflows.{module}.PART_TASKS", 3)
-    return 3
-
-
-async def test_a_large_array_runs_in_parts_within_one_limit(cluster: Cluster, small_parts: int) -> None:
+async def test_a_large_array_runs_in_parts_within_one_limit(cluster: Cluster) -> None:
     """The limit is that of the array, and the job has the status of each task, also of those in other workflows."""
     program = Counted()
     await cluster.join(offers=some(cpu=64), program=program)
-    job = await cluster.submit(**an_array(*range(100, 110), limit=4))
+    job = await cluster.submit(**an_array(*range(100, 110), limit=4, part=3))
     await cluster.until(lambda: program.running == 4)
     parts = await cluster.shown_end(cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1)))
     program.held.let_go()
@@ -147,11 +139,11 @@ async def test_a_large_array_runs_in_parts_within_one_limit(cluster: Cluster, sm
     assert await cluster.nothing_held()
 
 
-async def test_a_failure_in_one_part_of_an_array_ends_the_others(cluster: Cluster, small_parts: int) -> None:
+async def test_a_failure_in_one_part_of_an_array_ends_the_others(cluster: Cluster) -> None:
     """Tasks of parts that have not begun end with the job, too; and every task says why it ended."""
     runs, bad = Held(), Held(then=fails)
-    await cluster.join(offers=some(cpu=64), program=by_index(runs, runs, runs, bad))
-    job = await cluster.submit(**an_array(*range(12), limit=4))
+    await cluster.join(offers=some(cpu=64), program=by_index(runs, runs, runs, bad, runs))
+    job = await cluster.submit(**an_array(*range(12), limit=4, part=3))
     await cluster.until(lambda: _run(cluster, 4))
     bad.let_go()
     status = await cluster.end(job)
@@ -163,21 +155,21 @@ async def test_a_failure_in_one_part_of_an_array_ends_the_others(cluster: Cluste
     assert await cluster.nothing_held()
 
 
-async def test_a_large_array_puts_up_with_as_many_failed_tasks_as_it_says(cluster: Cluster, small_parts: int) -> None:
+async def test_a_large_array_puts_up_with_as_many_failed_tasks_as_it_says(cluster: Cluster) -> None:
     """The number counts the tasks of all parts."""
     await cluster.join(offers=some(cpu=64), program=by_index(fails, *[succeeds] * 7, fails))
-    job = await cluster.submit(**an_array(*range(9)), max_task_failures=2)
+    job = await cluster.submit(**an_array(*range(9), part=3), max_task_failures=2)
     status = await cluster.end(job, within=HOUR)
 
     assert status.state is JobState.SUCCEEDED
     assert status.reason == "7 of 9 tasks ended with exit code 0; 2 failed, as the job allows"
 
 
-async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: Cluster, small_parts: int) -> None:
+async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: Cluster) -> None:
     """Whether the task runs, waits in its part, or its part has not begun."""
     runs = Held()
     await cluster.join(offers=some(cpu=64), program=runs)
-    job = await cluster.submit(**an_array(*range(9), limit=2))
+    job = await cluster.submit(**an_array(*range(9), limit=2, part=3))
     await cluster.until(lambda: _run(cluster, 2))
     for index in (0, 2, 8):
         await cluster.users.jobs.cancel_task(job, index, "not this one")
@@ -193,11 +185,11 @@ async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: 
     assert await cluster.nothing_held()
 
 
-async def test_a_change_of_a_large_array_reaches_all_of_its_tasks(cluster: Cluster, small_parts: int) -> None:
+async def test_a_change_of_a_large_array_reaches_all_of_its_tasks(cluster: Cluster) -> None:
     """Parts that have begun are told, and later ones begin with it."""
     program = Counted()
     await cluster.join(offers=some(cpu=64), program=program)
-    job = await cluster.submit(**an_array(*range(9), limit=2))
+    job = await cluster.submit(**an_array(*range(9), limit=2, part=3))
     await cluster.until(lambda: program.running == 2)
     await cluster.users.jobs.set_priority(job, Band.BATCH)
     await cluster.until(lambda: _in_band(cluster, job, 1))

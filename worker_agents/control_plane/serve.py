@@ -23,6 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from iris.activities.control.child_jobs import ChildJobs
+from iris.activities.control.job_dependencies import JobDependencies
 from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import FleetObserver
@@ -133,7 +134,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners."""
     outbox, notifier = Outbox(client, cluster), Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
-    job_tasks = JobTasks(client)
+    job_tasks, dependencies = JobTasks(client), JobDependencies(client)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
@@ -165,6 +166,8 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
             job_tasks.override_tasks,
             job_tasks.await_earlier_tasks,
             ChildJobs(client).cancel_children,
+            dependencies.find_ends,
+            dependencies.signal_dependents,
         ],
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )

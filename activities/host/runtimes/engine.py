@@ -137,6 +137,20 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
         stop.wait(POLL_INTERVAL_S)
 
 
+def pause(key: str, *, paused: bool) -> bool:
+    """Pauses the running containers of an attempt, or continues those that are paused. Returns True if there were any.
+
+    Raises:
+        HostUnable: the engine does not answer, or refuses.
+    """
+    states = ["running"] if paused else ["paused"]
+    with engine() as found:
+        there = found.api.containers(filters={"label": [f"{LABEL_KEY}={key}"], "status": states})
+        for each in there:
+            (found.api.pause if paused else found.api.unpause)(each["Id"])
+    return bool(there)
+
+
 def remove(found: "DockerClient", container: str) -> None:
     """Kills and removes the container. Does nothing if it is gone or is being removed."""
     from docker.errors import APIError

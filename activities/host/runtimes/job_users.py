@@ -151,7 +151,7 @@ def end_user(uid: int) -> None:
     begun = new = time.monotonic()
     known: set[int] = set()
     while has_processes(uid) and (now := time.monotonic()) < begun + KILL_WAIT:
-        _kill_all(uid)
+        signal_all(uid, signal.SIGKILL)
         found = {each.pid for each in psutil.process_iter() if _belongs(each, uid)}
         if found - known:
             known, new = known | found, now
@@ -161,23 +161,25 @@ def end_user(uid: int) -> None:
     clear_shared(uid)
 
 
-def _kill_all(uid: int) -> None:
-    """Kills the user's processes, also those that fork and exit for ever: a list of them never has the next one."""
+def signal_all(uid: int, number: signal.Signals) -> None:
+    """Sends a signal to the user's processes at once, also to those that fork and exit for ever: a list of them never has the
+    next one.
+    """
     try:
-        killer = os.fork()
+        sender = os.fork()
     except OSError:
         return
-    if killer == 0:
+    if sender == 0:
         try:
-            # The effective uid decides whom it may kill, and the others who may kill it: nobody.
+            # The effective uid decides to whom it may send signals, and the others who may send it one: nobody.
             try:
                 os.setresuid(NOBODYS if not has_processes(NOBODYS) else uid, uid, NOBODYS)
             except OSError:  # this system knows fewer uids
                 os.setresuid(uid, uid, uid)
-            os.kill(-1, signal.SIGKILL)
+            os.kill(-1, number)
         finally:
             os._exit(0)
-    os.waitpid(killer, 0)
+    os.waitpid(sender, 0)
 
 
 def has_processes(uid: int) -> bool:

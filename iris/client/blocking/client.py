@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +18,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.entrypoint import Entrypoint
 from iris.client.job import AsyncJob, ExecResult, LogEntry
 from iris.client.job_filter import JobFilter
-from iris.client.job_options import JobOptions
+from iris.client.job_options import Duration, JobOptions, duration_of
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
@@ -50,6 +49,11 @@ class Job(Generic[T]):
     def id(self) -> str:
         """`USER/NAME`."""
         return self._job.id
+
+    @property
+    def run_id(self) -> str | None:
+        """The run of the job's workflow; None: the latest."""
+        return self._job.run_id
 
     @property
     def ui(self) -> str:
@@ -88,7 +92,7 @@ class Job(Generic[T]):
         """As `AsyncJob.usage`."""
         return self._loop.run(self._job.usage())
 
-    def wait(self, timeout: timedelta | float | None = None, *, stream_logs: bool = False) -> JobStatus:
+    def wait(self, timeout: Duration | None = None, *, stream_logs: bool = False) -> JobStatus:
         """As `AsyncJob.wait`. Ctrl-C ends the wait and not the job.
 
         Args:
@@ -96,8 +100,8 @@ class Job(Generic[T]):
         """
         if not stream_logs:
             return self._loop.run(self._job.wait(timeout))
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        end = time.monotonic() + seconds if seconds is not None else None
+        limit = duration_of(timeout, "timeout")
+        end = time.monotonic() + limit.total_seconds() if limit is not None else None
         try:
             for entry in self._loop.iterate(self._job.logs(follow=True), end):
                 print(entry)
@@ -105,22 +109,22 @@ class Job(Generic[T]):
             return self._loop.run(self._job.wait(0))  # its error says that the job continues
         return self._loop.run(self._job.wait(timeout))
 
-    def result(self, timeout: timedelta | float | None = None, *, trusted: bool = False) -> T:
+    def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
         """As `AsyncJob.result`."""
         return self._loop.run(self._job.result(timeout, trusted=trusted))
 
     @overload
     def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
     ) -> list[T]: ...
 
     @overload
     def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool
     ) -> list[T | Exception]: ...
 
     def results(
-        self, timeout: timedelta | float | None = None, *, trusted: bool = False, return_exceptions: bool = False
+        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool = False
     ) -> list[T] | list[T | Exception]:
         """As `AsyncJob.results`."""
         return self._loop.run(self._job.results(timeout, trusted=trusted, return_exceptions=return_exceptions))
@@ -137,13 +141,13 @@ class Job(Generic[T]):
         self,
         *command: str,
         task: int | None = None,
-        timeout: timedelta | float | None = None,
+        timeout: Duration | None = None,
         input: bytes | str | BinaryIO | None = None,
     ) -> ExecResult:
         """As `AsyncJob.exec`."""
         return self._loop.run(self._job.exec(*command, task=task, timeout=timeout, input=input))
 
-    def profile(self, task: int | None = None, *, format: str = "dump", duration: timedelta | float | None = None) -> bytes:
+    def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
         """As `AsyncJob.profile`."""
         return self._loop.run(self._job.profile(task, format=format, duration=duration))
 
@@ -326,8 +330,12 @@ class IrisClient:
         return self._loop.run(self._client.endpoints.list(prefix, job))
 
     def close(self) -> None:
-        """Ends the connection, and the cluster if `local` has started it. Jobs elsewhere continue."""
-        self._undo.close()
+        """Ends the connection, and the cluster if `local` has started it. Jobs elsewhere continue.
+
+        In a process that was forked, such as a worker of `multiprocessing`, it does nothing: the connection is its parent's.
+        """
+        if not self._loop.forked:
+            self._undo.close()
 
     def __enter__(self) -> Self:
         return self

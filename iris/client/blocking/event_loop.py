@@ -30,15 +30,20 @@ class BackgroundLoop:
         self._thread.start()
         atexit.register(self.close)
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the one that has the thread."""
+        return self._pid != os.getpid()
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Returns the coroutine's result. An exception in the caller meanwhile, such as Ctrl-C, cancels the coroutine.
 
         Raises:
             IrisError: the loop is closed, or belongs to the process that this one was forked from.
         """
-        if self._loop.is_closed() or self._pid != os.getpid():
+        if self._loop.is_closed() or self.forked:
             coroutine.close()
-            raise IrisError(_CLOSED if self._pid == os.getpid() else _FORKED)
+            raise IrisError(_FORKED if self.forked else _CLOSED)
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -71,7 +76,7 @@ class BackgroundLoop:
     def close(self) -> None:
         """Cancels what still runs, and ends the thread. Further calls have no effect."""
         atexit.unregister(self.close)
-        if self._loop.is_closed() or self._pid != os.getpid():
+        if self._loop.is_closed() or self.forked:
             return
         with contextlib.suppress(TimeoutError):  # a call that does not end is left behind with its thread
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(STOP_TIMEOUT)

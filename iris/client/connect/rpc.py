@@ -157,6 +157,10 @@ class Connection:
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 raise Unreachable(f"the control plane of cluster {self.record.name} could not answer: {error}") from None
             except RPCError as error:
+                if error.status is RPCStatusCode.FAILED_PRECONDITION:  # it has not polled lately, or it fails
+                    raise Unreachable(
+                        f"the control plane of cluster {self.record.name} takes no questions; try again: {error.message}"
+                    ) from None
                 raise self._not_started(error) from None
 
     async def signal_autoscaler(self, signal: str, *arguments: Any) -> None:

@@ -118,10 +118,14 @@ def write_error(file: BinaryIO, error: BaseException, pickler: Any) -> None:
         pickle.loads(pickled)  # noqa: S301 made in the line above
     except Exception:  # the methods of the exception's class may raise anything
         pickled = b""
+    try:
+        message = str(error)
+    except Exception:  # so may this one
+        message = ""
     header = {
         "kind": "error",
         "type": type(error).__name__,
-        "message": str(error),
+        "message": message,
         "traceback": text,
         "pickled": bool(pickled),
     }

@@ -6,8 +6,9 @@ import signal
 import socket
 import struct
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 from iris.client.pool import frames
 from iris.model.errors import IrisError
@@ -44,36 +45,37 @@ class Child:
         Raises:
             Crashed: a call has ended the process.
         """
-        process, reader, writer = await self._started()
-        ended = asyncio.create_task(process.wait())
-        stopping = asyncio.create_task(stopped.wait())
+        complete = False
         try:
-            with contextlib.suppress(ConnectionError):  # the process has ended
-                writer.write(struct.pack(frames.LENGTH, len(batch)) + batch)
-                await writer.drain()
-            for _ in range(calls):
-                answer = await _answer(reader, ended, stopping)
-                if not answer:
-                    break
-                yield answer
+            process, reader, writer = await self._started()
+            async with _tasks(process.wait(), stopped.wait()) as (ended, stopping):
+                with contextlib.suppress(ConnectionError):  # the process has ended
+                    writer.write(struct.pack(frames.LENGTH, len(batch)) + batch)
+                    await writer.drain()
+                for _ in range(calls):
+                    answer = await _answer(reader, ended, stopping)
+                    if not answer:
+                        break
+                    yield answer
+                complete = not stopped.is_set()
         finally:
-            ended.cancel()
-            stopping.cancel()
-            if stopped.is_set() or process.returncode is not None:
+            if not complete:  # its other answers would be taken for those of the next batch
                 await self.close()
 
     async def close(self) -> None:
         """Kills the process."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-        if self._streams is not None:
-            self._streams[1].close()
+        process, streams = self._process, self._streams
         self._process = self._streams = None
+        if streams is not None:
+            streams[1].close()
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
     async def _started(self) -> tuple[Process, asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._process is None or self._streams is None:
+        if self._process is None or self._process.returncode is not None or self._streams is None:
+            await self.close()
             ours, theirs = socket.socketpair()
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
@@ -83,27 +85,34 @@ class Child:
         return self._process, *self._streams
 
 
+@contextlib.asynccontextmanager
+async def _tasks(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Tasks that are cancelled at the end of the block."""
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 async def _answer(reader: asyncio.StreamReader, ended: asyncio.Task[int], stopping: asyncio.Task[bool]) -> bytes:
     """Returns the next answer; an empty one: the remaining calls will not be run.
 
     Raises:
         Crashed: the process has ended without one.
     """
-    reading = asyncio.create_task(_read(reader))
-    await asyncio.wait((reading, ended, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if not reading.done() and ended.done():
-        await asyncio.wait((reading,), timeout=_LAST_ANSWERS)
-    if not reading.done():
-        reading.cancel()
+    async with _tasks(_read(reader)) as (reading,):
+        await asyncio.wait((reading, ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done() and ended.done():
+            await asyncio.wait((reading,), timeout=_LAST_ANSWERS)
+        if reading.done():
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                answer: bytes = await reading
+                return answer
         if stopping.done():
             return b""
-        raise Crashed(_end(ended.result()))
-    try:
-        return reading.result()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        if stopping.done():
-            return b""
-        raise Crashed(_end(await ended)) from None
+        raise Crashed(_end(await ended))
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from iris.client.jobs import JobsClient
 from iris.client.pool.errors import PoolBroken
 from iris.client.views import Submitted
-from iris.model.errors import IrisError, NotFound, Unreachable
+from iris.model.errors import IrisError, NameTaken, NotFound, Unreachable
 from iris.model.jobs import JobSpec
 from iris.model.states import ENDED, JobState
 from iris.retrying import retry
@@ -27,7 +27,7 @@ class Crew:
         broken: called when the workers cannot run.
     """
 
-    def __init__(self, jobs: JobsClient, spec: JobSpec, key: str, wanted: int, broken: Callable[[PoolBroken], None]) -> None:
+    def __init__(self, jobs: JobsClient, spec: JobSpec, key: str, wanted: int, broken: Callable[[IrisError], None]) -> None:
         self._jobs = jobs
         self._spec = spec
         self._key = key
@@ -86,12 +86,18 @@ class Crew:
         await asyncio.gather(*(cancel(job) for job in jobs))
 
     async def _start(self, workers: int) -> None:
-        name = self._spec.name if self._made == 0 else f"{self._spec.name}-{self._made + 1}"
-        spec = self._spec.model_copy(update={"name": name, "replicas": workers})
-        # Once, also if the service does not answer after it has accepted the job.
-        submitted = await self._jobs.submit_once(spec, key=f"{self._key}/{self._made}")
-        self._made += 1
-        self._watch(submitted.job)
+        while True:
+            name = self._spec.name if self._made == 0 else f"{self._spec.name}-{self._made + 1}"
+            spec = self._spec.model_copy(update={"name": name, "replicas": workers})
+            try:  # once, also if the service does not answer after it has accepted the job
+                submitted = await self._jobs.submit_once(spec, key=f"{self._key}/{self._made}")
+            except NameTaken:  # the user has chosen the first name only
+                if self._made == 0:
+                    raise
+                self._made += 1
+                continue
+            self._made += 1
+            return self._watch(submitted.job)
 
     def _watch(self, job: Submitted) -> None:
         self._watched[job.id] = asyncio.create_task(self._until_ended(job))
@@ -101,6 +107,9 @@ class Crew:
             status = await self._jobs.wait(job.id, job.run_id)
         except IrisError as error:
             self._broken(PoolBroken(f"the workers of the pool are lost: {error}"))
+            return
+        except Exception as error:  # whatever it is, the calls would wait for ever
+            self._broken(PoolBroken.of(error))
             return
         del self._watched[job.id]
         if status.state is not JobState.SUCCEEDED:  # else they had no calls, or were too many

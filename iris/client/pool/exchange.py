@@ -1,5 +1,7 @@
 """Passes batches to a pool's workers through Temporal, and settles the calls' futures with the answers."""
 
+import asyncio
+import contextlib
 import io
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,7 +16,7 @@ from iris.client.connect.rpc import Connection
 from iris.client.functions.result import NoResult, Raised, RemoteTraceback, restore
 from iris.client.pool.batches import Call
 from iris.client.pool.errors import CallLost
-from iris.client.pool.messages import RETIRE, RUN_CALLS, Address, Mail, Summary
+from iris.client.pool.messages import RETIRE, RUN_CALLS, Address, Mail, MessageLost, Summary, plain
 from iris.model.errors import IrisError, Unreachable, first_line
 from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS
@@ -29,6 +31,8 @@ RETRIES = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=
 MAX_CRASHES = 3
 #: The delays between two tries while the service or the store does not answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
+#: How long the end of a pool waits for the store, in seconds.
+CLEAN_TIMEOUT = 5.0
 #: What the service says of the end of a batch that has ended already. Its sender may not know yet, after a lost connection.
 _ENDED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
 #: Before any batch.
@@ -50,6 +54,7 @@ class Exchange:
 
     def __init__(self, connection: Connection, queue: str, mail: Mail) -> None:
         self._connection = connection
+        self._client = plain(connection.client)
         self._queue = queue
         self._mail = mail
         self._sent = 0
@@ -61,12 +66,24 @@ class Exchange:
         Raises:
             IrisError: the batch is lost.
         """
-        self._sent += 1
-        call, answer = Address(self._queue, self._sent, "call"), Address(self._queue, self._sent, "answer")
+        try:
+            return await self._run(batch)
+        except IrisError:
+            raise
+        except Exception as error:  # whatever it is, somebody waits for the calls
+            problem = f"{type(error).__name__}: {first_line(error)}"
+            raise CallLost(f"the pool could not send {batch[0].name} or read its result: {problem}") from error
+
+    async def _run(self, batch: Sequence[Call]) -> Answered:
+        number = self._next_number()
+        call, answer = Address(self._queue, number, "call"), Address(self._queue, number, "answer")
         trying = retry((Unreachable, *STORE_ERRORS), every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
         message = await trying(self._mail.send)(call, [batch[0].function, *(each.arguments for each in batch)])
-        reply = await self._execute(RUN_CALLS, f"{self._queue}/{self._sent}", message)
-        head, *answers = await trying(self._mail.read)(answer, reply)
+        reply = await self._execute(RUN_CALLS, f"{self._queue}/{number}", message)
+        try:
+            head, *answers = await trying(self._mail.read)(answer, reply)
+        except MessageLost as error:
+            raise CallLost(f"{batch[0].name} was run, but its result is lost: {error}") from None
         summary = Summary.model_validate_json(head)
         for each, result in zip(batch, answers, strict=False):
             settle(each, result)
@@ -83,8 +100,7 @@ class Exchange:
     async def retire(self, workers: int) -> None:
         """Ends so many workers, as soon as they have no call."""
         for _ in range(workers):
-            self._sent += 1
-            await self._start(RETIRE, f"{self._queue}/{self._sent}", [])
+            await self._start(RETIRE, f"{self._queue}/{self._next_number()}", [])
 
     async def drop(self) -> None:
         """Ends the batches that have no answer yet. No worker gets them any more."""
@@ -100,6 +116,16 @@ class Exchange:
 
         for handle in list(self._under_way.values()):
             await drop(handle)
+
+    async def clean(self) -> None:
+        """Removes what the pool has left in the store, if it answers."""
+        with contextlib.suppress(TimeoutError, *STORE_ERRORS):
+            async with asyncio.timeout(CLEAN_TIMEOUT):
+                await self._mail.remove_all(self._queue)
+
+    def _next_number(self) -> int:
+        self._sent += 1
+        return self._sent
 
     async def _execute(self, activity: str, id_: str, message: bytes) -> bytes:
         handle = await self._start(activity, id_, [message])
@@ -125,7 +151,7 @@ class Exchange:
         """Starts an activity once, also if the service does not answer after it has accepted it."""
         with self._connection.activity_start():
             try:
-                return await self._connection.client.start_activity(
+                return await self._client.start_activity(
                     activity,
                     args=arguments,
                     id=id_,
@@ -138,7 +164,7 @@ class Exchange:
                     priority=Priority.default if arguments else _FIRST,
                 )
             except ActivityAlreadyStartedError:
-                return self._connection.client.get_activity_handle(id_, result_type=bytes)
+                return self._client.get_activity_handle(id_, result_type=bytes)
 
 
 def settle(call: Call, result: bytes) -> None:
@@ -148,9 +174,18 @@ def settle(call: Call, result: bytes) -> None:
     except NoResult as error:
         call.future.set_exception(error)
         return
+    except BaseException as error:  # the methods of the value's classes may raise anything, and the call has to end
+        problem = NoResult(f"the result of {call.name} cannot be restored here: {type(error).__name__}: {first_line(error)}")
+        problem.__cause__ = error
+        call.future.set_exception(problem)
+        return
     if not isinstance(value, Raised):
         call.future.set_result(value)
         return
-    raised = value.error if value.error is not None else IrisError(f"{call.name} raised {value.text}")
+    raised = value.error
+    if raised is None:
+        raised = IrisError(f"{call.name} raised {value.text}")
+    elif isinstance(raised, StopIteration):  # it would end the caller's loop, and asyncio loses it
+        raised = RuntimeError(f"{call.name} raised {value.text}")
     raised.__cause__ = RemoteTraceback(value.traceback)
     call.future.set_exception(raised)

@@ -73,17 +73,37 @@ def _call(functions: collections.OrderedDict[bytes, Callable[..., Any]], packed:
         function = functions[packed]
         args, kwargs = pickle.loads(arguments)  # noqa: S301 the worker has checked who sent it
         value = function(*args, **kwargs)
+    except KeyboardInterrupt:  # the worker ends
+        raise
     except (Exception, SystemExit) as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-            trace = trace.tb_next  # without the frames of this script
-        run.write_error(out, error.with_traceback(trace), pickler)
+        run.write_error(out, _from_the_call(error), pickler)
+    except BaseException as error:  # such as asyncio.CancelledError: the caller would take it for a cancellation of its own
+        problem = RuntimeError(f"the call ended with {type(error).__name__}: {error}")
+        run.write_error(out, problem.with_traceback(_from_the_call(error).__traceback__), pickler)
     else:
-        try:
-            run.write_value(out, value, getattr(function, "__qualname__", type(function).__name__), pickler)
-        except TypeError:
-            traceback.print_exc()
+        _write_value(out, value, getattr(function, "__qualname__", type(function).__name__), pickler)
     return out.getvalue()
+
+
+def _write_value(out: io.BytesIO, value: Any, name: str, pickler: Any) -> None:
+    """Writes the value, or why it cannot be an answer."""
+    try:
+        run.write_value(out, value, name, pickler)
+    except TypeError:
+        traceback.print_exc()
+    if out.tell() > frames.LARGEST:
+        problem = f"the result of {name} has {out.tell():,} bytes; the limit is {frames.LARGEST:,}: return the path of a file"
+        out.seek(0)
+        out.truncate()
+        run.write_error(out, ValueError(problem), pickler)
+
+
+def _from_the_call(error: BaseException) -> BaseException:
+    """Returns the error with a traceback without the frames of this script."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 if __name__ == "__main__":

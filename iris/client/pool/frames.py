@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 #: Of one byte string, in eight bytes.
 LENGTH = "!Q"
+#: The most bytes of the arguments or the result of a call. Both sides hold them several times in memory.
+LARGEST = 1024 * 1024 * 1024
 _SIZE = struct.calcsize(LENGTH)
 
 

@@ -1,20 +1,23 @@
-"""What a pool and its workers send each other: sealed with the pool's key, through Temporal or, if it is large, the object store.
+"""What a pool and its workers send each other: encrypted with the pool's key, through Temporal or, if it is large, the store.
 
 The key is in the files of the pool's jobs and nowhere else: not in a history, an environment or a command line. Neither side
-unpickles anything without its seal.
+unpickles anything that was not encrypted with it. The workers need no payload keys of the cluster.
 """
 
-import hashlib
-import hmac
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import BaseModel
+from temporalio.client import Client
+from temporalio.converter import DataConverter
 
 from iris.client.pool import frames
 from iris.model import names
-from iris.model.errors import Rejected
+from iris.model.errors import NotFound, Rejected
 from iris.storage.object_store import Store
 
 #: The names of the activities.
@@ -23,7 +26,8 @@ RUN_CALLS, RETIRE = "run_calls", "retire"
 REFUSED = "Refused"
 #: The largest message that Temporal gets, in bytes.
 INLINE = 64 * 1024
-_MAC = hashlib.sha256().digest_size
+#: Of the random number before each encrypted message, in bytes. Source: NIST SP 800-38D, section 8.2.
+_NONCE = 12
 _HERE, _STORED = b"\0", b"\1"
 FILE = "pool.json"
 
@@ -66,18 +70,28 @@ class Address(NamedTuple):
         """The message's path in the store."""
         return f"{names.pool_files(self.queue)}/{self.number}-{self.kind}"
 
+    @property
+    def label(self) -> bytes:
+        """What the seal is for, besides the message itself."""
+        return f"{self.queue} {self.number} {self.kind}".encode()
+
+
+class MessageLost(NotFound):
+    """The store does not have a message that was put into it."""
+
 
 class Mail:
     """Sends and reads the messages of one pool."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
-        self._key = bytes.fromhex(key)
+        self._cipher = AESGCM(bytes.fromhex(key))
 
     async def send(self, address: Address, parts: Sequence[bytes]) -> bytes:
-        """Returns what has to be passed on to the other side. Stores a large message."""
+        """Returns what has to be passed on to the other side. Stores a large message. The cipher takes less than 2 GiB."""
         body = frames.join(parts)
-        sealed = self._mac(address, body) + body
+        nonce = os.urandom(_NONCE)
+        sealed = nonce + self._cipher.encrypt(nonce, body, address.label)
         if len(sealed) <= INLINE:
             return _HERE + sealed
         await self._store.put(address.path, sealed)
@@ -88,23 +102,37 @@ class Mail:
 
         Raises:
             Rejected: it is not from the other side.
-            FileNotFoundError: the store does not have it.
+            MessageLost: the store does not have it.
         """
         sealed: bytes | None = message[1:]
         if message[:1] == _STORED:
             sealed = await self._store.get(address.path)
             if sealed is None:
-                raise FileNotFoundError(f"{self._store.url} has no {address.path}")
+                folder = names.pool_files(address.queue)
+                raise MessageLost(
+                    f"the store {self._store.url} no longer has {address.path}; keep what is below {folder} for as long as the "
+                    "pool lives, for example in the lifecycle rules of the bucket, and submit the call again"
+                )
         assert sealed is not None
-        body = sealed[_MAC:]
-        if not hmac.compare_digest(sealed[:_MAC], self._mac(address, body)):
-            raise Rejected(f"message {address.number} on {address.queue} is not sealed with the pool's key; it is not unpickled")
-        return frames.split(body)
+        try:
+            return frames.split(self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], address.label))
+        except (InvalidTag, ValueError):  # the latter: it is shorter than a seal
+            raise Rejected(
+                f"message {address.number} on {address.queue} is not sealed with the pool's key; it is not unpickled"
+            ) from None
 
     async def remove(self, address: Address, message: bytes) -> None:
         """Removes a message from the store, if it is there."""
         if message[:1] == _STORED:
             await self._store.delete([address.path])
 
-    def _mac(self, address: Address, body: bytes) -> bytes:
-        return hmac.digest(self._key, f"{address.queue} {address.number} {address.kind}\n".encode() + body, "sha256")
+    async def remove_all(self, queue: str) -> None:
+        """Removes what a pool has left in the store."""
+        await self._store.delete(await self._store.objects(names.pool_files(queue)))
+
+
+def plain(client: Client) -> Client:
+    """Returns the client without the cluster's payload keys: messages are encrypted already, and jobs do not get the keys."""
+    config = client.config()
+    config["data_converter"], config["plugins"] = DataConverter.default, []
+    return Client(**config)

@@ -1,6 +1,7 @@
 """A pool of workers for calls of functions: the asynchronous one, on which `iris.WorkerPool` is built."""
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -13,18 +14,22 @@ from typing import Any, Self, Unpack
 from iris.client.client import AsyncIrisClient
 from iris.client.functions.call import check_function, function_name, is_missing, module_of, pickled
 from iris.client.job_options import JobOptions
+from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue
 from iris.client.pool.crew import COUNT_INTERVAL, Crew
+from iris.client.pool.errors import PoolBroken
 from iris.client.pool.exchange import Exchange
 from iris.client.pool.prepare import Prepared, check_workers, prepare
 from iris.model.errors import InvalidValue, IrisError
-from iris.model.units import MIB
+from iris.model.units import MIB, format_bytes
 
 #: Batches that travel at the same time, for each worker: one runs, one waits.
 BATCHES_PER_WORKER = 2
 #: The most bytes of arguments of a `map` that wait for their results.
 MAP_BYTES = 64 * MIB
 _SHUT_DOWN = "this pool was shut down; make another one"
+_CLIENT_CLOSED = "the pool's client was closed; shut a pool down before, or use it in a with block inside of that of its client"
+_FORKED = "this pool belongs to the process that this one was forked from; make another one here"
 
 
 class AsyncWorkerPool:
@@ -39,6 +44,7 @@ class AsyncWorkerPool:
     def __init__(self, client: AsyncIrisClient, prepared: Prepared) -> None:
         """Creates the handle of a pool. `start` does this."""
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._exchange = Exchange(client.connection, prepared.queue, prepared.mail)
         self._crew = Crew(client.jobs, prepared.spec, prepared.queue, prepared.spec.replicas, self._break)
         self._missing = lru_cache(maxsize=256)(lambda module: is_missing(module, prepared.root))
@@ -158,14 +164,9 @@ class AsyncWorkerPool:
     def call(self, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> "Future[Any]":
         """Submits a call, from any thread."""
         check_function(function)
-        module = self._module(function)
-        return self._add(
-            Call(
-                pickled(function, function, module),
-                pickled((tuple(args), dict(kwargs)), function, module),
-                function_name(function),
-            )
-        )
+        module, name = self._module(function), function_name(function)
+        packed = pickled(function, function, module)
+        return self._add(Call(packed, _arguments(packed, (tuple(args), dict(kwargs)), function, module), name))
 
     def mapped(
         self, function: Callable[..., Any], iterables: Iterable[Iterable[Any]], chunksize: int | None, buffersize: int | None
@@ -179,7 +180,7 @@ class AsyncWorkerPool:
         packed = pickled(function, function, module)
 
         def submit(args: tuple[Any, ...]) -> tuple[Future[Any], int]:
-            arguments = pickled((args, {}), function, module)
+            arguments = _arguments(packed, (args, {}), function, module)
             return self._add(Call(packed, arguments, name, most=chunksize)), len(arguments)
 
         ahead = buffersize or max(MOST, chunksize or 0) * self._crew.wanted * BATCHES_PER_WORKER
@@ -198,6 +199,8 @@ class AsyncWorkerPool:
         return call.future
 
     def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise IrisError(_FORKED)
         if self._problem is not None:
             raise self._problem
 
@@ -232,7 +235,15 @@ class AsyncWorkerPool:
                     self._has_calls.clear()
                     await self._has_calls.wait()
         finally:
-            del self._senders[me]
+            self._fail(self._senders.pop(me), self._closed)  # none, unless its loop ends: the client is closed
+            if not self._senders and me.cancelling():
+                self._problem = self._closed
+                self._fail(self._calls.clear(), self._closed)
+
+    @property
+    def _closed(self) -> IrisError:
+        """Why calls that have not ended will not."""
+        return self._problem or IrisError(_CLIENT_CLOSED)
 
     async def _send_batch(self, batch: list[Call]) -> None:
         try:
@@ -256,8 +267,8 @@ class AsyncWorkerPool:
                 await self._has_calls.wait()
             try:
                 await self._crew.top_up()
-            except IrisError as error:
-                self._break(error)
+            except Exception as error:  # whatever it is, the calls would wait for ever
+                self._break(PoolBroken.of(error))
             await asyncio.sleep(COUNT_INTERVAL.total_seconds())
 
     def _break(self, problem: IrisError) -> None:
@@ -284,6 +295,24 @@ class AsyncWorkerPool:
             self._fail(batch, IrisError(_SHUT_DOWN))
             sender.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
+        await self._exchange.clean()
+
+
+def _arguments(packed: bytes, arguments: Any, function: Callable[..., Any], module: ModuleType | None) -> bytes:
+    """Pickles the arguments of a function that is pickled already.
+
+    Raises:
+        InvalidValue: they cannot be pickled, or are too large.
+    """
+    data = pickled(arguments, function, module)
+    if (size := len(packed) + len(data)) > frames.LARGEST:
+        raise InvalidValue(
+            "function",
+            function_name(function),
+            f"has {format_bytes(size)} of arguments; the limit is {format_bytes(frames.LARGEST)}",
+            "pass a path or a URL of large data, and read it inside the function",
+        )
+    return data
 
 
 class Mapped(Iterator["Future[Any]"]):
@@ -305,7 +334,11 @@ class Mapped(Iterator["Future[Any]"]):
         self._ahead = ahead
         self._bytes = 0
         self._futures: deque[tuple[Future[Any], int]] = deque()
-        self._fill()
+        try:
+            self._fill()
+        except BaseException:  # of the caller's arguments
+            self.close()
+            raise
 
     def __next__(self) -> "Future[Any]":
         self._fill()

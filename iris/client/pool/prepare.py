@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple, Unpack
 
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.encryption import payload_keys
 from iris.client.functions import run
 from iris.client.functions.call import library_files
 from iris.client.job_options import JobOptions
@@ -20,7 +19,7 @@ from iris.client.workspace.pack import ExtraFile, pack
 from iris.client.workspace.upload import upload
 from iris.model import names
 from iris.model.bundles import Bundle
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import InvalidValue
 from iris.model.jobs import MAX_REPLICAS, JobSpec
 from iris.model.units import parse_duration
 from iris.storage.object_store import Store
@@ -64,11 +63,6 @@ async def prepare(
         IrisError: the store does not accept the files.
     """
     check_workers(num_workers)
-    if payload_keys() is not None:
-        raise Rejected(
-            f"a pool's workers have no payload keys, so they cannot read encrypted calls; unset {names.ENV_PAYLOAD_KEYS} for a "
-            "cluster without keys, or submit jobs instead"
-        )
     if {"replicas", "gang_by", "array", "params"} & options.keys():
         remedy = "leave replicas, gang_by, array and params out"
         raise InvalidValue("replicas", num_workers, "is the number of workers", remedy)

@@ -16,7 +16,7 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from iris.client.client import AsyncIrisClient
 from iris.client.pool import frames
 from iris.client.pool.child import Child, Crashed
-from iris.client.pool.messages import REFUSED, RETIRE, RUN_CALLS, Address, Mail, PoolFile, Summary
+from iris.client.pool.messages import REFUSED, RETIRE, RUN_CALLS, Address, Mail, MessageLost, PoolFile, Summary, plain
 from iris.model import names
 from iris.model.errors import IrisError, Rejected, Unreachable, first_line
 from iris.retrying import retry
@@ -65,7 +65,7 @@ class PoolWorker:
                 summary.seconds = time.monotonic() - started
                 parts = [summary.model_dump_json().encode(), *answers]
                 return await self._mail.send(Address(self._pool.queue, number, "answer"), parts)
-        except Rejected as error:
+        except (Rejected, MessageLost) as error:
             raise ApplicationError(str(error), type=REFUSED, non_retryable=True) from None
         except STORE_ERRORS as error:
             raise ApplicationError(f"the store does not answer a worker of the pool: {first_line(error)}") from None
@@ -135,7 +135,7 @@ async def work(python: str) -> int:
     idle = asyncio.create_task(worker.end_when_idle())
     try:
         async with Worker(
-            client.connection.client,
+            plain(client.connection.client),
             task_queue=pool.queue,
             activities=[worker.run_calls, worker.retire],
             max_concurrent_activities=1,

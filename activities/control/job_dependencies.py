@@ -1,0 +1,96 @@
+"""Finds the ends of jobs for the jobs that depend on them.
+
+A job that depends on others asks once how they have ended, and registers with each that has not. Temporal accepts no signal for a
+closed workflow, and closes none that has not handled its signals: so either the other job knows the dependent when it ends, or
+the dependent finds it ended.
+"""
+
+import asyncio
+import logging
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.activities.control.job_tasks import each_workflow
+from iris.activities.control.service import AT_ONCE, AWAY
+from iris.messages.dependencies import EndedJob, JobEnd, JobEnds, Lookup
+from iris.model import names
+from iris.model.dependencies import Dependency
+from iris.model.states import JobState
+
+logger = logging.getLogger(__name__)
+
+
+class JobDependencies:
+    """Activities for jobs that depend on other jobs."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn
+    async def find_ends(self, wanted: Lookup) -> JobEnds:
+        """Returns how these jobs have ended. Registers the dependent with those that have not."""
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def find(job: Dependency) -> JobEnd | None:
+            async with at_once:
+                return await self._find(wanted.cluster, job, wanted.dependent)
+
+        found = await asyncio.gather(*(find(job) for job in wanted.jobs))
+        return JobEnds(ends=tuple(end for end in found if end is not None))
+
+    @activity.defn
+    async def signal_dependents(self, ended: EndedJob) -> None:
+        """Signals a job's end to its dependents. Those that have ended are ignored."""
+
+        async def send(workflow_id: str) -> bool:
+            await self._client.get_workflow_handle(workflow_id).signal("dependency_ended", ended.end)
+            return True
+
+        await each_workflow({names.job_workflow(ended.cluster, job) for job in ended.dependents}, send)
+
+    async def _find(self, cluster: str, job: Dependency, dependent: str) -> JobEnd | None:
+        workflow_id = names.job_workflow(cluster, job.job)
+        while True:
+            try:
+                latest = await self._client.get_workflow_handle(workflow_id).describe()
+                first_run = latest.raw_description.workflow_execution_info.first_run_id or latest.run_id
+                if first_run != job.run_id:  # a later job has taken the name, so this one has ended
+                    return JobEnd(run_id=job.run_id, state=await self._end(workflow_id, job.run_id))
+                if latest.status is not WorkflowExecutionStatus.RUNNING:
+                    return JobEnd(run_id=job.run_id, state=await self._end(workflow_id, latest.run_id))
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                return JobEnd(run_id=job.run_id, state=None)
+            if not dependent or await self._register(workflow_id, latest.run_id, dependent):
+                return None
+
+    async def _register(self, workflow_id: str, run_id: str, dependent: str) -> bool:
+        """Returns False if the run has ended or continued as new since it was described."""
+        try:
+            await self._client.get_workflow_handle(workflow_id, run_id=run_id).signal("dependent_waits", dependent)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            if error.status in AWAY:
+                raise
+            # It takes no more signals. The dependent finds its end when it looks again.
+            logger.warning("job %s is not registered with %s: %s", dependent, workflow_id, error)
+        return True
+
+    async def _end(self, workflow_id: str, run_id: str | None) -> JobState:
+        """Returns how an ended run, or the last run that it continued as, has ended."""
+        try:
+            await self._client.get_workflow_handle(workflow_id, run_id=run_id).result()
+        except WorkflowFailureError as error:
+            match error.cause:
+                case CancelledError() | TerminatedError():
+                    return JobState.KILLED
+                case ApplicationError(type=str(state)) if state in list(JobState):
+                    return JobState(state)
+                case _:
+                    return JobState.FAILED
+        return JobState.SUCCEEDED

@@ -1,0 +1,189 @@
+"""Measures the disk that attempts use, whatever their programs do meanwhile.
+
+A program that moves its directories while they are read can hide what is in them. So if an attempt has changed its directories,
+they are read again while its processes are stopped. A program with the agent's own user is not stopped: it could end the agent.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from iris.activities.host.runtimes import engine, job_users, trees
+from iris.activities.host.runtimes.base import HostUnable
+
+logger = logging.getLogger(__name__)
+
+#: How often the directories of an attempt are read before its processes are stopped. Most programs seldom change them.
+TRIES = 2
+#: The most seconds for which an attempt is stopped. Tasks of a job that wait for it count it as lost after more than this.
+MOST_STOPPED = 30.0
+#: A change has the time of the system's last tick, so it may seem to be this much older than it is.
+TICK_NS = 10_000_000
+#: Directories in memory, which all users share. They are not on a disk.
+_IN_MEMORY = (Path("/dev"), Path("/run"))
+
+
+class Occupant(NamedTuple):
+    """An attempt that may use the disk."""
+
+    #: Its own directory on the host.
+    directory: Path
+    #: The disk that its job requested, in bytes.
+    requested: int
+    in_container: bool
+    ending: bool
+
+
+class Usage(NamedTuple):
+    """What an attempt uses."""
+
+    #: Bytes by file system.
+    used: Counter[int]
+    #: False if the program changed its directories while they were read, so that more may be in them.
+    complete: bool
+
+
+def measure(occupants: Mapping[str, Occupant], stop: threading.Event) -> dict[str, Usage]:
+    """Returns what the attempts use, by their keys.
+
+    Args:
+        stop: ends the measurement early.
+    """
+    layers = _container_layers() if any(each.in_container for each in occupants.values()) else {}
+    found = {}
+    for key, each in occupants.items():
+        found[key] = usage = _usage(key, each, stop)
+        if layer := layers.get(key, 0):
+            # The engine may be outside of the agent's container. Its directory is usually on the machine's only disk.
+            usage.used[each.directory.parent.stat().st_dev] += layer
+    return found
+
+
+def resume(key: str, occupant: Occupant) -> None:
+    """Continues an attempt that an agent has stopped. Does nothing if it runs."""
+    if occupant.in_container:
+        with contextlib.suppress(HostUnable):
+            engine.pause(key, paused=False)
+        return
+    with contextlib.suppress(OSError):
+        if (uid := job_users.owner_of(occupant.directory)) is not None:
+            job_users.signal_all(uid, signal.SIGCONT)
+
+
+def _usage(key: str, occupant: Occupant, stop: threading.Event) -> Usage:
+    looks = [look := _look(occupant, stop)]
+    while not look.complete and len(looks) < TRIES:
+        looks.append(look := _look(occupant, stop))
+    if look.complete or occupant.ending or stop.is_set():
+        return look
+    try:
+        if not _stop(key, occupant):
+            return max(looks, key=lambda each: each.used.total())._replace(complete=True)
+        return _look(occupant, stop, time.monotonic() + MOST_STOPPED)
+    finally:
+        resume(key, occupant)
+
+
+def _stop(key: str, occupant: Occupant) -> bool:
+    """Stops the attempt's processes. Returns False if that is not possible."""
+    try:
+        if occupant.in_container:
+            return engine.pause(key, paused=True)
+        if (uid := job_users.owner_of(occupant.directory)) is None:
+            return False
+        job_users.signal_all(uid, signal.SIGSTOP)
+    except (OSError, HostUnable) as error:
+        logger.warning("attempt %s cannot be stopped to measure its disk: %s", key, error)
+        return False
+    return True
+
+
+def _look(occupant: Occupant, stop: threading.Event, deadline: float = math.inf) -> Usage:
+    """Reads the attempt's directories once.
+
+    Args:
+        deadline: when to give up, by the steady clock. If it is finite, the attempt is stopped and changes nothing.
+    """
+    since = time.time_ns() - TICK_NS
+    used: Counter[int] = Counter()
+    unchanged = True
+    for place, is_jobs in _places(occupant.directory):
+        unchanged &= _add(place, used, since, deadline, stop, is_jobs=is_jobs)
+    return Usage(used, unchanged if deadline == math.inf else time.monotonic() <= deadline)
+
+
+def _places(directory: Path) -> list[tuple[Path, bool]]:
+    """Returns the attempt's files and directories: its own, and what its user has in the directories of all users.
+
+    Each comes with True if the job can move it.
+    """
+    files = job_users.files_of(directory)
+    found = [(each, False) for each in dict.fromkeys((directory, files))]
+    uid = None
+    with contextlib.suppress(OSError):
+        uid = job_users.owner_of(directory)
+    for shared in job_users.SHARED if uid is not None else ():
+        if not any(shared.is_relative_to(each) for each in _IN_MEMORY):
+            with contextlib.suppress(OSError), os.scandir(shared) as entries:
+                found += [(Path(each.path), True) for each in entries if each.stat(follow_symlinks=False).st_uid == uid]
+    return found
+
+
+def _add(top: Path, used: Counter[int], since: float, deadline: float, stop: threading.Event, *, is_jobs: bool) -> bool:
+    """Adds the bytes that a file, or a directory with all below it, takes, by file system.
+
+    A file with several names counts at each of them for its share: a table of the files would be as large as the directory.
+
+    Args:
+        since: when the measurement began, in nanoseconds.
+        is_jobs: True if the job can change the directory itself, and not only what is in its directories.
+
+    Returns:
+        False if the job changed a directory since then. What it moves in the meantime from a directory that has not been read
+        to another one leaves such a change in the first one.
+    """
+
+    def add(status: os.stat_result) -> None:
+        names = 1 if stat.S_ISDIR(status.st_mode) else max(1, status.st_nlink)
+        used[status.st_dev] += status.st_blocks * 512 // names
+
+    complete, expected = True, 1
+    try:
+        if not top.is_dir() or top.is_symlink():
+            add(top.lstat())
+            return True
+        for visit in trees.visits(top):
+            if stop.is_set() or time.monotonic() > deadline:
+                return False
+            if visit.steps or is_jobs:
+                complete &= os.fstat(visit.at).st_ctime_ns < since
+            if visit.left:
+                continue
+            expected += len(visit.folders) - 1
+            for name in (*visit.names, *visit.folders):
+                with contextlib.suppress(OSError):
+                    add(os.stat(name, dir_fd=visit.at, follow_symlinks=False))
+    except OSError:  # it was moved or removed: what was seen counts
+        return False
+    return complete and not expected
+
+
+def _container_layers() -> dict[str, int]:
+    """Returns the bytes that containers have written outside of their attempts' directories, by attempt."""
+    found: Counter[str] = Counter()
+    try:
+        with engine.engine() as docker:
+            for each in docker.api.containers(all=True, size=True, filters={"label": [f"{engine.LABEL_MANAGED}=true"]}):
+                found[each["Labels"].get(engine.LABEL_KEY, "")] += each.get("SizeRw") or 0
+    except HostUnable as error:
+        logger.warning("the disk that containers use cannot be measured: %s", error)
+    return found

@@ -1,0 +1,220 @@
+"""Formats the live progress of commands: values in, lines of text out. `iris.cli.live` draws them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from textwrap import wrap
+
+import click
+from rich.cells import cell_len, set_cell_size
+
+from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.states import LIVE, JobState, TaskState
+from iris.model.units import format_bytes, format_duration
+from iris.scheduling.refusals import Refusal, RefusalCode
+
+#: A line is not longer, however wide the terminal is: longer ones are hard to read.
+WIDEST = 100
+#: The lines of a reason.
+MAX_REASON_LINES = 3
+#: The phases in the last line of a job's block.
+MAX_PHASES = 5
+_BAR = 24
+_NARROW_BAR = 8
+#: Before this time, a rate says little.
+_MIN_RATE_TIME = timedelta(seconds=0.5)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
+#: What a terminal without Unicode shows instead.
+_ASCII = str.maketrans({"━": "#", "─": "-", "→": ">", "…": ".", "·": "-"})
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a terminal can show."""
+
+    #: The columns of the terminal.
+    width: int = 80
+    colours: bool = False
+    unicode: bool = True
+
+    def line(self, *parts: tuple[str, str], indent: int = 0) -> str:
+        """Returns a line that fits, of texts with their colours; `bold` and `dim` count as colours, empty is none."""
+        left = min(WIDEST, self.width - 1) - indent
+        shown = [" " * indent]
+        for text, colour in parts:
+            text = self.plain(text)
+            wide = cell_len(text)
+            if wide > left:
+                text = set_cell_size(text, max(0, left - 1)) + ("…" if self.unicode else ".") if left > 0 else ""
+            left -= wide
+            shown.append(self._styled(text, colour) if self.colours and colour and text else text)
+        return "".join(shown).rstrip()
+
+    def wrapped(self, text: str, *, indent: int, most: int) -> list[str]:
+        """Returns a dim text on at most so many lines."""
+        lines = wrap(self.plain(text), max(10, min(WIDEST, self.width - 1) - indent), max_lines=most, placeholder=" …")
+        return [self.line((line, "dim"), indent=indent) for line in lines]
+
+    def plain(self, text: str) -> str:
+        """Returns the text without characters that a terminal interprets or cannot show."""
+        if not text.isprintable():
+            text = "".join(each if each.isprintable() else "�" for each in _CONTROL.sub(" ", text))
+        return text if self.unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
+
+    @staticmethod
+    def _styled(text: str, colour: str) -> str:
+        if colour in ("bold", "dim"):
+            return click.style(text, bold=colour == "bold" or None, dim=colour == "dim" or None)
+        return click.style(text, fg=colour)
+
+
+def transfer_line(label: str, done: int, total: int, elapsed: timedelta, look: Look) -> str:
+    """Returns the progress of a transfer of bytes: a bar, the sizes, the rate and the time left, as far as they fit."""
+    wide = _BAR if look.width >= 70 else _NARROW_BAR
+    full = wide * done // total if total else wide
+    texts = [f"{format_bytes(done)} of {format_bytes(total)}"]
+    if done and elapsed >= _MIN_RATE_TIME:
+        rate = done / elapsed.total_seconds()
+        texts.append(f"{format_bytes(round(rate))}/s")
+        if done < total:
+            texts.append(f"{format_duration(timedelta(seconds=max(1, round((total - done) / rate))))} left")
+    return look.line(
+        (f"{label}  ", ""), ("━" * full, "green"), ("─" * (wide - full), "dim"), (f"  {texts[0]}", ""),
+        *((f"  {text}", "dim") for text in texts[1:]),
+    )  # fmt: skip
+
+
+def step_line(text: str, elapsed: timedelta, look: Look) -> str:
+    """Returns a step of a longer operation, with the time that it has taken so far."""
+    seconds = timedelta(seconds=int(elapsed.total_seconds()))
+    took = f"  {format_duration(seconds)}" if seconds else ""
+    return look.line((_fitting(text, look, cell_len(took)), ""), (took, "dim"))
+
+
+class Phase(StrEnum):
+    """A part of a job's life, as its submitter sees it."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    SLICE = "waiting for a slice"
+    STARTING = "starting"
+    ENVIRONMENT = "preparing the environment"
+    RUNNING = "running"
+
+
+#: The phases in which the job has hosts, by the state that a task of it has; the furthest first.
+_WITH_HOSTS = {TaskState.RUNNING: Phase.RUNNING, TaskState.BUILDING: Phase.ENVIRONMENT, TaskState.ASSIGNED: Phase.STARTING}
+_COLOURS = {Phase.RUNNING: "cyan", Phase.ENVIRONMENT: "cyan", Phase.STARTING: "cyan"}
+#: How tasks in these states are counted.
+_COUNTED = {
+    TaskState.RUNNING: "running",
+    TaskState.BUILDING: "preparing",
+    TaskState.ASSIGNED: "starting",
+    TaskState.PENDING: "waiting",
+    TaskState.SUCCEEDED: "succeeded",
+    **dict.fromkeys((TaskState.KILLED, TaskState.CANCELLED), "cancelled"),
+    **dict.fromkeys((TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.PREEMPTED, TaskState.UNSCHEDULABLE), "failed"),
+}
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """What the submitter of a job knows about it so far. `seen` and `silent` return the next value."""
+
+    job: str
+    #: When the job was submitted.
+    since: datetime
+    status: JobStatus | None = None
+    #: Why it waits.
+    refusal: Refusal | None = None
+    #: The phases so far, with the time at which each began.
+    phases: tuple[tuple[Phase, datetime], ...] = field(default=())
+    #: Since when the state cannot be read.
+    silent_since: datetime | None = None
+
+    def seen(self, status: JobStatus, refusal: Refusal | None, now: datetime) -> "JobProgress":
+        """Returns the progress after the state was read."""
+        phase = phase_of(status, refusal)
+        phases = self.phases
+        if not phases or phases[-1][0] is not phase:
+            phases = (*phases, (phase, now if phases else self.since))
+        return replace(self, status=status, refusal=refusal, phases=phases, silent_since=None)
+
+    def silent(self, now: datetime) -> "JobProgress":
+        """Returns the progress after the state could not be read."""
+        return self if self.silent_since is not None else replace(self, silent_since=now)
+
+    def lines(self, now: datetime, look: Look) -> list[str]:
+        """Returns the block: the phase, the reason, the tasks, the time of each phase."""
+        name = (f"{self.job}  ", "bold")
+        if self.status is None:
+            return [look.line(name, ("submitted", ""), (f"  {_for(now - self.since)}", "dim"))]
+        phase, began = self.phases[-1]
+        text, reason = _described(phase, self.status, self.refusal, now)
+        attempt = max((task.attempt for task in self.status.tasks if task.state in LIVE), default=0)
+        again = f", attempt {attempt}" if attempt > 1 else ""
+        lines = [look.line(name, (text + again, _COLOURS.get(phase, "yellow")), (f"  {_for(now - began)}", "dim"))]
+        lines += look.wrapped(reason, indent=2, most=MAX_REASON_LINES)
+        if counts := _counts(self.status.tasks):
+            lines.append(look.line((counts, ""), indent=2))
+        if len(self.phases) > 1:
+            lines.append(look.line((_trail(self.phases, now), "dim"), indent=2))
+        if self.silent_since is not None:
+            silence = f"its state cannot be read for {_for(now - self.silent_since)}; the job continues"
+            lines.append(look.line((silence, "yellow"), indent=2))
+        return lines
+
+
+def phase_of(status: JobStatus, refusal: Refusal | None) -> Phase:
+    """Returns the phase of a job, by the task that is furthest."""
+    states = {task.state for task in status.tasks}
+    for state, phase in _WITH_HOSTS.items():
+        if state in states:
+            return phase
+    if status.state is JobState.HELD:
+        return Phase.HELD
+    if refusal is not None and (refusal.code is RefusalCode.SCALING or refusal.since is not None):
+        return Phase.SLICE
+    return Phase.QUEUED
+
+
+def _described(phase: Phase, status: JobStatus, refusal: Refusal | None, now: datetime) -> tuple[str, str]:
+    """Returns the headline of a phase, and its reason."""
+    if phase in _COLOURS:
+        hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
+        where = "" if not hosts else f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
+        return f"{phase}{where}", ""
+    if refusal is None:
+        return str(phase), status.reason
+    if phase is Phase.SLICE:
+        asked = f", requested {_for(now - refusal.since)} ago" if refusal.since else ""
+        return f"{phase}{asked}", refusal.scaling or refusal.message
+    return f"{phase}, {refusal.ahead} ahead" if refusal.ahead else str(phase), refusal.message
+
+
+def _counts(tasks: Sequence[TaskStatus]) -> str:
+    """Returns how many tasks are in which state, if they differ."""
+    counts = Counter(_COUNTED[task.state] for task in tasks)
+    shown = ", ".join(f"{counts[name]:,} {name}" for name in dict.fromkeys(_COUNTED.values()) if counts[name])
+    return f"{len(tasks):,} tasks: {shown}" if len(counts) > 1 else ""
+
+
+def _trail(phases: Sequence[tuple[Phase, datetime]], now: datetime) -> str:
+    """Returns how long each of the last phases took."""
+    ends: Iterable[datetime] = (*(began for _, began in phases[1:]), now)
+    took = [f"{phase} {_for(end - began)}" for (phase, began), end in zip(phases, ends, strict=True)]
+    return " → ".join([*(["…"] if len(took) > MAX_PHASES else []), *took[-MAX_PHASES:]])
+
+
+def _for(duration: timedelta) -> str:
+    """Formats a duration in whole seconds: a block that changes more often is hard to read."""
+    return format_duration(timedelta(seconds=max(0, int(duration.total_seconds()))))
+
+
+def _fitting(text: str, look: Look, reserved: int) -> str:
+    space = min(WIDEST, look.width - 1) - reserved
+    text = look.plain(text)
+    return text if cell_len(text) <= space else set_cell_size(text, max(0, space - 1)) + "…"

@@ -1,0 +1,84 @@
+"""Binds the dependencies of a job to runs of other jobs, before it is submitted."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.connect.rpc import Connection
+from iris.client.job_lists import numbered_run, unknown_job
+from iris.model import names
+from iris.model.dependencies import Dependency
+from iris.model.jobs import JobSpec
+
+#: How many jobs are looked up at a time.
+CONCURRENT = 16
+
+
+async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
+    """Returns the job with the run of each job that it depends on: the latest run, unless the user has named another one.
+
+    Raises:
+        NotFound: there is no such job or run.
+        Unreachable: the service does not answer.
+    """
+    if all(each.run_id for each in spec.after):
+        return spec
+    at_once = asyncio.Semaphore(CONCURRENT)
+
+    async def bind(each: Dependency) -> Dependency:
+        async with at_once:
+            return each if each.run_id else each.model_copy(update={"run_id": await _first_run(connection, each)})
+
+    return spec.model_copy(update={"after": tuple(await asyncio.gather(*map(bind, spec.after)))})
+
+
+def bound_to(spec: JobSpec, runs: Mapping[str, str]) -> JobSpec:
+    """Returns the job with the runs of those jobs that were submitted together with it.
+
+    Args:
+        runs: the first runs of these jobs, by their ids.
+    """
+
+    def bind(each: Dependency) -> Dependency:
+        return each.model_copy(update={"run_id": runs[each.job]}) if each.number is None and each.job in runs else each
+
+    return spec.model_copy(update={"after": tuple(map(bind, spec.after))})
+
+
+def among(specs: Sequence[tuple[str, JobSpec]]) -> tuple[list[JobSpec], list[str]]:
+    """Resolves the dependencies between jobs that are submitted together, by their names. A job can only follow earlier ones.
+
+    Args:
+        specs: each job, and where it is written.
+
+    Returns:
+        The jobs, and a sentence for each that depends on a later one. A job with its own name depends on the run before.
+    """
+    places = {names.job_id(spec.user, spec.name): (index, spec.id, where) for index, (where, spec) in enumerate(specs)}
+    resolved, problems = [], []
+    for index, (where, spec) in enumerate(specs):
+        after = []
+        for each in spec.after:
+            place, job, there = places.get(each.job, (-1, each.job, ""))
+            if each.number is None and place > index:
+                problems.append(f"{where}: after {each.name!r}: {there} is submitted later; move it before {where}")
+            after.append(each if each.number is not None else each.model_copy(update={"job": job}))
+        resolved.append(spec.model_copy(update={"after": tuple(after)}))
+    return resolved, problems
+
+
+async def _first_run(connection: Connection, dependency: Dependency) -> str:
+    job, run_id = dependency.job, None
+    if dependency.number is not None:
+        run_id = await numbered_run(connection, job, dependency.number)
+    with connection.rpc_errors():
+        try:
+            found = await connection.workflow(names.job_workflow(connection.record.name, job), run_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise await unknown_job(connection, job) from None
+            raise
+    if found.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
+        raise await unknown_job(connection, job)  # something else in the namespace has the id
+    return found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""

@@ -1,0 +1,35 @@
+"""Messages between jobs and the jobs that depend on them."""
+
+from iris.messages.wire import Wire
+from iris.model.dependencies import Dependency
+from iris.model.states import JobState
+
+
+class JobEnd(Wire):
+    """How a run of a job has ended."""
+
+    #: The first run of its workflow.
+    run_id: str
+    #: None: the service no longer knows it.
+    state: JobState | None
+
+
+class JobEnds(Wire):
+    ends: tuple[JobEnd, ...]
+
+
+class Lookup(Wire):
+    """Jobs whose ends are wanted."""
+
+    cluster: str
+    jobs: tuple[Dependency, ...]
+    #: The job that those that have not ended are to signal at their end; empty: none.
+    dependent: str = ""
+
+
+class EndedJob(Wire):
+    """A job that has ended, and the jobs that are to know it."""
+
+    cluster: str
+    dependents: tuple[str, ...]
+    end: JobEnd

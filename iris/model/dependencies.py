@@ -1,0 +1,120 @@
+"""Dependencies: the jobs that a job waits for before it asks for hosts, and what their ends mean for it.
+
+A dependency names one run of a job: `submit` binds it, so a later job of the same name is never taken for it. It follows that no
+two jobs wait for each other, because a run can only name runs that began before it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.model import names
+from iris.model.errors import InvalidValue
+from iris.model.states import JobState
+
+#: The most dependencies of a job. They are part of its specification, which is passed to each of its tasks.
+MAX_DEPENDENCIES = 100
+#: The most dependencies that a reason names.
+SHOWN = 3
+#: How each run of a job has ended that has; None: the service no longer knows it.
+Ends = Mapping[str, JobState | None]
+
+
+class Condition(StrEnum):
+    """How a dependency has to end. Every end except SUCCEEDED is a failure, also a cancellation."""
+
+    OK = "ok"
+    ANY = "any"
+    FAIL = "fail"
+
+
+class Dependency(BaseModel):
+    """A run of another job that has to end first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The id of the other job.
+    job: str
+    on: Condition = Condition.OK
+    #: The run by its number among those of the name, as the user gave it. None: the latest at the submission.
+    number: int | None = None
+    #: The first run of the other job's workflow. Empty until `submit` binds it.
+    run_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} to {_WHAT[self.on]}"
+
+    @property
+    def name(self) -> str:
+        return self.job if self.number is None else f"{self.job}#{self.number}"
+
+    def allows(self, end: JobState | None) -> bool:
+        """Returns whether the job may start after this end; None: how it ended is no longer known."""
+        match self.on:
+            case Condition.ANY:
+                return True
+            case Condition.OK:
+                return end is JobState.SUCCEEDED
+            case Condition.FAIL:
+                return end is not None and end is not JobState.SUCCEEDED
+
+
+_WHAT = {Condition.OK: "succeed", Condition.ANY: "end", Condition.FAIL: "fail"}
+
+
+def parse_dependencies(text: str, on: Condition, user: str) -> tuple[Dependency, ...]:
+    """Returns the dependencies in `JOB[,JOB…]`, where each JOB is `NAME`, `USER/NAME` or `USER/NAME/CHILD`, or a run: `NAME#2`.
+
+    Args:
+        user: the owner of a job without a user.
+
+    Raises:
+        InvalidValue: a part has another form.
+    """
+    return tuple(_parsed(part.strip(), user, on) for part in text.split(","))
+
+
+def _parsed(text: str, user: str, on: Condition) -> Dependency:
+    job, mark, number = text.partition("#")
+    if mark and re.fullmatch("[1-9][0-9]{0,8}", number) is None:
+        raise InvalidValue("after", text, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it")
+    if ":" in job:
+        remedy = f"write {job.partition(':')[0]}, for all of its tasks"
+        raise InvalidValue("after", text, "is a task; a job waits for whole jobs", remedy)
+    path = job.split("/") if "/" in job else [user, job]
+    for part in path:
+        names.check_name("after", part)
+    return Dependency(job="/".join(path), on=on, number=int(number) if mark else None)
+
+
+def is_met(after: Sequence[Dependency], ends: Ends) -> bool:
+    """Returns whether the job may start."""
+    return all(each.run_id in ends and each.allows(ends[each.run_id]) for each in after)
+
+
+def refusal(after: Sequence[Dependency], ends: Ends) -> str:
+    """Returns why the job can never start; empty: it may still start, or may start now."""
+    for each in after:
+        if each.run_id in ends and not each.allows(end := ends[each.run_id]):
+            known = f"that ended {end}" if end is not None else "how that ended is no longer known"
+            return f"it starts only if {each.name} {_WHAT[each.on]}s, and {known}"
+    return ""
+
+
+def waiting_for(after: Sequence[Dependency], ends: Ends) -> str:
+    """Returns the reason of a job that waits, such as `waits for ada/train to succeed`."""
+    parts = [str(each) for each in after if each.run_id not in ends]
+    return f"waits for {_listed(parts)}"
+
+
+def listed(after: Sequence[Dependency], ends: Ends) -> str:
+    """Returns the same for the column of a list, such as `after ada/train`."""
+    parts = [each.name for each in after if each.run_id not in ends]
+    return f"after {_listed(parts)}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    shown = [*parts[:SHOWN], *([f"{len(parts) - SHOWN} more"] if len(parts) > SHOWN else [])]
+    return " and ".join([part for part in (", ".join(shown[:-1]), shown[-1]) if part])

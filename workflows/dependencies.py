@@ -1,0 +1,167 @@
+"""The jobs that a job waits for, and those that wait for it.
+
+A job registers with each job that it depends on, which signals its end. A job that is terminated signals nothing, so the job that
+waits also looks again by itself, less and less often.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from iris.activities.control.job_dependencies import JobDependencies
+from iris.messages.dependencies import EndedJob, JobEnd, Lookup
+from iris.messages.job import JobInput
+from iris.model import dependencies, names
+from iris.model.dependencies import Dependency
+from iris.model.gangs import Gang
+from iris.model.jobs import JobStatus
+from iris.model.states import JobState, TaskState
+from iris.workflows import policies
+from iris.workflows.scheduler_call import uninterrupted
+
+#: The dependents that one activity signals: its input has some 50 KiB.
+SIGNALLED_AT_ONCE = 500
+
+
+class Dependencies:
+    """The jobs that a job waits for before it asks for hosts.
+
+    Args:
+        job: the job; an earlier run of the workflow may know some ends already.
+        changed: called when what the job waits for has changed.
+        ready: called when the job may start, if it had to wait for that.
+        continue_as_new: continues the workflow as new, when its history is long.
+    """
+
+    def __init__(
+        self,
+        job: JobInput,
+        changed: Callable[[], None],
+        ready: Callable[[], None],
+        continue_as_new: Callable[[], None],
+    ) -> None:
+        self._cluster = job.cluster
+        self._job = job.spec.id
+        self._after = job.spec.after if job.ready_at is None else ()
+        self._ends = {end.run_id: end.state for end in job.dependency_ends}
+        self._changed = changed
+        self._ready = ready
+        self._continue_as_new = continue_as_new
+        #: Whether an earlier run of the workflow has registered with the other jobs.
+        self._registered = bool(job.tasks)
+        self._waits = False
+
+    @property
+    def known(self) -> tuple[JobEnd, ...]:
+        """The ends that are known, for the next run of the workflow."""
+        return tuple(JobEnd(run_id=run_id, state=state) for run_id, state in self._ends.items())
+
+    @property
+    def _open(self) -> tuple[Dependency, ...]:
+        """The jobs whose ends are not known."""
+        return tuple(each for each in self._after if each.run_id not in self._ends)
+
+    @property
+    def listed(self) -> str:
+        """What the job waits for, for lists; empty: it does not wait."""
+        return dependencies.listed(self._after, self._ends) if self._waits and self._open else ""
+
+    def shown(self, status: JobStatus) -> JobStatus:
+        """Returns the status with what the job waits for. The reason of a job that its user holds stays."""
+        if not self._waits or not self._open or status.state is not JobState.PENDING:
+            return status
+        reason = dependencies.waiting_for(self._after, self._ends)
+        tasks = [task.model_copy(update={"reason": reason}) for task in status.tasks if task.state is TaskState.PENDING]
+        return status.model_copy(update={"reason": reason, "tasks": tuple(tasks)})
+
+    def receive(self, end: JobEnd) -> None:
+        """Records the end of another job. `wait` continues if it waits for that."""
+        if any(each.run_id == end.run_id for each in self._after):
+            self._ends.setdefault(end.run_id, end.state)
+            self._changed()
+
+    async def wait(self) -> str:
+        """Waits until the job may start, or can never start. Returns why it cannot; empty: it may.
+
+        Raises:
+            asyncio.CancelledError: the job was cancelled meanwhile.
+        """
+        if not self._after:
+            return ""
+        pause = policies.DEPENDENCY_CHECK
+        while not self._decided():
+            await self._look()
+            if self._decided():
+                break
+            self._waits = True
+            self._changed()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await workflow.wait_condition(self._decided, timeout=pause, timeout_summary="looks at the jobs that it waits for")
+            pause = min(2 * pause, policies.MAX_DEPENDENCY_CHECK)
+            if workflow.info().is_continue_as_new_suggested() and not self._decided():
+                self._continue_as_new()
+        self._waits = False
+        if refusal := dependencies.refusal(self._after, self._ends):
+            return refusal
+        self._ready()
+        self._changed()
+        return ""
+
+    def _decided(self) -> bool:
+        return dependencies.is_met(self._after, self._ends) or bool(dependencies.refusal(self._after, self._ends))
+
+    async def _look(self) -> None:
+        """Asks how the other jobs have ended, and registers with those that have not if none has been asked before."""
+        lookup = Lookup(cluster=self._cluster, jobs=self._open, dependent="" if self._registered else self._job)
+        try:
+            found = await workflow.execute_activity_method(
+                JobDependencies.find_ends,
+                lookup,
+                task_queue=names.patient_queue(self._cluster),
+                start_to_close_timeout=policies.FIND_ENDS,
+                retry_policy=policies.UNTIL_DONE,
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from error
+            raise
+        self._registered = True
+        for end in found.ends:
+            self.receive(end)
+
+
+class Dependents:
+    """The jobs that wait for a job.
+
+    Args:
+        known: those that earlier runs of the workflow know.
+    """
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self.known = known
+        self._signalled = 0
+
+    def add(self, job: str) -> None:
+        if job not in self.known:
+            self.known = (*self.known, job)
+
+    async def signal_end(self, job: Gang, state: JobState) -> None:
+        """Signals the end of the job to all of them, and to those that register meanwhile."""
+        with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
+            await uninterrupted(self._signal_end(job.cluster, JobEnd(run_id=job.run_id, state=state)))
+
+    async def _signal_end(self, cluster: str, end: JobEnd) -> None:
+        while some := self.known[self._signalled : self._signalled + SIGNALLED_AT_ONCE]:
+            await workflow.execute_activity_method(
+                JobDependencies.signal_dependents,
+                EndedJob(cluster=cluster, dependents=some, end=end),
+                task_queue=names.patient_queue(cluster),
+                start_to_close_timeout=policies.NO_TIMEOUT,
+                heartbeat_timeout=policies.HEARTBEAT,
+                retry_policy=policies.UNTIL_DONE,
+                summary=f"signals {len(some)} jobs that wait for it",
+            )
+            self._signalled += len(some)
