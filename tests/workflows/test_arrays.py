@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 from temporalio.common import SearchAttributeKey
 
+from iris.client.connect.identity import current_user
+from iris.client.rerun import spec_again
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.arrays import PART_TASKS, Array, format_indices, part_workflow
@@ -117,6 +119,37 @@ async def test_a_job_that_is_cancelled_ends_the_tasks_that_wait_for_the_limit(cl
     assert (status.state, status.reason) == (JobState.KILLED, "enough")
     assert [task.state for task in status.tasks] == [TaskState.KILLED] * 4
     assert await cluster.nothing_held()
+
+
+async def test_only_the_tasks_that_did_not_succeed_run_again_as_the_same_tasks(cluster: Cluster) -> None:
+    """Each has its index, by which it finds its row, and the size of the whole array, by which programs divide their data."""
+    host = await cluster.join(offers=some(cpu=8), program=by_index(succeeds, succeeds, fails, succeeds, fails, succeeds))
+    job = await cluster.submit(**an_array(1, 2, 4, 5), max_task_failures=2)
+    await cluster.end(job)
+    again = await spec_again(cluster.users.jobs, job, None, failed=True, name="again")
+    assert again is not None
+    second = await cluster.users.jobs.submit(again)
+    status = await cluster.end(second.id)
+
+    assert [(task.index, task.state) for task in status.tasks] == [(2, TaskState.FAILED), (4, TaskState.FAILED)]
+    assert {task.num_tasks for task in host.taken} == {4}
+
+
+async def test_a_job_without_an_array_runs_its_failed_tasks_again_by_their_numbers(cluster: Cluster) -> None:
+    """And the whole of it runs again as it was; if nothing has failed, there is nothing to run."""
+    await cluster.join(offers=some(cpu=8), program=by_index(succeeds, fails, succeeds))
+    job = await cluster.submit(replicas=3, max_task_failures=1)
+    await cluster.end(job)
+    jobs = cluster.users.jobs
+    failed = await spec_again(jobs, job, None, failed=True, name=None)
+    whole = await spec_again(jobs, job, None, failed=False, name=None)
+    good = await cluster.submit("good")
+    await cluster.end(good)
+
+    assert failed is not None
+    assert (failed.indices, failed.num_tasks) == ((1,), 3)
+    assert whole == (await jobs.submitted_spec(job)).model_copy(update={"user": current_user()})
+    assert await spec_again(jobs, good, None, failed=True, name=None) is None
 
 
 # -- arrays of several parts ---------------------------------------------------------------------------------------------------
