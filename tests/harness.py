@@ -82,6 +82,7 @@ from iris.model.states import TaskState
 from iris.retrying import retry
 from iris.scheduling.preemption import Eviction
 from iris.workflows import policies
+from iris.workflows.array_part import ArrayPartWorkflow
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
 from iris.workflows.scheduled_job import ScheduledJobWorkflow
@@ -91,7 +92,15 @@ from iris.workflows.slice import SliceWorkflow
 from iris.workflows.task import TaskWorkflow
 from tests.builders import a_host, a_spec, some
 
-WORKFLOWS = (JobWorkflow, TaskWorkflow, SliceWorkflow, ScheduledJobWorkflow, SchedulerWorkflow, AutoscalerWorkflow)
+WORKFLOWS = (
+    JobWorkflow,
+    TaskWorkflow,
+    ArrayPartWorkflow,
+    SliceWorkflow,
+    ScheduledJobWorkflow,
+    SchedulerWorkflow,
+    AutoscalerWorkflow,
+)
 
 #: Generous: a wedged workflow fails its test instead of stopping the suite. The server's own long poll ends after 20 s.
 PATIENCE = timedelta(seconds=90)
@@ -411,7 +420,7 @@ class Cluster:
         """What a control plane does for as long as it lives: take work from its queues."""
         await self._work(
             names.control_queue(self.name),
-            workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow, ScheduledJobWorkflow],
+            workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow],
             activities=[
                 self.outbox.exchange,
                 self.notifier.signal_placed,

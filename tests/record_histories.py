@@ -23,6 +23,7 @@ from iris.autoscaling import liveness
 from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
 from iris.model import names, slice_lifecycle
+from iris.model.arrays import Array, part_workflow
 from iris.model.dependencies import Condition, Dependency
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.slices import SliceState
@@ -349,6 +350,16 @@ async def _same_name(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("scheduler-with-an-unsent-placement", cluster.scheduler)
 
 
+async def _arrays(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A large array, and one of its parts."""
+    await cluster.join(offers=some(cpu=8))
+    array = Array(indices="1-5:2,10", size=4, limit=3, part=2)
+    job = await cluster.submit("array", array=array, replicas=4)
+    await cluster.end(job)
+    await keep("job-of-an-array", cluster.job(job))
+    await keep("array-part", cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1)))
+
+
 async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
     """A parent that fails, its child and grandchild, which end with it, and a child that comes too late."""
     top = Held(then=fails)
@@ -498,7 +509,7 @@ async def main() -> None:
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     with_short_histories = (_first_version, _gangs)
-    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children, _dependents):
+    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children, _dependents, _arrays):
         async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):

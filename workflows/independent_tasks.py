@@ -39,11 +39,20 @@ class IndependentTasks:
     Args:
         job: the input of the job's workflow.
         changed: called after each change of a task's status.
+        places: for a part of an array, whose job decides when it ends: how many tasks may have a workflow at the same time.
     """
 
-    def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
+    def __init__(self, job: Gang, changed: Callable[[], None], places: int | None = None) -> None:
         self.gang = job
         self._changed = changed
+        #: The places of the tasks by their indices.
+        self._places = {task.index: place for place, task in enumerate(job.tasks)}
+        self._is_part = places is not None
+        if places is None and job.spec.array is not None:
+            places = job.spec.array.limit
+        #: The most tasks of an array that have a workflow at the same time; as many as there are, if there is no limit.
+        self.places = len(job.tasks) if places is None else places
+        self._window = contextlib.nullcontext() if places is None else asyncio.Semaphore(places)
         self._cancellations = Cancellations()
         #: The coroutines that run the tasks, by index.
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -85,6 +94,13 @@ class IndependentTasks:
             case TaskStatus(index=index) if self._is_live(index):  # a report may arrive after the end
                 self._set_task(message)
 
+    def set_places(self, places: int) -> None:
+        """Allows more tasks of a part to have a workflow at the same time."""
+        assert isinstance(self._window, asyncio.Semaphore)
+        for _ in range(self.places, places):
+            self._window.release()
+        self.places = max(self.places, places)
+
     async def run(self) -> None:
         """Runs every task to its end. Once the job's state is decided, it ends the others.
 
@@ -102,7 +118,7 @@ class IndependentTasks:
                 for task in done:
                     if not task.cancelled():  # by the user, alone
                         task.result()
-                if running and (status := status_of(self.gang)).state.ended:
+                if running and not self._is_part and (status := status_of(self.gang)).state.ended:
                     await self._end(running, f"the job ended {status.state}: {status.reason}")
                     return
         except asyncio.CancelledError:
@@ -110,7 +126,10 @@ class IndependentTasks:
             raise
 
     def _is_live(self, index: int) -> bool:
-        return 0 <= index < len(self.gang.tasks) and self.gang.tasks[index].state not in ENDED
+        return index in self._places and self._task(index).state not in ENDED
+
+    def _task(self, index: int) -> TaskStatus:
+        return self.gang.tasks[self._places[index]]
 
     async def _end(self, running: list[asyncio.Task[None]], reason: str) -> None:
         self._cancellations = self._cancellations.with_all(reason)
@@ -127,11 +146,12 @@ class IndependentTasks:
         if (this := asyncio.current_task()) is not None:
             self._running[index] = this
         try:
-            started, overrides = await self._start_task(index, starts)
-            self._workflows[index] = started
-            if overrides is not self.gang.overrides:  # they changed during the start
-                self._sent_overrides = None
-            status = await started
+            async with self._window:
+                started, overrides = await self._start_task(index, starts)
+                self._workflows[index] = started
+                if overrides is not self.gang.overrides:  # they changed during the start
+                    self._sent_overrides = None
+                status = await started
         except ChildWorkflowError as error:
             status = self._status_of(index, error)
         except asyncio.CancelledError:
@@ -163,27 +183,30 @@ class IndependentTasks:
 
     async def _wait_for_earlier_tasks(self, index: int) -> None:
         """Waits once for all tasks of the earlier job, and shows that as the reason of one task."""
-        task = self.gang.tasks[index]
+        task = self._task(index)
         self._set_task(task.model_copy(update={"reason": "a task of an earlier job of this name has not ended yet"}))
         not_started = [each.index for each in self.gang.tasks if each.finished_at is None and each.index not in self._workflows]
         await self._on_tasks(JobTasks.await_earlier_tasks, self._refs(not_started))
-        if self.gang.tasks[index].finished_at is None:  # the user has not cancelled it
+        if self._task(index).finished_at is None:  # the user has not cancelled it
             self._set_task(task)
         self._earlier_tasks = None
 
     async def _start_workflow(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
-        job = self.gang
+        job, spec = self.gang, self.gang.spec
+        if spec.array is not None:
+            spec = spec.model_copy(update={"array": spec.array.only([index]), "replicas": 1})
         return await workflow.start_child_workflow(
             TaskWorkflow.run,
             TaskInput(
                 cluster=job.cluster,
-                spec=job.spec,
+                spec=spec,
                 index=index,
                 parent=workflow.info().workflow_id,
+                parent_run=workflow.info().first_execution_run_id,
                 run_id=job.run_id,
                 submitted_at=job.submission,
                 ready_at=job.ready_at,
-                tasks=(job.tasks[index],),
+                tasks=(self._task(index),),
                 overrides=job.overrides,
             ),
             id=names.task_workflow(job.cluster, names.task_id(job.spec.id, index)),
@@ -202,7 +225,7 @@ class IndependentTasks:
         )
 
     def _set_task(self, task: TaskStatus) -> None:
-        self.gang = self.gang.with_task(task.index, task)
+        self.gang = self.gang.with_task(self._places[task.index], task)
         self._changed()
 
     def _status_of(self, index: int, error: ChildWorkflowError) -> TaskStatus:
@@ -221,7 +244,7 @@ class IndependentTasks:
         return self._ended(index, *end)
 
     def _ended(self, index: int, state: TaskState, reason: str) -> TaskStatus:
-        return self.gang.tasks[index].model_copy(update={"state": state, "reason": reason, "finished_at": workflow.now()})
+        return self._task(index).model_copy(update={"state": state, "reason": reason, "finished_at": workflow.now()})
 
     # What concerns many tasks goes through an activity, so that the history does not grow with their number.
 

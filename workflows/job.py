@@ -2,8 +2,8 @@
 
 A job whose tasks form one gang runs that gang itself (`gang_run.py`), and so does a job of one task. A job of several independent
 tasks starts a workflow for each (`independent_tasks.py`), so that no history grows with the number of tasks times attempts. A
-failed job is a failed workflow and a cancelled job is a cancelled workflow, so Temporal's lists, colours and buttons keep their
-usual meaning.
+large array starts workflows for its parts, which do so (`array_parts.py`). A failed job is a failed workflow and a cancelled job
+is a cancelled workflow, so Temporal's lists, colours and buttons keep their usual meaning.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import asyncio
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from iris.messages.array_part import PartReport
 from iris.messages.dependencies import JobEnd
 from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
 from iris.messages.job_signals import JobMessage
@@ -28,6 +29,7 @@ from iris.model.states import JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
+from iris.workflows.array_parts import ArrayParts
 from iris.workflows.dependencies import Dependencies, Dependents
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
@@ -48,18 +50,20 @@ class JobWorkflow:
             update={
                 "run_id": info.first_execution_run_id,
                 "submitted_at": job.submitted_at or info.workflow_start_time,
-                "tasks": job.tasks or tuple(TaskStatus(index=index) for index in range(job.spec.replicas)),
+                "tasks": job.tasks or tuple(TaskStatus(index=index) for index in job.spec.indices),
             }
         )
         self._children = Children(job.children)
         self._dependencies = Dependencies(job, self._describe, self._ready, self._continue_as_new)
         self._dependents = Dependents(job.dependents)
         #: Runs the tasks, and has their state. None: the job is refused.
-        self._run: GangRun | IndependentTasks | None = (
-            GangRun(self._job, self._describe, self._with_others)
-            if job.spec.is_gang
-            else IndependentTasks(self._job, self._describe)
-        )
+        self._run: GangRun | IndependentTasks | ArrayParts | None
+        if job.spec.is_gang:
+            self._run = GangRun(self._job, self._describe, self._with_others)
+        elif job.spec.array is not None and job.spec.replicas > job.spec.array.part:
+            self._run = ArrayParts(self._job, self._describe)
+        else:
+            self._run = IndependentTasks(self._job, self._describe)
         self._listed = ListEntry()
         #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the next run needs none.
         self._endpoints: tuple[Endpoint, ...] = ()
@@ -138,6 +142,10 @@ class JobWorkflow:
     @workflow.signal(description="A new status of a task of this job")
     def task_changed(self, task: TaskStatus) -> None:
         self._receive(task)
+
+    @workflow.signal(description="A new status of tasks of a part of this array")
+    def part_changed(self, report: PartReport) -> None:
+        self._receive(report)
 
     @workflow.signal(description="A job that belongs to this job starts")
     def child_started(self, child: ChildRef) -> None:

@@ -7,6 +7,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from iris.model import names
+from iris.model.arrays import MEMO_ARRAY
 from iris.model.bounds import cut
 from iris.model.jobs import Band, JobSpec
 from iris.model.states import JobState
@@ -30,6 +31,8 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
         memo[names.MEMO_DEVICE] = str(spec.resources.device)
     if spec.commit:
         memo[names.MEMO_COMMIT] = spec.commit
+    if spec.array is not None and spec.indices != tuple(range(spec.replicas)):
+        memo[MEMO_ARRAY] = True
     if spec.call is not None:
         memo[names.MEMO_FUNCTION] = True
     attributes = {

@@ -102,7 +102,7 @@ class TaskWorkflow:
 
     async def _report(self) -> None:
         """Reports the latest status, at growing intervals: a job's history must not grow with tasks times attempts."""
-        parent = workflow.get_external_workflow_handle(self._task.parent, run_id=self._task.run_id)
+        parent = workflow.get_external_workflow_handle(self._task.parent, run_id=self._task.parent_run or self._task.run_id)
         for pause in REPORT_PAUSES:
             await workflow.wait_condition(lambda: self._unreported is not None)
             status, self._unreported = self._unreported, None

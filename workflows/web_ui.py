@@ -66,7 +66,7 @@ def job_details(spec: JobSpec, status: JobStatus, refusal: "Refusal | None" = No
 def task_details(spec: JobSpec, task: TaskStatus, refusal: "Refusal | None" = None) -> str:
     """Returns the state of one task of a job of several."""
     waits = refusal if task.state is TaskState.PENDING else None
-    lines = [*_headline(task.state, task.reason, waits), f"Task {task.index} of {spec.replicas} of job {code(spec.id)}."]
+    lines = [*_headline(task.state, task.reason, waits), f"Task {task.index} of {spec.num_tasks} of job {code(spec.id)}."]
     if task.host:
         lines.append(f"Attempt {task.attempt} on host {code(task.host)}.")
     return "\n".join([*lines, "", f"Logs: {code(f'iris logs {spec.id} --task {task.index}')}"])

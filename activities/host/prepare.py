@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
+from iris.activities.host.array_rows import row_of
 from iris.activities.host.caches import DISK_FAULT
 from iris.activities.host.checkpoint_files import FOLDER
 from iris.activities.host.host_context import HostContext
@@ -21,6 +22,7 @@ from iris.activities.host.runtimes.environment import attempt_env
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
 from iris.model import names
+from iris.model.arrays import substituted, task_values
 from iris.model.images import has_digest
 from iris.model.units import MIB, format_bytes
 
@@ -101,6 +103,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         if task.call is not None:
             call = files / "call"
             await context.bundles.unpack(task.call, call, runtime.owner)
+        row = await row_of(context.bundles, task, directory / "array")
         if task.workdir is None and context.umask >= 0:
             if task.bundle is not None:
                 await in_thread(lambda _: _set_modes(root, context.umask))
@@ -123,6 +126,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             checkpoint=files / FOLDER,
             checkpoint_url=_checkpoint_url(context, task),
             call=call,
+            params=row,
             ports=ports.numbers,
             tpu=context.accelerators.tpu,
             gpus=gpus,
@@ -141,7 +145,11 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             content=task.bundle.sha256 if task.bundle is not None else "",
         )
         undo.callback(ready.release)
-        launch = await runtime.launch(CALL if call is not None else task.command, ready.env, workdir, read=ready.read)
+        command = task.command
+        if task.array is not None:
+            values = task_values(task.index, row)
+            command = tuple(substituted(word, values) for word in command)
+        launch = await runtime.launch(CALL if call is not None else command, ready.env, workdir, read=ready.read)
         undo.pop_all()
         return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
 

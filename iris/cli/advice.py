@@ -1,14 +1,19 @@
 """Describes what may be wrong with a job that is valid."""
 
+from iris.model.arrays import misspelt
 from iris.model.jobs import JobSpec
 from iris.model.secrets import looks_secret
 from iris.scheduling.refusals import Refusal
 
 
-def secret_warnings(spec: JobSpec) -> list[str]:
-    """Returns a line for each variable that looks like a secret. It may not be one, so the job is submitted all the same."""
+def job_warnings(spec: JobSpec) -> list[str]:
+    """Returns a line for each variable that looks like a secret, and for each name in the command that resembles a column.
+
+    It may be meant so; therefore the job is submitted all the same.
+    """
     why = "looks like a secret: every user of the cluster can read the values of --env"
-    return [f"{name} {why}; use --secret {name}" for name, value in spec.env.items() if value and looks_secret(name)]
+    secrets = [f"{name} {why}; use --secret {name}" for name, value in spec.env.items() if value and looks_secret(name)]
+    return [*secrets, *misspelt(spec.command, spec.array.columns if spec.array is not None else ())]
 
 
 def infeasible(refusal: Refusal) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from iris.cli.advice import infeasible, secret_warnings
+from iris.cli.advice import infeasible, job_warnings
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.common import print_json
 from iris.cli.workspace import with_files
@@ -46,7 +46,7 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
     jobs = jobs_of(decoded(content), given, batch_key=options["batch_key"], shares_files=shares_files, within=within)
     if options["require_feasible"]:
         await _check_feasible(client, jobs)
-    for warning in dict.fromkeys(warning for job in jobs for warning in secret_warnings(job.spec)):
+    for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
         click.echo(f"warning: {warning}", err=True)
     if options["dry_run"]:
         click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")

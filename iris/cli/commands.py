@@ -24,6 +24,7 @@ JOB_COMMANDS: Table = {
     "profile": ("profile", "profile", "Profile a running Python program."),
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
     "cancel": ("jobs", "cancel", "Cancel jobs."),
+    "rerun": ("rerun", "rerun", "Submit a job again, or only its failed tasks."),
     "explain": ("jobs", "explain", "Explain the state of a job."),
     "hold": ("jobs", "hold", "Hold jobs: start none of their tasks until they are released."),
     "release": ("jobs", "release", "Release held jobs."),

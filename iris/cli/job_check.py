@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import click
 
-from iris.cli.advice import secret_warnings
+from iris.cli.advice import job_warnings
 from iris.cli.columns import Column, Listing
 from iris.cli.common import Command, json_option, print_json
 from iris.cli.job_file import read_jobs
@@ -38,7 +38,7 @@ def check(file: BinaryIO, as_json: bool) -> None:
     """
     documents = read_jobs(file.read(), name_of(file), os.environ)
     specs = [job.spec for job in checked_jobs(documents, shares_files=False)]
-    warnings = list(dict.fromkeys(warning for spec in specs for warning in secret_warnings(spec)))
+    warnings = list(dict.fromkeys(warning for spec in specs for warning in job_warnings(spec)))
     if as_json:
         print_json({"ok": True, "jobs": [_JOBS.json(spec) for spec in specs], "warnings": warnings})
         return

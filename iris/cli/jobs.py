@@ -25,11 +25,12 @@ from iris.cli.common import (
 )
 from iris.cli.endings import print_end
 from iris.cli.render_spec import submission_text
+from iris.cli.task_pages import page_of_tasks
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
 from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow, check_task
+from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
@@ -91,33 +92,42 @@ def jobs(
 
 @click.command(cls=Command)
 @click.argument("job")
+@click.option("--filter", "text", metavar="TEXT", default="", help="Only tasks with this text in their state, host or reason.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many tasks.")
+@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True, help="Show the tasks of this page.")
 @click.option("--resources", is_flag=True, help="Also show the resource use of running tasks: cores, memory, processes, ports.")
 @json_option
 @cluster_option
 @click.pass_context
-def status(ctx: click.Context, job: str, resources: bool, as_json: bool) -> None:
-    """Show JOB (NAME or USER/NAME) and its tasks, one task: NAME:3, or an earlier run: NAME#1."""
+def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resources: bool, as_json: bool) -> None:
+    """Show JOB (NAME or USER/NAME) and its tasks, one task: NAME:3, or an earlier run: NAME#1.
+
+    Of many tasks, those that did not succeed come first. With --json all tasks are shown.
+    """
     named, number = job_and_run(job)
     name, task = job_and_task(named)
 
     async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec, str, list[JobRow]]:
         run_id = await client.jobs.run(name, number)
-        found, page = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
+        found, ui = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
-            check_task(name, task, len(found.tasks))
-            found = found.model_copy(update={"tasks": (found.tasks[task],)})
+            found = found.model_copy(update={"tasks": (task_of(name, task, found.tasks),)})
         if as_json and not resources:
-            return found, [], await client.jobs.submitted_spec(name, run_id), page, []
+            return found, [], await client.jobs.submitted_spec(name, run_id), ui, []
         in_use = await client.jobs.usage(found) if resources else []
         children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
-        return found, in_use, await client.jobs.submitted_spec(name, run_id), page, children
+        return found, in_use, await client.jobs.submitted_spec(name, run_id), ui, children
 
-    found, in_use, spec, page, children = with_client(ctx, work)
+    found, in_use, spec, ui, children = with_client(ctx, work)
     if as_json:
         shown = {**render.status_json(found), "commit": spec.commit, "bundle": spec.bundle.sha256 if spec.bundle else None}
         print_json({**shown, "resources": render.uses_json(in_use, spec.resources)} if resources else shown)
         return
-    click.echo(render.status_text(found, datetime.now(UTC), submission_text(spec, page), children))
+    part = page_of_tasks(found.tasks, text, limit, page)
+    submission = submission_text(spec, ui) + (f"\n{'tasks':<10}{part.counts}" if part.counts else "")
+    click.echo(render.status_text(found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), submission, children))
+    if part.rest:
+        click.echo(part.rest)
     if resources:
         click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
 

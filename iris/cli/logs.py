@@ -177,5 +177,5 @@ async def find_archive(cluster: str | None, job: str, task: int | None, run: int
     if archive.note:
         click.echo(archive.note, err=True)
     if task is not None:
-        check_task(job, task, archive.source.tasks)
+        check_task(job, task, archive.source.numbers)
     return archive

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from iris.cli.advice import secret_warnings
+from iris.cli.advice import job_warnings
 from iris.cli.columns import Column, Listing
 from iris.cli.common import (
     DURATION,
@@ -181,7 +181,7 @@ def delete(ctx: click.Context, name: tuple[str, ...]) -> None:
 async def _create(cluster: ClusterRef, options: dict[str, Any], when: When) -> ScheduleRow:
     client = await AsyncIrisClient.connect(cluster)
     spec = make_spec(options, shares_files=client.record.supervisor is not None)
-    for warning in secret_warnings(spec):
+    for warning in job_warnings(spec):
         click.echo(f"warning: {warning}", err=True)
     (spec,) = await with_files(client.record, [(spec, options)], quiet=options["as_json"])
     return await client.schedules.create(spec, when, overlap=Overlap(options["overlap"]), paused=options["paused"])

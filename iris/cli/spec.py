@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
 from iris.cli.workspace import files_of, files_options, inherits_files
+from iris.client.arrays import GivenArray, parse_array
 from iris.client.connect.identity import current_user
 from iris.client.job_options import checkpoint_source, problems_of, tasks_of
 from iris.client.workspace.pack import parse_extra
@@ -33,7 +34,8 @@ from iris.model.units import format_duration
 if TYPE_CHECKING:
     from iris.client.parent import EnclosingJob
 
-#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, and `Dependency`s.
+#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, a `GivenArray`, and
+#: `Dependency`s.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
 KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
@@ -41,6 +43,7 @@ REQUIRED = Parsed("constraint", parse_constraint)
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))
 FILE = Parsed("path[:dest]", parse_extra)
 SECRET = Parsed("secret", parse_secret)
+ARRAY = Parsed("indices|file", parse_array)
 AFTER = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.OK, current_user()))
 AFTER_ANY = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.ANY, current_user()))
 AFTER_FAIL = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.FAIL, current_user()))
@@ -63,6 +66,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option("--device", type=DEVICE, default="cpu", help="Device for each task: KIND[:VARIANT[:COUNT]]."),
         click.option(
             "--replicas", type=int, help="Number of tasks.  [default: 1; with --tpu one for each host]"
+        ),
+        click.option(
+            "--array", type=ARRAY,
+            help="A task for each index, in IRIS_ARRAY_INDEX: 0-99, 0-99:10 or 1,3,7; or for each row of a .csv, .tsv or .jsonl "
+            "file, in IRIS_PARAM_COLUMN and for {column} in the command. With %N at the end, at most N run at once: 0-99%10.",
         ),
         click.option("--port", multiple=True, metavar="NAME", help="Reserve a port, passed in IRIS_PORT_NAME. Repeatable."),
         click.option(
@@ -243,6 +251,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
     here = shares_files and not files.sent and options["image"] is None  # a container does not have the current directory
     workdir = options["workdir"] or (str(Path.cwd()) if here else None)
     replicas, together = _tasks(options)
+    array: GivenArray | None = options["array"]
     try:
         return JobSpec(
             user=current_user(),
@@ -251,6 +260,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             resources=Resources(
                 cpu_millis=options["cpu"], memory_bytes=options["memory"], disk_bytes=options["disk"], device=_device(options)
             ),
+            array=None if array is None else array.array,
             replicas=replicas,
             coscheduling=together,
             constraints=_constraints(options),
@@ -295,7 +305,10 @@ def _device(options: dict[str, Any]) -> Device | None:
 def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
     """Returns the number of tasks, and how they are coscheduled. TPU slices have one task for each host, all coscheduled."""
     replicas, tpu, slices, key = options["replicas"], options["tpu"], options["slices"], options["gang_by"]
-    each = options["tasks_per_host"]
+    each, array = options["tasks_per_host"], options["array"]
+    if array is not None:
+        _check_array(options)
+        return array.array.size, None
     if tpu is None:
         if slices is not None:
             raise click.UsageError("--slices needs --tpu with the type of the slices")
@@ -309,6 +322,23 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
     if key is not None:
         raise click.UsageError("--gang-by and --tpu exclude each other: tasks with --tpu are placed together by slice")
     return tasks_of(tpu, slices, replicas)
+
+
+def _check_array(options: dict[str, Any]) -> None:
+    """Raises:
+    click.UsageError: an option does not go with `--array`.
+    """
+    if options["replicas"] is not None:
+        raise click.UsageError("--array and --replicas exclude each other: an array has a task for each index or row")
+    for name in ("gang_by", "tasks_per_host", "slices"):
+        if options[name] is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"--array and {option} exclude each other: the tasks of an array start one by one")
+    if (tpu := options["tpu"]) is not None and tpu.hosts > 1:
+        raise click.UsageError(
+            f"--array and --tpu {tpu.device.variant} exclude each other: a task of an array has one host, and such a slice has "
+            f"{tpu.hosts}; submit a job for each value with --batch"
+        )
 
 
 def _constraints(options: dict[str, Any]) -> tuple[Constraint, ...]:

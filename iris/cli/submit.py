@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from iris.cli import render
-from iris.cli.advice import infeasible, secret_warnings
+from iris.cli.advice import infeasible, job_warnings
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
 from iris.cli.endings import print_end
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
@@ -168,7 +168,7 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
         spec = make_spec(options, shares_files=client.record.supervisor is not None, within=within)
         if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
             raise Rejected(infeasible(refusal))
-        for warning in secret_warnings(spec):
+        for warning in job_warnings(spec):
             click.echo(f"warning: {warning}", err=True)
         files = files_options(options, within)
         (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])

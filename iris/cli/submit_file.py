@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 
 from iris.cli import render
-from iris.cli.advice import infeasible, secret_warnings
+from iris.cli.advice import infeasible, job_warnings
 from iris.cli.common import print_json
 from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.spec import make_spec
@@ -74,7 +74,7 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
     for job in jobs:
         if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(job.spec)) is not None:
             raise Rejected(f"{job.where}: {infeasible(refusal)}; nothing was submitted")
-    for warning in dict.fromkeys(warning for job in jobs for warning in secret_warnings(job.spec)):
+    for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
         click.echo(f"warning: {warning}", err=True)
     quiet = options["quiet"] or options["as_json"]
     specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)

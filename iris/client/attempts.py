@@ -31,7 +31,7 @@ async def attempts_of(
     cluster = connection.record.name
     own = await connection.query(connection.workflow(names.job_workflow(cluster, status.id), run_id), "attempts", Attempts)
     if own.attempts or len(status.tasks) == 1:
-        return {0: own.attempts}
+        return {status.tasks[0].index: own.attempts}
     if run_id is not None:
         return {}  # the workflows of its tasks have been started anew for later runs
     unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered]

@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from iris.activities.host.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
-from iris.client.views import check_task
+from iris.client.views import task_of
 from iris.messages.exec import (
     CANNOT,
     EXEC_TASK,
@@ -88,10 +88,9 @@ class ExecClient:
         status = await self._jobs.status(job, run_id)
         if index is None and len(status.tasks) > 1:
             running = [task.index for task in status.tasks if task.state in (TaskState.RUNNING, TaskState.BUILDING)]
-            example = names.task_id(job, running[0] if running else 0)
+            example = names.task_id(job, running[0] if running else status.tasks[0].index)
             raise InvalidValue("job", job, f"has {len(status.tasks)} tasks", f"name one of them, such as {example}")
-        check_task(job, index or 0, len(status.tasks))
-        task = status.tasks[index or 0]
+        task = status.tasks[0] if index is None else task_of(job, index, status.tasks)
         if task.state not in (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING) or task.host is None:
             why = f": {task.reason}" if task.reason else ""
             raise Rejected(f"task {names.task_id(job, task.index)} does not run: it is {task.state}{why}")

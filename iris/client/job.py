@@ -230,7 +230,7 @@ class AsyncJob(Generic[T]):
         """
         source = await self._jobs.log_source(self.id, self.run_id)
         if task is not None:
-            check_task(self.id, task, source.tasks)
+            check_task(self.id, task, source.numbers)
         reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt)
         ended: asyncio.Future[None]
         if follow:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from iris.model import names
+from iris.model.arrays import MAX_TASKS
 from iris.model.jobs import MAX_REPLICAS
 from iris.model.states import JobState
 
@@ -78,4 +79,4 @@ def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
 def tasks_in(memo: Mapping[str, Any]) -> int:
     """Returns the number of a job's tasks by its memo; 1 if the memo has none: any client can start a workflow with any memo."""
     tasks = memo.get(names.MEMO_TASKS)
-    return tasks if isinstance(tasks, int) and 0 < tasks <= MAX_REPLICAS else 1
+    return tasks if isinstance(tasks, int) and 0 < tasks <= max(MAX_REPLICAS, MAX_TASKS) else 1

@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, Protocol, TypedDict, Unpack
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from iris.client.arrays import array_of
 from iris.client.connect.identity import full_job_id
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
@@ -98,6 +99,12 @@ class JobOptions(TypedDict, total=False):
     name: str
     resources: Resources
     replicas: int
+    #: A task for each index: `"0-99"`, `"0-99%10"`, `"1,3,7"`, or numbers.
+    array: str | Sequence[int]
+    #: A task for each mapping: the function's keyword arguments, or a program's IRIS_PARAM_NAME and {name} in its words.
+    params: Sequence[Mapping[str, Any]]
+    #: The most tasks of an array that run at the same time.
+    max_running: int
     #: Places, starts and retries the tasks together, on hosts that share this attribute.
     gang_by: str
     #: How many tasks of a gang share a host; the default is one.
@@ -155,6 +162,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
     replicas = options.get("replicas")
     try:
+        array = array_of(options.get("array"), options.get("params"), options.get("max_running"))
         together = None
         if gang_by is not None:
             together = Coscheduling(group_by=gang_by, tasks_per_host=options.get("tasks_per_host", 1))
@@ -168,6 +176,8 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             replicas, together = tasks_of(parse_tpu(str(resources.tpu)), resources.slices, replicas)
         elif resources.slices is not None:
             raise InvalidValue("slices", resources.slices, "is the number of slices of a type of TPU", "give tpu, too")
+        if array is not None and options.get("replicas") is None:
+            replicas = array.size
         return JobSpec(
             user=user,
             name=options["name"] if "name" in options else _new_name(command),
@@ -178,6 +188,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
                 disk_bytes=parse_size(resources.disk, "disk"),
                 device=_device(resources),
             ),
+            array=array,
             replicas=1 if replicas is None else replicas,
             coscheduling=together,
             constraints=tuple(

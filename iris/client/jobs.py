@@ -14,7 +14,6 @@ from iris.client.connect.rpc import Connection
 from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
 from iris.client.job_lists import count_ended, list_jobs, numbered_run, unknown_job
-from iris.client.usage import InUse
 from iris.client.views import (
     Explanation,
     JobRow,
@@ -27,8 +26,10 @@ from iris.client.views import (
     overruled,
     page_of,
     state_of,
+    task_of,
 )
 from iris.model import names
+from iris.model.arrays import MEMO_ARRAY
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.states import ENDED, JobState, TaskState
@@ -145,7 +146,7 @@ class JobsClient:
         """
         described = await self._describe(job, run_id)
         spec = await self.submitted_spec(job, described.run_id)
-        check_task(job, index, spec.replicas)
+        check_task(job, index, spec.indices)
         if spec.replicas == 1:
             ended = await self.cancel(job, reason, described.run_id)
             return None if ended is None else TaskState(ended)
@@ -154,7 +155,7 @@ class JobsClient:
                 f"task {index} of {job} cannot be cancelled alone: its {spec.replicas} tasks are a gang, which ends as a whole; "
                 f"to cancel all of them, run `iris cancel {job}`"
             )
-        task = (await self.status(job, described.run_id)).tasks[index]
+        task = task_of(job, index, (await self.status(job, described.run_id)).tasks)
         if task.state in ENDED:
             return task.state
         await self._connection.check_keys()
@@ -264,7 +265,9 @@ class JobsClient:
         described = await self._describe(job, run_id)
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         memo = await described.memo()
-        return LogSource(run_id=first_run, tasks=tasks_in(memo), function=bool(memo.get(names.MEMO_FUNCTION)))
+        indices = tuple((await self.submitted_spec(job, first_run)).indices) if memo.get(MEMO_ARRAY) else None
+        function = bool(memo.get(names.MEMO_FUNCTION))
+        return LogSource(run_id=first_run, tasks=tasks_in(memo), indices=indices, function=function)
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
@@ -286,7 +289,7 @@ class JobsClient:
         """
         return (await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))).refusal
 
-    async def usage(self, status: JobStatus) -> Sequence[InUse]:
+    async def usage(self, status: JobStatus) -> Sequence[usage.InUse]:
         """Returns the resource use of each task that is on a host now.
 
         Raises:
@@ -334,13 +337,11 @@ class JobsClient:
         """
         described = await self._describe(job, run_id)
         status = await self._connection.query(self._handle(job, described.run_id), "status", JobStatus)
-        if index is not None:
-            check_task(job, index, len(status.tasks))
+        tasks_to_explain = status.tasks if index is None else (task_of(job, index, status.tasks),)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return overruled(status, state_of(described)), None
         if described.raw_description.workflow_extended_info.cancel_requested:
             return cancelling(status), None
-        tasks_to_explain = status.tasks if index is None else (status.tasks[index],)
         waiting = next((task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key), None)
         if waiting is None or waiting.key is None:
             return status, None

@@ -1,5 +1,6 @@
 """The client's views of jobs, and the conversion of Temporal's workflow status to a job state."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from iris.model import names
+from iris.model.arrays import find_task, format_indices
 from iris.model.attempts import AttemptRecord
 from iris.model.errors import NotFound
 from iris.model.jobs import Band, JobStatus, TaskStatus
@@ -72,8 +74,15 @@ class LogSource(BaseModel):
 
     run_id: str
     tasks: int
+    #: The indices of the tasks; None: those from 0.
+    indices: tuple[int, ...] | None = None
     #: Whether the job runs a function, which leaves a result.
     function: bool = False
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The indices of the tasks."""
+        return range(self.tasks) if self.indices is None else self.indices
 
 
 class Explanation(BaseModel):
@@ -153,14 +162,28 @@ def cancelling(status: JobStatus) -> JobStatus:
     )
 
 
-def check_task(job: str, index: int, tasks: int) -> None:
-    """Checks that a job with this number of tasks has the task.
+def task_of(job: str, index: int, tasks: Sequence[TaskStatus]) -> TaskStatus:
+    """Returns the task of the job with this index.
+
+    Raises:
+        NotFound: it has none.
+    """
+    check_task(job, index, [each.index for each in tasks])
+    found = find_task(tasks, index)
+    assert found is not None
+    return found
+
+
+def check_task(job: str, index: int, tasks: Sequence[int]) -> None:
+    """Checks that a job with these tasks has the task.
 
     Raises:
         NotFound: it has none with this index.
     """
-    if not 0 <= index < tasks:
-        raise NotFound(f"job {job} has no task {index}; its tasks are 0 to {tasks - 1}")
+    if index not in tasks:
+        text = format_indices(tasks)
+        numbers = f"0 to {tasks[-1]}" if len(tasks) == tasks[-1] + 1 else text if len(text) <= 60 else f"{text[:57]}..."
+        raise NotFound(f"job {job} has no task {index}; its tasks are {numbers}")
 
 
 def described(status: JobStatus) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from iris.client.arrays import upload_table
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.entrypoint import Entrypoint
@@ -17,6 +18,7 @@ from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
 from iris.client.workspace.upload import upload
+from iris.model.array_tables import table_of
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 from iris.storage.object_store import Store
@@ -49,13 +51,15 @@ async def make_job(
         given = ", ".join([*map(repr, args), *kwargs])
         raise InvalidValue("arguments", given, "are given beside an entry point, which has its own", "put them into it")
     work, args, kwargs = entry.work, entry.args, entry.kwargs
+    params = options.get("params")
+    table = None if params is None or callable(work) else table_of(params)
     spec = job_spec(current_user(), _command(work, args, kwargs), **options)
     inherits = _inherits(within, workspace, **options)
     if within is not None:
         if callable(work):
-            does = await asyncio.to_thread(work_of_call, work, args, kwargs, spec, os.environ)
+            does = await asyncio.to_thread(work_of_call, work, [*args, *(params or ())], kwargs, spec, os.environ)
         else:
-            does = work_of_command(spec.command, spec, os.environ)
+            does = work_of_command([*spec.command, *map(repr, params or ())], spec, os.environ)
         named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
         spec = within.child(spec, does, named="name" in options, given=named)
     project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
@@ -69,8 +73,10 @@ async def make_job(
     store, root = Store(cluster.store), project.root if project is not None else None
     if callable(work):
         imported_from = within.root if within is not None and inherits else root
-        with await asyncio.to_thread(pack_call, work, args, kwargs, imported_from) as packed:
+        with await asyncio.to_thread(pack_call, work, args, kwargs, imported_from, params) as packed:
             changes["call"] = await upload(store, packed)
+    if table is not None and spec.array is not None:
+        changes["array"] = spec.array.model_copy(update={"table": await upload_table(store, table)})
     if root is not None:
         with await asyncio.to_thread(pack, root) as packed:
             changes["bundle"] = await upload(store, packed)

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from iris.messages.wire import Wire
+from iris.model.arrays import Array
 from iris.model.bundles import Bundle
 from iris.model.environments import EnvironmentSpec
 from iris.model.gangs import Gang
@@ -20,8 +21,10 @@ class TaskInput(Gang):
     """One task of a job of several independent tasks, as a gang of one. On the wire it has its only task as `status`."""
 
     index: int
-    #: The workflow of its job.
+    #: The workflow of its job, or of its part of a large array.
     parent: str
+    #: The first run of that workflow; empty: that of the job.
+    parent_run: str = ""
     run_id: str
     submitted_at: datetime
     tasks: Annotated[
@@ -89,6 +92,8 @@ class RunTask(Wire):
     #: Only this incarnation of the host may run the attempt. Another one does not have the resources reserved for it.
     incarnation: str
     command: tuple[str, ...]
+    #: The array of the task; it has only this task. None: it is not a task of an array.
+    array: Array | None = None
     env: dict[str, str]
     workdir: str | None
     timeout: timedelta | None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from iris.model.arrays import find_task
 from iris.model.errors import InvalidValue
 from iris.model.jobs import TaskStatus
 from iris.model.states import ENDED, LIVE
@@ -55,7 +56,7 @@ def changed(endpoints: Sequence[Endpoint], endpoint: Endpoint, tasks: Sequence[T
     next one. So is one that is not valid: not every client checks them. A job that has `MOST` endpoints gets no more.
     """
     kept = _current(endpoints, tasks)
-    if not 0 <= endpoint.task < len(tasks) or endpoint.attempt < _latest(endpoints, tasks)[endpoint.task]:
+    if find_task(tasks, endpoint.task) is None or endpoint.attempt < _latest(endpoints, tasks)[endpoint.task]:
         return kept
     try:
         if endpoint.address:
@@ -81,17 +82,17 @@ def _current(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tupl
     latest = _latest(endpoints, tasks)
 
     def is_current(endpoint: Endpoint) -> bool:
-        task = tasks[endpoint.task]
-        if task.state in ENDED or endpoint.attempt < latest[endpoint.task]:
+        task = find_task(tasks, endpoint.task)
+        if task is None or task.state in ENDED or endpoint.attempt < latest[endpoint.task]:
             return False
         return endpoint.attempt > task.attempt or (endpoint.attempt == task.attempt and task.state in LIVE)
 
     return tuple(each for each in endpoints if is_current(each))
 
 
-def _latest(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> list[int]:
+def _latest(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> dict[int, int]:
     """Returns the latest attempt of each task that the job or an endpoint knows."""
-    latest = [task.attempt for task in tasks]
+    latest = {task.index: task.attempt for task in tasks}
     for each in endpoints:
-        latest[each.task] = max(each.attempt, latest[each.task])
+        latest[each.task] = max(each.attempt, latest.get(each.task, 0))
     return latest

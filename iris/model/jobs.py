@@ -1,6 +1,7 @@
 """Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state (`TaskStatus`, `JobStatus`)."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
@@ -8,6 +9,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from iris.model import names
+from iris.model.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.bundles import Bundle
 from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.children import Parent
@@ -72,6 +74,8 @@ class JobSpec(BaseModel):
     name: str
     command: tuple[str, ...]
     resources: Resources = Resources()
+    #: The indices of the tasks, and their parameters. None: the tasks are numbered from 0.
+    array: Array | None = None
     replicas: int = 1
     #: None: each task is placed and runs independently.
     coscheduling: Coscheduling | None = None
@@ -119,6 +123,16 @@ class JobSpec(BaseModel):
         """Returns whether all tasks are placed, started and retried together; a single task is a gang of one."""
         return self.replicas == 1 or self.coscheduling is not None
 
+    @property
+    def indices(self) -> Sequence[int]:
+        """The numbers of the tasks, in ascending order."""
+        return range(self.replicas) if self.array is None else parse_indices(self.array.indices)
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks that the program is told of. Of an array of which only some tasks run again, it is that of all."""
+        return self.replicas if self.array is None else self.array.size
+
     @field_validator("user", "name")
     @classmethod
     def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
@@ -135,9 +149,9 @@ class JobSpec(BaseModel):
 
     @field_validator("replicas")
     @classmethod
-    def _is_a_number_of_tasks(cls, replicas: int) -> int:
-        if not 1 <= replicas <= MAX_REPLICAS:
-            raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks")
+    def _is_a_number_of_tasks(cls, replicas: int, info: ValidationInfo) -> int:
+        if not 1 <= replicas <= (MAX_REPLICAS if info.data.get("array") is None else MAX_TASKS):
+            raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks, or use an array")
         return replicas
 
     @field_validator("after")
@@ -242,6 +256,12 @@ class JobSpec(BaseModel):
                 raise InvalidValue("secret", name, "is both a secret and in env", "remove one of them")
         return self
 
+    @model_validator(mode="after")
+    def _is_an_array(self) -> Self:
+        if self.array is not None:
+            check_array(self.array, self.replicas, coscheduled=self.coscheduling is not None)
+        return self
+
     @field_validator("coscheduling")
     @classmethod
     def _shares_an_attribute(cls, together: Coscheduling | None) -> Coscheduling | None:
@@ -301,7 +321,8 @@ class JobSpec(BaseModel):
                 if field in ("env", "secrets", "command")
                 else "ask for less in it",
             )
-        if size * self.replicas > MAX_SPECS_BYTES:
+        passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)
+        if size * passed_on > MAX_SPECS_BYTES:
             most = MAX_SPECS_BYTES // size
             raise InvalidValue(
                 "replicas",

@@ -377,9 +377,7 @@ ENV_WORKDIR = "IRIS_WORKDIR"
 ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
 #: Set for members of a gang: `host:port` on the host of task 0, and the task's position in the gang.
 ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
-ENV_SLICE_INDEX = "IRIS_SLICE_INDEX"
-ENV_NUM_SLICES = "IRIS_NUM_SLICES"
-ENV_TASKS_PER_SLICE = "IRIS_TASKS_PER_SLICE"
+ENV_SLICE_INDEX, ENV_NUM_SLICES, ENV_TASKS_PER_SLICE = "IRIS_SLICE_INDEX", "IRIS_NUM_SLICES", "IRIS_TASKS_PER_SLICE"
 #: The prefix of variables that Iris sets. A user may not set them for a job.
 RESERVED_PREFIX = "IRIS_"
 

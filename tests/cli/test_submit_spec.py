@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.advice import secret_warnings
+from iris.cli.advice import job_warnings
 from iris.cli.spec import make_spec
 from iris.cli.submit import submit
 from iris.cli.workspace import files_of, send_workspace, workspace_of
@@ -366,7 +366,7 @@ def test_a_variable_that_looks_like_a_secret_is_warned_of_without_its_value() ->
     """Histories keep it, and everybody who reaches the cluster reads them. A secret by reference and an empty one are fine."""
     given = ("-e", "WANDB_API_KEY=hunter2", "-e", "LR=0.1", "-e", "HF_TOKEN=", "--secret", "PASSWORD=file:/etc/password")
 
-    (warning,) = secret_warnings(job(*given))
+    (warning,) = job_warnings(job(*given))
 
     assert warning.startswith("WANDB_API_KEY looks like a secret")
     assert warning.endswith("use --secret WANDB_API_KEY")

@@ -7,7 +7,7 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -60,22 +60,23 @@ class Place:
         *args: Any,
         workspace: Path | None = None,
         changed: Callable[[Path], Any] = lambda _: None,
+        params: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> Ran:
-        """Runs the call with nothing of Iris on the interpreter's path.
+        """Runs the call with nothing of Iris on the interpreter's path, as task 1 of an array if it has parameters.
 
         Args:
             changed: changes the unpacked call before it is run.
         """
         call = self._dir / "call"
-        with pack_call(function, args, kwargs, workspace) as packed, tarfile.open(fileobj=packed.archive) as archive:
+        with pack_call(function, args, kwargs, workspace, params) as packed, tarfile.open(fileobj=packed.archive) as archive:
             archive.extractall(call, filter="data")
         changed(call)
         outputs = self._dir / "store" / names.attempt_outputs(JOB, RUN, 0, 1)
         outputs.mkdir(parents=True)
         # Isolated and without site-packages: as in an image that has never heard of Iris.
         command = [sys.executable, "-I", "-S", str(call / names.CALL_SCRIPT)]
-        env = {"IRIS_OUTPUT_DIR": str(outputs)}
+        env = {"IRIS_OUTPUT_DIR": str(outputs), **({"IRIS_ARRAY_INDEX": "1"} if params is not None else {})}
         process = subprocess.run(command, cwd=self.work, env=env, capture_output=True, text=True, timeout=120)
         return Ran(self._dir, call, process)
 
@@ -108,6 +109,17 @@ async def test_a_function_returns_its_result_from_an_interpreter_without_iris(pl
 
     assert (ran.code, ran.out) == (0, "scaling [1, 2]\n"), ran.err
     assert await ran.result() == {1: 13, 2: 16}
+
+
+async def test_a_task_of_an_array_gets_its_own_arguments(place: Place) -> None:
+    """Any values travel, and not only texts. They come after those that all tasks have."""
+
+    def add(numbers: list[int], *, to: complex, plus: int = 0) -> complex:
+        return sum(numbers) + to + plus
+
+    ran = place.run(add, [1], plus=2, to=0, params=[{"to": 1}, {"to": 2j}, {"to": 3}])
+
+    assert await ran.result() == 3 + 2j
 
 
 async def test_an_other_cloudpickle_in_the_job_is_left_alone(place: Place) -> None:

@@ -19,6 +19,7 @@ from iris.messages import autoscaler, job, scheduler, slice, task, wire
 from iris.messages.scheduler import Ask, Batch, Envelope, Message
 from iris.messages.slice import SliceInput
 from iris.model import jobs, overrides, requests, scaling, slices
+from iris.model.arrays import Array
 from iris.model.bundles import Bundle
 from iris.model.constraints import Attribute, Constraint, Operator, preemptible_constraint
 from iris.model.environments import EnvironmentSpec
@@ -62,6 +63,7 @@ MADE: dict[type, st.SearchStrategy[Any]] = {
     Constraint: CONSTRAINTS,
     Bundle: st.just(Bundle(sha256="0" * 64, size=1)),
     EnvironmentSpec: st.just(EnvironmentSpec()),
+    Array: st.builds(Array, indices=st.sampled_from(["0-9", "3,17"]), size=st.integers(1, 20), columns=st.tuples(WORDS)),
     Device: st.builds(Device, kind=st.sampled_from(DeviceKind), variant=WORDS, count=st.integers(1, 4)),
     Resources: st.builds(
         Resources,

@@ -47,6 +47,7 @@ from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.workflows import policies
+from iris.workflows.array_part import ArrayPartWorkflow
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
 from iris.workflows.scheduled_job import ScheduledJobWorkflow
@@ -141,7 +142,7 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
-        workflows=[JobWorkflow, TaskWorkflow, SliceWorkflow, ScheduledJobWorkflow],
+        workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow],
         activities=[
             outbox.exchange,
             notifier.signal_placed,

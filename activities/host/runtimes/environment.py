@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from iris.messages.task import Rank, RunTask
 from iris.model import constraints, names
+from iris.model.arrays import ENV_ARRAY_COUNT, ENV_ARRAY_INDEX, param_variable
 from iris.model.hosts import Host
 from iris.model.resources import Device, DeviceKind
 
@@ -87,6 +88,7 @@ def attempt_env(
     checkpoint: Path | None = None,
     checkpoint_url: str = "",
     call: Path | None = None,
+    params: Mapping[str, str] = {},
     ports: Mapping[str, int] = {},
     tpu: TpuHost | None = None,
     gpus: Sequence[int] | None = None,
@@ -101,11 +103,15 @@ def attempt_env(
         contact: where a client in the program finds the cluster.
         workdir, outputs, checkpoint, call: the directories, by the paths under which the program finds them.
         checkpoint_url: where in the store the program can store checkpoints itself; empty: the store is not one that it reaches.
+        params: the task's row of the array's table.
         ports: the ports by the names that the job gave them.
         tpu: the host's real chips; None: it has none, and no variable may make a library look for them.
         gpus: the numbers of the task's GPUs; None: all of them, or the host has none.
     """
     identity = {**_identity(task, cluster, host), **contact, **{names.env_port(name): str(port) for name, port in ports.items()}}
+    if task.array is not None:
+        identity |= {ENV_ARRAY_INDEX: str(task.index), ENV_ARRAY_COUNT: str(task.num_tasks)}
+        identity |= {param_variable(column): value for column, value in params.items()}
     if workdir is not None:
         identity[names.ENV_WORKDIR] = str(workdir)
     if call is not None:

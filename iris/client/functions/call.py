@@ -39,7 +39,11 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def pack_call(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], workspace: Path | None = None
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    workspace: Path | None = None,
+    params: Sequence[Mapping[str, Any]] | None = None,
 ) -> Packed:
     """Packs the call with everything that the job's interpreter needs for it.
 
@@ -48,6 +52,7 @@ def pack_call(
 
     Args:
         workspace: the directory whose files the job gets; None: it gets none.
+        params: further keyword arguments of each task, by its index; None: all tasks have the same.
 
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
@@ -58,7 +63,8 @@ def pack_call(
         (made / "call.json").write_text(json.dumps([function_name(function), sys.version_info[:2]]))
         with (made / "call.pickle").open("wb") as file, by_value(missing_module(function, workspace)):
             try:
-                cloudpickle.dump((function, tuple(args), dict(kwargs)), file, PROTOCOL)
+                rows = None if params is None else [dict(row) for row in params]
+                cloudpickle.dump((function, tuple(args), dict(kwargs), rows), file, PROTOCOL)
             except Exception as error:  # the methods of the user's objects may raise anything
                 raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
         size = (made / "call.pickle").stat().st_size

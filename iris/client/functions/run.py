@@ -1,8 +1,8 @@
 """Runs a pickled function in a job. Each call has a copy of this script: it needs Python 3.8 or later, and nothing of Iris.
 
-The script's directory has `call.json` (the function's name, and by which Python it was pickled), `call.pickle` (the function and
-its arguments) and the library cloudpickle. The result goes into the task's output directory: a line of JSON, then the pickled
-value.
+The script's directory has `call.json` (the function's name, and by which Python it was pickled), `call.pickle` (the function,
+its arguments, and those of each task of an array) and the library cloudpickle. The result goes into the task's output directory:
+a line of JSON, then the pickled value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def main() -> int:
     sys.path[0] = os.getcwd()
     pickler = load_library(HERE)
     try:
-        function, args, kwargs = _load(name, version)
+        function, args, kwargs, rows = _load(name, version)
+        if rows is not None:
+            kwargs = {**kwargs, **rows[int(os.environ["IRIS_ARRAY_INDEX"])]}
         value = function(*args, **kwargs)
     except SystemExit as end:
         if end.code not in (None, 0):

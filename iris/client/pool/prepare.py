@@ -63,8 +63,9 @@ async def prepare(
         IrisError: the store does not accept the files.
     """
     check_workers(num_workers)
-    if "replicas" in options or "gang_by" in options:
-        raise InvalidValue("replicas", num_workers, "is the number of workers", "leave replicas and gang_by out")
+    if {"replicas", "gang_by", "array", "params"} & options.keys():
+        remedy = "leave replicas, gang_by, array and params out"
+        raise InvalidValue("replicas", num_workers, "is the number of workers", remedy)
     idle = idle_timeout if isinstance(idle_timeout, timedelta) else parse_duration(idle_timeout, "idle_timeout")
     if idle <= timedelta():
         raise InvalidValue("idle_timeout", idle_timeout, "is not a time to wait", "give 1 second or more")

@@ -1,0 +1,35 @@
+"""Makes a job that runs an earlier job again, or only those of its tasks that did not succeed."""
+
+from iris.client.connect.identity import current_user
+from iris.client.jobs import JobsClient
+from iris.model.arrays import Array, format_indices
+from iris.model.jobs import JobSpec
+from iris.model.states import ENDED, TaskState
+
+
+async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: bool, name: str | None) -> JobSpec | None:
+    """Returns the job that runs the job again: the same command, files, resources and environment.
+
+    Args:
+        run_id: an earlier run; None: the latest.
+        failed: only the tasks that have ended without success, with their indices and rows. The tasks of a gang run all together.
+        name: None: the name of the job.
+
+    Returns:
+        None if no task is left: all have succeeded, or still run.
+
+    Raises:
+        NotFound: there is no such job.
+        Unreachable: the service, or the control plane if `failed`, does not answer.
+    """
+    spec = await jobs.submitted_spec(job, run_id)
+    changes: dict[str, object] = {"user": current_user(), "name": name or spec.name, "parent": None, "after": ()}
+    if failed:
+        tasks = (await jobs.status(job, run_id)).tasks
+        left = [task.index for task in tasks if task.state in ENDED and task.state is not TaskState.SUCCEEDED]
+        if not left:
+            return None
+        if spec.coscheduling is None:
+            array = spec.array or Array(indices=format_indices(spec.indices), size=spec.replicas)
+            changes |= {"array": array.only(left), "replicas": len(left)}
+    return JobSpec.model_validate(spec.model_copy(update=changes).model_dump())

@@ -1,0 +1,229 @@
+"""Runs a large array: its parts, each in a workflow of its own, within the array's limit, and all of them to one end."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
+
+from iris.messages.array_part import PartInput, PartReport, Places
+from iris.messages.job_signals import JobMessage
+from iris.messages.task import TaskCancellation
+from iris.model import names
+from iris.model.arrays import KIND_PART, format_indices, part_workflow
+from iris.model.bounds import cut
+from iris.model.gangs import Gang
+from iris.model.job_status import status_of
+from iris.model.jobs import TaskStatus
+from iris.model.overrides import Overrides
+from iris.model.states import ENDED, TaskState
+from iris.scheduling.array_windows import PartLoad, chunks, shares
+from iris.scheduling.cancellations import Cancellations
+from iris.scheduling.recovery import GangReport
+from iris.scheduling.refusals import Refusal
+from iris.workflows.array_part import ArrayPartWorkflow
+from iris.workflows.independent_tasks import NAME_IN_USE
+from iris.workflows.search_attributes import keywords
+
+#: The most tasks of an array that have a workflow at the same time. The control plane keeps about as many workflows in memory.
+MOST_AT_ONCE = 1_000
+#: The most characters of a task's reason that the job keeps; the task's own workflow has all of it. The status of ten thousand
+#: tasks is one answer to a query, which may have 2 MiB after compression.
+MAX_REASON = 100
+
+
+class _Part:
+    """A part, and what it has not been sent yet."""
+
+    def __init__(self, number: int, indices: Sequence[int]) -> None:
+        self.number = number
+        self.indices = indices
+        self.unfinished = len(indices)
+        self.places = 0
+        self.running: asyncio.Task[None] | None = None
+        #: Signals and their arguments.
+        self.unsent: list[tuple[str, Any]] = []
+
+
+class ArrayParts:
+    """Runs the parts of an array; `gang` has the status of all tasks, as far as the parts have reported it.
+
+    Args:
+        job: the input of the job's workflow.
+        changed: called after each report.
+    """
+
+    def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
+        assert job.spec.array is not None
+        self.gang = job
+        self._changed = changed
+        self._limit = min(job.spec.array.limit or MOST_AT_ONCE, MOST_AT_ONCE)
+        self._parts = [_Part(number, each) for number, each in enumerate(chunks(job.spec.indices, job.spec.array.part))]
+        self._part_of = {index: part for part in self._parts for index in part.indices}
+        self._places = {task.index: place for place, task in enumerate(job.tasks)}
+        self._cancellations = Cancellations()
+        #: What has been reported and is not in `gang` yet. With ten thousand tasks, a status takes too long for each signal.
+        self._reported: list[TaskStatus] = []
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Each task has a refusal of its own."""
+        return None
+
+    @property
+    def waits_for(self) -> str:
+        """The code of the scheduler's reason why a task waits; empty: none waits, or there is no reason yet."""
+        return next((task.code for task in self.gang.tasks if task.state is TaskState.PENDING and task.code), "")
+
+    @property
+    def report(self) -> GangReport:
+        """The tasks' workflows have the requests and the hosts."""
+        return GangReport()
+
+    def receive(self, message: JobMessage) -> None:
+        """Records a signal. Messages about a gang are ignored."""
+        match message:
+            case Overrides():
+                self.gang = self.gang.model_copy(update={"overrides": message})
+                for part in self._parts:
+                    part.unsent.append(("override", message))
+            case TaskCancellation(index=index, reason=reason):
+                if (part_of := self._part_of.get(index)) is not None:
+                    self._cancellations = self._cancellations.with_task(index, reason)
+                    part_of.unsent.append(("cancel_task", message))
+                    if part_of.running is None:
+                        self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
+            case PartReport(tasks=tasks):
+                self._reported += tasks
+
+    def ready(self) -> None:
+        """Records that the jobs have ended which this job had to wait for."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
+
+    async def run(self) -> None:
+        """Runs every part to its end. Once the job's state is decided, it ends the others.
+
+        Raises:
+            asyncio.CancelledError: the workflow was cancelled; all tasks have ended by then.
+        """
+        try:
+            while any(part.unfinished for part in self._parts):
+                self._share_places()
+                await workflow.wait_condition(lambda: bool(self._reported))
+                self._take_reports()
+                decided = (status := status_of(self.gang)).state.ended
+                if decided and any(part.unfinished for part in self._parts):
+                    await self._end(f"the job ended {status.state}: {status.reason}")
+            await asyncio.gather(*self._running)
+        except asyncio.CancelledError:
+            await self._end(workflow.cancellation_reason() or "cancelled")
+            raise
+
+    @property
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [part.running for part in self._parts if part.running is not None]
+
+    def _share_places(self) -> None:
+        loads = [PartLoad(part.unfinished, part.places) for part in self._parts]
+        for part, places in zip(self._parts, shares(self._limit, loads), strict=True):
+            if places > part.places:
+                part.places = places
+                part.unsent.append(("set_places", Places(places=places)))
+                if part.running is None:
+                    part.running = asyncio.create_task(self._run_part(part))
+
+    async def _end(self, reason: str) -> None:
+        """Ends all parts, and the tasks of parts that have not begun."""
+        self._cancellations = self._cancellations.with_all(reason)
+        for each in self._running:
+            each.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._take_reports()
+        self._reported += self._unfinished(self._places, reason)
+        self._take_reports()
+
+    async def _run_part(self, part: _Part) -> None:
+        sender: asyncio.Task[None] | None = None
+        with contextlib.suppress(asyncio.CancelledError):  # the job ends before the part has begun
+            try:
+                started = await self._start(part)
+                sender = asyncio.create_task(self._send(part, started))
+                self._reported += (await started).tasks
+            except ChildWorkflowError as error:
+                self._reported += self._unfinished(part.indices, f"the workflow of its part ended: {error.cause or error}")
+        if sender is not None:
+            sender.cancel()
+
+    async def _start(self, part: _Part) -> workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]:
+        while True:
+            try:
+                return await self._start_workflow(part)
+            except WorkflowAlreadyStartedError:  # a part of an earlier job of this name, which was terminated, still ends
+                await workflow.sleep(NAME_IN_USE)
+
+    async def _start_workflow(self, part: _Part) -> workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]:
+        job, indices, info = self.gang, part.indices, workflow.info()
+        assert job.spec.array is not None
+        array = job.spec.array.only(indices)
+        alone = self._cancellations.alone
+        part.unsent.clear()  # the input has it
+        return await workflow.start_child_workflow(
+            ArrayPartWorkflow.run,
+            PartInput(
+                cluster=job.cluster,
+                spec=job.spec.model_copy(update={"array": array, "replicas": len(indices)}),
+                run_id=job.run_id,
+                submitted_at=job.submission,
+                ready_at=job.ready_at,
+                overrides=job.overrides,
+                parent=info.workflow_id,
+                parent_run=info.first_execution_run_id,
+                places=part.places,
+                cancelled={index: alone[index] for index in indices if index in alone},
+            ),
+            id=part_workflow(job.cluster, job.spec.id, part.number),
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            static_summary=f"tasks {cut(format_indices(indices), 60)}",
+            search_attributes=keywords(
+                {
+                    names.SA_CLUSTER: job.cluster,
+                    names.SA_KIND: KIND_PART,
+                    names.SA_USER: job.spec.user,
+                    names.SA_PARENT: job.spec.id,
+                }
+            ),
+        )
+
+    async def _send(self, part: _Part, started: workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]) -> None:
+        """Sends the part what the job has received for it since its start."""
+        while True:
+            await workflow.wait_condition(lambda: bool(part.unsent))
+            signal, argument = part.unsent.pop(0)
+            with contextlib.suppress(ApplicationError):  # the part has ended
+                await started.signal(signal, argument)
+
+    def _unfinished(self, indices: Iterable[int], reason: str, state: TaskState = TaskState.KILLED) -> list[TaskStatus]:
+        """Returns the end of those of the tasks that have not ended."""
+        end = {"state": state, "reason": reason, "finished_at": workflow.now()}
+        found = (self.gang.tasks[self._places[index]] for index in indices)
+        return [task.model_copy(update=end) for task in found if task.state not in ENDED]
+
+    def _take_reports(self) -> None:
+        """Records what was reported. A report may arrive after the end of a task."""
+        tasks = list(self.gang.tasks)
+        for task in self._reported:
+            place = self._places[task.index]
+            if tasks[place].state not in ENDED:
+                tasks[place] = self._kept(task)
+                self._part_of[task.index].unfinished -= task.state in ENDED
+        self._reported = []
+        self.gang = self.gang.model_copy(update={"tasks": tuple(tasks)})
+        self._changed()
+
+    def _kept(self, task: TaskStatus) -> TaskStatus:
+        """Returns the status as the job keeps it. A task that ended with its part has the job's reason."""
+        reason = (self._cancellations.all if task.state is TaskState.KILLED else None) or task.reason
+        return task.model_copy(update={"reason": cut(reason, MAX_REASON)})
