@@ -8,6 +8,7 @@ import traceback
 from typing import Protocol
 
 from benchmarks import (
+    actor,
     behind,
     checkpoint,
     cold,
@@ -51,6 +52,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "checkpoint": checkpoint.measure,
     "pool": pool.measure,
     "python": python.measure,
+    "actor": actor.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {

@@ -65,7 +65,10 @@ def stay(name: str, notebook: bool) -> None:
     print(f"iris --cluster {name} jobs      shows them in another terminal; so do status, explain, logs, slice list")
     try:
         if notebook:
-            subprocess.run([sys.executable, "-m", "notebook", TOUR], env={**os.environ, "IRIS_CLUSTER": name}, check=False)
+            as_root = ["--allow-root"] if os.geteuid() == 0 else []  # as root, the cluster runs as root, too
+            command = [sys.executable, "-m", "notebook", *as_root, TOUR]
+            if code := subprocess.run(command, env={**os.environ, "IRIS_CLUSTER": name}, check=False).returncode:
+                sys.exit(f"error: the notebook's server ended with code {code}")
         else:
             print("Ctrl-C stops the cluster", flush=True)
             signal.pause()

@@ -7,7 +7,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iris.client.actors.client import ActorClient, ActorPool, ActorResult
+    from iris.client.actors.asynchronous import AsyncActorClient, AsyncActorPool
+    from iris.client.actors.calls import ActorResult
+    from iris.client.actors.client import ActorClient, ActorPool
     from iris.client.actors.server import ActorServer
     from iris.client.actors.wire import ActorUnavailable, CallInterrupted
     from iris.client.blocking.client import IrisClient, Job
@@ -34,6 +36,8 @@ __all__ = [
     "ActorResult",
     "ActorServer",
     "ActorUnavailable",
+    "AsyncActorClient",
+    "AsyncActorPool",
     "AsyncIrisClient",
     "AsyncJob",
     "AsyncWorkerPool",
@@ -76,9 +80,11 @@ __all__ = [
 _MODULES = {
     "ActorClient": "iris.client.actors.client",
     "ActorPool": "iris.client.actors.client",
-    "ActorResult": "iris.client.actors.client",
+    "ActorResult": "iris.client.actors.calls",
     "ActorServer": "iris.client.actors.server",
     "ActorUnavailable": "iris.client.actors.wire",
+    "AsyncActorClient": "iris.client.actors.asynchronous",
+    "AsyncActorPool": "iris.client.actors.asynchronous",
     "AsyncIrisClient": "iris.client.client",
     "AsyncJob": "iris.client.job",
     "AsyncWorkerPool": "iris.client.pool.pool",

@@ -24,6 +24,7 @@ from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
 from iris.model import names, slice_lifecycle
 from iris.model.arrays import Array, part_workflow
+from iris.model.dependencies import Condition, Dependency
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.slices import SliceState
 from iris.platforms.base import StockOut
@@ -377,6 +378,31 @@ async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("child-refused", cluster.job(late))
 
 
+async def _dependents(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A job that others wait for: one of one task and one of two that start, one that cannot, and one that is cancelled."""
+    first = Held()
+    await cluster.join(program=by_job({"first": first}))
+    awaited = await cluster.submit("first")
+
+    async def waiting(name: str, on: Condition, **asked: Any) -> str:
+        job = await cluster.submit(name, after=(Dependency(job=awaited, on=on),), **asked)
+        await cluster.until(lambda: _has_a_reason(cluster, job))
+        return job
+
+    one, two = await waiting("one", Condition.OK), await waiting("two", Condition.ANY, replicas=2)
+    never, cancelled = await waiting("never", Condition.FAIL), await waiting("cancelled", Condition.OK)
+    await cluster.cancel(cancelled)
+    await cluster.end(cancelled)
+    first.let_go()
+    for job in (awaited, one, two, never):
+        await cluster.end(job)
+    await keep("job-with-dependents", cluster.job(awaited))
+    await keep("job-after-another", cluster.job(one))
+    await keep("job-of-two-after-another", cluster.job(two))
+    await keep("job-that-could-no-longer-start", cluster.job(never))
+    await keep("job-cancelled-before-its-dependency-ended", cluster.job(cancelled))
+
+
 async def _has_a_reason(cluster: Cluster, job: str) -> bool:
     return bool((await cluster.status(job)).reason)
 
@@ -483,7 +509,7 @@ async def main() -> None:
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     with_short_histories = (_first_version, _gangs)
-    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children, _arrays):
+    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children, _dependents, _arrays):
         async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):

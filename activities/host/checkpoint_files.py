@@ -154,6 +154,8 @@ class Writing:
         self._file.close()
 
     def write(self, block: bytes) -> None:
+        if self._size + len(block) > self._item.size:
+            raise OSError(f"{self._item.stored_as} in the store is damaged: it is larger than saved")
         self._sha256.update(block)
         self._size += len(block)
         while block:

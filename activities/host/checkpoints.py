@@ -26,6 +26,7 @@ from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.job_users import files_of, owner_of
 from iris.activities.host.runtimes.program import Exit
 from iris.model.checkpoints import (
+    MOST_MANIFEST,
     Changes,
     Found,
     Plan,
@@ -48,8 +49,8 @@ LOOK_INTERVAL = timedelta(seconds=1)
 SAVE_PAUSE = timedelta(seconds=10)
 #: An entry that has not changed for this long is whole, in nanoseconds.
 SETTLE_NS = 2 * 10**9
-#: The record of the last save in the attempt's directory, for the agent that continues the attempt, and its most bytes.
-RECORD, MOST_RECORD = "checkpoint.json", 64 * 1024 * 1024
+#: The record of the last save in the attempt's directory, for the agent that continues the attempt.
+RECORD = "checkpoint.json"
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000
 #: How often the directory is read again at once because a file was replaced meanwhile.
@@ -198,7 +199,7 @@ class Saver:
         """
         path = self._dir / RECORD
         try:
-            return Save.model_validate_json(links.read(path, MOST_RECORD))
+            return Save.model_validate_json(links.read(path, MOST_MANIFEST))
         except FileNotFoundError:
             if self._attempt == 1:
                 return Save()

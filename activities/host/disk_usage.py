@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 TRIES = 2
 #: The most seconds for which an attempt is stopped. Tasks of a job that wait for it count it as lost after more than this.
 MOST_STOPPED = 30.0
+#: The delays before each further try to continue a container, in seconds: the engine may be starting again.
+RESUME_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000
 #: Directories in memory, which all users share. They are not on a disk.
@@ -70,13 +72,21 @@ def measure(occupants: Mapping[str, Occupant], stop: threading.Event) -> dict[st
 
 def resume(key: str, occupant: Occupant) -> None:
     """Continues an attempt that an agent has stopped. Does nothing if it runs."""
-    if occupant.in_container:
-        with contextlib.suppress(HostUnable):
-            engine.pause(key, paused=False)
+    if not occupant.in_container:
+        with contextlib.suppress(OSError):  # its files are gone, and so is its user
+            if (uid := job_users.owner_of(occupant.directory)) is not None:
+                job_users.signal_all(uid, signal.SIGCONT)
         return
-    with contextlib.suppress(OSError):
-        if (uid := job_users.owner_of(occupant.directory)) is not None:
-            job_users.signal_all(uid, signal.SIGCONT)
+    for pause in (*RESUME_PAUSES, None):
+        try:
+            engine.pause(key, paused=False)
+        except HostUnable as error:
+            if pause is None:
+                logger.error("the containers of attempt %s may still be paused; run docker unpause: %s", key, error)
+                return
+            time.sleep(pause)
+        else:
+            return
 
 
 def _usage(key: str, occupant: Occupant, stop: threading.Event) -> Usage:

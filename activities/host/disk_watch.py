@@ -47,10 +47,11 @@ async def watch(
                 continue
             begun = time.monotonic()
             used = await in_thread(partial(measure, there))
+            now, current = time.monotonic(), occupants()
+            disks = await asyncio.to_thread(_disks, places)  # again: an attempt that is gone by now has left space
         except OSError as error:
             logger.warning("the disk that attempts use cannot be measured: %s", error)
             continue
-        now, current = time.monotonic(), occupants()
         found = {
             key: Holding(used[key].used, each.requested, each.ending, used[key].complete)
             for key, each in current.items()

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 CHUNK = 64 * 1024
 #: … or this long after the previous chunk. So output that follows a pause is stored at once.
 FLUSH_EVERY = timedelta(seconds=1)
+#: The most bytes of a stored chunk that is read again: a job may be able to write to the store.
+MOST_CHUNK = 64 * 1024 * 1024
 #: Bytes read at once from a file. Limits both the memory and the time for which the event loop is blocked.
 READ = 256 * 1024
 #: The most unread bytes of one file while the store is unreachable. Above this, the oldest are dropped until half of it is left.
@@ -251,7 +253,7 @@ class LogShipper:
         try:
             # Starts at the last chunk that is known, to restore the last lines of output.
             sequence = max(0, known.stored - 1)
-            while (chunk := await self._store.get(names.log_chunk(self._prefix, sequence))) is not None:
+            while (chunk := await self._store.get(names.log_chunk(self._prefix, sequence), MOST_CHUNK)) is not None:
                 sequence += 1
                 self._remember([line.data for line in decode(chunk)])
                 if sequence > known.stored:

@@ -62,7 +62,8 @@ class Tasks:
             )
         if self._closed:
             raise _refusal(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
-        if wrong := [name for name in (task.logs, task.outputs, task.checkpoints) if name and not is_possible(name)]:
+        folders = (task.logs, task.outputs, task.checkpoints, task.from_checkpoint)
+        if wrong := [name for name in folders if name and not is_possible(name)]:
             # No job sends this, but a program that reaches the service may. The attempt could not be stored, and would seem to be
             # the host's fault.
             raise ApplicationError(f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True)
@@ -129,8 +130,9 @@ class Tasks:
         if found:
             logger.warning("an earlier agent left %d attempt(s), %d of them of this incarnation", len(found), len(mine))
         for attempt in mine:
-            await asyncio.to_thread(resume, attempt.task.key, attempt.occupant)
             self._run(attempt)
+        # The earlier agent may have died while it measured what they use.
+        await asyncio.gather(*(asyncio.to_thread(resume, attempt.task.key, attempt.occupant) for attempt in mine))
 
     def report_lost(self) -> None:
         """Reports the attempts of an earlier incarnation as lost.

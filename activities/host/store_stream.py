@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Literal
 
 from iris.messages.exec import Frame, FrameKind, chunk_path, chunks_prefix, decode, encode
-from iris.model.units import KIB
+from iris.model.units import KIB, MIB
 from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS, Store
 
@@ -24,6 +24,8 @@ POLL_INTERVAL_MAX = timedelta(milliseconds=500)
 QUIET_AFTER = timedelta(seconds=5)
 #: How many bytes can wait to be written before the sender must wait.
 MOST_WAITING = 512 * KIB
+#: The most bytes of a chunk that is read. No side writes larger ones.
+MOST_CHUNK = 16 * MIB
 #: How many chunks may be unacknowledged, and after how many chunks the other side acknowledges them.
 WINDOW, ACKNOWLEDGE_EVERY = 32, 8
 #: How long the store may be unreachable.
@@ -180,4 +182,4 @@ class StoreStream:
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _get(self) -> bytes | None:
-        return await self._store.get(chunk_path(self._session, self._reads, self._received))
+        return await self._store.get(chunk_path(self._session, self._reads, self._received), MOST_CHUNK)

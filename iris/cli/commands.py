@@ -4,9 +4,12 @@ import difflib
 import gc
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: command -> (module under iris.cli, attribute, one line for the help). Kept here so that the help needs no imports.
 Table = Mapping[str, tuple[str, str, str]]
@@ -40,6 +43,7 @@ COMMANDS: Table = {
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Run this machine as a host."),
     "pool-worker": ("pool_worker", "pool_worker", "Run the calls of a Python program's pool; its jobs do this."),
+    "completion": ("completion", "completion", "Print the script that lets a shell complete commands and names."),
     "version": ("version", "show_version", "Show the version of Iris."),
 }
 #: The names of other tools for some of them.
@@ -62,6 +66,12 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._table)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem  # only shells need it
+
+        names = [CompletionItem(name, help=text) for name, (_, _, text) in self._table.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         cmd_name = self._aliases.get(cmd_name, cmd_name)
         if cmd_name not in self._table:
@@ -71,6 +81,7 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(import_module(f"iris.cli.{module}"), attribute)
         finally:
+            gc.freeze()  # what was imported is not looked at again
             gc.enable()
         return command
 

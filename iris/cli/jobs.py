@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render
+from iris.cli.bulk_cancel import confirm, jobs_to_cancel, prefix_of
 from iris.cli.common import (
     DURATION,
     Command,
@@ -106,23 +107,22 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
     named, number = job_and_run(job)
     name, task = job_and_task(named)
 
-    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec | None, str, list[JobRow]]:
+    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec, str, list[JobRow]]:
         run_id = await client.jobs.run(name, number)
         found, ui = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
         if task is not None:
             found = found.model_copy(update={"tasks": (task_of(name, task, found.tasks),)})
         if as_json and not resources:
-            return found, [], None, ui, []
+            return found, [], await client.jobs.submitted_spec(name, run_id), ui, []
         in_use = await client.jobs.usage(found) if resources else []
         children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
         return found, in_use, await client.jobs.submitted_spec(name, run_id), ui, children
 
     found, in_use, spec, ui, children = with_client(ctx, work)
     if as_json:
-        shown = render.status_json(found)
-        print_json(shown if spec is None else {**shown, "resources": render.uses_json(in_use, spec.resources)})
+        shown = {**render.status_json(found), "commit": spec.commit, "bundle": spec.bundle.sha256 if spec.bundle else None}
+        print_json({**shown, "resources": render.uses_json(in_use, spec.resources)} if resources else shown)
         return
-    assert spec is not None
     part = page_of_tasks(found.tasks, text, limit, page)
     submission = submission_text(spec, ui) + (f"\n{'tasks':<10}{part.counts}" if part.counts else "")
     click.echo(render.status_text(found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), submission, children))
@@ -164,11 +164,19 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, required=True)
+@click.argument("job", nargs=-1)
+@click.option("--all", "all_jobs", is_flag=True, help="Cancel all your live jobs, after a confirmation.")
+@click.option(
+    "--prefix", metavar="TEXT", help="Cancel the live jobs whose names begin with this, after a confirmation: NAME or USER/NAME."
+)
+@click.option("--dry-run", is_flag=True, help="Cancel nothing; list the jobs of --all or --prefix.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--reason", default="", help="Reason, shown by `iris status`.")
 @cluster_option
 @click.pass_context
-def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
+def cancel(
+    ctx: click.Context, job: tuple[str, ...], all_jobs: bool, prefix: str | None, dry_run: bool, yes: bool, reason: str
+) -> None:
     """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace period, SIGKILL.
 
     JOB#2 is cancelled only if that run of the name has not ended.
@@ -177,6 +185,19 @@ def cancel(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     """
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
+    if bool(job) + all_jobs + (prefix is not None) != 1:
+        raise click.UsageError("name jobs, or give either --all or --prefix")
+    if dry_run and job:
+        raise click.UsageError("--dry-run needs --all or --prefix")
+    if not job:
+        start = prefix_of(prefix)
+        rows = with_client(ctx, lambda client: jobs_to_cancel(client, start))
+        if dry_run or not rows:
+            click.echo(render.JOBS.table(rows) if rows else f"no live job's id begins with {start}")
+            return
+        if not yes:
+            confirm(rows)
+        job = tuple(row.id for row in rows)
 
     async def work(client: AsyncIrisClient, name: str) -> str:
         named, number = job_and_run(name)

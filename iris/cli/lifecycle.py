@@ -9,6 +9,7 @@ import click
 
 from iris.cli.cleanup import cleanup
 from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.cli.gc import gc
 from iris.cli.steps import Steps
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
@@ -136,7 +137,7 @@ def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
 _SILENT = "Its control plane does not answer: its machines are deleted directly."
 _MISSING = "Its control plane has no machine: its slices are deleted directly."
 
-COMMANDS = (stop, restart, reload_, tunnel, cleanup)
+COMMANDS = (stop, restart, reload_, tunnel, cleanup, gc)
 
 
 def _confirm(plan: "StopPlan") -> None:

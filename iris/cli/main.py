@@ -59,6 +59,10 @@ def main() -> None:
         click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
         os._exit(1)
     guard_terminal()
+    if instruction := os.environ.get("_IRIS_COMPLETE"):
+        from iris.cli.completion import answer  # a shell asks for completions
+
+        os._exit(answer(instruction))
     # Pydantic would look for plugins in the metadata of every installed package, which can cost a tenth of a command.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     code = run(sys.argv[1:], ends_with_it=True)

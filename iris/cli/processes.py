@@ -8,7 +8,7 @@ import click
 
 from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Command, CommandGroup, Parsed, cluster_option, selected
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.clusters import state_dir
+from iris.client.connect.paths import state_dir
 from iris.model.constraints import parse_attribute
 from iris.model.errors import InvalidValue
 from iris.model.faults import Fault, parse_fault

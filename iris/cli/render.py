@@ -11,7 +11,6 @@ from iris.client.views import Explanation, JobRow
 from iris.model import names
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.constraints import written
-from iris.model.hosts import ClosedBy
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
 from iris.model.units import format_bytes, format_cpu, format_duration
@@ -43,6 +42,7 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="id"),
     Column(key="run"),
     Column(key="parent"),
+    Column(key="commit"),
     Column("STATE", "state"),
     Column(key="user"),
     Column("PRIORITY", "priority", optional=True),
@@ -57,7 +57,7 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
         wraps=True,
     ),
 )
-_JOB_KEYS = "id run state user submitted_at priority tasks device parent reason"
+_JOB_KEYS = "id run state user submitted_at priority tasks device parent commit reason"
 JOBS: Listing[JobRow] = Listing(Column("ID", value=lambda row: _numbered(row)), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs")
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),
@@ -277,6 +277,8 @@ def _host_state(view: "HostView") -> str:
     if not view.closed:
         return "READY"
     by = view.closed.partition(":")[0]
+    from iris.model.hosts import ClosedBy  # only lists of hosts need it
+
     return by.upper() if by in list(ClosedBy) else "PAUSED"
 
 

@@ -15,16 +15,15 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import ExtraFile, pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at, requirement_paths
-from iris.client.workspace.upload import upload
 from iris.model.bundles import Bundle
 from iris.model.environments import requirements_file
 from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
 from iris.model.units import format_bytes
-from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.client.parent import EnclosingJob
+    from iris.storage.object_store import Store
 
 
 def workspace_of(options: dict[str, Any]) -> Path | None:
@@ -157,7 +156,7 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     for spec, options in jobs:
         given: GivenArray | None = options["array"]
         if given is not None and given.table is not None:
-            table = await upload_table(Store(cluster.store), given.table)
+            table = await upload_table(cluster.store, given.table)
             spec = spec.model_copy(update={"array": given.array.model_copy(update={"table": table})})
         files = files_of(options, shares_files=shares_files)
         if not files.sent:
@@ -168,6 +167,8 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
             build_envs[of_build] = files.build_env(options, shares_files=shares_files)
         sent = (files.directory, files.extra)
         if sent not in bundles:
+            from iris.storage.object_store import Store  # many jobs send no files
+
             bundles[sent] = await send_workspace(Store(cluster.store), *sent, quiet=quiet)
         environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
         if files.directory not in commits:
@@ -177,12 +178,14 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     return specs
 
 
-async def send_workspace(store: Store, directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
+async def send_workspace(store: "Store", directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
     """Packs the workspace and uploads it to the store. Reports on standard error, with a bar on a terminal.
 
     Raises:
         IrisError: packing or uploading failed.
     """
+    from iris.client.workspace.upload import upload  # with the object store
+
     with await asyncio.to_thread(pack, directory, files) as packed:
         with transfer("workspace", shown=not quiet) as progress:
             bundle = await upload(store, packed, progress)

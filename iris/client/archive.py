@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.clusters import ClusterRecord, read_record, state_dir
+from iris.client.connect.clusters import ClusterRecord, read_record
+from iris.client.connect.paths import state_dir
 from iris.client.views import LogSource
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable

@@ -1,5 +1,7 @@
 """Operations on a cluster as a whole: its state, pauses of new placements, and its configuration."""
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from iris.client.connect.identity import signed
@@ -10,6 +12,7 @@ from iris.model.rules import Rules
 
 if TYPE_CHECKING:
     from iris.config import ClusterConfig
+    from iris.storage.garbage import UnusedFolder
 
 
 class ClusterClient:
@@ -55,6 +58,32 @@ class ClusterClient:
     async def set_rules(self, rules: Rules) -> None:
         """Replaces the scheduling rules."""
         await self._connection.update_scheduler(Configure(rules=rules))
+
+    async def find_unused(self, older_than: timedelta) -> "list[UnusedFolder]":
+        """Returns what ended jobs have left in the store: logs, outputs, checkpoints, bundles, and files of pools.
+
+        Args:
+            older_than: at least a day. Bundles are at least three days old.
+
+        Raises:
+            InvalidValue: the age is too short.
+            Rejected: the store has files of other clusters, whose jobs are not known here.
+            Unreachable: the service does not answer.
+            IrisError: the store does not answer.
+        """
+        from iris.client.unused_files import find_unused  # with the store, which few commands need
+
+        return await find_unused(self._connection, older_than)
+
+    async def delete_unused(self, folders: "Sequence[UnusedFolder]") -> None:
+        """Deletes from the store what `find_unused` has found.
+
+        Raises:
+            IrisError: the store does not answer.
+        """
+        from iris.client.unused_files import delete_unused
+
+        await delete_unused(self._connection, folders)
 
     async def check_exists(self) -> None:
         """Raises unless this service has the cluster. Another service or namespace has no workflow of the cluster's slices.

@@ -63,6 +63,12 @@ def device_in(memo: Mapping[str, Any]) -> str:
     return device if isinstance(device, str) else ""
 
 
+def commit_in(memo: Mapping[str, Any]) -> str:
+    """Returns the git commit of a job's files by its memo; empty if the memo has none."""
+    commit = memo.get(names.MEMO_COMMIT)
+    return commit if isinstance(commit, str) else ""
+
+
 def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
     """Returns the reason of a job's state by its memo; empty if the memo has none, or that of another state."""
     shown = memo.get(names.MEMO_REASON)

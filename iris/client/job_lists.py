@@ -7,7 +7,7 @@ from dataclasses import replace
 from temporalio.client import WorkflowExecution
 
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
-from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
+from iris.client.job_filter import JobFilter, commit_in, device_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
 from iris.model import names
 from iris.model.children import parent_in
@@ -49,6 +49,7 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 priority=attribute(execution, names.SA_PRIORITY),
                 tasks=tasks_in(memo) if known else None,
                 device=device_in(memo),
+                commit=commit_in(memo),
                 parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
                 reason=reason,
             )

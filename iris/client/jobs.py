@@ -31,11 +31,8 @@ from iris.client.views import (
 )
 from iris.model import names
 from iris.model.arrays import MEMO_ARRAY
-from iris.model.bounds import check_demands
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
-from iris.model.overrides import Hold
-from iris.model.requests import Request, request_for
 from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
@@ -43,6 +40,7 @@ from iris.scheduling.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
     from iris.client.submission import BatchResult
+    from iris.model.requests import Request
     from iris.scheduling.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
@@ -179,6 +177,8 @@ class JobsClient:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
+        from iris.model.overrides import Hold  # only this needs it
+
         return await self._signal(job, run_id, "hold", Hold(by=current_user(), reason=reason))
 
     async def release(self, job: str, run_id: str | None = None) -> JobStatus:
@@ -267,8 +267,7 @@ class JobsClient:
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         memo = await described.memo()
         indices = tuple((await self.submitted_spec(job, first_run)).indices) if memo.get(MEMO_ARRAY) else None
-        function = bool(memo.get(names.MEMO_FUNCTION))
-        return LogSource(run_id=first_run, tasks=tasks_in(memo), indices=indices, function=function)
+        return LogSource(run_id=first_run, tasks=tasks_in(memo), indices=indices, function=names.MEMO_FUNCTION in memo)
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
@@ -391,7 +390,10 @@ class JobsClient:
         return status
 
 
-def _trial(spec: JobSpec) -> Request:
+def _trial(spec: JobSpec) -> "Request":
     """Builds the request that the job would make; for independent tasks, that of the first task."""
+    from iris.model.bounds import check_demands  # few commands ask the scheduler
+    from iris.model.requests import request_for
+
     check_demands(spec)
     return request_for(spec, index=0, attempt=1, run_id="forecast", owner="forecast", submitted_at=datetime.now(UTC))

@@ -11,7 +11,6 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
-from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.errors import NotFound
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
@@ -70,6 +69,8 @@ async def submitted_spec(connection: Connection, job: str, run_id: str | None = 
         NotFound: the service has no history of the job.
         Unreachable: the service does not answer.
     """
+    from iris.messages.job import JobInput  # lists of jobs do not need it
+
     handle = connection.workflow(names.job_workflow(connection.record.name, job), run_id)
     with connection.rpc_errors():
         async for event in handle.fetch_history_events(page_size=1):

@@ -50,6 +50,8 @@ class JobRow(BaseModel):
     reason: str = ""
     #: The first run of the job that it belongs to; empty: it belongs to none.
     parent_run: str = ""
+    #: The git commit of its files, with a `+` if they differ from it; empty: none is known.
+    commit: str = ""
 
     @property
     def parent(self) -> str | None:

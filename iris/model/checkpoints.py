@@ -17,13 +17,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iris.model.store_limits import MOST_STEPS
 from iris.model.units import format_bytes
 
 #: The most files, directories and links of a checkpoint directory. Each save lists them all.
 MOST_ENTRIES = 100_000
+#: The most bytes of a manifest that is read.
+MOST_MANIFEST = 64 * 1024 * 1024
 #: A file that only grows for this long is a log, and other files are saved without it.
 GROWS_FOR_NS = 60 * 10**9
 
@@ -60,7 +62,7 @@ class Save(BaseModel):
     attempt: int = 0
     number: int = 0
     saved_at: datetime | None = None
-    items: tuple[SavedItem, ...] = ()
+    items: tuple[SavedItem, ...] = Field(default=(), max_length=MOST_ENTRIES)
 
     @property
     def objects(self) -> frozenset[str]:

@@ -230,6 +230,8 @@ MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
 #: Memo of a job with accelerators: those of each task, for lists.
 MEMO_DEVICE = "iris_device"
+#: Memo of a job with files from a git work tree: their commit, as in `JobSpec`.
+MEMO_COMMIT = "iris_commit"
 #: Memo of a job that waits, is held, or did not wholly succeed: its state and the reason of that, for lists.
 MEMO_REASON = "iris_reason"
 #: Memo of a job that was submitted in a batch: identifies its line.
@@ -299,11 +301,7 @@ def task_of_checkpoints(saves: str) -> str:
 
 
 def shared_checkpoints(saves: str) -> str:
-    """Returns the folder in which programs of all tasks of a job store checkpoints themselves.
-
-    Args:
-        saves: the folder of the saves of any of these tasks.
-    """
+    """Returns the folder in which programs of a job store checkpoints themselves: beside the saves of any of its tasks."""
     return f"{saves.rpartition('/')[0]}/shared"
 
 
@@ -390,9 +388,7 @@ def env_port(name: str) -> str:
 
 
 # Set for members of a gang under the names that other software reads. Unlike the variables above, a job may override them.
-ENV_JAX_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
-ENV_JAX_NUM_PROCESSES = "JAX_NUM_PROCESSES"
-ENV_JAX_PROCESS_ID = "JAX_PROCESS_ID"
+ENV_JAX_COORDINATOR, ENV_JAX_NUM_PROCESSES, ENV_JAX_PROCESS_ID = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 ENV_TPU_NAME = "TPU_NAME"
 ENV_TPU_WORKER_ID = "TPU_WORKER_ID"
 ENV_TPU_TOPOLOGY = "TPU_TOPOLOGY"

@@ -48,9 +48,7 @@ def reason(state: ClusterState, request: Request) -> Refusal:
         refusal = never or (absent if hopeless else _to_be_created(absent, state, request))
     if outlook is None or refusal.code not in _MORE_HOSTS_HELP:
         return refusal
-    # The reason of an infeasible request has this text already. The outlook's may be cut, and then ends with "…".
-    repeated = outlook.message[:-1] in refusal.message
-    message = refusal.message if repeated else f"{refusal.message}; {outlook.message}"
+    message = _joined(refusal.message, outlook.message)  # the reason of an infeasible request has this text already
     return refusal.model_copy(update={"message": message, "scaling": outlook.message, "since": outlook.since})
 
 
@@ -71,8 +69,14 @@ def _unserved(index: HostIndex, request: Request, catalog: Catalog) -> Refusal |
     if uncreatable is None or catalog.mixed(request, index):
         return None
     code = uncreatable.code if refusal.code is RefusalCode.NO_HOSTS else refusal.code
-    message = f"{refusal.message}; {uncreatable.message}"
+    alike = (refusal.code, refusal.free) == (uncreatable.code, uncreatable.free)  # new hosts are as large as the present ones
+    message = uncreatable.message if alike and refusal.free else _joined(refusal.message, uncreatable.message)
     return refusal.model_copy(update={"code": code, "message": message, "remedy": uncreatable.remedy})
+
+
+def _joined(message: str, further: str) -> str:
+    """Returns a reason with those parts of another one that it does not have yet. A text that was cut ends with "…"."""
+    return "; ".join([message, *(part for part in further.split("; ") if part.removesuffix("…") not in message)])
 
 
 def no_scale_group(catalog: Catalog, request: Request) -> Refusal | None:

@@ -6,8 +6,10 @@ own store is private. The contents of a store that several users share are share
 
 import asyncio
 import contextlib
+import errno
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
@@ -18,6 +20,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from iris.model.errors import Unreachable, first_line
 from iris.storage.files import make_private
+from iris.storage.garbage import Stored
 
 #: Every failure to reach a store is one of these.
 STORE_ERRORS = (OSError, BaseError)
@@ -67,21 +70,29 @@ class Store:
         self._open_as_the_directory(path)
         return True
 
-    async def get(self, path: str) -> bytes | None:
-        """Returns the object's bytes, or None if it does not exist."""
+    async def get(self, path: str, most: int | None = None) -> bytes | None:
+        """Returns the object's bytes, or None if it does not exist.
+
+        Args:
+            most: the most bytes that are read. A job may be able to write to the store, and must not fill its reader's memory.
+
+        Raises:
+            OSError: with the number EFBIG, the object is larger.
+        """
         try:
             result = await obstore.get_async(self._store, path)
         except FileNotFoundError:
             return None
+        if most is not None and result.meta["size"] > most:
+            raise OSError(errno.EFBIG, f"it has {result.meta['size']:,} bytes and may have {most:,}", path)
         return (await result.bytes_async()).to_bytes()
 
-    async def exists(self, path: str) -> bool:
-        """Returns whether the object exists."""
+    async def modified(self, path: str) -> datetime | None:
+        """Returns when the object was written; None: it does not exist."""
         try:
-            await obstore.head_async(self._store, path)
+            return (await obstore.head_async(self._store, path))["last_modified"]
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
     async def put_file(self, path: str, file: Path | BinaryIO, progress: Callable[[int], None] | None = None) -> None:
         """Writes the file as one object, in parts if it is large. The object exists whole or not at all.
@@ -156,6 +167,11 @@ class Store:
     async def sizes(self, prefix: str) -> list[tuple[str, int]]:
         """Returns the paths and sizes of all objects below the prefix, at any depth."""
         return [(entry["path"], entry["size"]) async for batch in obstore.list(self._store, prefix) for entry in batch]
+
+    async def stored(self) -> list[Stored]:
+        """Returns all objects of the store."""
+        listed = obstore.list(self._store)
+        return [Stored(entry["path"], entry["size"], entry["last_modified"]) async for batch in listed for entry in batch]
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Deletes these objects. An object that does not exist is ignored."""

@@ -1,8 +1,9 @@
 """Finds the save of a task's checkpoint directory that counts."""
 
 import asyncio
+import errno
 
-from iris.model.checkpoints import Save, attempt_folder, number_of, save_name
+from iris.model.checkpoints import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
 
@@ -21,7 +22,13 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
         obstore's exceptions: the store does not answer.
     """
     while (name := await _latest_manifest(store, prefix)) is not None:
-        if (data := await store.get(name)) is not None:
+        try:
+            data = await store.get(name, MOST_MANIFEST)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            raise InvalidValue("checkpoint", name, "is larger than a manifest of Iris", "check what wrote it") from None
+        if data is not None:  # otherwise a later save has just replaced it
             return _parsed(prefix, name, data)
     return None
 
@@ -47,10 +54,11 @@ async def tasks_with_saves(store: Store, folder: str) -> list[int]:
 
 
 async def _latest_manifest(store: Store, prefix: str) -> str | None:
+    """Returns the name of the latest manifest. Ignores names that no agent gives: a job may be able to write to the store."""
     for attempt in sorted((int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True):
-        found = [number_of(name) for name in await store.objects(attempt_folder(prefix, attempt))]
-        if numbers := [number for number in found if number is not None]:
-            return save_name(prefix, attempt, max(numbers))
+        names = await store.objects(attempt_folder(prefix, attempt))
+        if found := [name for name in names if name == save_name(prefix, attempt, number_of(name) or 0)]:
+            return found[-1]
     return None
 
 

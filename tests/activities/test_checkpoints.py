@@ -19,6 +19,7 @@ from iris.activities.host.runtimes.program import Exit
 from iris.model.checkpoints import Save, SavedItem, save_name
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
+from iris.model.units import MIB
 from iris.storage.object_store import Store
 from tests.activities.test_attempt import Bench
 from tests.activities.test_caches import unprivileged
@@ -331,6 +332,35 @@ async def test_a_manifest_that_a_job_has_written_gets_it_nothing(store: Fragile,
     with pytest.raises(HostUnable, match="the checkpoint cannot be restored"):
         await host.restore()
     assert sorted(path.name for path in host.dir.rglob("*")) == [FOLDER]
+
+
+async def test_a_manifest_whose_name_no_agent_gives_is_ignored(store: Fragile, tmp_path: Path) -> None:
+    """The host looked for the save again and again until it failed, and seemed to be to blame."""
+    await store.put(f"{PREFIX}/1/5.json", b"{}")
+
+    assert await Host(store, tmp_path / "2", 2).restore() == ""
+
+
+async def test_a_manifest_of_any_size_does_not_fill_the_memory_of_the_agent(store: Fragile, tmp_path: Path) -> None:
+    """All jobs of its host would lose their agent."""
+    name = save_name(PREFIX, 1, 1)
+    await store.put(name, b"{}")
+    os.truncate(Path(store.url.removeprefix("file://"), name), 10**13)
+
+    with pytest.raises(HostUnable, match="is larger than a manifest of Iris"):
+        await Host(store, tmp_path / "2", 2).restore()
+
+
+async def test_an_object_that_is_larger_than_its_save_says_does_not_fill_the_disk(store: Fragile, tmp_path: Path) -> None:
+    """It is written as far as it was saved."""
+    await store.put(f"{PREFIX}/1/x", bytes(32 * MIB))
+    item = SavedItem(path="a", size=MIB, stored_as=f"{PREFIX}/1/x")
+    await store.put(save_name(PREFIX, 1, 1), Save(attempt=1, number=1, items=(item,)).model_dump_json().encode())
+    host = Host(store, tmp_path / "2", 2)
+
+    with pytest.raises(HostUnable, match="is damaged"):
+        await host.restore()
+    assert sum(path.stat().st_size for path in host.files.iterdir()) <= MIB
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ class Away(Store):
         if self.loses_answers:
             raise OSError("no answer")
 
-    async def get(self, path: str) -> bytes | None:
+    async def get(self, path: str, most: int | None = None) -> bytes | None:
         if self.away:
             raise OSError("away")
-        return await super().get(path)
+        return await super().get(path, most)
 
 
 class Desk:

@@ -23,7 +23,7 @@ class Away(Store):
         self.tries = 0
         self.tried = asyncio.Event()
 
-    async def get(self, path: str) -> bytes | None:
+    async def get(self, path: str, most: int | None = None) -> bytes | None:
         self.tries += 1
         self.tried.set()
         raise OSError("away")

@@ -1,6 +1,7 @@
 """A program that fills its host's disk: the others on the host get errors instead of writing their checkpoints."""
 
 import asyncio
+import itertools
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.activities.host.disk_usage import Occupant
+from iris.activities.host.disk_watch import watch
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.run_task import Tasks
 from iris.activities.host.runtimes import job_users, trees
@@ -123,6 +126,33 @@ async def test_a_set_up_that_fills_the_disk_is_ended_too(bench: Bench) -> None:
 
     assert outcome.state is TaskState.FAILED
     assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
+
+
+async def test_an_attempt_that_is_removed_during_the_measurement_is_not_replaced_by_an_honest_one(tmp_path: Path) -> None:
+    """The space that it has left is free by then: an attempt that ended itself on the full disk took another one with it."""
+    with small_disk(tmp_path / "disk", 48_000) as disk:
+        honest, hog = disk / "honest", disk / "hog"
+        there = {each.name: Occupant(each, requested=0, in_container=False, ending=False) for each in (honest, hog)}
+        for each, size in ((honest, 12_000_000), (hog, 36_900_000)):
+            each.mkdir()
+            (each / "data").write_bytes(bytes(size))
+        ended: list[str] = []
+        calls, decided = itertools.count(1), asyncio.Event()
+
+        def occupants() -> dict[str, Occupant]:
+            call = next(calls)
+            if call == 2:  # after the first measurement
+                trees.remove(hog)
+                del there["hog"]
+            elif call == 3:  # before the second look
+                decided.set()
+            return dict(there)
+
+        watching = asyncio.create_task(watch(occupants, lambda key, reason: ended.append(key), [disk], 4 * TIB))
+        await asyncio.wait_for(decided.wait(), test_attempt.PATIENCE)
+        watching.cancel()
+
+    assert ended == []
 
 
 #: Fills the disk, in directories that get other names all the time.

@@ -207,7 +207,7 @@ async def test_names_that_no_store_takes_are_left_out_at_once(bench: Bench) -> N
     assert [*(bench.dir / "attempts").iterdir()] == []
 
 
-@pytest.mark.parametrize("place", ["logs", "outputs", "checkpoints"])
+@pytest.mark.parametrize("place", ["logs", "outputs", "checkpoints", "from_checkpoint"])
 @pytest.mark.parametrize("name", ["../../x", "a//b", "nul\0", "long" * 100, "deep/" * 300 + "x"])
 async def test_a_task_that_stores_elsewhere_is_refused(bench: Bench, place: str, name: str) -> None:
     """Somebody may send it to a host itself. It counted as a fault of the host, and its directory stayed."""

@@ -53,8 +53,10 @@ if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and 
     hosts |= {{"iris.model.scale_groups", "iris.model.slices", "iris.client.connect.tunnel", "iris.client.connect.children"}}
 if "{module}" == "submit":  # what only a followed job or a batch needs
     hosts |= {{"iris.cli.follow", "iris.cli.batch", "iris.client.logs.stored"}}
+    hosts |= {{"pathspec", "obstore"}}  # only a job with files needs them
 if "{module}" == "jobs":
     hosts |= {{"obstore", "iris.client.submission", "iris.model.scaling", "iris.client.attempts"}}
+    hosts |= {{"iris.messages.job", "iris.model.gangs", "iris.model.hosts", "iris.model.requests"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """

@@ -70,6 +70,7 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
         "tasks": 1,
         "device": "",
         "parent": None,
+        "commit": "",
         "submitted_at": NOON,
         "reason": "",
     }
@@ -223,7 +224,7 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id run state user submitted_at priority tasks device parent reason"),
+        (render.JOBS, "id run state user submitted_at priority tasks device parent commit reason"),
         (render.TASKS, "index state attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from iris.client.job_filter import JobFilter, device_in, reason_in, tasks_in
-from iris.model.names import MEMO_DEVICE, MEMO_REASON, MEMO_TASKS
+from iris.client.job_filter import JobFilter, commit_in, device_in, reason_in, tasks_in
+from iris.model.jobs import JobSpec
+from iris.model.names import MEMO_COMMIT, MEMO_DEVICE, MEMO_REASON, MEMO_TASKS
 from iris.model.states import JobState
+from iris.workflows.search_attributes import job_facts
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,12 @@ def test_a_memo_of_somebody_else_is_not_believed(memo: dict[str, Any], tasks: in
 def test_accelerators_of_an_odd_memo_are_none() -> None:
     """As with its number of tasks."""
     assert [device_in({MEMO_DEVICE: value}) for value in ("gpu:H100:8", 8, None)] == ["gpu:H100:8", "", ""]
+
+
+def test_a_list_has_the_commit_of_a_jobs_files() -> None:
+    """A program that compares runs finds the code of each without a question for every job."""
+    memo, _ = job_facts("local", JobSpec(user="ada", name="train", command=("true",), commit="28af1b6+"))
+    assert [commit_in(each) for each in (memo, {}, {MEMO_COMMIT: 8})] == ["28af1b6+", "", ""]
 
 
 @pytest.mark.parametrize(

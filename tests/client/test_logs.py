@@ -41,11 +41,11 @@ class WatchedStore(Store):
         self.gets = 0
         self.away = False
 
-    async def get(self, path: str) -> bytes | None:
+    async def get(self, path: str, most: int | None = None) -> bytes | None:
         self.gets += 1
         if self.away:
             raise ConnectionError("the store is away")
-        return await super().get(path)
+        return await super().get(path, most)
 
 
 async def stored(store: Store, task: int, lines: Sequence[tuple[int, str]], *, attempt: int = 1, chunk: int = 2) -> None:

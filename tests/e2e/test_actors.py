@@ -1,14 +1,16 @@
 """Endpoints and actors: objects in the tasks of a job that other programs find by name and call."""
 
+import asyncio
+import contextlib
+import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from multiprocessing.connection import Client as Connection
 
 import pytest
 
 import iris
+from iris.client.actors.server import MOST_UNPROVED
 from iris.client.functions.result import RemoteTraceback
 from iris.model.states import JobState
 from tests.e2e.cluster import Cluster, a_cluster, eventually
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.long
 
 #: Each task has an actor. That of a second attempt says so.
 SERVER = """
-import os, threading, time
+import os, sys, threading, time
 import iris
 
 class Counter:
@@ -42,6 +44,12 @@ class Counter:
 
     def sleep(self, seconds):
         time.sleep(seconds)
+
+    def exits(self, text):
+        sys.exit(text)
+
+    def threads(self):
+        return threading.active_count()
 
     def _hidden(self):
         return "secret"
@@ -135,14 +143,44 @@ def test_calls_go_on_with_the_next_attempt_of_an_actors_task(client: iris.IrisCl
         eventually(lambda: iris.ActorClient(client, "counter", job="retried", find_timeout=0).add() is None)
 
 
-def test_a_stranger_can_make_an_actor_unpickle_nothing(client: iris.IrisClient) -> None:
-    """Anybody can connect to a port of a host."""
+async def test_an_asynchronous_program_calls_actors_too(client: iris.IrisClient) -> None:
+    """Many calls at once without a thread for each; a cancelled one leaves its answer to no other."""
+    job = serve(client, "awaited", tasks=2)
+    asynchronous = await iris.AsyncIrisClient.connect(client.cluster.name)
+    async with (
+        iris.AsyncActorClient(asynchronous, "counter", job="awaited") as one,
+        iris.AsyncActorPool(asynchronous, "counter", job="awaited") as pool,
+    ):
+        assert sorted(await asyncio.gather(*(one.add() for _ in range(50)))) == list(range(1, 51))
+        assert sorted([await pool.call().who() for _ in range(4)]) == [(0, 1), (0, 1), (1, 1), (1, 1)]
+        found = await pool.broadcast().fails()
+        assert [(each.endpoint.task, each.success, repr(each.value)) for each in found] == [
+            (0, False, "KeyError('nothing here')"),
+            (1, False, "KeyError('nothing here')"),
+        ]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(one.sleep(0.5), 0.1)
+        assert await one.who() == (0, 1)
+        with pytest.raises(RuntimeError, match="ended with SystemExit: enough"):
+            await one.exits("enough")
+    with pytest.raises(iris.IrisError, match="was closed"):
+        await one.who()
+    job.cancel()
+
+
+def test_strangers_can_neither_make_an_actor_unpickle_something_nor_take_its_threads(client: iris.IrisClient) -> None:
+    """Anybody can connect to a port of a host, and say nothing."""
     job = serve(client, "guarded")
     address, port = client.endpoints("counter", job="guarded")[0].address.rsplit(":", 1)
-    with pytest.raises(Exception, match=r"digest|authentication|closed|reset"):
-        Connection((address, int(port)), authkey=b"a guess").close()
-    before = time.monotonic()
+    with contextlib.ExitStack() as strangers:
+        guess = strangers.enter_context(socket.create_connection((address, int(port))))
+        guess.sendall(bytes(64))
+        silent = [strangers.enter_context(socket.create_connection((address, int(port)))) for _ in range(MOST_UNPROVED + 10)]
 
-    assert iris.ActorClient(client, "counter", job="guarded").who() == (0, 1)
-    assert time.monotonic() - before < 60
+        assert len(guess.recv(1000)) == 32, "its random number"
+        assert guess.recv(1000) == b"", "the connection is closed"
+        assert silent[0].recv(1000, socket.MSG_WAITALL)[32:] == b"", "the oldest one is closed for later ones"
+        with iris.ActorClient(client, "counter", job="guarded") as actor:
+            assert actor.who() == (0, 1)
+            assert actor.threads() <= MOST_UNPROVED + 20
     job.cancel()

@@ -195,6 +195,27 @@ def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Clus
     assert cluster.iris("cancel", "to-cancel").out == f"{USER}/to-cancel has ended already (KILLED)\n"
 
 
+def test_many_jobs_are_cancelled_by_the_beginning_of_their_names_after_a_look_at_them(cluster: Cluster) -> None:
+    """A sweep was wrong. Nothing else is cancelled, nothing without a yes, and what waits for the sweep does not start."""
+    cluster.submit("sweep-1", "--cpu", "0.1", "--", "sleep", "1000")
+    cluster.iris("submit", "-q", "-n", "sweep-2", "--after-any", "sweep-1", "--", "touch", "sweep.started")
+    cluster.submit("other", "--cpu", "0.1", "--", "sleep", "1000")
+    eventually(lambda: cluster.iris("cancel", "--prefix", "sweep-", "--dry-run").out.count(f"\n{USER}/sweep-") == 2)
+    refused = cluster.iris("cancel", "--prefix", "sweep-", code=2)
+    assert "Cancel 2 jobs? There is no terminal to confirm on; add --yes." in refused.err
+    assert "name jobs, or give either --all or --prefix" in cluster.iris("cancel", "--all", "other", code=2).err
+    assert "prefix: '' would select every job of a user" in cluster.iris("cancel", "--prefix", "", code=2).err
+    cancelled = cluster.iris("cancel", "--prefix", "sweep-", "--yes", "--reason", "wrong data").out
+
+    assert cancelled == f"cancelling {USER}/sweep-2\ncancelling {USER}/sweep-1\n"
+    cluster.iris("wait", "sweep-1", "sweep-2", code=126)
+    assert {cluster.status(job)["reason"] for job in ("sweep-1", "sweep-2")} == {"wrong data"}
+    assert not cluster.file("sweep.started").exists()
+    assert cluster.status("other")["state"] in ("PENDING", "RUNNING")
+    cluster.iris("cancel", "other")
+    cluster.iris("wait", "other", code=126)
+
+
 def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
     """Else it looks as if the command had done nothing, for as long as the program saves its work."""
     cluster.submit("farewell", "--", "sh", "-c", f"trap 'touch farewell.told' TERM; touch farewell.runs; {until('farewell.go')}")

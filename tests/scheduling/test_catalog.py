@@ -42,6 +42,22 @@ def test_a_request_that_a_scale_group_can_serve_is_feasible(index: HostIndex) ->
 
 
 @pytest.mark.parametrize(
+    ("present", "message"),
+    [
+        (8, "needs 9 cpu; a host of scale group tpus has 8 cpu when empty"),
+        (4, "needs 9 cpu; the only host of this kind has 4 cpu when empty; a host of scale group tpus has 8 cpu when empty"),
+    ],
+)
+@pytest.mark.parametrize("outlook", ["", "needs 9 cpu; a host of scale group tpus has 8 cpu when empty", "needs 9 cpu; a ho…"])
+def test_a_request_that_is_too_large_gets_each_reason_once(present: int, message: str, outlook: str) -> None:
+    """The present hosts, the scale groups and the autoscaler have the same to say of it; its text may be cut."""
+    request = a_request(wants=some(cpu=9, device="tpu:v5litepod-16:4"))
+    fleet = a_fleet(a_host("h1", some(cpu=present, memory=16, device="tpu:v5litepod-16:4")))
+    outlooks = [Outlook(example=request, message=outlook, possible=False)] if outlook else []
+    assert refusal_of(fleet, request, *outlooks).message == message
+
+
+@pytest.mark.parametrize(
     ("request_", "code", "message"),
     [
         (a_gang(tasks=8), RefusalCode.NO_GROUP, "needs 8 hosts in one slice; the slices of scale group tpus have 4"),

@@ -264,7 +264,8 @@ class _Incarnation:
         async with worker, beside(self._tasks.measure()), beside(self._tasks.limit_disk()):
             await self._report_until_accepted()
             self._tasks.report_lost()
-            self._log.info("host %s (%s) takes work: %s", self._host.id, self._host.incarnation, self._host.resources)
+            host = self._host
+            self._log.info("host %s (%s) has reported to its slice: %s", host.id, host.incarnation, host.resources)
             given_up = await self._watch()
             if given_up:
                 self._log.warning("the host begins a new incarnation: %s", given_up)
@@ -296,12 +297,16 @@ class _Incarnation:
 
     async def _watch(self) -> str:
         """Waits for the stop, or until the cluster gives this incarnation up. Returns the reason for the latter."""
+        was_accepted = False
         while not self._stop.is_set():
             await pause(self._stop, CHECK_INTERVAL if self._membership.expected else FIRST_CHECK_DELAY)
             if self._stop.is_set():
                 return ""
             if reason := await self._membership.given_up():
                 return reason
+            if self._membership.accepted and not was_accepted:
+                was_accepted = True
+                self._log.info("the slice has accepted the host, which takes work now")
         return ""
 
 

@@ -1,6 +1,7 @@
 """Finds out how a client in a program reaches the program's own cluster."""
 
-from iris.client.connect.clusters import read_record, state_dir
+from iris.client.connect.clusters import read_record
+from iris.client.connect.paths import state_dir
 from iris.model import names
 
 

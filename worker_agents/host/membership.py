@@ -52,6 +52,8 @@ class Membership:
         self._own_key = machine_key(directory) if proof is None and directory is not None else ""
         #: True once the slice must know this incarnation. Before, the report may still be in the slice's inbox.
         self.expected = False
+        #: True once the slice is known to have this incarnation.
+        self.accepted = False
         #: The time on this process's clock at which the slice's workflow was first seen to be terminated.
         self._orphaned_since: float | None = None
 
@@ -163,6 +165,7 @@ class Membership:
             return "the scheduler has ended this incarnation"
         expected, self.expected = self.expected, True
         known = next((host.incarnation for host in status.hosts if host.id == self._host.id), None)
+        self.accepted = self.accepted or known == self._host.incarnation
         if known == self._host.incarnation or not expected:
             return ""
         if known is not None and self._proof is None and self._host.id in status.refused:

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from iris.activities.host.runtimes import trees
 from iris.client.connect.children import Child, Restarts
-from iris.client.connect.clusters import CONFIG, ClusterRecord, ProcessRef, make_cluster_dir, read_record, state_dir, write_record
+from iris.client.connect.clusters import CONFIG, ClusterRecord, ProcessRef, make_cluster_dir, read_record, write_record
+from iris.client.connect.paths import state_dir
 from iris.client.connect.process import free_ports, locked, stop_event
 from iris.config import dump_config, load_config, local_config, scale_groups_of
 from iris.model.hosts import Host

@@ -7,13 +7,12 @@ import pickle
 import socket
 import threading
 from collections.abc import Mapping
-from multiprocessing import AuthenticationError
 from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
 
-from iris.client.actors.wire import RUN, accepted, make_token
+from iris.client.actors.wire import RUN, Served, make_token
 from iris.client.blocking.context import JobContext, context
 from iris.client.functions import run
 from iris.model import names
@@ -21,7 +20,9 @@ from iris.model.errors import InvalidValue, IrisError
 from iris.storage.object_store import Store
 
 #: Connections that wait to be accepted.
-_BACKLOG = 128
+_BACKLOG = 1024
+#: Connections whose other side has not proved yet that it knows the token. One more closes the oldest of them.
+MOST_UNPROVED = 256
 
 
 class ActorServer:
@@ -49,6 +50,10 @@ class ActorServer:
         self._listening: socket.socket | None = None
         self._stopped = threading.Event()
         self._token = b""
+        self._address = ""
+        self._lock = threading.Lock()
+        #: The oldest one first.
+        self._unproved: dict[socket.socket, None] = {}
 
     def register(self, name: str, actor: object, metadata: Mapping[str, str] = {}, *, concurrent: bool = False) -> None:
         """Adds an actor, before the server is started. Several tasks may have actors of one name.
@@ -83,10 +88,10 @@ class ActorServer:
             client, loop = self._context.client.parts
             uid = os.environ[names.ENV_JOB_UID]
             self._token = loop.run(make_token(Store(client.record.store), uid))
+            self._address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
             threading.Thread(target=self._accept, args=(self._listening,), name="iris-actors", daemon=True).start()
-            address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
             for name, (_, _, metadata) in self._actors.items():
-                self._context.register_endpoint(name, address, {**metadata, RUN: uid})
+                self._context.register_endpoint(name, self._address, {**metadata, RUN: uid})
         except BaseException:
             self._listening.close()
             raise
@@ -126,12 +131,29 @@ class ActorServer:
                 if self._stopped.wait(0.1):
                     return
                 continue
-            threading.Thread(target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True).start()
+            with self._lock:
+                if len(self._unproved) >= MOST_UNPROVED:
+                    with contextlib.suppress(OSError):
+                        next(iter(self._unproved)).shutdown(socket.SHUT_RDWR)  # its thread closes it
+                self._unproved[caller] = None
+            try:
+                threading.Thread(target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True).start()
+            except RuntimeError:  # the task has too many threads
+                self._proved(caller)
+                caller.close()
 
     def _serve(self, caller: socket.socket) -> None:
-        with contextlib.suppress(AuthenticationError, OSError, EOFError), accepted(caller, self._token) as connection:
+        with caller, contextlib.suppress(OSError, EOFError):
+            try:
+                connection = Served(caller, self._token, self._address)
+            finally:
+                self._proved(caller)
             while not self._stopped.is_set():
-                connection.send_bytes(self._answer(connection.recv_bytes()))
+                connection.send(self._answer(connection.receive()))
+
+    def _proved(self, caller: socket.socket) -> None:
+        with self._lock:
+            self._unproved.pop(caller, None)
 
     def _answer(self, request: bytes) -> bytes:
         out = io.BytesIO()
@@ -144,6 +166,8 @@ class ActorServer:
                 value = getattr(actor, method)(*args, **kwargs)
         except Exception as error:  # of the actor, which may raise anything
             run.write_error(out, error, cloudpickle)
+        except BaseException as error:  # such as SystemExit: it would end the caller
+            run.write_error(out, RuntimeError(f"the call ended with {type(error).__name__}: {error}"), cloudpickle)
         else:
             with contextlib.suppress(TypeError):  # the caller gets it
                 run.write_value(out, value, f"{name}.{method}", cloudpickle)

@@ -1,13 +1,15 @@
-"""Connections between actors and their callers: framed and authenticated by the standard library's `multiprocessing.connection`.
+"""What passes between actors and their callers: both sides prove that they know the token of the actor's job, and each message is
+sealed with a key of this connection, its direction and its number. The token is in the object store.
 
-Both sides prove that they know the token of the actor's job before either unpickles anything. The token is in the object store.
+No side unpickles anything before it has checked the seal. A message that was changed, repeated or left out ends the connection.
 """
 
+import asyncio
+import hmac
 import secrets
 import socket
 import struct
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+import time
 
 from iris.model import names
 from iris.model.endpoints import Endpoint
@@ -17,9 +19,15 @@ from iris.storage.object_store import Store
 #: The metadata of an actor's endpoint: the unique id of its job's run, which names the token.
 RUN = "iris.run"
 #: How long the other side may take to prove that it knows the token, in seconds.
-HANDSHAKE_TIMEOUT = 10
-#: When a host that has vanished counts as gone: after so many idle seconds, then tries at this interval.
-_KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+HANDSHAKE_TIMEOUT = 10.0
+#: When a host that has vanished counts as gone: after so many idle seconds, then tries at this interval. By names, because not
+#: every system has them all.
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+_NONCE = _PROOF = 32
+#: Before each message: its length and its seal.
+_HEAD = struct.Struct("!Q32s")
+#: The most bytes of a message that are sent or received at once.
+_BLOCK = 1024 * 1024
 
 
 class ActorUnavailable(IrisError, ConnectionError):
@@ -28,6 +36,10 @@ class ActorUnavailable(IrisError, ConnectionError):
 
 class CallInterrupted(IrisError, ConnectionError):
     """The actor went away during the call, which may have run or not."""
+
+
+class BrokenSeal(ConnectionError):
+    """The other side does not know the token, or a message is not the next one that it has sent."""
 
 
 async def make_token(store: Store, run: str) -> bytes:
@@ -56,60 +68,165 @@ async def _token(store: Store, path: str) -> bytes:
     return token
 
 
-def accepted(accepted: socket.socket, token: bytes) -> Connection:
-    """Returns the connection of a caller that knows the token.
+class Session:
+    """The seals of one connection.
+
+    Args:
+        address: the actor's, so that a caller that is led to another actor notices it.
+        nonces: a random number of the server, then one of the caller: no two connections have the same seals.
+        server: whether this side is the actor's.
+    """
+
+    def __init__(self, token: bytes, address: str, nonces: bytes, *, server: bool) -> None:
+        def key(purpose: str) -> bytes:
+            return hmac.digest(token, f"{purpose} {address} ".encode() + nonces, "sha256")
+
+        mine, other = ("server", "caller") if server else ("caller", "server")
+        self.proof, self._other_proof = key(f"proof of {mine}"), key(f"proof of {other}")
+        self._sending, self._receiving = key(f"messages of {mine}"), key(f"messages of {other}")
+        self._sent = self._received = 0
+
+    def check_proof(self, proof: bytes) -> None:
+        """Raises:
+        BrokenSeal: the other side does not know the token.
+        """
+        if not hmac.compare_digest(proof, self._other_proof):
+            raise BrokenSeal("the other side does not know the token")
+
+    def head(self, message: bytes) -> bytes:
+        """Returns what has to be sent before the next message."""
+        self._sent += 1
+        return _HEAD.pack(len(message), _seal(self._sending, self._sent, message))
+
+    def check(self, seal: bytes, message: bytes) -> bytes:
+        """Returns the next message that the other side has sent.
+
+        Raises:
+            BrokenSeal: this is another one.
+        """
+        self._received += 1
+        if not hmac.compare_digest(seal, _seal(self._receiving, self._received, message)):
+            raise BrokenSeal(f"message {self._received} of this connection was changed on its way")
+        return message
+
+
+def _seal(key: bytes, number: int, message: bytes) -> bytes:
+    made = hmac.new(key, struct.pack("!Q", number), "sha256")
+    made.update(message)
+    return made.digest()
+
+
+class Served:
+    """The connection of a caller, for a thread of the server.
 
     Raises:
-        AuthenticationError, OSError, EOFError: it does not, or went away.
+        BrokenSeal, OSError, EOFError: the caller does not know the token, or went away. Its socket is still open.
     """
-    connection = _connection(accepted)
-    try:
-        deliver_challenge(connection, token)
-        answer_challenge(connection, token)
-        _set_timeout(connection, 0)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+
+    def __init__(self, caller: socket.socket, token: bytes, address: str) -> None:
+        self._socket = caller
+        keep_alive(caller)
+        end, nonce = time.monotonic() + HANDSHAKE_TIMEOUT, secrets.token_bytes(_NONCE)
+        caller.settimeout(HANDSHAKE_TIMEOUT)
+        caller.sendall(nonce)
+        hello = self._exactly(_NONCE + _PROOF, end)
+        self._session = Session(token, address, nonce + hello[:_NONCE], server=True)
+        self._session.check_proof(hello[_NONCE:])
+        caller.sendall(self._session.proof)
+        caller.settimeout(None)
+
+    def receive(self) -> bytes:
+        """Returns the caller's next message.
+
+        Raises:
+            BrokenSeal, OSError, EOFError: there is none.
+        """
+        length, seal = _HEAD.unpack(self._exactly(_HEAD.size))
+        return self._session.check(seal, self._exactly(length))
+
+    def send(self, message: bytes) -> None:
+        """Raises:
+        OSError: the caller went away.
+        """
+        self._socket.sendall(self._session.head(message))
+        self._socket.sendall(message)
+
+    def _exactly(self, size: int, end: float | None = None) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            if end is not None:
+                self._socket.settimeout(max(0.001, end - time.monotonic()))
+            if not (block := self._socket.recv(min(size - len(found), _BLOCK))):
+                raise EOFError("the caller has closed the connection")
+            found += block
+        return bytes(found)
 
 
-def connected(address: str, token: bytes) -> Connection:
-    """Connects to an actor that knows the token.
+class Calling:
+    """A connection to an actor. One call uses it at a time. `connect` makes one."""
 
-    Raises:
-        Rejected: it does not know it.
-        OSError: it does not answer.
-    """
-    host, _, port = address.rpartition(":")
-    connection = _connection(socket.create_connection((host.strip("[]"), int(port)), HANDSHAKE_TIMEOUT))
-    try:
-        answer_challenge(connection, token)
-        deliver_challenge(connection, token)
-        _set_timeout(connection, 0)
-    except AuthenticationError:
-        connection.close()
-        raise Rejected(f"what answers at {address} does not know the token of the job's actors; nothing is unpickled") from None
-    except EOFError as error:
-        connection.close()
-        raise ConnectionResetError(f"{address} closed the connection") from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: Session) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._session = session
+
+    @classmethod
+    async def connect(cls, address: str, token: bytes) -> "Calling":
+        """Connects to an actor that knows the token.
+
+        Raises:
+            Rejected: it does not know it.
+            OSError: it does not answer.
+        """
+        host, _, port = address.rpartition(":")
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            try:
+                keep_alive(writer.get_extra_info("socket"))
+                nonce = secrets.token_bytes(_NONCE)
+                session = Session(token, address, await reader.readexactly(_NONCE) + nonce, server=False)
+                writer.write(nonce + session.proof)
+                session.check_proof(await reader.readexactly(_PROOF))
+            except BrokenSeal:
+                writer.close()
+                raise Rejected(
+                    f"what answers at {address} does not know the token of the job's actors; nothing is unpickled"
+                ) from None
+            except asyncio.IncompleteReadError:
+                writer.close()
+                raise ConnectionResetError(f"{address} closed the connection") from None
+            except BaseException:
+                writer.close()
+                raise
+        return cls(reader, writer, session)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the actor has not closed the connection, as far as is known."""
+        return not self._reader.at_eof() and self._reader.exception() is None and not self._writer.is_closing()
+
+    async def ask(self, request: bytes) -> bytes:
+        """Sends a request and returns the answer.
+
+        Raises:
+            OSError, EOFError: the connection is lost.
+        """
+        self._writer.write(self._session.head(request) + request[:_BLOCK])
+        for at in range(_BLOCK, len(request), _BLOCK):  # asyncio copies all that is left after each part that was sent
+            await self._writer.drain()
+            self._writer.write(request[at : at + _BLOCK])
+        await self._writer.drain()
+        length, seal = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
+        return self._session.check(seal, await self._reader.readexactly(length))
+
+    def close(self) -> None:
+        self._writer.close()
 
 
-def _connection(connected: socket.socket) -> Connection:
-    connected.settimeout(None)
+def keep_alive(connected: socket.socket) -> None:
+    """Sends small messages at once, and notices that the other side has vanished."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
-        connected.setsockopt(socket.IPPROTO_TCP, option, value)
-    connection = Connection(connected.detach())
-    _set_timeout(connection, HANDSHAKE_TIMEOUT)
-    return connection
-
-
-def _set_timeout(connection: Connection, seconds: int) -> None:
-    """Limits how long a read may take. 0: no limit."""
-    with socket.socket(fileno=socket.dup(connection.fileno())) as copy:
-        copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
+        if (number := getattr(socket, option, None)) is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, number, value)

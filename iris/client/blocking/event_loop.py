@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from iris.model.errors import IrisError
@@ -41,14 +42,26 @@ class BackgroundLoop:
         Raises:
             IrisError: the loop is closed, or belongs to the process that this one was forked from.
         """
-        if self._loop.is_closed() or self.forked:
-            coroutine.close()
-            raise IrisError(_FORKED if self.forked else _CLOSED)
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self.start(coroutine)
         try:
             return future.result()
         finally:
             future.cancel()
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Returns the future of the coroutine's result.
+
+        Raises:
+            IrisError: as in `run`.
+        """
+        if self.is_closed or self.forked:
+            coroutine.close()
+            raise IrisError(_FORKED if self.forked else _CLOSED)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
 
     def iterate(self, values: AsyncIterator[T], end: float | None = None) -> Iterator[T]:
         """Yields the values. Ends the asynchronous generator when the caller stops early.

@@ -16,6 +16,7 @@ from iris.model.slices import SliceStatus
 
 if TYPE_CHECKING:
     from iris.config import ClusterConfig
+    from iris.storage.garbage import UnusedFolder
 
 
 class Hosts:
@@ -123,6 +124,14 @@ class Cluster:
     def set_rules(self, rules: Rules) -> None:
         """As `ClusterClient.set_rules`."""
         self._loop.run(self._cluster.set_rules(rules))
+
+    def find_unused(self, older_than: timedelta) -> "list[UnusedFolder]":
+        """As `ClusterClient.find_unused`."""
+        return self._loop.run(self._cluster.find_unused(older_than))
+
+    def delete_unused(self, folders: "Sequence[UnusedFolder]") -> None:
+        """As `ClusterClient.delete_unused`."""
+        self._loop.run(self._cluster.delete_unused(folders))
 
 
 class Schedules:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.clusters import cluster_dir, read_record, state_dir
+from iris.client.connect.clusters import cluster_dir, read_record
+from iris.client.connect.paths import state_dir
 from iris.client.operate.controllers import LocalController
 from iris.client.operate.delete_slices import delete_slices, unowned
 from iris.model.errors import NotFound, Unreachable

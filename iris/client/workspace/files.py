@@ -12,11 +12,12 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, NamedTuple
 
 from iris.model.errors import Rejected
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".irisignore"
 #: Files that make a directory a project. A job submitted from a project gets its files by default.
@@ -72,10 +73,12 @@ class _Rules(NamedTuple):
     """The lines of one ignore file, for paths that begin with `base`."""
 
     base: str
-    spec: GitIgnoreSpec
+    spec: "GitIgnoreSpec"
 
     @classmethod
     def read(cls, file: Path, base: str) -> "_Rules":
+        from pathspec import GitIgnoreSpec  # slow to import, and most jobs send no files
+
         try:
             lines = file.read_text("utf-8", "surrogateescape").split("\n")
         except FileNotFoundError:

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pathspec import GitIgnoreSpec
-
 from iris.client.workspace.files import git_env
 from iris.model.errors import Rejected
 
@@ -185,6 +183,8 @@ def _workspace(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _members(root: Path, workspace: Mapping[str, Any]) -> list[Path]:
     """Returns the directories of a workspace's members, without the root."""
+    from pathspec import GitIgnoreSpec  # slow to import, and few projects have members
+
     excluded = GitIgnoreSpec.from_lines(f"/{each}" for each in _texts(workspace.get("exclude")))
     found: set[Path] = set()
     for pattern in _texts(workspace.get("members")):

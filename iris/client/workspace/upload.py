@@ -5,7 +5,7 @@ import gzip
 import shutil
 import tempfile
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from obstore.exceptions import BaseError
@@ -18,13 +18,15 @@ from iris.storage.object_store import Store
 
 #: How long the store may take to say whether it has an object; the store's library would retry for minutes.
 CHECK_PATIENCE = timedelta(seconds=30)
+#: A bundle that was uploaded within this time is not uploaded again.
+FRESH = timedelta(days=1)
 #: The gzip level: four times faster than the best level, with archives a tenth larger.
 _LEVEL = 1
 _COPY = 1024 * 1024
 
 
 async def upload(store: Store, packed: Packed, progress: Callable[[int, int], None] | None = None) -> Bundle:
-    """Uploads the workspace unless the store has it already.
+    """Uploads the workspace unless the store has it already. What is old is uploaded again, lest `iris cluster gc` deletes it.
 
     Args:
         progress: called with the bytes sent and the total, first with 0 sent; never called when nothing has to be sent.
@@ -35,10 +37,10 @@ async def upload(store: Store, packed: Packed, progress: Callable[[int, int], No
     name = names.bundle(packed.bundle.sha256)
     try:
         async with asyncio.timeout(CHECK_PATIENCE.total_seconds()):
-            there = await store.exists(name)
+            written = await store.modified(name)
     except (TimeoutError, OSError, BaseError) as error:
         raise _refused(store, error) from None
-    if there:
+    if written is not None and datetime.now(UTC) - written < FRESH:
         return packed.bundle
     with tempfile.TemporaryDirectory(prefix="iris-") as directory:
         archive = Path(directory) / "bundle.tar.gz"
@@ -49,7 +51,8 @@ async def upload(store: Store, packed: Packed, progress: Callable[[int, int], No
         try:
             await store.put_file(name, archive, None if progress is None else _Sum(archive.stat().st_size, progress))
         except (OSError, BaseError) as error:
-            raise _refused(store, error) from None
+            if written is None:  # one that is there is only written again to be young
+                raise _refused(store, error) from None
     return packed.bundle
 
 

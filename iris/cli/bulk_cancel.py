@@ -1,0 +1,62 @@
+"""Selects the jobs of `iris cancel --all` and `--prefix`, and asks before they are cancelled."""
+
+import sys
+
+import click
+
+from iris.cli.render import JOBS
+from iris.client.client import AsyncIrisClient
+from iris.client.connect.identity import current_user
+from iris.client.job_filter import JobFilter
+from iris.client.views import JobRow
+from iris.model import names
+from iris.model.errors import InvalidValue
+
+#: The most jobs that one command cancels.
+MAX_JOBS = 10_000
+
+
+def prefix_of(prefix: str | None) -> str:
+    """Returns what the ids of the jobs begin with: all of the current user's without a prefix.
+
+    Raises:
+        InvalidValue: the prefix is empty, or names a user and no job.
+    """
+    if prefix is None:
+        return f"{current_user()}/"
+    if not prefix.rpartition("/")[2]:
+        raise InvalidValue("prefix", prefix, "would select every job of a user", "write the beginning of a name, or use --all")
+    return prefix if "/" in prefix else f"{current_user()}/{prefix}"
+
+
+async def jobs_to_cancel(client: AsyncIrisClient, prefix: str) -> list[JobRow]:
+    """Returns the live jobs whose ids begin with the prefix, the newest first, without those that end with a job above them.
+
+    The newest first: a job that waits for another one's end, and would then start, is cancelled before that.
+    """
+    wanted = JobFilter(live_only=True, user=prefix.split("/")[0])
+    found = [row for row in await client.jobs.list(wanted, limit=MAX_JOBS) if row.id.startswith(prefix)]
+    selected = {row.id for row in found}
+    return [row for row in found if selected.isdisjoint(_above(row.id))]
+
+
+def confirm(rows: list[JobRow]) -> None:
+    """Lists the jobs and asks whether to cancel them.
+
+    Raises:
+        click.UsageError: there is no terminal to ask on.
+        click.Abort: the user does not want it.
+    """
+    question = f"Cancel {len(rows)} job{'s' * (len(rows) != 1)}?"
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
+    click.echo(JOBS.table(rows), err=True)
+    click.confirm(question, abort=True, err=True)
+
+
+def _above(job: str) -> list[str]:
+    above, parent = [], names.parent_id(job)
+    while parent is not None:
+        above.append(parent)
+        parent = names.parent_id(parent)
+    return above

@@ -1,0 +1,87 @@
+"""Finds and deletes what ended jobs have left in a cluster's store."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from iris.client.connect.rpc import Connection
+from iris.client.logs.follow import reading_from
+from iris.client.schedules import SchedulesClient
+from iris.client.usage import submitted_spec
+from iris.model import names
+from iris.model.errors import InvalidValue, NotFound, Rejected
+from iris.model.jobs import JobSpec
+from iris.model.units import format_duration
+from iris.storage.garbage import Needed, UnusedFolder, unused
+from iris.storage.object_store import Store
+
+#: The least age of what is deleted. A job that was submitted meanwhile has younger files.
+LEAST_AGE = timedelta(days=1)
+#: The least age of bundles. A submission writes a bundle again that is older than `upload.FRESH`, so no new job has an older one.
+LEAST_BUNDLE_AGE = timedelta(days=3)
+#: How many jobs are looked up at once.
+_AT_ONCE = 16
+#: How many objects are deleted with one request.
+_BATCH = 1_000
+
+
+async def find_unused(connection: Connection, older_than: timedelta) -> list[UnusedFolder]:
+    """Returns what ended jobs have left, the largest first: logs, outputs, checkpoints, bundles, and files of pools.
+
+    Raises:
+        InvalidValue: the age is too short.
+        Rejected: the store has files of other clusters, whose jobs are not known here.
+        Unreachable: the service does not answer.
+        IrisError: the store does not answer.
+    """
+    if older_than < LEAST_AGE:
+        least = format_duration(LEAST_AGE)
+        remedy = f"give {least} or more"
+        raise InvalidValue("older_than", format_duration(older_than), "is too short for what jobs may still need", remedy)
+    record, store, now = connection.record, Store(connection.record.store), datetime.now(UTC)
+    with reading_from(store, "the list of files"):
+        others = [name for name in await store.folders("clusters") if name != record.name]
+        if others:
+            text = f"the store {record.store} also has files of {', '.join(others)}, whose jobs this cluster does not know"
+            raise Rejected(f"{text}; give each cluster a store of its own, or the bucket a lifecycle rule")
+        stored = await store.stored()  # before the jobs: what a later job needs is not in this list, or is young
+    return unused(stored, await _needed(connection), now - older_than, now - max(older_than, LEAST_BUNDLE_AGE))
+
+
+async def delete_unused(connection: Connection, folders: Sequence[UnusedFolder]) -> None:
+    """Deletes what `find_unused` has found.
+
+    Raises:
+        IrisError: the store does not answer.
+    """
+    store = Store(connection.record.store)
+    paths = [path for folder in folders for path in folder.paths]
+    with reading_from(store, "the list of files"):
+        for start in range(0, len(paths), _BATCH):
+            await store.delete(paths[start : start + _BATCH])
+
+
+async def _needed(connection: Connection) -> Needed:
+    """Returns what live jobs and schedules need."""
+    query = f"{connection.list_query(names.KIND_JOB)} AND ExecutionStatus = 'Running'"
+    with connection.rpc_errors():
+        live = [(names.job_of_workflow(each.id), each.run_id) async for each in connection.client.list_workflows(query)]
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def spec_of(job: str, run_id: str) -> JobSpec | None:
+        async with gate:
+            try:
+                return await submitted_spec(connection, job, run_id)
+            except NotFound:  # it has ended meanwhile, and the service has forgotten it
+                return None
+
+    specs = [spec for spec in await asyncio.gather(*(spec_of(*each) for each in live)) if spec is not None]
+    schedules = SchedulesClient(connection)
+    for row in await schedules.list():
+        specs.append((await schedules.show(row.id)).spec)
+    bundles = [bundle for spec in specs for bundle in (spec.bundle, spec.call) if bundle is not None]
+    return Needed(
+        families=frozenset(names.root_id(job) for job, _ in live),
+        bundles=frozenset(names.bundle(bundle.sha256) for bundle in bundles),
+        checkpoints=frozenset(spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None),
+    )

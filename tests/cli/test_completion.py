@@ -1,0 +1,83 @@
+"""Completion of command lines: which kind of name may follow, and what a shell gets."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iris.cli.completion import Kind, kind_of
+
+
+@pytest.mark.parametrize(
+    ("line", "incomplete", "kind"),
+    [
+        ("logs", "", Kind.JOBS),
+        ("cancel a", "b", Kind.JOBS),
+        ("job show", "", Kind.JOBS),
+        ("job cancel", "", Kind.JOBS),
+        ("--cluster c logs", "", Kind.JOBS),
+        ("--cluster", "", Kind.CLUSTERS),
+        ("host drain", "h", Kind.HOSTS),
+        ("logs --agent", "", Kind.HOSTS),
+        ("cluster pause --group", "", Kind.GROUPS),
+        ("cluster stop", "", Kind.CLUSTERS),
+        ("slice show", "", Kind.SLICES),
+        ("logs", "--t", None),
+        ("logs --tail", "", None),
+        ("exec train --", "l", None),
+        ("submit", "", None),
+        ("", "lo", None),
+    ],
+)
+def test_the_place_in_the_line_tells_which_names_may_follow(line: str, incomplete: str, kind: Kind | None) -> None:
+    """Without an import of the command; where an option may want a value, the command is asked."""
+    assert kind_of(line.split(), incomplete) is kind
+
+
+def ask(home: Path, line: str) -> tuple[list[str], bool]:
+    """What bash gets for a line, and whether the client was imported for it."""
+    env = {key: value for key, value in os.environ.items() if key != "IRIS_CLUSTER"}
+    env |= {"IRIS_STATE_DIR": str(home), "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    code = "import sys; from iris.cli.completion import answer; answer('bash_complete'); print('temporalio' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stderr == ""
+    *found, imported = ran.stdout.split()
+    return [each.partition(",")[2] for each in found], imported == "True"
+
+
+def test_names_that_were_asked_for_a_moment_ago_need_no_cluster(tmp_path: Path) -> None:
+    """A shell asks at each press of the key, and the client takes a third of a second."""
+    kept = tmp_path / "completions/-/jobs.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps([["train", "RUNNING"], ["test", "FAILED"]]))
+    assert ask(tmp_path, "iris logs tr") == (["train"], False)
+    assert ask(tmp_path, "iris cancel train te") == (["test"], False)
+
+
+def test_commands_options_and_clusters_are_completed_without_the_client(tmp_path: Path) -> None:
+    """These are in the table of commands, and in files."""
+    (tmp_path / "clusters/tpus").mkdir(parents=True)
+    (tmp_path / "clusters/tpus/cluster.json").write_text("{}")
+    assert ask(tmp_path, "iris expl") == (["explain"], False)
+    assert ask(tmp_path, "iris --cluster t") == (["tpus"], False)
+
+
+def test_without_a_cluster_a_shell_gets_nothing_and_no_error(tmp_path: Path) -> None:
+    """A message would be printed into the line that the user types."""
+    assert ask(tmp_path, "iris logs tr")[0] == []
+    assert ask(tmp_path, "iris submit --prio")[0] == ["--priority"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_one_that_it_reads(shell: str) -> None:
+    """`eval "$(iris completion bash)"`."""
+    script = subprocess.run(
+        [sys.executable, "-m", "iris.cli.main", "completion", shell], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert f"_IRIS_COMPLETE={shell}_complete" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)

@@ -1,0 +1,105 @@
+"""The connections of actors without a cluster: who proves what, and what is noticed of messages that are changed on their way."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris.client.actors.wire import BrokenSeal, Calling, Served, Session
+from iris.model.errors import Rejected
+
+TOKEN, ADDRESS, NONCES = b"t" * 32, "127.0.0.1:1", b"n" * 64
+
+
+def sides(token: bytes = TOKEN, address: str = ADDRESS, nonces: bytes = NONCES) -> tuple[Session, Session]:
+    """The caller with the usual secrets, and a server with these."""
+    return Session(TOKEN, ADDRESS, NONCES, server=False), Session(token, address, nonces, server=True)
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=4), st.data())
+def test_a_side_reads_only_what_the_other_one_has_sent_and_in_its_order(messages: list[bytes], data: st.DataObject) -> None:
+    """Who can change what passes on the network can end a call, and cannot make another one of it."""
+    caller, server = sides()
+    sent = [(caller.head(each), each) for each in messages]
+    mirrored = [(server.head(each), each) for each in messages]
+    read = []
+    for number in range(len(messages)):
+        head, message = data.draw(st.sampled_from([sent[number], *sent, *mirrored]))
+        message = data.draw(st.sampled_from([message, message, message + b"x", message[:-1]]))
+        try:
+            read.append(server.check(head[8:], message))
+        except BrokenSeal:
+            break
+
+    assert read == messages[: len(read)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [sides(token=b"x" * 32), sides(address="127.0.0.1:2"), sides(nonces=b"m" * 64)],
+    ids=["token", "address", "connection"],
+)
+def test_a_proof_is_one_of_the_token_the_actor_and_the_connection(other: tuple[Session, Session]) -> None:
+    """So it can be neither repeated nor passed on to another actor."""
+    caller, server = sides()
+    server.check_proof(caller.proof)
+    caller.check_proof(server.proof)
+    for session, proof in ((other[1], other[0].proof), (other[0], other[1].proof), (caller, caller.proof)):
+        with pytest.raises(BrokenSeal):
+            session.check_proof(proof)
+
+
+@contextlib.asynccontextmanager
+async def a_server(serve: Callable[[socket.socket, str], None]) -> AsyncIterator[str]:
+    """The address of a server of one connection, in a thread."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def accept() -> None:
+            caller, _ = listening.accept()
+            with caller, contextlib.suppress(OSError, EOFError):
+                serve(caller, address)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield address
+        await asyncio.to_thread(thread.join)
+
+
+def echo(caller: socket.socket, address: str) -> None:
+    connection = Served(caller, TOKEN, address)
+    while True:
+        connection.send(connection.receive())
+
+
+@pytest.mark.parametrize("size", [0, 10, 5_000_000])
+async def test_messages_of_any_size_pass_between_an_actor_and_its_caller(size: int) -> None:
+    """Several of them, on one connection."""
+    async with a_server(echo) as address:
+        connection = await Calling.connect(address, TOKEN)
+        for message in (b"a" * size, b"b" * size):
+            assert await connection.ask(message) == message
+        connection.close()
+
+
+async def test_what_does_not_know_the_token_gets_no_request() -> None:
+    """Another program may listen at the address of an actor that has ended."""
+
+    def stranger(caller: socket.socket, address: str) -> None:
+        caller.sendall(b"SSH-2.0-" + bytes(100))
+        caller.recv(1000)
+
+    async with a_server(stranger) as address:
+        with pytest.raises(Rejected, match="does not know the token of the job's actors"):
+            await Calling.connect(address, TOKEN)
+    async with a_server(lambda caller, address: caller.close()) as address:
+        with pytest.raises(OSError, match=r"closed|reset"):
+            await Calling.connect(address, TOKEN)
+    async with a_server(echo) as address:
+        with pytest.raises(OSError, match=r"closed|reset"):
+            await Calling.connect(address, b"x" * 32)
