@@ -29,10 +29,10 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
     memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
     if spec.resources.device is not None:
         memo[names.MEMO_DEVICE] = str(spec.resources.device)
-    if spec.commit:
-        memo[names.MEMO_COMMIT] = spec.commit
     if spec.array is not None and spec.indices != tuple(range(spec.replicas)):
         memo[MEMO_ARRAY] = True
+    if spec.commit:
+        memo[names.MEMO_COMMIT] = spec.commit
     if spec.call is not None:
         memo[names.MEMO_FUNCTION] = True
     attributes = {

@@ -156,7 +156,7 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     for spec, options in jobs:
         given: GivenArray | None = options["array"]
         if given is not None and given.table is not None:
-            table = await upload_table(_store(cluster), given.table)
+            table = await upload_table(cluster.store, given.table)
             spec = spec.model_copy(update={"array": given.array.model_copy(update={"table": table})})
         files = files_of(options, shares_files=shares_files)
         if not files.sent:
@@ -167,19 +167,15 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
             build_envs[of_build] = files.build_env(options, shares_files=shares_files)
         sent = (files.directory, files.extra)
         if sent not in bundles:
-            bundles[sent] = await send_workspace(_store(cluster), *sent, quiet=quiet)
+            from iris.storage.object_store import Store  # many jobs send no files
+
+            bundles[sent] = await send_workspace(Store(cluster.store), *sent, quiet=quiet)
         environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
         if files.directory not in commits:
             commits[files.directory] = "" if files.directory is None else await asyncio.to_thread(commit_of, files.directory)
         changes = {"bundle": bundles[sent], "commit": commits[files.directory], "environment": environment}
         specs.append(spec.model_copy(update=changes))
     return specs
-
-
-def _store(cluster: ClusterRecord) -> "Store":
-    from iris.storage.object_store import Store  # many jobs send no files
-
-    return Store(cluster.store)
 
 
 async def send_workspace(store: "Store", directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:

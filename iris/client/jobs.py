@@ -266,8 +266,7 @@ class JobsClient:
         first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
         memo = await described.memo()
         indices = tuple((await self.submitted_spec(job, first_run)).indices) if memo.get(MEMO_ARRAY) else None
-        function = bool(memo.get(names.MEMO_FUNCTION))
-        return LogSource(run_id=first_run, tasks=tasks_in(memo), indices=indices, function=function)
+        return LogSource(run_id=first_run, tasks=tasks_in(memo), indices=indices, function=names.MEMO_FUNCTION in memo)
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.

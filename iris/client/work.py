@@ -76,7 +76,7 @@ async def make_job(
         with await asyncio.to_thread(pack_call, work, args, kwargs, imported_from, params) as packed:
             changes["call"] = await upload(store, packed)
     if table is not None and spec.array is not None:
-        changes["array"] = spec.array.model_copy(update={"table": await upload_table(store, table)})
+        changes["array"] = spec.array.model_copy(update={"table": await upload_table(cluster.store, table)})
     if root is not None:
         with await asyncio.to_thread(pack, root) as packed:
             changes["bundle"] = await upload(store, packed)

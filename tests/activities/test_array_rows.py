@@ -23,7 +23,7 @@ async def an_array(bench: Bench, table: str) -> Array:
     file.write_text(table)
     given = parse_array(str(file))
     assert given.table is not None
-    return given.array.model_copy(update={"table": await upload_table(bench.store, given.table)})
+    return given.array.model_copy(update={"table": await upload_table(bench.store.url, given.table)})
 
 
 @pytest.fixture
