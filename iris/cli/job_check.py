@@ -9,9 +9,10 @@ import click
 from iris.cli.advice import job_warnings
 from iris.cli.columns import Column, Listing
 from iris.cli.common import Command, json_option, print_json
+from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import read_jobs
 from iris.cli.job_yaml import job_schema
-from iris.cli.submit_file import checked_jobs, name_of
+from iris.cli.submit_file import checked_jobs
 from iris.model.jobs import JobSpec
 
 _JOBS: Listing[JobSpec] = Listing(
@@ -36,7 +37,7 @@ def check(file: BinaryIO, as_json: bool) -> None:
 
     `iris submit --dry-run -f FILE` shows which hosts fit.
     """
-    documents = read_jobs(file.read(), name_of(file), os.environ)
+    documents = read_jobs(read_whole(file), name_of(file), os.environ)
     specs = [job.spec for job in checked_jobs(documents, shares_files=False)]
     warnings = list(dict.fromkeys(warning for spec in specs for warning in job_warnings(spec)))
     if as_json:

@@ -15,6 +15,7 @@ from iris.cli import render
 from iris.cli.advice import infeasible, job_warnings
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
 from iris.cli.endings import print_end
+from iris.cli.given_file import read_whole
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.workspace import files_options, with_files
 from iris.client.client import AsyncIrisClient
@@ -83,7 +84,8 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
         from iris.cli.batch import submit_batch
 
         _check_batch(ctx, needs_no_cluster, options)
-        asyncio.run(submit_batch(selected(ctx), batch.read(), _given(ctx), {**options, "dry_run": dry_run}))
+        lines = read_whole(batch)
+        asyncio.run(submit_batch(selected(ctx), lines, _given(ctx), {**options, "dry_run": dry_run}))
         return
     if options["batch_key"]:
         raise click.UsageError("--batch-key needs --batch")

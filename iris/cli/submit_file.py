@@ -9,6 +9,7 @@ import click
 from iris.cli import render
 from iris.cli.advice import infeasible, job_warnings
 from iris.cli.common import print_json
+from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.spec import make_spec
 from iris.cli.workspace import files_options, with_files
@@ -32,11 +33,6 @@ class CheckedJob(NamedTuple):
     options: dict[str, Any]
 
 
-def name_of(file: BinaryIO) -> str:
-    """Returns the name of a file for messages."""
-    return "standard input" if file.name == "<stdin>" else file.name
-
-
 def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocument]:
     """Returns the jobs of a file with the options of the command line, or the job of the command line alone.
 
@@ -47,7 +43,7 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     given = keys_given(ctx)
     if file is None:
         return [JobDocument("the command line", given)]
-    documents = read_jobs(file.read(), name_of(file), os.environ)
+    documents = read_jobs(read_whole(file), name_of(file), os.environ)
     for param, option in (("name", "--name"), ("needs_no_cluster", "--local")):
         if len(documents) > 1 and ctx.params.get(param):
             raise click.UsageError(f"{option} is for one job, and {name_of(file)} has {len(documents)}")

@@ -173,6 +173,13 @@ def test_what_submit_refuses_of_several_jobs_starts_nothing(tmp_path: Path, caps
     assert "--batch excludes -f" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [("submit", "-f"), ("submit", "--batch"), ("job", "check")])
+def test_a_file_without_an_end_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """A device that is named by mistake took all memory."""
+    assert run([*words, "/dev/zero"]) == 2
+    assert "file: '/dev/zero' has more than 64 MiB; split it, or check the name" in capsys.readouterr().err
+
+
 def test_a_document_waits_for_an_earlier_one_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A pipeline is one file; the order in it is that of the submissions."""
     file = tmp_path / "two.yaml"
