@@ -93,7 +93,7 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
     cluster.submit("contract-status", "--replicas", "2", "--", "sh", "-c", "exit $((IRIS_TASK_INDEX * 3))")
     cluster.iris("wait", "contract-status", code=125)
     status = cluster.status("contract-status")
-    keys = {"id", "parent", "state", "reason", "user", "submitted_at", "started_at", "finished_at", "tasks"}
+    keys = {"id", "parent", "state", "reason", "user", "submitted_at", "started_at", "finished_at", "tasks", "commit", "bundle"}
     assert set(status) == keys
     assert (status["id"], status["user"], status["state"]) == (f"{USER}/contract-status", USER, "FAILED")
     times = [datetime.fromisoformat(status[key]) for key in ("submitted_at", "started_at", "finished_at")]
@@ -112,7 +112,8 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    assert set(listed) == {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "parent", "reason"}
+    keys = {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "parent", "reason", "commit"}
+    assert set(listed) == keys
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "ahead_first", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
