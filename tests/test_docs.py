@@ -23,7 +23,17 @@ def test_every_link_to_a_file_resolves(document: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/scheduling.md", "docs/machines.md", "docs/configuration.md", "docs/tasks.md", "docs/gcp.md"]
+    "name",
+    [
+        "README.md",
+        "docs/index.md",
+        "docs/arrays.md",
+        "docs/scheduling.md",
+        "docs/machines.md",
+        "docs/configuration.md",
+        "docs/tasks.md",
+        "docs/gcp.md",
+    ],
 )
 def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
     """What is tried first has to work. An option must be one of the command before it, or, alone, one of any command."""
