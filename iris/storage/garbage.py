@@ -53,7 +53,7 @@ def unused(stored: Iterable[Stored], needed: Needed, before: datetime, bundles_b
     """
     folders: dict[str, list[Stored]] = {}
     for each in stored:
-        if (folder := _folder_of(each.path)) and not _is_needed(folder, needed):
+        if (folder := _folder_of(each.path)) and not is_needed(folder, needed):
             folders.setdefault(folder, []).append(each)
     found = []
     for folder, objects in folders.items():
@@ -83,7 +83,8 @@ def _folder_of(path: str) -> str:
             return ""
 
 
-def _is_needed(folder: str, needed: Needed) -> bool:
+def is_needed(folder: str, needed: Needed) -> bool:
+    """Returns whether what jobs and schedules need is in the folder."""
     if folder in needed.bundles or folder in needed.checkpoints:
         return True
     kind, *parts = folder.split("/")
