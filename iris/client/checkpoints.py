@@ -7,6 +7,7 @@ from iris.model import names
 from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.errors import NotFound
 from iris.model.jobs import JobSpec
+from iris.storage.garbage import is_run
 from iris.storage.object_store import Store
 from iris.storage.output_names import path_of
 from iris.storage.saves import latest_save, tasks_with_saves
@@ -48,7 +49,8 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
         try:
             run = (await jobs.log_source(source.job, await jobs.run(source.job, source.run))).run_id
         except NotFound:  # the service forgets jobs; their files stay
-            known = await store.folders(names.job_checkpoints(source.job, "").rstrip("/"))
+            folders = await store.folders(names.job_checkpoints(source.job, "").rstrip("/"))
+            known = [name for name in folders if is_run(name)]
             if not known or source.run is not None:
                 raise
             run = known[-1]  # the names of runs sort by their times

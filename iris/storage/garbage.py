@@ -67,12 +67,17 @@ def unused(stored: Iterable[Stored], needed: Needed, before: datetime, bundles_b
     return sorted(found, key=lambda each: (-each.size, each.folder))
 
 
+def is_run(folder: str) -> bool:
+    """Returns whether the name of a folder in a job's folder is that of one of its runs. Others belong to its child jobs."""
+    return _RUN.fullmatch(folder) is not None
+
+
 def _folder_of(path: str) -> str:
     """Returns the folder with which the object is deleted; empty: Iris has not made it, or it is never deleted."""
     parts = path.split("/")
     match parts[0]:
         case "logs" | "outputs" | "checkpoints":
-            run = next((place for place in range(3, len(parts) - 1) if _RUN.fullmatch(parts[place])), None)
+            run = next((place for place in range(3, len(parts) - 1) if is_run(parts[place])), None)
             return "/".join(parts[: run + 1]) if run is not None else ""
         case "bundles" if len(parts) == 2:
             return path
