@@ -89,8 +89,12 @@ class JobUsers(NamedTuple):
         with _lock_file(self.directory / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             uid = self._unused()
-            files.mkdir(0o700)
-            os.chown(files, 0, uid)
+            # Others find the directory only with its group: one of root's would seem to say that the job's processes are root's.
+            new = self.directory / "new"
+            trees.remove(new)  # an agent has died
+            new.mkdir(0o700)
+            os.chown(new, 0, uid)
+            new.rename(files)
         clear_shared(uid)
         for name in FOLDERS:
             (files / name).mkdir(0o700)
@@ -120,7 +124,7 @@ def owner_of(attempt: Path) -> int | None:
     container.
 
     Raises:
-        OSError: the directory with its files was deleted.
+        OSError: the directory with its files was deleted, or is not made yet.
     """
     files = files_of(attempt)
     return None if files == attempt else files.stat().st_gid
@@ -163,8 +167,10 @@ def end_user(uid: int) -> None:
 
 def signal_all(uid: int, number: signal.Signals) -> None:
     """Sends a signal to the user's processes at once, also to those that fork and exit for ever: a list of them never has the
-    next one.
+    next one. Never to root's: those are the machine's.
     """
+    if uid == 0:
+        return
     try:
         sender = os.fork()
     except OSError:
