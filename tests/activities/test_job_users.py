@@ -13,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
+from iris.activities.host import disk_usage
+from iris.activities.host.disk_usage import Occupant, resume
 from iris.activities.host.runtimes import job_users, trees
 from iris.activities.host.runtimes.job_users import JobUsers
 from tests.e2e.cluster import eventually
@@ -66,3 +68,33 @@ def test_an_attempt_never_seems_to_be_roots(users: JobUsers, tmp_path: Path, mon
 
     assert set(seen) == {files.stat().st_gid}
     assert [each.name for each in users.directory.glob("attempts/*")] == [tmp_path.name]
+
+
+def test_an_attempt_goes_on_although_the_machine_has_no_process_left_at_first(
+    users: JobUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal to all processes of a user needs one more. Nobody continued an attempt that was stopped to measure its disk."""
+    owner = users.make_files(tmp_path).stat().st_gid
+    fork, failed = os.fork, []
+
+    def fail_once() -> int:
+        if not failed:
+            failed.append(True)
+            raise BlockingIOError("Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fail_once)
+    monkeypatch.setattr(disk_usage, "RESUME_PAUSES", [0.01])
+    with a_stopped_process(owner) as process:
+        resume("key", Occupant(tmp_path, requested=0, in_container=False, ending=False))
+
+        eventually(lambda: process.status() != psutil.STATUS_STOPPED, 20, every=0.01)
+    assert failed
+
+
+def test_it_is_known_whether_a_signal_was_sent(users: JobUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also to a user without any process."""
+    assert job_users.signal_all(users.uids[-1], signal.SIGCONT)
+    monkeypatch.setattr(os, "setresuid", lambda *_: os._exit(1))  # in the process that sends it
+
+    assert not job_users.signal_all(users.uids[-1], signal.SIGCONT)
