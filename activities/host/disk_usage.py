@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +44,8 @@ class Occupant(NamedTuple):
     requested: int
     in_container: bool
     ending: bool
+    #: Whether its program has been told to end by now. While it is stopped it could not do so, and its grace passes.
+    told_to_end: Callable[[], bool]
 
 
 class Usage(NamedTuple):
@@ -108,9 +110,9 @@ def _try_to_resume(key: str, uid: int | None) -> str:
 
 
 def _usage(key: str, occupant: Occupant, stop: threading.Event) -> Usage:
-    looks = [look := _look(occupant, stop)]
+    looks = [look := _look(occupant, stop.is_set)]
     while not look.complete and len(looks) < TRIES:
-        looks.append(look := _look(occupant, stop))
+        looks.append(look := _look(occupant, stop.is_set))
     if look.complete or occupant.ending or stop.is_set():
         return look
     uid = None
@@ -119,16 +121,19 @@ def _usage(key: str, occupant: Occupant, stop: threading.Event) -> Usage:
             return _largest(looks)
     except OSError:  # the attempt is over
         return _largest(looks)
+    if occupant.told_to_end():
+        return _largest(looks)
     try:
         if not _stop(key, uid):
             return _largest(looks)
-        return _look(occupant, stop, time.monotonic() + MOST_STOPPED)
+        look = _look(occupant, lambda: stop.is_set() or occupant.told_to_end(), time.monotonic() + MOST_STOPPED)
+        return _largest([*looks, look]) if occupant.told_to_end() else look
     finally:
         _resume(key, uid)  # also if it seems not to have been stopped
 
 
 def _largest(looks: Sequence[Usage]) -> Usage:
-    """Returns what is known of an attempt that cannot be stopped."""
+    """Returns what is known of an attempt that cannot be stopped, or not any more."""
     return max(looks, key=lambda each: each.used.total())._replace(complete=True)
 
 
@@ -143,17 +148,18 @@ def _stop(key: str, uid: int | None) -> bool:
         return False
 
 
-def _look(occupant: Occupant, stop: threading.Event, deadline: float = math.inf) -> Usage:
+def _look(occupant: Occupant, over: Callable[[], bool], deadline: float = math.inf) -> Usage:
     """Reads the attempt's directories once.
 
     Args:
+        over: whether to give up.
         deadline: when to give up, by the steady clock. If it is finite, the attempt is stopped and changes nothing.
     """
     since = time.time_ns() - TICK_NS
     used: Counter[int] = Counter()
     unchanged = True
     for place, is_jobs in _places(occupant.directory):
-        unchanged &= _add(place, used, since, deadline, stop, is_jobs=is_jobs)
+        unchanged &= _add(place, used, since, deadline, over, is_jobs=is_jobs)
     return Usage(used, unchanged if deadline == math.inf else time.monotonic() <= deadline)
 
 
@@ -174,7 +180,7 @@ def _places(directory: Path) -> list[tuple[Path, bool]]:
     return found
 
 
-def _add(top: Path, used: Counter[int], since: float, deadline: float, stop: threading.Event, *, is_jobs: bool) -> bool:
+def _add(top: Path, used: Counter[int], since: float, deadline: float, over: Callable[[], bool], *, is_jobs: bool) -> bool:
     """Adds the bytes that a file, or a directory with all below it, takes, by file system.
 
     A file with several names counts at each of them for its share: a table of the files would be as large as the directory.
@@ -198,7 +204,7 @@ def _add(top: Path, used: Counter[int], since: float, deadline: float, stop: thr
             add(top.lstat())
             return True
         for visit in trees.visits(top):
-            if stop.is_set() or time.monotonic() > deadline:
+            if over() or time.monotonic() > deadline:
                 return False
             if visit.steps or is_jobs:
                 complete &= os.fstat(visit.at).st_ctime_ns < since

@@ -86,7 +86,7 @@ def test_an_attempt_goes_on_although_the_machine_has_no_process_left_at_first(
     monkeypatch.setattr(os, "fork", fail_once)
     monkeypatch.setattr(disk_usage, "RESUME_PAUSES", [0.01])
     with a_stopped_process(owner) as process:
-        resume("key", Occupant(tmp_path, requested=0, in_container=False, ending=False))
+        resume("key", Occupant(tmp_path, requested=0, in_container=False, ending=False, told_to_end=lambda: False))
 
         eventually(lambda: process.status() != psutil.STATUS_STOPPED, 20, every=0.01)
     assert failed
