@@ -2,16 +2,24 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.actors.wire import BrokenSeal, Calling, Served, Session
+from iris.client.actors.calls import Actors, first
+from iris.client.actors.wire import RUN, BrokenSeal, Calling, CallInterrupted, Served, Session
+from iris.model import names
+from iris.model.endpoints import Endpoint
 from iris.model.errors import Rejected
+from iris.storage.object_store import Store
 
 TOKEN, ADDRESS, NONCES = b"t" * 32, "127.0.0.1:1", b"n" * 64
 
@@ -85,6 +93,30 @@ async def test_messages_of_any_size_pass_between_an_actor_and_its_caller(size: i
         for message in (b"a" * size, b"b" * size):
             assert await connection.ask(message) == message
         connection.close()
+
+
+@pytest.mark.parametrize("call_timeout", [None, 1000.0])
+async def test_a_call_of_an_actor_whose_host_vanishes_is_interrupted(
+    call_timeout: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports that with the exception of a call that takes too long. The user must not believe that it continues."""
+
+    async def vanishes(*_: object) -> bytes:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    monkeypatch.setattr(Calling, "ask", vanishes)
+    uid = "ada-train-0123456789ab"
+    store = Store(tmp_path.as_uri())
+    await store.put_new(names.actor_token(uid), TOKEN)
+    async with a_server(echo) as address:
+        found = Endpoint(name="replay", address=address, metadata={RUN: uid}, job="ada/train", task=0, attempt=1)
+
+        async def listed(*_: object) -> list[Endpoint]:
+            return [found]
+
+        client: Any = SimpleNamespace(endpoints=SimpleNamespace(list=listed), record=SimpleNamespace(store=tmp_path.as_uri()))
+        with pytest.raises(CallInterrupted, match=r"went away during replay\.add, which may have run or not: .*timed out"):
+            await Actors(client, "replay", None, call_timeout, 1.0).call(first, "add", b"")
 
 
 async def test_what_does_not_know_the_token_gets_no_request() -> None:
