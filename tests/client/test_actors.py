@@ -10,11 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.actors.calls import Actors, first
+from iris.client.actors.calls import Actors, first, value_of
+from iris.client.actors.server import ActorServer
 from iris.client.actors.wire import RUN, BrokenSeal, Calling, CallInterrupted, Served, Session
 from iris.model import names
 from iris.model.endpoints import Endpoint
@@ -135,3 +137,55 @@ async def test_what_does_not_know_the_token_gets_no_request() -> None:
     async with a_server(echo) as address:
         with pytest.raises(OSError, match=r"closed|reset"):
             await Calling.connect(address, b"x" * 32)
+
+
+class Counter:
+    """Counts its calls, the first of which takes until `go` is set."""
+
+    def __init__(self) -> None:
+        self.calls, self.go, self.inside = 0, threading.Event(), threading.Event()
+
+    def add(self) -> int:
+        self.calls += 1
+        self.inside.set()
+        self.go.wait()
+        return self.calls
+
+
+async def test_a_server_that_was_stopped_begins_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even on a connection that a caller keeps: the actor's state may be saved by then. A call that runs is answered."""
+    loop, addresses = asyncio.get_running_loop(), []
+    task = SimpleNamespace(
+        address="127.0.0.1",
+        client=SimpleNamespace(
+            parts=(
+                SimpleNamespace(record=SimpleNamespace(store=tmp_path.as_uri())),
+                SimpleNamespace(run=lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()),
+            )
+        ),
+        register_endpoint=lambda name, address, metadata: addresses.append(address),
+        withdraw_endpoint=lambda name: None,
+    )
+    monkeypatch.setattr("iris.client.actors.server.context", lambda: task)
+    monkeypatch.setenv(names.ENV_JOB_UID, "ada-train-0123456789ab")
+    counter, request = Counter(), cloudpickle.dumps(("counter", "add", (), {}))
+    server = ActorServer()
+    server.register("counter", counter)
+    await asyncio.to_thread(server.serve_background)
+    token = await Store(tmp_path.as_uri()).get(names.actor_token("ada-train-0123456789ab"))
+    idle, busy = [await Calling.connect(addresses[0], token or b"") for _ in range(2)]
+    counter.go.set()
+    assert value_of(await idle.ask(request), "counter.add") == 1
+    counter.go.clear()
+    counter.inside.clear()
+    running = asyncio.create_task(busy.ask(request))
+    await asyncio.to_thread(counter.inside.wait)
+    await asyncio.to_thread(server.stop)
+    counter.go.set()
+
+    assert value_of(await running, "counter.add") == 2
+    for connection in (idle, busy):
+        with pytest.raises((OSError, EOFError)):
+            await connection.ask(request)
+        connection.close()
+    assert counter.calls == 2
