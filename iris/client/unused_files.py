@@ -8,9 +8,10 @@ from iris.client.bundles import bundles_of
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.client.schedules import SchedulesClient
+from iris.client.store_marks import check_alone
 from iris.client.usage import submitted_spec
 from iris.model import names
-from iris.model.errors import InvalidValue, NotFound, Rejected
+from iris.model.errors import InvalidValue, NotFound
 from iris.model.jobs import JobSpec
 from iris.model.units import format_duration
 from iris.storage.garbage import Needed, UnusedFolder, unused
@@ -31,7 +32,7 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
 
     Raises:
         InvalidValue: the age is too short.
-        Rejected: the store has files of other clusters, whose jobs are not known here.
+        Rejected: the store has files of other clusters, whose jobs are not known here; or no mark of this one.
         Unreachable: the service does not answer.
         IrisError: the store does not answer.
     """
@@ -39,12 +40,9 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
         least = format_duration(LEAST_AGE)
         remedy = f"give {least} or more"
         raise InvalidValue("older_than", format_duration(older_than), "is too short for what jobs may still need", remedy)
-    record, store, now = connection.record, Store(connection.record.store), datetime.now(UTC)
+    store, now = Store(connection.record.store), datetime.now(UTC)
     with reading_from(store, "the list of files"):
-        others = [name for name in await store.folders("clusters") if name != record.name]
-        if others:
-            text = f"the store {record.store} also has files of {', '.join(others)}, whose jobs this cluster does not know"
-            raise Rejected(f"{text}; give each cluster a store of its own, or the bucket a lifecycle rule")
+        await check_alone(connection, store)
         stored = await store.stored()  # before the jobs: what a later job needs is not in this list, or is young
     return unused(stored, await _needed(connection), now - older_than, now - max(older_than, LEAST_BUNDLE_AGE))
 
