@@ -39,7 +39,7 @@ types: env ## check the types, and what type checkers know of users' programs
 	$(BIN)/basedpyright
 
 docs: env ## build the documentation with the Python reference in build/site; a warning is an error
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/mkdocs build # not --quiet: it would hide warnings from strict mode, too
 
 tour: env ## run examples/tour.ipynb and store its outputs
 	$(BIN)/python scripts/run-tour.py

@@ -9,6 +9,7 @@ import pytest
 
 import iris
 from iris.cli.main import cli
+from iris.scheduling.refusals import RefusalCode
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -23,11 +24,24 @@ def test_every_link_to_a_file_resolves(document: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/scheduling.md", "docs/machines.md", "docs/configuration.md", "docs/tasks.md", "docs/gcp.md"]
+    "name",
+    [
+        "README.md",
+        "docs/index.md",
+        "docs/arrays.md",
+        "docs/coming-from.md",
+        "docs/scheduling.md",
+        "docs/machines.md",
+        "docs/configuration.md",
+        "docs/tasks.md",
+        "docs/gcp.md",
+    ],
 )
 def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
     """What is tried first has to work. An option must be one of the command before it, or, alone, one of any command."""
     text = (ROOT / name).read_text().replace("\\\n", " ")
+    if name == "docs/coming-from.md":  # the left column has the commands and options of other systems
+        text = "\n".join(row.split(" | ", 1)[1] for row in text.splitlines() if row.startswith("| "))
     lines = re.findall(r"iris ((?:[a-z]+ ?)+(?:[^`\n|]*))", text)
     assert lines
     for line in lines:
@@ -56,6 +70,15 @@ def test_the_python_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text()
 
     assert set(re.findall(r"^::: iris\.(\w+)$", page, re.MULTILINE)) == set(iris.__all__)
+
+
+def test_every_reason_for_waiting_is_described_with_a_remedy() -> None:
+    """A user searches for the code that a waiting job shows. A code that the scheduler no longer gives would only mislead."""
+    page = (ROOT / "docs" / "scheduling.md").read_text().split("## Reasons for waiting")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")]
+
+    assert [row[0].strip("`") for row in rows] == list(RefusalCode)
+    assert all(len(row) == 3 and all(row) for row in rows)
 
 
 def options(command: click.Command) -> set[str]:

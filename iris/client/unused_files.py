@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from iris.client.bundles import bundles_of
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.client.schedules import SchedulesClient
+from iris.client.store_marks import check_alone
 from iris.client.usage import submitted_spec
 from iris.model import names
-from iris.model.errors import InvalidValue, NotFound, Rejected
+from iris.model.errors import InvalidValue, NotFound
 from iris.model.jobs import JobSpec
 from iris.model.units import format_duration
 from iris.storage.garbage import Needed, UnusedFolder, unused
@@ -30,7 +32,7 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
 
     Raises:
         InvalidValue: the age is too short.
-        Rejected: the store has files of other clusters, whose jobs are not known here.
+        Rejected: the store has files of other clusters, whose jobs are not known here; or no mark of this one.
         Unreachable: the service does not answer.
         IrisError: the store does not answer.
     """
@@ -38,12 +40,9 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
         least = format_duration(LEAST_AGE)
         remedy = f"give {least} or more"
         raise InvalidValue("older_than", format_duration(older_than), "is too short for what jobs may still need", remedy)
-    record, store, now = connection.record, Store(connection.record.store), datetime.now(UTC)
+    store, now = Store(connection.record.store), datetime.now(UTC)
     with reading_from(store, "the list of files"):
-        others = [name for name in await store.folders("clusters") if name != record.name]
-        if others:
-            text = f"the store {record.store} also has files of {', '.join(others)}, whose jobs this cluster does not know"
-            raise Rejected(f"{text}; give each cluster a store of its own, or the bucket a lifecycle rule")
+        await check_alone(connection, store)
         stored = await store.stored()  # before the jobs: what a later job needs is not in this list, or is young
     return unused(stored, await _needed(connection), now - older_than, now - max(older_than, LEAST_BUNDLE_AGE))
 
@@ -79,9 +78,8 @@ async def _needed(connection: Connection) -> Needed:
     schedules = SchedulesClient(connection)
     for row in await schedules.list():
         specs.append((await schedules.show(row.id)).spec)
-    bundles = [bundle for spec in specs for bundle in (spec.bundle, spec.call) if bundle is not None]
     return Needed(
         families=frozenset(names.root_id(job) for job, _ in live),
-        bundles=frozenset(names.bundle(bundle.sha256) for bundle in bundles),
+        bundles=frozenset(names.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)),
         checkpoints=frozenset(spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None),
     )

@@ -371,9 +371,8 @@ def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> Non
     pending, slices = (cluster.temporal("workflow", "list", "--query", query) for query in found)
     assert waits in [entry["execution"]["workflowId"] for entry in pending]
     assert [entry["execution"]["workflowId"] for entry in slices] == [f"local/slice/{cluster.only_host()}"]
-    views = dict(
-        re.findall(r"^\| (.+) \| `(IrisKind .+)` \|$", (Path(__file__).parents[2] / "README.md").read_text(), re.MULTILINE)
-    )
+    page = (Path(__file__).parents[2] / "docs" / "web-ui.md").read_text()
+    views = dict(re.findall(r"^\| (.+) \| `(IrisKind .+)` \|$", page, re.MULTILINE))
     listed = {view: cluster.temporal("workflow", "list", "--query", query) for view, query in views.items()}
     assert waits in [entry["execution"]["workflowId"] for entry in listed["jobs that wait"]]
     assert [entry["execution"]["workflowId"] for entry in listed["machines"]] == [f"local/slice/{cluster.only_host()}"]

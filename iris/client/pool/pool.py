@@ -71,7 +71,8 @@ class AsyncWorkerPool:
         Args:
             idle_timeout: workers that have no calls for so long end, and others are started for later calls. So the workers of a
                 program that has crashed end, too.
-            workspace, options: as for `AsyncIrisClient.submit`; `resources` are those of each worker.
+            workspace: as for `AsyncIrisClient.submit`.
+            **options: as for `AsyncIrisClient.submit`; `resources` are those of each worker.
 
         Raises:
             Rejected: an option is invalid, or a live job has the pool's name.
