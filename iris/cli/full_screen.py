@@ -25,7 +25,7 @@ class Draw(Protocol):
 
 @contextmanager
 def full_screen(remedy: str) -> Iterator[Draw]:
-    """Gives the function that draws. Ends quietly with Ctrl-C.
+    """Gives the function that draws. Ends quietly with Ctrl-C, SIGTERM and SIGHUP.
 
     Args:
         remedy: what to do without a terminal.
@@ -63,6 +63,6 @@ def full_screen(remedy: str) -> Iterator[Draw]:
             signal.signal(each, handler)
 
 
-def _end(number: int, _: object) -> None:
-    """Ends the command so that it gives the terminal back."""
-    sys.exit(128 + number)
+def _end(*_: object) -> None:
+    """Ends the command like Ctrl-C, also while it waits for another one, so that it gives the terminal back."""
+    raise KeyboardInterrupt
