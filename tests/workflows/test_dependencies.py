@@ -9,6 +9,7 @@ from iris.model.errors import NotFound
 from iris.model.jobs import Band
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
+from iris.workflows.dependencies import MOST_CARRIED, Dependents
 from tests.builders import a_spec, some
 from tests.harness import Cluster, Held, by_job, dev_server_cluster, fails, succeeds
 
@@ -170,6 +171,16 @@ async def test_a_job_that_is_terminated_signals_nothing_and_is_found_ended_all_t
 
     end = await cluster.end(b, within=policies.DEPENDENCY_CHECK)
     assert end.reason == "it starts only if ada/a succeeds, and that ended KILLED"
+
+
+def test_a_job_carries_a_limited_number_of_dependents_to_its_next_run() -> None:
+    """The input of a workflow is limited, and names are free to submit. Those left out see the end when they look themselves."""
+    dependents = Dependents(tuple(f"ada/early-{number}" for number in range(MOST_CARRIED)))
+    dependents.add("ada/late")
+
+    assert len(dependents.carried) == MOST_CARRIED
+    assert dependents.carried[-2:] == (f"ada/early-{MOST_CARRIED - 1}", "ada/late")
+    assert len(dependents.known) == MOST_CARRIED + 1
 
 
 async def test_the_scheduling_timeout_counts_from_the_end_of_the_dependencies(cluster: Cluster) -> None:
