@@ -24,6 +24,9 @@ from iris.workflows.scheduler_call import uninterrupted
 
 #: The dependents that one activity signals: its input has some 50 KiB.
 SIGNALLED_AT_ONCE = 500
+#: The dependents that the next run of the workflow hears of: its input has some 100 KiB. Earlier ones see the end when they look
+#: themselves, at most an hour later.
+MOST_CARRIED = 1_000
 
 
 class Dependencies:
@@ -143,6 +146,11 @@ class Dependents:
     def __init__(self, known: tuple[str, ...]) -> None:
         self.known = known
         self._signalled = 0
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The latest of them, for the next run of the workflow."""
+        return self.known[-MOST_CARRIED:]
 
     def add(self, job: str) -> None:
         if job not in self.known:

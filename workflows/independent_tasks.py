@@ -206,6 +206,7 @@ class IndependentTasks:
                 run_id=job.run_id,
                 submitted_at=job.submission,
                 ready_at=job.ready_at,
+                admitted_at=workflow.now() if isinstance(self._window, asyncio.Semaphore) else None,
                 tasks=(self._task(index),),
                 overrides=job.overrides,
             ),

@@ -211,7 +211,7 @@ class JobWorkflow:
 
     def _with_others(self, gang: Gang) -> Gang:
         """Adds what the next run of the workflow has to know of other jobs."""
-        others = {"children": self._children.carried, "dependents": self._dependents.known}
+        others = {"children": self._children.carried, "dependents": self._dependents.carried}
         return gang.model_copy(update={**others, "dependency_ends": self._dependencies.known})
 
     def _continue_as_new(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
+from iris.client.bundles import bundles_of
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.client.schedules import SchedulesClient
@@ -115,9 +116,8 @@ async def _needed(connection: Connection) -> Needed:
     schedules = SchedulesClient(connection)
     for row in await schedules.list():
         specs.append((await schedules.show(row.id)).spec)
-    bundles = [bundle for spec in specs for bundle in (spec.bundle, spec.call) if bundle is not None]
     return Needed(
         families=frozenset(names.root_id(job) for job, _ in live),
-        bundles=frozenset(names.bundle(bundle.sha256) for bundle in bundles),
+        bundles=frozenset(names.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)),
         checkpoints=frozenset(spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None),
     )

@@ -112,6 +112,8 @@ class Gang(BaseModel):
     submitted_at: datetime | None = None
     #: When it began to wait for hosts: the last job that it depends on had ended. None: it has none, or still waits for them.
     ready_at: datetime | None = None
+    #: When it could first ask for hosts, if it waited for its place within the limit of an array until then.
+    admitted_at: datetime | None = None
     #: Empty: not begun.
     tasks: tuple[TaskStatus, ...] = ()
     overrides: Overrides = Field(Overrides(), validation_alias="wishes", serialization_alias="wishes")
@@ -138,8 +140,13 @@ class Gang(BaseModel):
 
     @property
     def queued_at(self) -> datetime:
-        """Since when it waits for hosts: its place in the queue and its scheduling timeout count from then."""
+        """Since when it waits for hosts: its place in the queue counts from then."""
         return self.ready_at or self.submission
+
+    @property
+    def could_ask_at(self) -> datetime:
+        """When it could first ask for hosts: its scheduling timeout counts from then."""
+        return self.admitted_at or self.queued_at
 
     def with_task(self, place: int, task: TaskStatus) -> Self:
         """Returns the gang with another status of the task at this index."""

@@ -217,12 +217,13 @@ class GangLifecycle:
     def time_left(self, now: datetime) -> timedelta | None:
         """Returns the rest of the scheduling timeout; None if the gang may wait without limit.
 
-        The clock runs from submission to the first placement, but not while the gang is held or depends on other jobs.
+        The clock runs from submission to the first placement, but not while the gang is held, depends on other jobs, or waits for
+        its place within the limit of an array.
         """
         gang = self.gang
         if gang.spec.scheduling_timeout is None or gang.first.host or gang.overrides.hold:
             return None
-        return max(timedelta(0), gang.queued_at + gang.spec.scheduling_timeout + gang.held_for - now)
+        return max(timedelta(0), gang.could_ask_at + gang.spec.scheduling_timeout + gang.held_for - now)
 
     @property
     def interrupted(self) -> bool:

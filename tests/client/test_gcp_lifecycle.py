@@ -129,7 +129,7 @@ async def test_who_looks_for_a_cluster_that_was_never_started_leaves_no_trace(pl
     for ask in (controller.plan_stop, controller.machines, controller.seen):
         with pytest.raises(Unreachable, match=words):
             await ask()
-    assert not await place.store.exists(names.cluster_uid(place.name))
+    assert await place.store.get(names.cluster_uid(place.name)) is None
 
 
 def test_a_cluster_that_is_there_is_not_new_and_is_not_stopped_by_who_found_it(place: Place) -> None:

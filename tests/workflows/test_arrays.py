@@ -121,6 +121,21 @@ async def test_a_job_that_is_cancelled_ends_the_tasks_that_wait_for_the_limit(cl
     assert await cluster.nothing_held()
 
 
+@pytest.mark.parametrize("part", [PART_TASKS, 1])
+async def test_the_scheduling_timeout_of_a_task_does_not_count_its_wait_for_the_limit(cluster: Cluster, part: int) -> None:
+    """The task could not ask for hosts before, and its end as UNSCHEDULABLE would end the job, however many hosts are free."""
+    job = await cluster.submit(**an_array(0, 1, limit=1, part=part), scheduling_timeout=HOUR / 2)
+    await cluster.users.jobs.hold(job)
+    await cluster.later(HOUR)
+    await cluster.users.jobs.release(job)
+    await cluster.users.jobs.cancel_task(job, 0)
+    await cluster.later(MINUTE)
+    await cluster.join()
+    status = await cluster.end(job, within=MINUTE)
+
+    assert status.state is JobState.SUCCEEDED
+
+
 async def test_only_the_tasks_that_did_not_succeed_run_again_as_the_same_tasks(cluster: Cluster) -> None:
     """Each has its index, by which it finds its row, and the size of the whole array, by which programs divide their data."""
     host = await cluster.join(offers=some(cpu=8), program=by_index(succeeds, succeeds, fails, succeeds, fails, succeeds))

@@ -9,7 +9,8 @@ from iris.model.errors import NotFound
 from iris.model.jobs import Band
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
-from tests.builders import some
+from iris.workflows.dependencies import MOST_CARRIED, Dependents
+from tests.builders import a_spec, some
 from tests.harness import Cluster, Held, by_job, dev_server_cluster, fails, succeeds
 
 HOUR = timedelta(hours=1)
@@ -127,6 +128,17 @@ async def test_what_submit_and_lists_know_of_the_jobs_to_wait_for() -> None:
         await cluster.until(lambda: _is_listed(cluster, latest, JobState.PENDING, "after ada/train"))
 
 
+async def test_a_batch_that_is_repeated_finds_its_job_although_the_job_before_it_is_forgotten() -> None:
+    """A batch is repeated because its first answer was lost, perhaps days ago. Each of its jobs is on the cluster already."""
+    spec = a_spec(name="second")
+    async with dev_server_cluster() as cluster:
+        started = await cluster.users.jobs.submit_once(spec, "key")
+        again = await cluster.users.jobs.submit_once(spec.model_copy(update={"after": after("ada/forgotten")}), "key")
+
+    assert again.before
+    assert again.job.run_id == started.job.run_id
+
+
 async def _is_listed(cluster: Cluster, job: str, state: JobState, reason: str | None = None) -> bool:
     rows = await cluster.users.jobs.list()
     found = [row for row in rows if job in (row.id, f"#{row.run}")]
@@ -159,6 +171,16 @@ async def test_a_job_that_is_terminated_signals_nothing_and_is_found_ended_all_t
 
     end = await cluster.end(b, within=policies.DEPENDENCY_CHECK)
     assert end.reason == "it starts only if ada/a succeeds, and that ended KILLED"
+
+
+def test_a_job_carries_a_limited_number_of_dependents_to_its_next_run() -> None:
+    """The input of a workflow is limited, and names are free to submit. Those left out see the end when they look themselves."""
+    dependents = Dependents(tuple(f"ada/early-{number}" for number in range(MOST_CARRIED)))
+    dependents.add("ada/late")
+
+    assert len(dependents.carried) == MOST_CARRIED
+    assert dependents.carried[-2:] == (f"ada/early-{MOST_CARRIED - 1}", "ada/late")
+    assert len(dependents.known) == MOST_CARRIED + 1
 
 
 async def test_the_scheduling_timeout_counts_from_the_end_of_the_dependencies(cluster: Cluster) -> None:
