@@ -131,9 +131,9 @@ class Attempt:
     @property
     def occupant(self) -> Occupant:
         """What this attempt is to those who watch the disk."""
-        ending = self._lifecycle.state not in (State.PREPARING, State.RUNNING, State.STOPPING)
-        in_container = bool(self._context.image_of(self.task))
-        return Occupant(self._dir, self.task.resources.disk_bytes, in_container=in_container, ending=ending)
+        live, in_container = (State.PREPARING, State.RUNNING), bool(self._context.image_of(self.task))
+        ending, told = self._lifecycle.state not in (*live, State.STOPPING), lambda: self._lifecycle.state not in live
+        return Occupant(self._dir, self.task.resources.disk_bytes, in_container=in_container, ending=ending, told_to_end=told)
 
     @property
     def root(self) -> Root | None:

@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 TRIES = 2
 #: The most seconds for which an attempt is stopped. Tasks of a job that wait for it count it as lost after more than this.
 MOST_STOPPED = 30.0
-#: The delays before each further try to continue a container, in seconds: the engine may be starting again.
+#: The delays before each further try to continue an attempt, in seconds: the engine may be starting again, or the machine may
+#: have no process left.
 RESUME_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000
@@ -43,6 +44,8 @@ class Occupant(NamedTuple):
     requested: int
     in_container: bool
     ending: bool
+    #: Whether its program has been told to end by now. While it is stopped it could not do so, and its grace passes.
+    told_to_end: Callable[[], bool]
 
 
 class Usage(NamedTuple):
@@ -72,62 +75,91 @@ def measure(occupants: Mapping[str, Occupant], stop: threading.Event) -> dict[st
 
 def resume(key: str, occupant: Occupant) -> None:
     """Continues an attempt that an agent has stopped. Does nothing if it runs."""
+    uid = None
     if not occupant.in_container:
-        with contextlib.suppress(OSError):  # its files are gone, and so is its user
-            if (uid := job_users.owner_of(occupant.directory)) is not None:
-                job_users.signal_all(uid, signal.SIGCONT)
-        return
-    for pause in (*RESUME_PAUSES, None):
         try:
-            engine.pause(key, paused=False)
-        except HostUnable as error:
-            if pause is None:
-                logger.error("the containers of attempt %s may still be paused; run docker unpause: %s", key, error)
-                return
-            time.sleep(pause)
-        else:
+            uid = job_users.owner_of(occupant.directory)
+        except OSError:  # its files are gone, and so is its user
             return
+        if uid is None:
+            return
+    _resume(key, uid)
+
+
+def _resume(key: str, uid: int | None) -> None:
+    """Continues the processes of the attempt's user; None: those of its containers."""
+    for pause in (*RESUME_PAUSES, None):
+        problem = _try_to_resume(key, uid)
+        if not problem:
+            return
+        if pause is None:
+            logger.error("the processes of attempt %s may still be stopped; %s", key, problem)
+        else:
+            time.sleep(pause)
+
+
+def _try_to_resume(key: str, uid: int | None) -> str:
+    """Returns the remedy if the attempt may still be stopped."""
+    if uid is not None:
+        return "" if job_users.signal_all(uid, signal.SIGCONT) else f"run pkill -CONT -U {uid}"
+    try:
+        engine.pause(key, paused=False)
+    except HostUnable as error:
+        return f"run docker unpause: {error}"
+    return ""
 
 
 def _usage(key: str, occupant: Occupant, stop: threading.Event) -> Usage:
-    looks = [look := _look(occupant, stop)]
+    looks = [look := _look(occupant, stop.is_set)]
     while not look.complete and len(looks) < TRIES:
-        looks.append(look := _look(occupant, stop))
+        looks.append(look := _look(occupant, stop.is_set))
     if look.complete or occupant.ending or stop.is_set():
         return look
+    uid = None
     try:
-        if not _stop(key, occupant):
-            return max(looks, key=lambda each: each.used.total())._replace(complete=True)
-        return _look(occupant, stop, time.monotonic() + MOST_STOPPED)
+        if not occupant.in_container and (uid := job_users.owner_of(occupant.directory)) is None:
+            return _largest(looks)
+    except OSError:  # the attempt is over
+        return _largest(looks)
+    if occupant.told_to_end():
+        return _largest(looks)
+    try:
+        if not _stop(key, uid):
+            return _largest(looks)
+        look = _look(occupant, lambda: stop.is_set() or occupant.told_to_end(), time.monotonic() + MOST_STOPPED)
+        return _largest([*looks, look]) if occupant.told_to_end() else look
     finally:
-        resume(key, occupant)
+        _resume(key, uid)  # also if it seems not to have been stopped
 
 
-def _stop(key: str, occupant: Occupant) -> bool:
-    """Stops the attempt's processes. Returns False if that is not possible."""
+def _largest(looks: Sequence[Usage]) -> Usage:
+    """Returns what is known of an attempt that cannot be stopped, or not any more."""
+    return max(looks, key=lambda each: each.used.total())._replace(complete=True)
+
+
+def _stop(key: str, uid: int | None) -> bool:
+    """Stops the processes of the attempt's user, or those of its containers. Returns False if that is not possible."""
+    if uid is not None:
+        return job_users.signal_all(uid, signal.SIGSTOP)
     try:
-        if occupant.in_container:
-            return engine.pause(key, paused=True)
-        if (uid := job_users.owner_of(occupant.directory)) is None:
-            return False
-        job_users.signal_all(uid, signal.SIGSTOP)
-    except (OSError, HostUnable) as error:
+        return engine.pause(key, paused=True)
+    except HostUnable as error:
         logger.warning("attempt %s cannot be stopped to measure its disk: %s", key, error)
         return False
-    return True
 
 
-def _look(occupant: Occupant, stop: threading.Event, deadline: float = math.inf) -> Usage:
+def _look(occupant: Occupant, over: Callable[[], bool], deadline: float = math.inf) -> Usage:
     """Reads the attempt's directories once.
 
     Args:
+        over: whether to give up.
         deadline: when to give up, by the steady clock. If it is finite, the attempt is stopped and changes nothing.
     """
     since = time.time_ns() - TICK_NS
     used: Counter[int] = Counter()
     unchanged = True
     for place, is_jobs in _places(occupant.directory):
-        unchanged &= _add(place, used, since, deadline, stop, is_jobs=is_jobs)
+        unchanged &= _add(place, used, since, deadline, over, is_jobs=is_jobs)
     return Usage(used, unchanged if deadline == math.inf else time.monotonic() <= deadline)
 
 
@@ -148,7 +180,7 @@ def _places(directory: Path) -> list[tuple[Path, bool]]:
     return found
 
 
-def _add(top: Path, used: Counter[int], since: float, deadline: float, stop: threading.Event, *, is_jobs: bool) -> bool:
+def _add(top: Path, used: Counter[int], since: float, deadline: float, over: Callable[[], bool], *, is_jobs: bool) -> bool:
     """Adds the bytes that a file, or a directory with all below it, takes, by file system.
 
     A file with several names counts at each of them for its share: a table of the files would be as large as the directory.
@@ -172,7 +204,7 @@ def _add(top: Path, used: Counter[int], since: float, deadline: float, stop: thr
             add(top.lstat())
             return True
         for visit in trees.visits(top):
-            if stop.is_set() or time.monotonic() > deadline:
+            if over() or time.monotonic() > deadline:
                 return False
             if visit.steps or is_jobs:
                 complete &= os.fstat(visit.at).st_ctime_ns < since

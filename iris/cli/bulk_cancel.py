@@ -29,15 +29,21 @@ def prefix_of(prefix: str | None) -> str:
     return prefix if "/" in prefix else f"{current_user()}/{prefix}"
 
 
-async def jobs_to_cancel(client: AsyncIrisClient, prefix: str) -> list[JobRow]:
+async def jobs_to_cancel(client: AsyncIrisClient, prefix: str) -> tuple[list[JobRow], bool]:
     """Returns the live jobs whose ids begin with the prefix, the newest first, without those that end with a job above them.
 
     The newest first: a job that waits for another one's end, and would then start, is cancelled before that.
+
+    Returns:
+        The jobs, and whether there are more.
     """
-    wanted = JobFilter(live_only=True, user=prefix.split("/")[0])
-    found = [row for row in await client.jobs.list(wanted, limit=MAX_JOBS) if row.id.startswith(prefix)]
-    selected = {row.id for row in found}
-    return [row for row in found if selected.isdisjoint(_above(row.id))]
+    if "'" in prefix or "\\" in prefix:  # no job's id has them
+        return [], False
+    wanted = JobFilter(live_only=True, user=prefix.split("/")[0], prefix=prefix)
+    found = [row for row in await client.jobs.list(wanted, limit=MAX_JOBS + 1) if row.id.startswith(prefix)]
+    listed = found[:MAX_JOBS]
+    selected = {row.id for row in listed}
+    return [row for row in listed if selected.isdisjoint(_above(row.id))], len(found) > MAX_JOBS
 
 
 def confirm(rows: list[JobRow]) -> None:

@@ -1,6 +1,8 @@
 """Draws a text again and again on the whole terminal, and leaves the terminal as it was."""
 
+import contextlib
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ class Draw(Protocol):
 
 @contextmanager
 def full_screen(remedy: str) -> Iterator[Draw]:
-    """Gives the function that draws. Ends quietly with Ctrl-C.
+    """Gives the function that draws. Ends quietly with Ctrl-C, SIGTERM and SIGHUP.
 
     Args:
         remedy: what to do without a terminal.
@@ -48,10 +50,19 @@ def full_screen(remedy: str) -> Iterator[Draw]:
             lines = [*lines[: height - 2], f"… {len(lines) - height + 2} more lines"]
         write("\x1b[H" + "".join(f"{line}\x1b[0m\x1b[K\n" for line in lines) + "\x1b[J")
 
-    write(_ENTER)
+    before = {each: signal.signal(each, _end) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
+        write(_ENTER)
         yield draw
     except KeyboardInterrupt:
         pass
     finally:
-        write(_LEAVE)
+        with contextlib.suppress(OSError):  # the terminal is gone
+            write(_LEAVE)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _end(*_: object) -> None:
+    """Ends the command like Ctrl-C, also while it waits for another one, so that it gives the terminal back."""
+    raise KeyboardInterrupt

@@ -34,7 +34,11 @@ def gc(ctx: click.Context, older_than: timedelta, really: bool, as_json: bool) -
             age = format_duration(datetime.now(UTC) - each.modified)
             click.echo(f"{'deleting' if really else 'would delete'} {format_bytes(each.size):>10}  {each.folder}, {age} old")
         if really:
-            await client.cluster.delete_unused(found)
+            deleted = await client.cluster.delete_unused(found)
+            for each in () if as_json else found:
+                if each not in deleted:
+                    click.echo(f"kept {each.folder}: it is used again", err=True)
+            found = deleted
         size = sum(each.size for each in found)
         if as_json:
             left = [{"folder": each.folder, "files": len(each.paths), "size_bytes": each.size} for each in found]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render
-from iris.cli.bulk_cancel import confirm, jobs_to_cancel, prefix_of
+from iris.cli.bulk_cancel import MAX_JOBS, confirm, jobs_to_cancel, prefix_of
 from iris.cli.common import (
     DURATION,
     Command,
@@ -189,20 +189,26 @@ def cancel(
         raise click.UsageError("name jobs, or give either --all or --prefix")
     if dry_run and job:
         raise click.UsageError("--dry-run needs --all or --prefix")
+    listed: dict[str, str] = {}
     if not job:
         start = prefix_of(prefix)
-        rows = with_client(ctx, lambda client: jobs_to_cancel(client, start))
+        rows, more = with_client(ctx, lambda client: jobs_to_cancel(client, start))
+        if more:
+            click.echo(f"these are the newest of more than {MAX_JOBS:,} jobs; run the command again for the others", err=True)
         if dry_run or not rows:
             click.echo(render.JOBS.table(rows) if rows else f"no live job's id begins with {start}")
             return
         if not yes:
             confirm(rows)
-        job = tuple(row.id for row in rows)
+        listed = {row.id: row.run_id for row in rows}
+        job = tuple(listed)
 
     async def work(client: AsyncIrisClient, name: str) -> str:
         named, number = job_and_run(name)
         name, task = job_and_task(named)
         run_id, run = await client.jobs.run(name, number), f"#{number}" if number else ""
+        if name in listed:  # by now, another job may have the name
+            run_id = (await client.jobs.log_source(name, listed[name])).run_id
         if task is None:
             ended: JobState | TaskState | None = await client.jobs.cancel(name, reason, run_id)
             name += run

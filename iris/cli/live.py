@@ -90,6 +90,10 @@ class LiveBlock:
         return f"\r\x1b[{rows}A\x1b[J" if rows else ""
 
     def _write(self, text: str) -> None:
-        if text:
+        if not text:
+            return
+        try:
             self._stream.write(text)
             self._stream.flush()
+        except OSError:  # the terminal is gone; that must not hide the end of the job
+            self._closed = True

@@ -43,6 +43,7 @@ class LiveJob:
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # a fault of the block is not one of the job
         self._block.close()
 
     async def _look(self) -> None:

@@ -28,10 +28,15 @@ def rerun(ctx: click.Context, job: str, failed: bool, name: str | None, quiet: b
     full = full_job_id(named)
 
     async def work(client: AsyncIrisClient) -> Submitted | None:
+        from iris.client.bundles import keep_bundles
         from iris.client.rerun import spec_again
+        from iris.storage.object_store import Store
 
         spec = await spec_again(client.jobs, full, await client.jobs.run(full, number), failed=failed, name=name)
-        return None if spec is None else await client.jobs.submit(spec)
+        if spec is None:
+            return None
+        await keep_bundles(Store(client.record.store), spec)
+        return await client.jobs.submit(spec)
 
     submitted = with_client(ctx, work)
     if as_json:

@@ -244,7 +244,10 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
         given = {name for name in ("workdir", "priority") if options[name] is not None}
         given |= set() if inherits_files(options, within) else {"files"}
         spec = make_spec(files_options(options, within), shares_files=shares_files)
-        return within.child(spec, work_of_command(spec.command, spec, os.environ), named=options["name"] is not None, given=given)
+        given_array: GivenArray | None = options["array"]
+        rows = () if given_array is None or given_array.table is None else given_array.table.lines()
+        does = work_of_command([*spec.command, *rows], spec, os.environ)
+        return within.child(spec, does, named=options["name"] is not None, given=given)
     files = files_of(options, shares_files=shares_files)
     if options["extra"] and not files.sent:
         raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")

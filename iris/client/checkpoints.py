@@ -38,7 +38,7 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
 
     Raises:
         NotFound: there is no such job, or it has no such run.
-        InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has.
+        InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has, or of none of its tasks.
         IrisError: the store does not answer.
     """
     from iris.client.jobs import JobsClient  # which submits jobs
@@ -54,4 +54,4 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
             run = known[-1]  # the names of runs sort by their times
         folder = names.job_checkpoints(source.job, run)
         tasks = await tasks_with_saves(store, folder)
-    return spec.model_copy(update={"from_checkpoint": source.found(folder, tasks, spec.replicas)})
+    return spec.model_copy(update={"from_checkpoint": source.found(folder, tasks, spec.replicas, spec.array)})

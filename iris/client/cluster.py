@@ -75,15 +75,16 @@ class ClusterClient:
 
         return await find_unused(self._connection, older_than)
 
-    async def delete_unused(self, folders: "Sequence[UnusedFolder]") -> None:
-        """Deletes from the store what `find_unused` has found.
+    async def delete_unused(self, folders: "Sequence[UnusedFolder]") -> "list[UnusedFolder]":
+        """Deletes from the store what `find_unused` has found, and returns it, without what is young or needed since.
 
         Raises:
+            Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
         from iris.client.unused_files import delete_unused
 
-        await delete_unused(self._connection, folders)
+        return await delete_unused(self._connection, folders)
 
     async def check_exists(self) -> None:
         """Raises unless this service has the cluster. Another service or namespace has no workflow of the cluster's slices.

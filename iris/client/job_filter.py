@@ -22,6 +22,7 @@ class JobFilter:
         since: only jobs submitted at this time or later.
         text: only jobs with this text in their id, command, state or reason, in small or capital letters.
         below: only jobs that belong to this job, or to one of those; empty: all.
+        prefix: only jobs whose ids begin with this, in which there is no quote and no backslash; empty: all.
     """
 
     live_only: bool = False
@@ -30,6 +31,7 @@ class JobFilter:
     since: datetime | None = None
     text: str = ""
     below: str = ""
+    prefix: str = ""
 
     @property
     def needs_all(self) -> bool:

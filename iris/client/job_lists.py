@@ -29,6 +29,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
         query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
         if wanted.below:
             query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.below)}/'"
+        if wanted.prefix:
+            query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.prefix)}'"
         async for execution in connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
@@ -52,6 +54,7 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 commit=commit_in(memo),
                 parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
                 reason=reason,
+                run_id=execution.run_id,
             )
             found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.dependencies import bound
@@ -14,7 +15,7 @@ from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.children import Parent, Reuse, parent_in, reuse
-from iris.model.errors import NameTaken
+from iris.model.errors import InvalidValue, NameTaken, NotFound
 from iris.model.jobs import JobSpec
 from iris.model.states import JobState
 from iris.workflows import policies, web_ui
@@ -89,25 +90,43 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         NameTaken: another live job has this name.
         Unreachable: the service does not answer.
     """
-    spec = await _with_checkpoint(connection, await bound(connection, spec))
+    try:
+        spec = await _with_checkpoint(connection, await bound(connection, spec))
+    except (InvalidValue, NotFound):  # the service forgets jobs, also those that the job has followed
+        if (before := await _started_before(connection, spec, key)) is not None:
+            return before
+        raise
     try:
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.REJECT_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:
         pass  # by this batch, or by another job with the name
-    workflow_id = names.job_workflow(connection.record.name, spec.id)
+    if (before := await _started_before(connection, spec, key)) is not None:
+        return before
     with connection.rpc_errors():
-        found: WorkflowExecutionDescription = await connection.workflow(workflow_id).describe()
-    if (await memo_of(found)).get(names.MEMO_BATCH) == key:
-        return BatchResult(_submitted(connection, spec, _first_run(found)), before=True)
-    for earlier in await executions_of(connection, [spec.id]):  # another batch has used the name since
-        if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
-            return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
+        found = await connection.workflow(names.job_workflow(connection.record.name, spec.id)).describe()
     if found.status is WorkflowExecutionStatus.RUNNING:
         raise _exists(spec)
     try:
         return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False)
     except WorkflowAlreadyStartedError:  # since the line above
         raise _exists(spec) from None
+
+
+async def _started_before(connection: Connection, spec: JobSpec, key: str) -> BatchResult | None:
+    """Returns the job that an earlier submission of the batch has started, if there is one."""
+    with connection.rpc_errors():
+        try:
+            found = await connection.workflow(names.job_workflow(connection.record.name, spec.id)).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+    if (await memo_of(found)).get(names.MEMO_BATCH) == key:
+        return BatchResult(_submitted(connection, spec, _first_run(found)), before=True)
+    for earlier in await executions_of(connection, [spec.id]):  # another batch has used the name since
+        if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
+            return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
+    return None
 
 
 async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:

@@ -1,18 +1,20 @@
 """Finds and deletes what ended jobs have left in a cluster's store."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
+from iris.client.bundles import bundles_of
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.client.schedules import SchedulesClient
+from iris.client.store_marks import check_alone
 from iris.client.usage import submitted_spec
 from iris.model import names
-from iris.model.errors import InvalidValue, NotFound, Rejected
+from iris.model.errors import InvalidValue, NotFound
 from iris.model.jobs import JobSpec
 from iris.model.units import format_duration
-from iris.storage.garbage import Needed, UnusedFolder, unused
+from iris.storage.garbage import Needed, UnusedFolder, is_needed, unused
 from iris.storage.object_store import Store
 
 #: The least age of what is deleted. A job that was submitted meanwhile has younger files.
@@ -23,6 +25,8 @@ LEAST_BUNDLE_AGE = timedelta(days=3)
 _AT_ONCE = 16
 #: How many objects are deleted with one request.
 _BATCH = 1_000
+#: How many folders are checked once more and deleted together, at most.
+_FOLDERS = 256
 
 
 async def find_unused(connection: Connection, older_than: timedelta) -> list[UnusedFolder]:
@@ -30,7 +34,7 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
 
     Raises:
         InvalidValue: the age is too short.
-        Rejected: the store has files of other clusters, whose jobs are not known here.
+        Rejected: the store has files of other clusters, whose jobs are not known here; or no mark of this one.
         Unreachable: the service does not answer.
         IrisError: the store does not answer.
     """
@@ -38,34 +42,67 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
         least = format_duration(LEAST_AGE)
         remedy = f"give {least} or more"
         raise InvalidValue("older_than", format_duration(older_than), "is too short for what jobs may still need", remedy)
-    record, store, now = connection.record, Store(connection.record.store), datetime.now(UTC)
+    store, now = Store(connection.record.store), datetime.now(UTC)
     with reading_from(store, "the list of files"):
-        others = [name for name in await store.folders("clusters") if name != record.name]
-        if others:
-            text = f"the store {record.store} also has files of {', '.join(others)}, whose jobs this cluster does not know"
-            raise Rejected(f"{text}; give each cluster a store of its own, or the bucket a lifecycle rule")
+        await check_alone(connection, store)
         stored = await store.stored()  # before the jobs: what a later job needs is not in this list, or is young
     return unused(stored, await _needed(connection), now - older_than, now - max(older_than, LEAST_BUNDLE_AGE))
 
 
-async def delete_unused(connection: Connection, folders: Sequence[UnusedFolder]) -> None:
-    """Deletes what `find_unused` has found.
+async def delete_unused(connection: Connection, folders: Sequence[UnusedFolder]) -> list[UnusedFolder]:
+    """Deletes what `find_unused` has found, and returns it, without what was written again or is needed since.
 
     Raises:
+        Unreachable: the service does not answer.
         IrisError: the store does not answer.
     """
-    store = Store(connection.record.store)
-    paths = [path for folder in folders for path in folder.paths]
+    store, gate = Store(connection.record.store), asyncio.Semaphore(_AT_ONCE)
+
+    async def as_found(folder: UnusedFolder) -> bool:
+        async with gate:
+            return await _as_found(store, folder)
+
+    deleted = []
     with reading_from(store, "the list of files"):
-        for start in range(0, len(paths), _BATCH):
-            await store.delete(paths[start : start + _BATCH])
+        for batch in _batches(folders):
+            # In this order: who needs an old bundle has written it before.
+            needed = await _needed(connection)
+            still = await asyncio.gather(*(as_found(each) for each in batch))
+            chosen = [each for each, same in zip(batch, still, strict=True) if same and not is_needed(each.folder, needed)]
+            paths = [path for folder in chosen for path in folder.paths]
+            for start in range(0, len(paths), _BATCH):
+                await store.delete(paths[start : start + _BATCH])
+            deleted += chosen
+    return deleted
+
+
+def _batches(folders: Sequence[UnusedFolder]) -> Iterator[list[UnusedFolder]]:
+    """Yields the folders in groups that are checked and deleted together."""
+    batch: list[UnusedFolder] = []
+    for each in folders:
+        batch.append(each)
+        if len(batch) == _FOLDERS or sum(len(each.paths) for each in batch) >= _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+async def _as_found(store: Store, folder: UnusedFolder) -> bool:
+    """Returns whether nothing was written in the folder since it was found."""
+    if folder.paths == (folder.folder,):  # a bundle
+        written = await store.modified(folder.folder)
+        return written is None or written <= folder.modified
+    return all(each.modified <= folder.modified for each in await store.stored(folder.folder))
 
 
 async def _needed(connection: Connection) -> Needed:
     """Returns what live jobs and schedules need."""
     query = f"{connection.list_query(names.KIND_JOB)} AND ExecutionStatus = 'Running'"
     with connection.rpc_errors():
-        live = [(names.job_of_workflow(each.id), each.run_id) async for each in connection.client.list_workflows(query)]
+        # Twice: a job that continues as new between two pages is on none of them.
+        listed = [each for _ in range(2) async for each in connection.client.list_workflows(query)]
+    live = {(names.job_of_workflow(each.id), each.run_id) for each in listed}
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def spec_of(job: str, run_id: str) -> JobSpec | None:
@@ -79,9 +116,8 @@ async def _needed(connection: Connection) -> Needed:
     schedules = SchedulesClient(connection)
     for row in await schedules.list():
         specs.append((await schedules.show(row.id)).spec)
-    bundles = [bundle for spec in specs for bundle in (spec.bundle, spec.call) if bundle is not None]
     return Needed(
         families=frozenset(names.root_id(job) for job, _ in live),
-        bundles=frozenset(names.bundle(bundle.sha256) for bundle in bundles),
+        bundles=frozenset(names.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)),
         checkpoints=frozenset(spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None),
     )

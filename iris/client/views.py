@@ -52,6 +52,8 @@ class JobRow(BaseModel):
     parent_run: str = ""
     #: The git commit of its files, with a `+` if they differ from it; empty: none is known.
     commit: str = ""
+    #: Temporal's id of the run that was listed; empty: unknown. A job that has continued as new has others before and after it.
+    run_id: str = ""
 
     @property
     def parent(self) -> str | None:

@@ -22,6 +22,8 @@ from iris.model.jobs import JobSpec
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
 #: What a job gets besides its function or command that can change its result.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
+#: What an array has that can change its results. Its rows are part of the words: they are not in the store yet.
+_OF_ARRAY = {"indices", "size", "columns"}
 #: Attributes of a class that say nothing about what it does.
 _NOISE = {"_abc_impl"}
 
@@ -30,6 +32,7 @@ def work_of_command(words: Sequence[str], spec: JobSpec, env: Mapping[str, str])
     """Returns what tells a command from others.
 
     Args:
+        words: the words of the command, and the rows of its array.
         spec: the job with the options that were given for it.
         env: the environment of the program that submits it.
     """
@@ -52,7 +55,10 @@ def work_of_call(
 
 
 def _settings(spec: JobSpec) -> list[tuple[str, Any]]:
-    return sorted(spec.model_dump(mode="json", include=_SETTINGS).items())
+    settings = spec.model_dump(mode="json", include=_SETTINGS)
+    if spec.array is not None:
+        settings["array"] = sorted(spec.array.model_dump(mode="json", include=_OF_ARRAY).items())
+    return sorted(settings.items())
 
 
 def _digest(value: Any, env: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
+from iris.model.arrays import Array, parse_indices
 from iris.model.errors import InvalidValue
 
 #: The option, as errors name it.
@@ -28,8 +29,8 @@ class CheckpointSource(BaseModel):
     #: The tasks that had a checkpoint at the time of the submission.
     tasks: tuple[int, ...] = ()
 
-    def found(self, folder: str, tasks: Sequence[int], replicas: int) -> Self:
-        """Returns the source with its folder, for a job of this many tasks.
+    def found(self, folder: str, tasks: Sequence[int], replicas: int, array: Array | None = None) -> Self:
+        """Returns the source with its folder, for a job of this many tasks, or of the tasks of this array.
 
         Raises:
             InvalidValue: the tasks of the job cannot start from these checkpoints.
@@ -38,12 +39,22 @@ class CheckpointSource(BaseModel):
             why = "files in $IRIS_CHECKPOINT_DIR are saved some seconds after their last change"
             raise InvalidValue(FIELD, self, "has no checkpoint in the store", f"name another job or run: {why}")
         if self.task is not None and self.task not in tasks:
-            numbers = ", ".join(map(str, tasks[:10])) + (", …" if len(tasks) > 10 else "")
-            raise InvalidValue(FIELD, self, "has no checkpoint in the store", f"name a task that has one: {numbers}")
-        if self.task is None and max(tasks) >= replicas:
-            remedy = f"give the job {max(tasks) + 1} tasks, or name the task whose checkpoint all of them get: {self.job}:0"
-            raise InvalidValue(FIELD, self, f"has checkpoints of tasks up to {max(tasks)}, and the job has {replicas}", remedy)
+            raise InvalidValue(FIELD, self, "has no checkpoint in the store", f"name a task that has one: {_first(tasks)}")
+        if self.task is None:
+            self._check_tasks(tasks, replicas, array)
         return self.model_copy(update={"folder": folder, "tasks": tuple(tasks)})
+
+    def _check_tasks(self, tasks: Sequence[int], replicas: int, array: Array | None) -> None:
+        one = f"name the task whose checkpoint all of them get: {self.job}:{tasks[0]}"
+        if array is None and max(tasks) >= replicas:
+            remedy = f"give the job {max(tasks) + 1} tasks, or {one}"
+            raise InvalidValue(FIELD, self, f"has checkpoints of tasks up to {max(tasks)}, and the job has {replicas}", remedy)
+        if array is None or array.size > replicas:  # tasks that run again may be those without a checkpoint
+            return
+        indices = parse_indices(array.indices)
+        if not {*tasks} & {*indices}:
+            problem = f"has checkpoints of tasks {_first(tasks)}, and the job has the tasks {_first(indices)}"
+            raise InvalidValue(FIELD, self, problem, one)
 
     def saves_of(self, index: int) -> str:
         """Returns the folder of the saves from which a task of the job starts; empty: it starts without a checkpoint."""
@@ -53,6 +64,10 @@ class CheckpointSource(BaseModel):
     def __str__(self) -> str:
         run = "" if self.run is None else f"#{self.run}"
         return f"{self.job}{run}" + ("" if self.task is None else f":{self.task}")
+
+
+def _first(tasks: Sequence[int]) -> str:
+    return ", ".join(map(str, tasks[:10])) + (", …" if len(tasks) > 10 else "")
 
 
 def parse_source(text: str) -> CheckpointSource:

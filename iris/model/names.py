@@ -251,6 +251,10 @@ def cluster_uid(cluster: str) -> str:
     return f"clusters/{cluster}/uid"
 
 
+def cluster_namespace(cluster: str, namespace_id: str) -> str:
+    return f"clusters/{cluster}/namespaces/{namespace_id}"
+
+
 def job_logs(job: str, run_id: str) -> str:
     return f"logs/{job}/{short_run(run_id)}"
 

@@ -12,6 +12,9 @@ from typing import NamedTuple
 #: How the id of a run begins: `names.short_run`.
 _RUN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}")
 
+#: How the names of a pool's later workers' jobs end.
+_LATER = re.compile(r"-[0-9]+$")
+
 
 class Stored(NamedTuple):
     """An object in the store."""
@@ -53,7 +56,7 @@ def unused(stored: Iterable[Stored], needed: Needed, before: datetime, bundles_b
     """
     folders: dict[str, list[Stored]] = {}
     for each in stored:
-        if (folder := _folder_of(each.path)) and not _is_needed(folder, needed):
+        if (folder := _folder_of(each.path)) and not is_needed(folder, needed):
             folders.setdefault(folder, []).append(each)
     found = []
     for folder, objects in folders.items():
@@ -83,7 +86,8 @@ def _folder_of(path: str) -> str:
             return ""
 
 
-def _is_needed(folder: str, needed: Needed) -> bool:
+def is_needed(folder: str, needed: Needed) -> bool:
+    """Returns whether what jobs and schedules need is in the folder."""
     if folder in needed.bundles or folder in needed.checkpoints:
         return True
     kind, *parts = folder.split("/")
@@ -91,5 +95,7 @@ def _is_needed(folder: str, needed: Needed) -> bool:
         return any(parts[0].startswith(f"{family.replace('/', '-')}-") for family in needed.families)
     if kind == "pools":  # CLUSTER/pool/USER/NAME-TOKEN, or USER/PARENT of a job's pool
         owner = "/".join(parts[2:4])
-        return any(owner == family or owner.startswith(f"{family}-") for family in needed.families)
+        # The first workers have the pool's NAME, later ones NAME-2, and so on.
+        pools = needed.families | {_LATER.sub("", family) for family in needed.families}
+        return any(owner == family or owner.startswith(f"{family}-") for family in pools)
     return "/".join(parts[:2]) in needed.families

@@ -168,9 +168,9 @@ class Store:
         """Returns the paths and sizes of all objects below the prefix, at any depth."""
         return [(entry["path"], entry["size"]) async for batch in obstore.list(self._store, prefix) for entry in batch]
 
-    async def stored(self) -> list[Stored]:
-        """Returns all objects of the store."""
-        listed = obstore.list(self._store)
+    async def stored(self, prefix: str = "") -> list[Stored]:
+        """Returns all objects below the prefix, at any depth."""
+        listed = obstore.list(self._store, prefix or None)
         return [Stored(entry["path"], entry["size"], entry["last_modified"]) async for batch in listed for entry in batch]
 
     async def delete(self, paths: Sequence[str]) -> None:

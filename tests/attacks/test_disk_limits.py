@@ -6,17 +6,20 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.activities.host.disk_usage import Occupant
+from iris.activities.host.disk_usage import Occupant, measure
 from iris.activities.host.disk_watch import watch
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.run_task import Tasks
@@ -66,6 +69,11 @@ class Bench(test_attempt.Bench):
     async def outcomes(self, count: int) -> list[TaskOutcome]:
         await asyncio.to_thread(eventually, lambda: len(self.server.told) >= count, test_attempt.PATIENCE, 0.05)
         return self.server.told
+
+
+def an_occupant(directory: Path, told_to_end: Callable[[], bool] = lambda: False) -> Occupant:
+    """A running attempt."""
+    return Occupant(directory, requested=0, in_container=False, ending=False, told_to_end=told_to_end)
 
 
 @pytest.fixture
@@ -132,7 +140,7 @@ async def test_an_attempt_that_is_removed_during_the_measurement_is_not_replaced
     """The space that it has left is free by then: an attempt that ended itself on the full disk took another one with it."""
     with small_disk(tmp_path / "disk", 48_000) as disk:
         honest, hog = disk / "honest", disk / "hog"
-        there = {each.name: Occupant(each, requested=0, in_container=False, ending=False) for each in (honest, hog)}
+        there = {each.name: an_occupant(each) for each in (honest, hog)}
         for each, size in ((honest, 12_000_000), (hog, 36_900_000)):
             each.mkdir()
             (each / "data").write_bytes(bytes(size))
@@ -203,6 +211,48 @@ async def test_a_program_that_was_stopped_to_measure_it_goes_on_with_the_next_ag
     (outcome,) = await bench.outcomes(1)
 
     assert outcome.state is TaskState.SUCCEEDED
+
+
+#: Changes its directory all the time. The file `stopped` says that it was stopped and continued.
+RESTLESS = """
+import os, pathlib, signal
+signal.signal(signal.SIGCONT, lambda *_: pathlib.Path("stopped").touch())
+for n in range(200):
+    pathlib.Path(f"a{n}").mkdir()
+pathlib.Path("up").touch()
+while True:
+    os.rename("up", "down")
+    os.rename("down", "up")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+@pytest.mark.parametrize("when", ["never", "before", "while it is stopped"])
+def test_a_program_that_is_told_to_end_is_not_kept_stopped(when: str, tmp_path: Path, open_directory: Path) -> None:
+    """Its grace passed while it was stopped to measure its disk, and it was killed without having seen its SIGTERM."""
+    users = JobUsers(open_directory, UIDS)
+    assert users.make_directory() == ""
+    files = users.make_files(tmp_path)
+    uid, work, told = files.stat().st_gid, files / "work", []
+    with subprocess.Popen(["/usr/bin/python3", "-c", RESTLESS], cwd=work, user=uid, group=uid) as program:
+        try:
+            eventually(lambda: any((work / name).exists() for name in ("up", "down")), test_attempt.PATIENCE)
+
+            def told_to_end() -> bool:
+                told.append(when == "before" or psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)
+                return when != "never" and told[-1]
+
+            measure({"attempt": an_occupant(tmp_path, told_to_end)}, threading.Event())
+            if when == "before":
+                os.kill(program.pid, signal.SIGTERM)  # after a SIGCONT, if there was one
+                program.wait()
+            else:
+                eventually((work / "stopped").exists, test_attempt.PATIENCE)
+        finally:
+            program.kill()
+
+    assert (work / "stopped").exists() is (when != "before")
+    assert (told.count(True) > 100) is (when == "never")  # asked at each of its directories, unless the look ends
 
 
 @pytest.mark.docker

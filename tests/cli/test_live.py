@@ -1,5 +1,6 @@
 """Live progress: what a block says, and that it never damages the output above it or the terminal after it."""
 
+import contextlib
 import io
 import os
 import sys
@@ -44,6 +45,21 @@ COMING = Refusal(
     scaling="slice tpus-3 of scale group tpus is on its way (PROVISIONING in europe-west4-b)",
     since=at(10),
 )
+
+
+def test_a_block_whose_terminal_is_gone_is_silent() -> None:
+    """Its error replaced the end of the job, or the error that the user has to see."""
+    leader, follower = os.openpty()
+    stream = os.fdopen(follower, "w")
+    block = LiveBlock(lambda _: ["running"], stream)
+    block.draw()
+    os.close(leader)
+    with pytest.raises(KeyError, match="the job's own"), block.above():
+        raise KeyError("the job's own")
+    block.draw()
+    block.close()
+    with contextlib.suppress(OSError):  # what was not written
+        stream.close()
 
 
 def test_a_job_s_block_tells_its_day_from_the_queue_to_the_hosts() -> None:

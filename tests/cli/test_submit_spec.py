@@ -1,8 +1,10 @@
 """From the words of `iris submit` to the job that is asked for."""
 
+import itertools
 import os
 import re
 import sys
+from collections import defaultdict
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +17,7 @@ from iris.cli.advice import job_warnings
 from iris.cli.spec import make_spec
 from iris.cli.submit import submit
 from iris.cli.workspace import files_of, send_workspace, workspace_of
+from iris.client.parent import EnclosingJob
 from iris.model.constraints import TPU_NAME
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import Rejected
@@ -22,6 +25,7 @@ from iris.model.jobs import Band, Coscheduling, JobSpec
 from iris.model.resources import Device, DeviceKind
 from iris.model.units import GIB
 from iris.storage.object_store import Store
+from tests.builders import a_spec
 from tests.screen import Screen
 
 
@@ -446,3 +450,28 @@ def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:
         assert words in said
     assert "pydantic" not in said
     assert "validation error" not in said.lower()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(("--array", "0-9"), ("--array", "10-19")), (("--array", "a.csv"), ("--array", "b.csv"))],
+    ids=["indices", "rows"],
+)
+def test_arrays_of_other_tasks_are_other_work_to_the_retry_of_a_parent(
+    first: tuple[str, ...], second: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the results of one array for those of the other, which has the same command and as many tasks."""
+    monkeypatch.chdir(tmp_path)
+    for name, rate in (("a.csv", "0.1"), ("b.csv", "0.2")):
+        (tmp_path / name).write_text(f"lr\n{rate}\n")
+
+    def work(*arguments: str) -> str:
+        parent = EnclosingJob(
+            a_spec(), "ada/top", "r", "r", 0, 1, 1, None, registers=True, submitted=defaultdict(lambda: itertools.count(1))
+        )
+        child = make_spec(params(*arguments), shares_files=False, within=parent).parent
+        assert child is not None
+        return child.work
+
+    assert work(*first) == work(*first)
+    assert work(*first) != work(*second)

@@ -2,16 +2,26 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.actors.wire import BrokenSeal, Calling, Served, Session
+from iris.client.actors.calls import Actors, first, value_of
+from iris.client.actors.server import ActorServer
+from iris.client.actors.wire import RUN, BrokenSeal, Calling, CallInterrupted, Served, Session
+from iris.model import names
+from iris.model.endpoints import Endpoint
 from iris.model.errors import Rejected
+from iris.storage.object_store import Store
 
 TOKEN, ADDRESS, NONCES = b"t" * 32, "127.0.0.1:1", b"n" * 64
 
@@ -87,6 +97,30 @@ async def test_messages_of_any_size_pass_between_an_actor_and_its_caller(size: i
         connection.close()
 
 
+@pytest.mark.parametrize("call_timeout", [None, 1000.0])
+async def test_a_call_of_an_actor_whose_host_vanishes_is_interrupted(
+    call_timeout: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports that with the exception of a call that takes too long. The user must not believe that it continues."""
+
+    async def vanishes(*_: object) -> bytes:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    monkeypatch.setattr(Calling, "ask", vanishes)
+    uid = "ada-train-0123456789ab"
+    store = Store(tmp_path.as_uri())
+    await store.put_new(names.actor_token(uid), TOKEN)
+    async with a_server(echo) as address:
+        found = Endpoint(name="replay", address=address, metadata={RUN: uid}, job="ada/train", task=0, attempt=1)
+
+        async def listed(*_: object) -> list[Endpoint]:
+            return [found]
+
+        client: Any = SimpleNamespace(endpoints=SimpleNamespace(list=listed), record=SimpleNamespace(store=tmp_path.as_uri()))
+        with pytest.raises(CallInterrupted, match=r"went away during replay\.add, which may have run or not: .*timed out"):
+            await Actors(client, "replay", None, call_timeout, 1.0).call(first, "add", b"")
+
+
 async def test_what_does_not_know_the_token_gets_no_request() -> None:
     """Another program may listen at the address of an actor that has ended."""
 
@@ -103,3 +137,55 @@ async def test_what_does_not_know_the_token_gets_no_request() -> None:
     async with a_server(echo) as address:
         with pytest.raises(OSError, match=r"closed|reset"):
             await Calling.connect(address, b"x" * 32)
+
+
+class Counter:
+    """Counts its calls, the first of which takes until `go` is set."""
+
+    def __init__(self) -> None:
+        self.calls, self.go, self.inside = 0, threading.Event(), threading.Event()
+
+    def add(self) -> int:
+        self.calls += 1
+        self.inside.set()
+        self.go.wait()
+        return self.calls
+
+
+async def test_a_server_that_was_stopped_begins_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even on a connection that a caller keeps: the actor's state may be saved by then. A call that runs is answered."""
+    loop, addresses = asyncio.get_running_loop(), []
+    task = SimpleNamespace(
+        address="127.0.0.1",
+        client=SimpleNamespace(
+            parts=(
+                SimpleNamespace(record=SimpleNamespace(store=tmp_path.as_uri())),
+                SimpleNamespace(run=lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()),
+            )
+        ),
+        register_endpoint=lambda name, address, metadata: addresses.append(address),
+        withdraw_endpoint=lambda name: None,
+    )
+    monkeypatch.setattr("iris.client.actors.server.context", lambda: task)
+    monkeypatch.setenv(names.ENV_JOB_UID, "ada-train-0123456789ab")
+    counter, request = Counter(), cloudpickle.dumps(("counter", "add", (), {}))
+    server = ActorServer()
+    server.register("counter", counter)
+    await asyncio.to_thread(server.serve_background)
+    token = await Store(tmp_path.as_uri()).get(names.actor_token("ada-train-0123456789ab"))
+    idle, busy = [await Calling.connect(addresses[0], token or b"") for _ in range(2)]
+    counter.go.set()
+    assert value_of(await idle.ask(request), "counter.add") == 1
+    counter.go.clear()
+    counter.inside.clear()
+    running = asyncio.create_task(busy.ask(request))
+    await asyncio.to_thread(counter.inside.wait)
+    await asyncio.to_thread(server.stop)
+    counter.go.set()
+
+    assert value_of(await running, "counter.add") == 2
+    for connection in (idle, busy):
+        with pytest.raises((OSError, EOFError)):
+            await connection.ask(request)
+        connection.close()
+    assert counter.calls == 2

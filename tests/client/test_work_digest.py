@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.client.work_digest import work_of_call, work_of_command
+from iris.model.arrays import Array
 from tests.builders import a_spec
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,10 @@ ROOT = Path(__file__).parents[2]
 
 def of_call(function: Callable[..., Any], *args: Any, env: Mapping[str, str] = os.environ, **kwargs: Any) -> str:
     return work_of_call(function, args, kwargs, a_spec(), env)
+
+
+def of_array(indices: str) -> str:
+    return work_of_call(train, (), {}, a_spec(array=Array(indices=indices, size=1)), os.environ)
 
 
 @dataclass
@@ -108,6 +113,7 @@ def different(first: float, second: float) -> dict[str, tuple[Callable[..., Any]
         "function in a list": lambda lr: functools.partial(of_call, train, [trainer(lr)]),
         "variable": lambda lr: lambda: work_of_call(train, (), {}, a_spec(env={"LR": str(lr)}), os.environ),
         "variable of a command": lambda lr: lambda: work_of_command(["train"], a_spec(env={"LR": str(lr)}), os.environ),
+        "indices of an array": lambda lr: lambda: of_array(str(round(lr * 10))),
         **{
             kind: lambda lr, kind=kind: functools.partial(of_call, trainer(lr, kind))
             for kind in ("default", "keyword", "closure", "inner", "attribute")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from iris.model.arrays import Array
 from iris.model.checkpoint_sources import CheckpointSource, parse_source
 from iris.model.errors import InvalidValue
 
@@ -46,3 +47,26 @@ def test_a_checkpoint_that_would_not_be_used_is_refused(task: int | None, tasks:
     """A job that begins anew by mistake costs more than an error."""
     with pytest.raises(InvalidValue, match=problem):
         CheckpointSource(job="ada/train", task=task).found(FOLDER, tasks, 2)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "array"),
+    [
+        ([3, 17], Array(indices="3,17", size=2)),
+        ([0, 3, 99], Array(indices="3,17", size=2)),
+        ([5], Array(indices="3,17", size=100)),
+    ],
+    ids=["the same array", "some tasks of another job", "tasks that run again and had no checkpoint before"],
+)
+def test_the_tasks_of_an_array_start_from_those_with_their_indices(tasks: list[int], array: Array) -> None:
+    """Indices may be larger than the number of tasks: `iris rerun --failed` gives a few tasks those of a large array."""
+    source = CheckpointSource(job="ada/train").found(FOLDER, tasks, 2, array)
+
+    assert [source.saves_of(index) != "" for index in (3, 17)] == [index in tasks for index in (3, 17)]
+
+
+def test_an_array_of_which_no_task_has_a_checkpoint_is_refused() -> None:
+    """The user meant other indices: no task of the job would start from a checkpoint."""
+    problem = "'ada/train' has checkpoints of tasks 0, 1, and the job has the tasks 3, 17; name the task whose"
+    with pytest.raises(InvalidValue, match=problem):
+        CheckpointSource(job="ada/train").found(FOLDER, [0, 1], 2, Array(indices="3,17", size=2))

@@ -63,6 +63,15 @@ def test_what_a_live_job_starts_from_is_kept() -> None:
     assert folders(names.bundle("a"), names.bundle("b"), f"{source}/0/1/1.json", needed=needed) == [names.bundle("b")]
 
 
+def test_the_files_of_a_pool_are_kept_while_any_of_its_workers_jobs_lives() -> None:
+    """Later workers have names of their own, `ada/pool-2`, and the calls that wait for them have files."""
+    files = f"{names.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1"
+    assert folders(files, needed=Needed(frozenset({"ada/pool-2"}), frozenset(), frozenset())) == []
+    assert folders(files, needed=Needed(frozenset({"ada/other-2"}), frozenset(), frozenset())) == [
+        "pools/euw4/pool/ada/pool-a1b2"
+    ]
+
+
 NAMES = st.sampled_from(["a", "ab", "a-b", "b", "0198c0de-aaaa", "3", "shared"])
 JOBS = st.lists(NAMES, min_size=2, max_size=4).map("/".join)
 

@@ -10,7 +10,7 @@ from iris.model.jobs import Band
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from iris.workflows.dependencies import MOST_CARRIED, Dependents
-from tests.builders import some
+from tests.builders import a_spec, some
 from tests.harness import Cluster, Held, by_job, dev_server_cluster, fails, succeeds
 
 HOUR = timedelta(hours=1)
@@ -126,6 +126,17 @@ async def test_what_submit_and_lists_know_of_the_jobs_to_wait_for() -> None:
 
         assert (await cluster.end(first)).reason == "it starts only if ada/train#1 succeeds, and that ended FAILED"
         await cluster.until(lambda: _is_listed(cluster, latest, JobState.PENDING, "after ada/train"))
+
+
+async def test_a_batch_that_is_repeated_finds_its_job_although_the_job_before_it_is_forgotten() -> None:
+    """A batch is repeated because its first answer was lost, perhaps days ago. Each of its jobs is on the cluster already."""
+    spec = a_spec(name="second")
+    async with dev_server_cluster() as cluster:
+        started = await cluster.users.jobs.submit_once(spec, "key")
+        again = await cluster.users.jobs.submit_once(spec.model_copy(update={"after": after("ada/forgotten")}), "key")
+
+    assert again.before
+    assert again.job.run_id == started.job.run_id
 
 
 async def _is_listed(cluster: Cluster, job: str, state: JobState, reason: str | None = None) -> bool:

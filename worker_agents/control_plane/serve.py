@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,12 @@ from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.plugin import IrisPlugin
 from iris.client.connect.process import rest_memory, stop_event
+from iris.client.store_marks import mark_store
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
 from iris.model import names
-from iris.model.errors import Rejected
+from iris.model.errors import IrisError, Rejected
 from iris.platforms.base import Platform
 from iris.scheduling.codec import LedgerState
 from iris.storage.object_store import Store
@@ -110,7 +111,7 @@ async def serve(options: ControlPlaneOptions) -> None:
     control, patient, planner = make_workers(client, options.cluster, platform)
     # Done before the workers start: their messages to the planners would also wait for the dead worker.
     await _take_over(client, options.cluster)
-    async with control, patient, planner:
+    async with control, patient, planner, _marking(client, options):
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -121,6 +122,26 @@ async def serve(options: ControlPlaneOptions) -> None:
                 await planners.check()
             except RPCError as error:
                 logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
+
+
+@contextlib.asynccontextmanager
+async def _marking(client: Client, options: ControlPlaneOptions) -> AsyncIterator[None]:
+    """Marks the store as this cluster's. Jobs do not wait for it: without the mark, only `iris cluster gc` refuses to work."""
+
+    async def mark() -> None:
+        while True:
+            try:
+                return await mark_store(client, options.cluster, options.store)
+            except (IrisError, RPCError) as error:
+                logger.warning("cannot mark the store as the cluster's, trying again: %s", error)
+            await asyncio.sleep(PLANNER_CHECK_INTERVAL.total_seconds())
+
+    marking = asyncio.create_task(mark())
+    try:
+        yield
+    finally:
+        marking.cancel()
+        await asyncio.gather(marking, return_exceptions=True)
 
 
 async def _platform(options: ControlPlaneOptions, file: ConfigFile) -> CurrentPlatform:

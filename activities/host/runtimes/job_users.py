@@ -89,8 +89,12 @@ class JobUsers(NamedTuple):
         with _lock_file(self.directory / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             uid = self._unused()
-            files.mkdir(0o700)
-            os.chown(files, 0, uid)
+            # Others find the directory only with its group: one of root's would seem to say that the job's processes are root's.
+            new = self.directory / "new"
+            trees.remove(new)  # an agent has died
+            new.mkdir(0o700)
+            os.chown(new, 0, uid)
+            new.rename(files)
         clear_shared(uid)
         for name in FOLDERS:
             (files / name).mkdir(0o700)
@@ -120,7 +124,7 @@ def owner_of(attempt: Path) -> int | None:
     container.
 
     Raises:
-        OSError: the directory with its files was deleted.
+        OSError: the directory with its files was deleted, or is not made yet.
     """
     files = files_of(attempt)
     return None if files == attempt else files.stat().st_gid
@@ -161,25 +165,33 @@ def end_user(uid: int) -> None:
     clear_shared(uid)
 
 
-def signal_all(uid: int, number: signal.Signals) -> None:
+def signal_all(uid: int, number: signal.Signals) -> bool:
     """Sends a signal to the user's processes at once, also to those that fork and exit for ever: a list of them never has the
-    next one.
+    next one. Never to root's: those are the machine's.
+
+    Returns:
+        False if it may not have been sent: the machine has no memory or no process left for that.
     """
+    if uid == 0:
+        return False
     try:
         sender = os.fork()
     except OSError:
-        return
+        return False
     if sender == 0:
+        failed = 1
         try:
             # The effective uid decides to whom it may send signals, and the others who may send it one: nobody.
             try:
                 os.setresuid(NOBODYS if not has_processes(NOBODYS) else uid, uid, NOBODYS)
             except OSError:  # this system knows fewer uids
                 os.setresuid(uid, uid, uid)
-            os.kill(-1, number)
+            with contextlib.suppress(ProcessLookupError):  # the user has no process
+                os.kill(-1, number)
+            failed = 0
         finally:
-            os._exit(0)
-    os.waitpid(sender, 0)
+            os._exit(failed)
+    return os.waitpid(sender, 0)[1] == 0
 
 
 def has_processes(uid: int) -> bool:

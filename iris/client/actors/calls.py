@@ -134,12 +134,13 @@ class Actors:
     async def _ask(self, endpoint: Endpoint, connection: Calling, what: str, request: bytes) -> bytes:
         answered = False
         try:
-            async with asyncio.timeout(self._call_timeout):
+            async with asyncio.timeout(self._call_timeout) as limit:
                 answer = await connection.ask(request)
             answered = True
-        except TimeoutError:
-            raise TimeoutError(f"{what} takes longer than {self._call_timeout:g} s; it continues") from None
         except (OSError, EOFError) as error:
+            if limit.expired():
+                raise TimeoutError(f"{what} takes longer than {self._call_timeout:g} s; it continues") from None
+            # Also a TimeoutError of the system: the actor's host has vanished.
             problem = f"the actor at {endpoint.address} went away during {what}, which may have run or not: {error}"
             raise CallInterrupted(problem) from None
         finally:

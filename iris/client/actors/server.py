@@ -54,6 +54,8 @@ class ActorServer:
         self._lock = threading.Lock()
         #: The oldest one first.
         self._unproved: dict[socket.socket, None] = {}
+        #: The other callers. They keep their connections between calls.
+        self._callers: set[socket.socket] = set()
 
     def register(self, name: str, actor: object, metadata: Mapping[str, str] = {}, *, concurrent: bool = False) -> None:
         """Adds an actor, before the server is started. Several tasks may have actors of one name.
@@ -104,10 +106,14 @@ class ActorServer:
         self._stopped.wait()
 
     def stop(self) -> None:
-        """Withdraws the endpoints and ends the server. Calls that run finish, and their callers get the results."""
+        """Withdraws the endpoints and ends the server. Calls that run finish and are answered; none begins."""
         if self._listening is None or self._stopped.is_set():
             return
-        self._stopped.set()
+        with self._lock:
+            self._stopped.set()
+            for caller in self._callers:
+                with contextlib.suppress(OSError):
+                    caller.shutdown(socket.SHUT_RD)  # its thread closes it, after a call that runs
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -148,8 +154,16 @@ class ActorServer:
                 connection = Served(caller, self._token, self._address)
             finally:
                 self._proved(caller)
-            while not self._stopped.is_set():
-                connection.send(self._answer(connection.receive()))
+            with self._lock:
+                self._callers.add(caller)
+            try:
+                while not self._stopped.is_set():
+                    request = connection.receive()
+                    if not self._stopped.is_set():
+                        connection.send(self._answer(request))
+            finally:
+                with self._lock:
+                    self._callers.discard(caller)
 
     def _proved(self, caller: socket.socket) -> None:
         with self._lock:

@@ -129,9 +129,9 @@ class Cluster:
         """As `ClusterClient.find_unused`."""
         return self._loop.run(self._cluster.find_unused(older_than))
 
-    def delete_unused(self, folders: "Sequence[UnusedFolder]") -> None:
+    def delete_unused(self, folders: "Sequence[UnusedFolder]") -> "list[UnusedFolder]":
         """As `ClusterClient.delete_unused`."""
-        self._loop.run(self._cluster.delete_unused(folders))
+        return self._loop.run(self._cluster.delete_unused(folders))
 
 
 class Schedules:

@@ -1,0 +1,44 @@
+"""Drawing on the whole terminal: it is given back as it was."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+WAITS = """
+import asyncio, contextlib, time
+from iris.cli.full_screen import full_screen
+
+async def show():
+    with full_screen("") as draw:
+        draw("shown")
+        {wait}
+
+with contextlib.suppress(KeyboardInterrupt):
+    asyncio.run(show())
+"""
+
+
+@pytest.mark.parametrize("wait", ["time.sleep(100)", "await asyncio.sleep(100)"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_gives_the_terminal_back(wait: str, number: signal.Signals) -> None:
+    """Else the shell goes on upon the other screen, on which nothing wraps or scrolls back."""
+    leader, follower = os.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    program = [sys.executable, "-c", WAITS.format(wait=wait)]
+    with subprocess.Popen(program, stdout=follower, stderr=subprocess.PIPE, env=environment) as watching:
+        os.close(follower)
+        shown = b""
+        try:
+            while b"shown" not in shown:
+                shown += os.read(leader, 4096)
+            watching.send_signal(number)
+            assert watching.wait() == 0
+            shown += os.read(leader, 4096)
+        finally:
+            watching.kill()
+            os.close(leader)
+
+    assert shown.endswith(b"\x1b[?7h\x1b[?1049l")
