@@ -60,7 +60,7 @@ class JobWorkflow:
         self._run: GangRun | IndependentTasks | ArrayParts | None
         if job.spec.is_gang:
             self._run = GangRun(self._job, self._describe, self._with_others)
-        elif job.spec.array is not None and job.spec.replicas > job.spec.array.part:
+        elif job.spec.array is not None and job.spec.array.has_parts(job.spec.replicas):
             self._run = ArrayParts(self._job, self._describe)
         else:
             self._run = IndependentTasks(self._job, self._describe)

@@ -22,6 +22,8 @@ MOMENT = timedelta(milliseconds=1)
 #: How long a job waits for a control plane that died with the job's workflow task: half of the server's default. A task takes
 #: milliseconds, or two seconds when the scheduler answers slowly (`EXCHANGE_QUICK`).
 JOB_TASK = timedelta(seconds=5)
+#: The same of an array in parts: a replay takes some milliseconds for each of up to two thousand reports.
+PARTS_TASK = timedelta(minutes=1)
 
 #: The longest task of the scheduler and the autoscaler. The longest ones are replays: those of the scheduler are limited to a few
 #: seconds on an idle core. A worker that dies during a task holds the workflow up for this long, so it is not longer.

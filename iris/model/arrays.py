@@ -63,6 +63,10 @@ class Array(BaseModel):
         parse_indices(indices)
         return indices
 
+    def has_parts(self, tasks: int) -> bool:
+        """Returns whether so many tasks run in parts, each with a workflow of its own."""
+        return tasks > self.part
+
     def only(self, indices: Iterable[int]) -> "Array":
         """Returns the array with only these tasks."""
         return self.model_copy(update={"indices": format_indices(indices)})

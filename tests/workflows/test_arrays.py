@@ -13,6 +13,7 @@ from iris.model.arrays import PART_TASKS, Array, format_indices, part_workflow
 from iris.model.errors import NotFound
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.states import JobState, TaskState
+from iris.workflows import policies
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, fails, in_turn, succeeds
 
@@ -185,6 +186,19 @@ async def test_a_large_array_runs_in_parts_within_one_limit(cluster: Cluster) ->
     assert {task.state for task in status.tasks} == {TaskState.SUCCEEDED}
     assert (program.most, parts) == (4, "RUNNING")
     assert await cluster.nothing_held()
+
+
+async def test_the_replay_of_an_array_in_parts_has_more_time_than_that_of_other_jobs(cluster: Cluster) -> None:
+    """Its history has up to two thousand reports. A replay that never ends in time would hold the job up for ever."""
+    timeouts = []
+    for name, part in (("large", 1), ("small", PART_TASKS)):
+        job = await cluster.submit(name, **an_array(0, 1, part=part))
+        described = await cluster.job(job).describe()
+        timeouts.append(described.raw_description.execution_config.default_workflow_task_timeout.ToTimedelta())
+        await cluster.cancel(job)
+        await cluster.end(job)
+
+    assert timeouts == [policies.PARTS_TASK, policies.JOB_TASK]
 
 
 async def test_a_failure_in_one_part_of_an_array_ends_the_others(cluster: Cluster) -> None:
