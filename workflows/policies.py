@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from temporalio.common import RetryPolicy
 
+from iris.model.jobs import JobSpec
 from iris.model.rules import Contact
 
 #: Temporal never retries an attempt by itself: workflow code decides which account pays for it and where it runs next.
@@ -24,6 +25,12 @@ MOMENT = timedelta(milliseconds=1)
 JOB_TASK = timedelta(seconds=5)
 #: The same of an array in parts: a replay takes some milliseconds for each of up to two thousand reports.
 PARTS_TASK = timedelta(minutes=1)
+
+
+def job_task(spec: JobSpec) -> timedelta:
+    """Returns the longest workflow task of a job."""
+    return PARTS_TASK if spec.array is not None and spec.array.has_parts(spec.replicas) else JOB_TASK
+
 
 #: The longest task of the scheduler and the autoscaler. The longest ones are replays: those of the scheduler are limited to a few
 #: seconds on an idle core. A worker that dies during a task holds the workflow up for this long, so it is not longer.

@@ -29,7 +29,7 @@ class ScheduledJobWorkflow:
                 JobInput(cluster=scheduled.cluster, spec=spec),
                 id=names.job_workflow(scheduled.cluster, spec.id),
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                task_timeout=policies.JOB_TASK,
+                task_timeout=policies.job_task(spec),
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 memo=memo,

@@ -152,9 +152,7 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
             task_queue=names.control_queue(cluster),
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             id_reuse_policy=reuse,
-            task_timeout=policies.PARTS_TASK
-            if spec.array is not None and spec.array.has_parts(spec.replicas)
-            else policies.JOB_TASK,
+            task_timeout=policies.job_task(spec),
             memo=memo,
             search_attributes=keywords(attributes),
             static_summary=web_ui.escaped(web_ui.summary(spec)),

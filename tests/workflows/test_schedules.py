@@ -9,16 +9,18 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError
 from iris.messages.scheduled_job import NOT_STARTED, ScheduledJob
 from iris.model import names
 from iris.model.states import JobState
+from iris.workflows import policies
 from iris.workflows.scheduled_job import ScheduledJobWorkflow
 from tests.builders import a_spec
 from tests.harness import Cluster, Held, fails
+from tests.workflows.test_arrays import an_array
 
 
-async def start(cluster: Cluster, run: str = "1") -> WorkflowHandle[Any, Any]:
+async def start(cluster: Cluster, run: str = "1", **changes: Any) -> WorkflowHandle[Any, Any]:
     """What a schedule of the service does at its time."""
     return await cluster.client.start_workflow(
         ScheduledJobWorkflow.run,
-        ScheduledJob(cluster=cluster.name, spec=a_spec(name="nightly")),
+        ScheduledJob(cluster=cluster.name, spec=a_spec(name="nightly", **changes)),
         id=f"{names.schedule_id(cluster.name, 'ada/nightly')}-{run}",
         task_queue=names.control_queue(cluster.name),
     )
@@ -87,3 +89,12 @@ async def test_a_run_does_not_replace_a_job_that_somebody_else_started(cluster: 
     assert (cause.type, "a job of this name" in cause.message) == (NOT_STARTED, True)
     program.let_go()
     assert (await cluster.end(mine)).state is JobState.SUCCEEDED
+
+
+async def test_the_replay_of_a_scheduled_array_in_parts_has_as_much_time_as_that_of_a_submitted_one(cluster: Cluster) -> None:
+    """A replay that never ends in time would hold the job up for ever."""
+    await cluster.join()
+    await cluster.result(await start(cluster, **an_array(0, 1, part=1)))
+    described = await cluster.job("ada/nightly").describe()
+
+    assert described.raw_description.execution_config.default_workflow_task_timeout.ToTimedelta() == policies.PARTS_TASK
