@@ -116,7 +116,8 @@ def test_a_pool_grows_shrinks_and_comes_back_after_it_was_idle(client: iris.Iris
         assert (first.wait(60).state, second.wait(60).state) == (JobState.SUCCEEDED, JobState.SUCCEEDED)
         eventually(lambda: pool.jobs == [])
         assert pool.submit(abs, -2).result() == 2
-        assert pool.jobs == ["ada/resized-3"]
+        (again,) = pool.jobs
+        assert again not in ("ada/resized", "ada/resized-2")  # on a slow machine, idle workers were replaced in between
 
 
 def test_a_pool_gets_its_workers_although_the_names_of_their_jobs_are_taken(client: iris.IrisClient) -> None:
