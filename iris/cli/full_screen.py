@@ -10,7 +10,7 @@ from typing import Protocol
 
 import click
 
-from iris.cli.terminal import fit, is_live
+from iris.cli.terminal import can_redraw, fit
 
 #: The screen beside the one with the shell's lines; lines are cut at the edge.
 _ENTER = "\x1b[?1049h\x1b[?7l"
@@ -33,7 +33,7 @@ def full_screen(remedy: str) -> Iterator[Draw]:
     Raises:
         click.UsageError: standard output is no terminal that can be drawn on.
     """
-    if not is_live(sys.stdout):
+    if not can_redraw(sys.stdout):
         raise click.UsageError(f"standard output is not a terminal that can be redrawn; {remedy}")
 
     sys.stdout.flush()

@@ -52,10 +52,14 @@ def guard_terminal() -> None:
             setattr(sys, name, Terminal(stream))
 
 
+def can_redraw(stream: TextIO) -> bool:
+    """Returns whether a stream is a terminal that can move its cursor."""
+    return stream.isatty() and _moves()
+
+
 def is_live(stream: TextIO | None = None) -> bool:
-    """Returns whether progress is drawn on standard error: a terminal that can move its cursor, and not the log of a CI."""
-    stream = stream or sys.stderr
-    return stream.isatty() and _moves() and not os.environ.get("CI")
+    """Returns whether progress is drawn, on standard error by default: a terminal that can be redrawn, and not the log of a CI."""
+    return can_redraw(stream or sys.stderr) and not os.environ.get("CI")
 
 
 def shows_colours(stream: TextIO) -> bool:
