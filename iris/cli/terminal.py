@@ -58,7 +58,7 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def is_live(stream: TextIO | None = None) -> bool:
-    """Returns whether progress is drawn, on standard error by default: a terminal that can be redrawn, and not the log of a CI."""
+    """Returns whether progress is drawn (by default on standard error): on a terminal, and not in the log of a CI."""
     return can_redraw(stream or sys.stderr) and not os.environ.get("CI")
 
 
