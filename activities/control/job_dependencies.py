@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.job_tasks import each_workflow
-from iris.activities.control.service import AT_ONCE, AWAY
+from iris.activities.control.service import AT_ONCE, AWAY, first_run
 from iris.messages.dependencies import EndedJob, JobEnd, JobEnds, Lookup
 from iris.model import names
 from iris.model.dependencies import Dependency
@@ -56,8 +56,7 @@ class JobDependencies:
         while True:
             try:
                 latest = await self._client.get_workflow_handle(workflow_id).describe()
-                first_run = latest.raw_description.workflow_execution_info.first_run_id or latest.run_id
-                if first_run != job.run_id:  # a later job has taken the name, so this one has ended
+                if first_run(latest) != job.run_id:  # a later job has taken the name, so this one has ended
                     return JobEnd(run_id=job.run_id, state=await self._end(workflow_id, job.run_id))
                 if latest.status is not WorkflowExecutionStatus.RUNNING:
                     return JobEnd(run_id=job.run_id, state=await self._end(workflow_id, latest.run_id))

@@ -13,7 +13,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.activities.control.service import AT_ONCE, AWAY
+from iris.activities.control.service import AT_ONCE, AWAY, first_run
 from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, Signalled, SnapshotPage
 from iris.messages.wire import ClusterName, Keys
 from iris.model import names
@@ -120,8 +120,7 @@ class Notifier:
                 logger.error("cannot find out whether workflow %s has ended: %s", owner.owner, error)
             return error.status is RPCStatusCode.NOT_FOUND
         # A later job may have taken the name after this one ended; the key contains the first run in which it was made.
-        first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-        if not owner.key.endswith(f"/{names.short_run(first_run)}"):
+        if not owner.key.endswith(f"/{names.short_run(first_run(described))}"):
             return described.start_time <= over
         return described.status is not WorkflowExecutionStatus.RUNNING and (described.close_time or over) <= over
 

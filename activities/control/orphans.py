@@ -6,7 +6,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from iris.activities.control.service import AWAY
+from iris.activities.control.service import AWAY, first_run
 from iris.model import names
 from iris.model.children import Parent, parent_in
 
@@ -42,7 +42,7 @@ class Ancestors:
         """
         workflow_id = names.job_workflow(self._cluster, parent.job)
         found = await self._client.get_workflow_handle(workflow_id).describe()
-        if (found.raw_description.workflow_execution_info.first_run_id or found.run_id) == parent.run_id:
+        if first_run(found) == parent.run_id:
             return found
         return await self._client.get_workflow_handle(workflow_id, run_id=parent.run_id).describe()
 

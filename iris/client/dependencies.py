@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from temporalio.service import RPCError, RPCStatusCode
-
+from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
-from iris.client.job_lists import numbered_run, unknown_job
+from iris.client.job_lists import describe_job, numbered_run
 from iris.model import names
 from iris.model.dependencies import Dependency
 from iris.model.jobs import JobSpec
@@ -72,13 +71,4 @@ async def _first_run(connection: Connection, dependency: Dependency) -> str:
     job, run_id = dependency.job, None
     if dependency.number is not None:
         run_id = await numbered_run(connection, job, dependency.number)
-    with connection.rpc_errors():
-        try:
-            found = await connection.workflow(names.job_workflow(connection.record.name, job), run_id).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise await unknown_job(connection, job) from None
-            raise
-    if found.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
-        raise await unknown_job(connection, job)  # something else in the namespace has the id
-    return found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
+    return first_run(await describe_job(connection, job, run_id))

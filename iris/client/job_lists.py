@@ -4,8 +4,10 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from temporalio.client import WorkflowExecution
+from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
+from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.service import first_run
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
 from iris.client.job_filter import JobFilter, commit_in, device_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of
@@ -120,6 +122,28 @@ async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[Wor
     only = f"WorkflowId IN ({', '.join(ids)}) AND ExecutionStatus != 'ContinuedAsNew'"
     with connection.rpc_errors():
         return [each async for each in connection.client.list_workflows(f"{connection.list_query(names.KIND_JOB)} AND {only}")]
+
+
+async def describe_job(connection: Connection, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
+    """Describes the job's latest run, or the run with this id where a later job has taken the name.
+
+    Raises:
+        NotFound: there is no such job.
+        Unreachable: the service does not answer.
+    """
+    workflow_id = names.job_workflow(connection.record.name, job)
+    with connection.rpc_errors():
+        try:
+            described = await connection.workflow(workflow_id).describe()
+            if run_id is not None and first_run(described) != run_id:
+                described = await connection.workflow(workflow_id, run_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise await unknown_job(connection, job) from None
+            raise
+    if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
+        raise await unknown_job(connection, job)  # something else in the namespace has the id
+    return described
 
 
 async def unknown_job(connection: Connection, job: str) -> NotFound:

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.service import first_run
 from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
-from iris.client.job_lists import count_ended, list_jobs, numbered_run, unknown_job
+from iris.client.job_lists import count_ended, describe_job, list_jobs, numbered_run, unknown_job
 from iris.client.views import (
     Explanation,
     JobRow,
@@ -123,7 +124,7 @@ class JobsClient:
         Raises:
             NotFound: there is no such job.
         """
-        described = await self._describe(job, run_id)
+        described = await describe_job(self._connection, job, run_id)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return state_of(described)
         with self._connection.rpc_errors():
@@ -144,7 +145,7 @@ class JobsClient:
             Rejected: the tasks of the job are a gang, which ends as a whole.
             Unreachable: no control plane answers.
         """
-        described = await self._describe(job, run_id)
+        described = await describe_job(self._connection, job, run_id)
         spec = await self.submitted_spec(job, described.run_id)
         check_task(job, index, spec.indices)
         if spec.replicas == 1:
@@ -262,11 +263,11 @@ class JobsClient:
         Raises:
             NotFound: there is no such job.
         """
-        described = await self._describe(job, run_id)
-        first_run = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        described = await describe_job(self._connection, job, run_id)
         memo = await described.memo()
-        indices = tuple((await self.submitted_spec(job, first_run)).indices) if memo.get(MEMO_ARRAY) else None
-        return LogSource(run_id=first_run, tasks=tasks_in(memo), indices=indices, function=names.MEMO_FUNCTION in memo)
+        run_id = first_run(described)
+        indices = tuple((await self.submitted_spec(job, run_id)).indices) if memo.get(MEMO_ARRAY) else None
+        return LogSource(run_id=run_id, tasks=tasks_in(memo), indices=indices, function=names.MEMO_FUNCTION in memo)
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
@@ -334,7 +335,7 @@ class JobsClient:
         Raises:
             NotFound, Unreachable: as `status`.
         """
-        described = await self._describe(job, run_id)
+        described = await describe_job(self._connection, job, run_id)
         status = await self._connection.query(self._handle(job, described.run_id), "status", JobStatus)
         tasks_to_explain = status.tasks if index is None else (task_of(job, index, status.tasks),)
         if described.status is not WorkflowExecutionStatus.RUNNING:
@@ -359,24 +360,9 @@ class JobsClient:
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
 
-    async def _describe(self, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
-        """Describes the job's latest run, or the run with this id where a later job has taken the name."""
-        with self._connection.rpc_errors():
-            try:
-                described = await self._handle(job).describe()
-                if run_id is not None and described.raw_description.workflow_execution_info.first_run_id != run_id:
-                    described = await self._handle(job, run_id).describe()
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    raise await unknown_job(self._connection, job) from None
-                raise
-        if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
-            raise await unknown_job(self._connection, job)  # something else in the namespace has the id
-        return described
-
     async def _status_of_live(self, job: str, run_id: str | None) -> JobStatus:
         """Returns the status of a job that has not ended."""
-        described = await self._describe(job, run_id)
+        described = await describe_job(self._connection, job, run_id)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise Rejected(f"job {job} has ended already ({state_of(described)})")
         return await self._connection.query(self._handle(job), "status", JobStatus)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
 from iris.client.inheritance import inherit
 from iris.client.job_options import word_of
@@ -117,7 +118,7 @@ class ParentLookup:
                     text = f"cluster {cluster} has no job {job}, in which this program runs"
                     raise Rejected(f"{text}; {remedy}") from None
                 raise
-        run_id = found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
+        run_id = first_run(found)
         replaced = not env.get(names.ENV_ATTEMPT_KEY, "").endswith(f"/{names.short_run(run_id)}")
         if replaced or found.status is not WorkflowExecutionStatus.RUNNING or state_of(found).ended:
             state = "" if replaced else f" {state_of(found)}"

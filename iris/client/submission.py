@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.dependencies import bound
 from iris.client.job_lists import executions_of
@@ -68,7 +69,7 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
             state = JobState.RUNNING  # it still cancels its own children
         match reuse(parent, owner, state):
             case Reuse.ATTACH:
-                return _submitted(connection, spec, _first_run(found))
+                return _submitted(connection, spec, first_run(found))
             case Reuse.START:
                 policy = WorkflowIDReusePolicy.ALLOW_DUPLICATE
             case Reuse.RENAME:
@@ -122,7 +123,7 @@ async def _started_before(connection: Connection, spec: JobSpec, key: str) -> Ba
                 return None
             raise
     if (await memo_of(found)).get(names.MEMO_BATCH) == key:
-        return BatchResult(_submitted(connection, spec, _first_run(found)), before=True)
+        return BatchResult(_submitted(connection, spec, first_run(found)), before=True)
     for earlier in await executions_of(connection, [spec.id]):  # another batch has used the name since
         if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
             return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
@@ -165,10 +166,6 @@ def _submitted(connection: Connection, spec: JobSpec, run_id: str) -> Submitted:
     workflow_id = names.job_workflow(record.name, spec.id)
     page = page_of(record.ui, record.namespace, workflow_id, run_id)
     return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=page)
-
-
-def _first_run(found: WorkflowExecutionDescription) -> str:
-    return found.raw_description.workflow_execution_info.first_run_id or found.run_id or ""
 
 
 def _exists(spec: JobSpec, found: Parent | None = None) -> NameTaken:
