@@ -9,17 +9,17 @@ import contextlib
 from collections.abc import Callable
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.job_dependencies import JobDependencies
 from iris.messages.dependencies import EndedJob, JobEnd, Lookup
 from iris.messages.job import JobInput
-from iris.model import dependencies, names
+from iris.model import dependencies
 from iris.model.dependencies import Dependency
 from iris.model.gangs import Gang
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
+from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 
 #: The dependents that one activity signals: its input has some 50 KiB.
@@ -119,18 +119,7 @@ class Dependencies:
     async def _look(self) -> None:
         """Asks how the other jobs have ended, and registers with those that have not if none has been asked before."""
         lookup = Lookup(cluster=self._cluster, jobs=self._open, dependent="" if self._registered else self._job)
-        try:
-            found = await workflow.execute_activity_method(
-                JobDependencies.find_ends,
-                lookup,
-                task_queue=names.patient_queue(self._cluster),
-                start_to_close_timeout=policies.FIND_ENDS,
-                retry_policy=policies.UNTIL_DONE,
-            )
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from error
-            raise
+        found = await until_done(JobDependencies.find_ends, lookup, cluster=self._cluster, timeout=policies.FIND_ENDS)
         self._registered = True
         for end in found.ends:
             self.receive(end)
@@ -163,13 +152,7 @@ class Dependents:
 
     async def _signal_end(self, cluster: str, end: JobEnd) -> None:
         while some := self.known[self._signalled : self._signalled + SIGNALLED_AT_ONCE]:
-            await workflow.execute_activity_method(
-                JobDependencies.signal_dependents,
-                EndedJob(cluster=cluster, dependents=some, end=end),
-                task_queue=names.patient_queue(cluster),
-                start_to_close_timeout=policies.NO_TIMEOUT,
-                heartbeat_timeout=policies.HEARTBEAT,
-                retry_policy=policies.UNTIL_DONE,
-                summary=f"signals {len(some)} jobs that wait for it",
-            )
+            ended = EndedJob(cluster=cluster, dependents=some, end=end)
+            summary = f"signals {len(some)} jobs that wait for it"
+            await until_done(JobDependencies.signal_dependents, ended, cluster=cluster, summary=summary)
             self._signalled += len(some)

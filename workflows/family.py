@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError
 
 from iris.activities.control.child_jobs import ChildJobs
 from iris.messages.job import ChildRef, ChildStart, EndedParent, JobInput
 from iris.messages.wire import ClusterName
 from iris.model import names
 from iris.workflows import policies
+from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.signals import send_signal
 
@@ -47,20 +48,9 @@ async def register(job: JobInput) -> str:
 
 
 async def _ask(start: ChildStart) -> str:
-    try:
-        registration = await workflow.execute_activity_method(
-            ChildJobs.register_child,
-            start,
-            task_queue=names.patient_queue(start.cluster),
-            start_to_close_timeout=policies.REGISTER,
-            retry_policy=policies.UNTIL_DONE,
-            summary=f"asks how {start.parent.job} has ended",
-        )
-    except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise asyncio.CancelledError from error
-        raise
-    return registration.refusal
+    summary = f"asks how {start.parent.job} has ended"
+    asked = until_done(ChildJobs.register_child, start, cluster=start.cluster, timeout=policies.REGISTER, summary=summary)
+    return (await asked).refusal
 
 
 class Children:
@@ -89,19 +79,10 @@ class Children:
 
     async def _cancel(self, cluster: str, reason: str) -> None:
         while children := self.known[self._cancelled : self._cancelled + CANCELLED_AT_ONCE]:
-            await self._request(EndedParent(cluster=cluster, children=children, reason=reason))
+            ended = EndedParent(cluster=cluster, children=children, reason=reason)
+            summary = f"cancels {len(children)} jobs that belong to it"
+            await until_done(ChildJobs.cancel_children, ended, cluster=cluster, summary=summary)
             self._cancelled += len(children)
-
-    async def _request(self, ended: EndedParent) -> None:
-        await workflow.execute_activity_method(
-            ChildJobs.cancel_children,
-            ended,
-            task_queue=names.patient_queue(ended.cluster),
-            start_to_close_timeout=policies.NO_TIMEOUT,
-            heartbeat_timeout=policies.HEARTBEAT,
-            retry_policy=policies.UNTIL_DONE,
-            summary=f"cancels {len(ended.children)} jobs that belong to it",
-        )
 
 
 class OrphanCheck:

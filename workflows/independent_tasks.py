@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
@@ -21,7 +20,7 @@ from iris.model.states import ENDED, TaskState
 from iris.scheduling.cancellations import Cancellations
 from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import Refusal
-from iris.workflows import policies
+from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 from iris.workflows.task import TaskWorkflow
 
@@ -30,7 +29,6 @@ from iris.workflows.task import TaskWorkflow
 STARTS_AT_ONCE = 32
 #: The pause between two tries to start a task whose workflow id is still in use.
 NAME_IN_USE = timedelta(seconds=5)
-T = TypeVar("T", bound=TaskRefs)
 
 
 class IndependentTasks:
@@ -186,7 +184,7 @@ class IndependentTasks:
         task = self._task(index)
         self._set_task(task.model_copy(update={"reason": "a task of an earlier job of this name has not ended yet"}))
         not_started = [each.index for each in self.gang.tasks if each.finished_at is None and each.index not in self._workflows]
-        await self._on_tasks(JobTasks.await_earlier_tasks, self._refs(not_started))
+        await until_done(JobTasks.await_earlier_tasks, self._refs(not_started), cluster=self.gang.cluster)
         if self._task(index).finished_at is None:  # the user has not cancelled it
             self._set_task(task)
         self._earlier_tasks = None
@@ -257,7 +255,7 @@ class IndependentTasks:
             if workflow.patched("overrides-at-once"):
                 changed = TaskOverrides(**self._refs(self._workflows).model_dump(), overrides=overrides)
                 if changed.indices:
-                    await self._on_tasks(JobTasks.override_tasks, changed)
+                    await until_done(JobTasks.override_tasks, changed, cluster=self.gang.cluster)
                 continue
             for started in list(self._workflows.values()):
                 with contextlib.suppress(ApplicationError):  # the task has ended
@@ -265,14 +263,3 @@ class IndependentTasks:
 
     def _refs(self, indices: Iterable[int]) -> TaskRefs:
         return TaskRefs(cluster=self.gang.cluster, job=self.gang.spec.id, indices=tuple(indices))
-
-    async def _on_tasks(self, act: Callable[[JobTasks, T], Awaitable[None]], tasks: T) -> None:
-        """Performs an activity that takes as long as the slowest of the tasks."""
-        await workflow.execute_activity_method(
-            act,
-            tasks,
-            task_queue=names.patient_queue(self.gang.cluster),
-            start_to_close_timeout=policies.NO_TIMEOUT,
-            heartbeat_timeout=policies.HEARTBEAT,
-            retry_policy=policies.UNTIL_DONE,
-        )

@@ -12,6 +12,7 @@ from iris.messages.scheduler import Answer, Envelope, Message
 from iris.model import names
 from iris.model.slices import SliceFacts
 from iris.workflows import policies
+from iris.workflows.patient_call import until_done
 from iris.workflows.signals import send_signal
 
 T = TypeVar("T")
@@ -20,8 +21,7 @@ T = TypeVar("T")
 async def exchange(cluster: str, message: Message) -> Answer:
     """Sends one message to the scheduler and returns its answer.
 
-    The first try is a local activity, which costs one event. If that fails, a normal activity tries until it succeeds. It has a
-    task queue of its own: as long as the scheduler is away, there is one for each gang that sends a message.
+    The first try is a local activity, which costs one event. If that fails, a normal activity tries until it succeeds.
 
     Raises:
         asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the scheduler got the message.
@@ -38,19 +38,8 @@ async def exchange(cluster: str, message: Message) -> Answer:
         # Not only ActivityError: on replay a local activity's timeout comes without it, as the marker in the history has it.
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
-    try:
-        return await workflow.execute_activity_method(
-            Outbox.exchange,
-            envelope,
-            task_queue=names.patient_queue(cluster),
-            start_to_close_timeout=policies.EXCHANGE_PATIENT,
-            retry_policy=policies.UNTIL_DONE,
-            summary=f"{message.kind} (the scheduler was slow to answer)",
-        )
-    except FailureError as error:
-        if is_cancelled_exception(error):
-            raise asyncio.CancelledError from error
-        raise
+    summary = f"{message.kind} (the scheduler was slow to answer)"
+    return await until_done(Outbox.exchange, envelope, cluster=cluster, timeout=policies.EXCHANGE_PATIENT, summary=summary)
 
 
 async def signal_autoscaler(cluster: str, facts: SliceFacts) -> None:
