@@ -21,11 +21,10 @@ from iris.model.overrides import Overrides
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.array_windows import PartLoad, chunks, shares
 from iris.scheduling.cancellations import Cancellations
-from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import Refusal
 from iris.workflows.array_part import ArrayPartWorkflow
 from iris.workflows.independent_tasks import NAME_IN_USE
 from iris.workflows.search_attributes import keywords
+from iris.workflows.separate_tasks import SeparateTasks
 
 #: The most tasks of an array that have a workflow at the same time. The control plane keeps about as many workflows in memory.
 MOST_AT_ONCE = 1_000
@@ -47,7 +46,7 @@ class _Part:
         self.unsent: list[tuple[str, Any]] = []
 
 
-class ArrayParts:
+class ArrayParts(SeparateTasks):
     """Runs the parts of an array; `gang` has the status of all tasks, as far as the parts have reported it.
 
     Args:
@@ -57,8 +56,7 @@ class ArrayParts:
 
     def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
         assert job.spec.array is not None
-        self.gang = job
-        self._changed = changed
+        super().__init__(job, changed)
         self._limit = min(job.spec.array.limit or MOST_AT_ONCE, MOST_AT_ONCE)
         self._parts = [_Part(number, each) for number, each in enumerate(chunks(job.spec.indices, job.spec.array.part))]
         self._part_of = {index: part for part in self._parts for index in part.indices}
@@ -66,21 +64,6 @@ class ArrayParts:
         self._cancellations = Cancellations()
         #: What has been reported and is not in `gang` yet. With ten thousand tasks, a status takes too long for each signal.
         self._reported: list[TaskStatus] = []
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """Each task has a refusal of its own."""
-        return None
-
-    @property
-    def waits_for(self) -> str:
-        """The code of the scheduler's reason why a task waits; empty: none waits, or there is no reason yet."""
-        return next((task.code for task in self.gang.tasks if task.state is TaskState.PENDING and task.code), "")
-
-    @property
-    def report(self) -> GangReport:
-        """The tasks' workflows have the requests and the hosts."""
-        return GangReport()
 
     def receive(self, message: JobMessage) -> None:
         """Records a signal. Messages about a gang are ignored."""
@@ -97,10 +80,6 @@ class ArrayParts:
                         self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
             case PartReport(tasks=tasks):
                 self._reported += tasks
-
-    def ready(self) -> None:
-        """Records that the jobs have ended which this job had to wait for."""
-        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
 
     async def run(self) -> None:
         """Runs every part to its end. Once the job's state is decided, it ends the others.

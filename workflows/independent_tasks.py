@@ -18,10 +18,9 @@ from iris.model.jobs import TaskStatus
 from iris.model.overrides import Overrides
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.cancellations import Cancellations
-from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import Refusal
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
+from iris.workflows.separate_tasks import SeparateTasks
 from iris.workflows.task import TaskWorkflow
 
 #: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and all of them go in one 4 MiB
@@ -31,7 +30,7 @@ STARTS_AT_ONCE = 32
 NAME_IN_USE = timedelta(seconds=5)
 
 
-class IndependentTasks:
+class IndependentTasks(SeparateTasks):
     """Runs the tasks of a job; `gang` has their current state.
 
     Args:
@@ -41,8 +40,7 @@ class IndependentTasks:
     """
 
     def __init__(self, job: Gang, changed: Callable[[], None], places: int | None = None) -> None:
-        self.gang = job
-        self._changed = changed
+        super().__init__(job, changed)
         #: The places of the tasks by their indices.
         self._places = {task.index: place for place, task in enumerate(job.tasks)}
         self._is_part = places is not None
@@ -60,25 +58,6 @@ class IndependentTasks:
         self._sent_overrides: Overrides | None = job.overrides
         #: Runs while tasks of an earlier job of this name still end; no task is started meanwhile.
         self._earlier_tasks: asyncio.Task[None] | None = None
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """Each task has a refusal of its own."""
-        return None
-
-    @property
-    def waits_for(self) -> str:
-        """The code of the scheduler's reason why a task waits; empty: none waits, or there is no reason yet."""
-        return next((task.code for task in self.gang.tasks if task.state is TaskState.PENDING and task.code), "")
-
-    @property
-    def report(self) -> GangReport:
-        """The tasks' workflows have the requests and the hosts."""
-        return GangReport()
-
-    def ready(self) -> None:
-        """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""
-        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
 
     def receive(self, message: JobMessage) -> None:
         """Records a signal. Messages about a gang are ignored."""

@@ -1,0 +1,42 @@
+"""What the runners of independent tasks have in common: the job sees the tasks' states, their own workflows have the requests."""
+
+from collections.abc import Callable
+
+from temporalio import workflow
+
+from iris.model.gangs import Gang
+from iris.model.states import TaskState
+from iris.scheduling.recovery import GangReport
+from iris.scheduling.refusals import Refusal
+
+
+class SeparateTasks:
+    """Tasks with workflows of their own; `gang` has their states as far as they are known.
+
+    Args:
+        job: the input of the job's workflow.
+        changed: called after each change of what the job shows.
+    """
+
+    def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
+        self.gang = job
+        self._changed = changed
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Each task has a refusal of its own."""
+        return None
+
+    @property
+    def waits_for(self) -> str:
+        """The code of the scheduler's reason why a task waits; empty: none waits, or there is no reason yet."""
+        return next((task.code for task in self.gang.tasks if task.state is TaskState.PENDING and task.code), "")
+
+    @property
+    def report(self) -> GangReport:
+        """The tasks' workflows have the requests and the hosts."""
+        return GangReport()
+
+    def ready(self) -> None:
+        """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
