@@ -9,7 +9,7 @@ PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo docs tour test test-long test-docker test-production env lint types check bench build lock clean
+.PHONY: demo demo-recording docs tour test test-long test-docker test-production env lint types check bench build lock clean
 
 demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
@@ -39,10 +39,13 @@ types: env ## check the types, and what type checkers know of users' programs
 	$(BIN)/basedpyright
 
 docs: env ## build the documentation with the Python reference in build/site; a warning is an error
-	$(BIN)/mkdocs build # not --quiet: it would hide warnings from strict mode, too
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build # not --quiet: it would hide warnings from strict mode, too
 
 tour: env ## run examples/tour.ipynb and store its outputs
 	$(BIN)/python scripts/run-tour.py
+
+demo-recording: env ## record the terminal that README shows, docs/pictures/demo.svg
+	$(BIN)/python scripts/record-demo.py
 
 check: lint types test build docs ## run the checks that must pass before a change is merged
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from benchmarks import (
     actor,
+    array,
     behind,
     checkpoint,
     cold,
@@ -20,6 +21,7 @@ from benchmarks import (
     idle,
     latency,
     ledger,
+    live,
     load,
     passes,
     pool,
@@ -53,6 +55,8 @@ MEASUREMENTS: dict[str, Measurement] = {
     "pool": pool.measure,
     "python": python.measure,
     "actor": actor.measure,
+    "array": array.measure,
+    "live": live.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {

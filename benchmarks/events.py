@@ -18,6 +18,19 @@ def of_cluster(cluster: str) -> str:
 
 async def count_events(client: Client, query: str) -> dict[str, int]:
     """Returns the number of events in all histories that the query finds, by workflow type."""
+    found: dict[str, int] = {}
+    for kind, events in await _lengths(client, query):
+        found[kind] = found.get(kind, 0) + events
+    return found
+
+
+async def longest_histories(client: Client, query: str) -> dict[str, int]:
+    """Returns the number of events in the longest history that the query finds, by workflow type, the longest first."""
+    return dict(sorted(dict(sorted(await _lengths(client, query))).items(), key=lambda entry: -entry[1]))
+
+
+async def _lengths(client: Client, query: str) -> list[tuple[str, int]]:
+    """Returns the type and the number of events of each workflow that the query finds."""
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def length(execution: WorkflowExecution) -> int:
@@ -29,10 +42,7 @@ async def count_events(client: Client, query: str) -> dict[str, int]:
 
     executions = [execution async for execution in client.list_workflows(query)]
     lengths = await asyncio.gather(*(length(execution) for execution in executions))
-    found: dict[str, int] = {}
-    for execution, events in zip(executions, lengths, strict=True):
-        found[execution.workflow_type] = found.get(execution.workflow_type, 0) + events
-    return found
+    return [(execution.workflow_type, length) for execution, length in zip(executions, lengths, strict=True)]
 
 
 def added(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

@@ -37,7 +37,7 @@ from iris.activities.control.notifier import Notifier
 from iris.client.connect.connection import connect
 from iris.client.connect.process import rest_memory
 from iris.messages.scheduler import Answers, Ask, Batch, Release, SchedulerStart, Signalled
-from iris.messages.wire import ClusterName, Keys
+from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
 from iris.model.requests import Request
 from iris.worker_agents.control_plane import serve as control_plane
@@ -120,7 +120,7 @@ class Absent(Notifier):
         return Signalled()
 
     @activity.defn
-    async def check_jobs(self, ref: ClusterName) -> Keys:
+    async def check_jobs(self, check: RepeatedCheck) -> Keys:
         return Keys()
 
 

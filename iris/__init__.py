@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
     from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
-    from iris.client.job import AsyncJob, ExecResult, LogEntry
+    from iris.client.job import AsyncJob, ExecResult
     from iris.client.job_filter import JobFilter
     from iris.client.job_options import Resources
+    from iris.client.logs.entries import LogEntry
     from iris.client.operate.cluster_manager import ClusterManager
     from iris.client.pool.errors import CallLost, PoolBroken
     from iris.client.pool.pool import AsyncWorkerPool
@@ -106,7 +107,7 @@ _MODULES = {
     "JobSpec": "iris.model.jobs",
     "JobState": "iris.model.states",
     "JobStatus": "iris.model.jobs",
-    "LogEntry": "iris.client.job",
+    "LogEntry": "iris.client.logs.entries",
     "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
     "PoolBroken": "iris.client.pool.errors",

@@ -14,6 +14,7 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 import pytest
 from hypothesis import settings
 
+from tests import sshd as ssh_machines
 from tests.fakes.google.client import FakeGoogle
 
 sys.dont_write_bytecode = False
@@ -42,3 +43,9 @@ def google() -> Iterator[FakeGoogle]:
     """A fake cloud whose machines do not boot, one for all tests of a module: each has a project of its own, or clears it."""
     with FakeGoogle() as google:
         yield google
+
+
+@pytest.fixture(scope="session")
+def sshd() -> None:
+    """Makes sure that sshd is installed on this machine."""
+    ssh_machines.install()

@@ -38,6 +38,7 @@ from iris.model.scale_groups import Pace, ScaleGroup
 from iris.model.scaling import Drain
 from iris.model.slice_keys import derived_key, sign
 from iris.model.slices import SliceState, SliceStatus
+from iris.platforms.base import Platform
 from iris.platforms.fake.machines import SECRET
 from iris.platforms.fake.platform import FakePlatform
 from iris.workflows.autoscaler import AutoscalerWorkflow
@@ -58,21 +59,24 @@ _TENANTS = itertools.count(1)
 
 
 class PlayedFleet(FleetObserver):
-    """What is observed: the machines as they are, and the hosts that the test says are silent."""
+    """What is observed: the machines as they are, and the hosts that the test says are silent.
 
-    def __init__(self, cluster: "FleetCluster", lister: Any) -> None:
-        super().__init__(lister, cluster.platform)
+    Args:
+        served: the platform as the control plane has it; None: that of the cluster.
+    """
+
+    def __init__(self, cluster: "FleetCluster", lister: Any, served: Platform | None = None) -> None:
+        super().__init__(lister, served or cluster.platform)
         self._of = cluster
         #: These look by look, then that all report.
         self.silent: list[tuple[Silent, ...]] = []
-        self.looks: list[FleetReport] = []
+        self.looks = 0
 
     @activity.defn
     async def observe_fleet(self, look: ObserveFleet) -> FleetReport:
         await self._of.wake()
-        report = await super().observe_fleet(look)
-        self.looks.append(report)
-        return report
+        self.looks += 1
+        return await super().observe_fleet(look)
 
     async def _owned(self, cluster: str) -> set[str]:
         self._of.lister.heard_of_slices(self._of.platform.machines)
@@ -85,8 +89,8 @@ class PlayedFleet(FleetObserver):
 class PlayedSlices(Slices):
     """The real ones; agents of machines that are there at once report at once."""
 
-    def __init__(self, cluster: "FleetCluster") -> None:
-        super().__init__(cluster.platform)
+    def __init__(self, cluster: "FleetCluster", served: Platform | None = None) -> None:
+        super().__init__(served or cluster.platform)
         self._of = cluster
 
     @activity.defn

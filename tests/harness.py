@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from temporalio import activity
-from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
@@ -41,6 +40,7 @@ from iris.activities.control.child_jobs import ChildJobs
 from iris.activities.control.job_dependencies import JobDependencies
 from iris.activities.control.job_tasks import JobTasks
 from iris.activities.control.recovery import RecoveryQueries
+from iris.activities.control.webhooks import WebhookCalls
 from iris.autoscaling.liveness import Silent
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
@@ -67,7 +67,7 @@ from iris.messages.scheduler import (
 )
 from iris.messages.slice import HostReady, SliceInput
 from iris.messages.task import RunTask, TaskProgress
-from iris.messages.wire import ClusterName, Keys
+from iris.messages.wire import ClusterName, Keys, RepeatedCheck
 from iris.model import names
 from iris.model.attempts import AttemptRecord
 from iris.model.children import Parent
@@ -81,10 +81,12 @@ from iris.model.slices import SliceState, SliceStatus
 from iris.model.states import TaskState
 from iris.retrying import retry
 from iris.scheduling.preemption import Eviction
+from iris.worker_agents.control_plane.search_attributes import search_attribute_types
 from iris.workflows import policies
 from iris.workflows.array_part import ArrayPartWorkflow
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
+from iris.workflows.notification import NotificationWorkflow
 from iris.workflows.scheduled_job import ScheduledJobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
@@ -98,6 +100,7 @@ WORKFLOWS = (
     ArrayPartWorkflow,
     SliceWorkflow,
     ScheduledJobWorkflow,
+    NotificationWorkflow,
     SchedulerWorkflow,
     AutoscalerWorkflow,
 )
@@ -351,7 +354,7 @@ class BlindNotifier(Notifier):
     """To them nobody is ever gone: finding that out needs a list of workflows."""
 
     @activity.defn
-    async def check_jobs(self, ref: ClusterName) -> Keys:
+    async def check_jobs(self, check: RepeatedCheck) -> Keys:
         return Keys()
 
 
@@ -359,7 +362,7 @@ class BlindChildJobs(ChildJobs):
     """To them no job has lost its parent: that needs a list of workflows, too."""
 
     @activity.defn
-    async def cancel_orphans(self, ref: ClusterName) -> None:
+    async def cancel_orphans(self, check: RepeatedCheck) -> None:
         pass
 
 
@@ -409,7 +412,7 @@ class Cluster:
         await self.client.operator_service.add_search_attributes(
             AddSearchAttributesRequest(
                 namespace=self.client.namespace,
-                search_attributes=dict.fromkeys(names.SEARCH_ATTRIBUTES, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD),
+                search_attributes=search_attribute_types(),
             )
         )
         await self.serve()
@@ -420,7 +423,7 @@ class Cluster:
         """What a control plane does for as long as it lives: take work from its queues."""
         await self._work(
             names.control_queue(self.name),
-            workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow],
+            workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow, NotificationWorkflow],
             activities=[
                 self.outbox.exchange,
                 self.notifier.signal_placed,
@@ -435,11 +438,13 @@ class Cluster:
             self.outbox.exchange,
             self.job_tasks.override_tasks,
             self.job_tasks.await_earlier_tasks,
+            self.job_tasks.await_earlier_part,
             self.child_jobs.register_child,
             self.child_jobs.cancel_children,
             self.child_jobs.cancel_orphans,
             dependencies.find_ends,
             dependencies.signal_dependents,
+            WebhookCalls(local=True).call,
         ]
         await self._work(names.patient_queue(self.name), activities=waiting)
         await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
@@ -458,8 +463,12 @@ class Cluster:
             search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_SCHEDULER}),
         )
 
-    async def __aexit__(self, *_: object) -> None:
+    async def stop_serving(self) -> None:
+        """End the workers of the control plane and of the hosts: no query is answered from now on."""
         await asyncio.wait_for(self._workers.aclose(), PATIENCE.total_seconds())
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop_serving()
         # A worker that ends drops the workflows in its memory without evicting them. Collected later, on the thread of another
         # test's workflow, their `finally` blocks would give that one's history a command that is not its own.
         await asyncio.to_thread(gc.collect)

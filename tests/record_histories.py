@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from iris.activities.control import notifier as notifier_activities
 from iris.autoscaling import liveness
@@ -26,6 +26,7 @@ from iris.model import names, slice_lifecycle
 from iris.model.arrays import Array, part_workflow
 from iris.model.dependencies import Condition, Dependency
 from iris.model.jobs import Band, TaskOutcome
+from iris.model.notifications import notification_workflow
 from iris.model.slices import SliceState
 from iris.platforms.base import StockOut
 from iris.platforms.fake.cloud import Verb
@@ -360,6 +361,22 @@ async def _arrays(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("array-part", cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1)))
 
 
+async def _notifications(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A job with a webhook, and the call of it, which is refused."""
+    await cluster.join()
+    job = await cluster.submit("notifies", notify=("http://169.254.169.254/",))
+    await cluster.end(job)
+    await keep("job-with-a-notification", cluster.job(job))
+    run_id = (await cluster.users.jobs.log_source(job)).run_id
+    call = cluster.client.get_workflow_handle(notification_workflow(cluster.name, job, run_id, 0))
+    await cluster.until(lambda: _has_failed(call))
+    await keep("notification-refused", call)
+
+
+async def _has_failed(handle: WorkflowHandle[Any, Any]) -> bool:
+    return (await handle.describe()).status is WorkflowExecutionStatus.FAILED
+
+
 async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
     """A parent that fails, its child and grandchild, which end with it, and a child that comes too late."""
     top = Held(then=fails)
@@ -509,7 +526,7 @@ async def main() -> None:
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     with_short_histories = (_first_version, _gangs)
-    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children, _dependents, _arrays):
+    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children, _dependents, _arrays, _notifications):
         async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):

@@ -1,14 +1,23 @@
 """The documents keep their promises: links resolve, commands and options that they name exist."""
 
+import html
+import inspect
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 import pytest
 
 import iris
 from iris.cli.main import cli
+from iris.model import errors
+from iris.model.hosts import ClosedBy
+from iris.model.provisioning import SliceFault
+from iris.model.scaling import Availability
+from iris.model.states import JobState, TaskState
 from iris.scheduling.refusals import RefusalCode
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +37,13 @@ def test_every_link_to_a_file_resolves(document: Path) -> None:
     [
         "README.md",
         "docs/index.md",
+        "docs/how-to/tpu-gang.md",
+        "docs/how-to/spot.md",
+        "docs/how-to/why-waiting.md",
+        "docs/how-to/sweep.md",
+        "docs/how-to/own-machines.md",
         "docs/arrays.md",
+        "docs/reference/by-task.md",
         "docs/coming-from.md",
         "docs/scheduling.md",
         "docs/machines.md",
@@ -42,6 +57,11 @@ def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
     text = (ROOT / name).read_text().replace("\\\n", " ")
     if name == "docs/coming-from.md":  # the left column has the commands and options of other systems
         text = "\n".join(row.split(" | ", 1)[1] for row in text.splitlines() if row.startswith("| "))
+    check_commands(name, text)
+
+
+def check_commands(name: str, text: str) -> None:
+    """Asserts that every command of `iris` in a text exists with the options that it has there."""
     lines = re.findall(r"iris ((?:[a-z]+ ?)+(?:[^`\n|]*))", text)
     assert lines
     for line in lines:
@@ -65,6 +85,20 @@ def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
         assert option in EVERY_OPTION, f"{name} names {option}"
 
 
+def test_the_recording_shows_commands_that_exist_and_needs_no_network() -> None:
+    """It is the first thing that a visitor sees, and a picture from another host would be missing or outdated."""
+    picture = (ROOT / "docs" / "pictures" / "demo.svg").read_text()
+    rows: dict[str, str] = {}
+    for row, text in re.findall(r'<text [^>]*clip-path="url\(#iris-line-(\d+)\)">(.*?)</text>', picture):
+        rows[row] = rows.get(row, "") + html.unescape(text).replace("\xa0", " ")
+    typed = [row.removeprefix("$").lstrip() for row in rows.values() if row.startswith("$")]
+
+    assert typed
+    check_commands("docs/pictures/demo.svg", "\n".join(typed))
+    addresses = {urlsplit(address).hostname for address in re.findall(r"https?://[^\s&<\"]+", picture)}
+    assert addresses <= {"127.0.0.1", "www.w3.org"}
+
+
 def test_the_python_reference_has_every_public_name() -> None:
     """It is generated from docstrings, but only for the names on the page."""
     page = (ROOT / "docs" / "reference" / "python.md").read_text()
@@ -72,13 +106,39 @@ def test_the_python_reference_has_every_public_name() -> None:
     assert set(re.findall(r"^::: iris\.(\w+)$", page, re.MULTILINE)) == set(iris.__all__)
 
 
-def test_every_reason_for_waiting_is_described_with_a_remedy() -> None:
-    """A user searches for the code that a waiting job shows. A code that the scheduler no longer gives would only mislead."""
-    page = (ROOT / "docs" / "scheduling.md").read_text().split("## Reasons for waiting")[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")]
+def rows_under(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading of the page about reasons."""
+    section = (ROOT / "docs" / "reference" / "reasons.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `")]
 
-    assert [row[0].strip("`") for row in rows] == list(RefusalCode)
+
+@pytest.mark.parametrize(
+    ("heading", "codes"),
+    [
+        ("A job waits", RefusalCode),
+        ("The state of a job", JobState),
+        ("The state of a task", TaskState),
+        ("A host accepts no work", ClosedBy),
+        ("A slice was not created, or was lost", SliceFault),
+        ("A scale group creates no slices", Availability),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_every_reason_is_described_with_a_remedy(heading: str, codes: type[StrEnum]) -> None:
+    """A user searches for the code that is shown. A code that Iris no longer gives would only mislead."""
+    rows = rows_under(heading)
+
+    assert [row[0].strip("`") for row in rows] == list(codes)
     assert all(len(row) == 3 and all(row) for row in rows)
+
+
+def test_every_error_is_described_with_its_exit_code_and_a_remedy() -> None:
+    """Scripts act on the exit code, and Python on the type."""
+    rows = rows_under("A command fails")
+    types = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.IrisError)]
+
+    assert {row[0].strip("`"): int(row[1]) for row in rows} == {each.__name__: each.exit_code for each in types}
+    assert all(len(row) == 4 and all(row) for row in rows)
 
 
 def options(command: click.Command) -> set[str]:

@@ -7,6 +7,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from iris.config import load_config, scale_groups_of
 from iris.model import names
 from iris.model.scale_groups import SliceType
@@ -31,12 +33,13 @@ def test_the_example_of_the_demo_estimates_pi() -> None:
     assert abs(float(ran.stdout.split()[-1]) - 3.1416) < 0.01
 
 
-def test_a_clusters_images_are_those_that_are_built_for_it() -> None:
+@pytest.mark.parametrize("file", ["eu-west4.yaml", "mixed.yaml"])
+def test_a_clusters_images_are_those_that_are_built_for_it(file: str) -> None:
     """Of a name that nobody has pushed, machines only say that they could not pull it, when they are paid for already."""
     script = (ROOT / "scripts/build-images").read_text()
     targets = re.search(r"^for target in (.+); do$", script, re.MULTILINE)
     pushed = re.search(r"--push (\S+)", script)
-    config = load_config((EXAMPLES / "eu-west4.yaml").read_text())
+    config = load_config((EXAMPLES / file).read_text())
 
     assert targets is not None
     assert pushed is not None
@@ -44,13 +47,10 @@ def test_a_clusters_images_are_those_that_are_built_for_it() -> None:
     assert {config.controller.image, config.bootstrap.image} == built
 
 
-def test_a_clusters_slices_have_the_time_that_they_take() -> None:
+@pytest.mark.parametrize("file", ["eu-west4.yaml", "mixed.yaml"])
+def test_a_clusters_slices_have_the_time_that_they_take(file: str) -> None:
     """Four or five minutes have been seen until a spot pod was up; a slice that is given up is asked for anew, for ever."""
-    slices = [
-        group
-        for group in scale_groups_of(load_config((EXAMPLES / "eu-west4.yaml").read_text()))
-        if group.type is SliceType.TPU_VM
-    ]
+    slices = [group for group in scale_groups_of(load_config((EXAMPLES / file).read_text())) if group.type is SliceType.TPU_VM]
 
     assert slices
     assert [group.name for group in slices if group.pace.boot_timeout < timedelta(minutes=10)] == []

@@ -8,14 +8,15 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
 
-from iris.messages.array_part import PartInput, PartReport, Places
+from iris.activities.control.job_tasks import JobTasks
+from iris.messages.array_part import PartInput, PartRef, PartReport, Places
 from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation
 from iris.model import names
-from iris.model.arrays import KIND_PART, format_indices, part_workflow
+from iris.model.arrays import KIND_PART, MAX_KEPT_REASON, format_indices, part_workflow
 from iris.model.bounds import cut
 from iris.model.gangs import Gang
-from iris.model.job_status import status_of
+from iris.model.job_status import rolled_up, status_of
 from iris.model.jobs import TaskStatus
 from iris.model.overrides import Overrides
 from iris.model.states import ENDED, TaskState
@@ -23,14 +24,12 @@ from iris.scheduling.array_windows import PartLoad, chunks, shares
 from iris.scheduling.cancellations import Cancellations
 from iris.workflows.array_part import ArrayPartWorkflow
 from iris.workflows.independent_tasks import NAME_IN_USE
+from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 from iris.workflows.separate_tasks import SeparateTasks
 
 #: The most tasks of an array that have a workflow at the same time. The control plane keeps about as many workflows in memory.
 MOST_AT_ONCE = 1_000
-#: The most characters of a task's reason that the job keeps; the task's own workflow has all of it. The status of ten thousand
-#: tasks is one answer to a query, which may have 2 MiB after compression.
-MAX_REASON = 100
 
 
 class _Part:
@@ -39,6 +38,7 @@ class _Part:
     def __init__(self, number: int, indices: Sequence[int]) -> None:
         self.number = number
         self.indices = indices
+        #: How many of its tasks have not ended.
         self.unfinished = len(indices)
         self.places = 0
         self.running: asyncio.Task[None] | None = None
@@ -62,6 +62,10 @@ class ArrayParts(SeparateTasks):
         self._part_of = {index: part for part in self._parts for index in part.indices}
         self._places = {task.index: place for place, task in enumerate(job.tasks)}
         self._cancellations = Cancellations()
+        for task in job.tasks:  # cancelled while an earlier run of the workflow waited for other jobs
+            if task.state in ENDED:
+                self._cancellations = self._cancellations.with_task(task.index, task.reason)
+                self._part_of[task.index].unfinished -= 1
         #: What has been reported and is not in `gang` yet. With ten thousand tasks, a status takes too long for each signal.
         self._reported: list[TaskStatus] = []
 
@@ -78,6 +82,8 @@ class ArrayParts(SeparateTasks):
                     part_of.unsent.append(("cancel_task", message))
                     if part_of.running is None:
                         self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
+                        if not self._running and workflow.patched("cancelled-before-start"):  # the job waits for other jobs
+                            self._take_reports()
             case PartReport(tasks=tasks):
                 self._reported += tasks
 
@@ -92,8 +98,8 @@ class ArrayParts(SeparateTasks):
                 self._share_places()
                 await workflow.wait_condition(lambda: bool(self._reported))
                 self._take_reports()
-                decided = (status := status_of(self.gang)).state.ended
-                if decided and any(part.unfinished for part in self._parts):
+                if rolled_up(self.gang).ended and any(part.unfinished for part in self._parts):
+                    status = status_of(self.gang)
                     await self._end(f"the job ended {status.state}: {status.reason}")
             await asyncio.gather(*self._running)
         except asyncio.CancelledError:
@@ -140,7 +146,18 @@ class ArrayParts(SeparateTasks):
             try:
                 return await self._start_workflow(part)
             except WorkflowAlreadyStartedError:  # a part of an earlier job of this name, which was terminated, still ends
-                await workflow.sleep(NAME_IN_USE)
+                if not workflow.patched("earlier-parts"):
+                    await workflow.sleep(NAME_IN_USE)
+                    continue
+                await self._wait_for_earlier_part(part)
+
+    async def _wait_for_earlier_part(self, part: _Part) -> None:
+        """Waits for the part of the earlier job, and shows that as the reason of one task."""
+        task = self.gang.tasks[self._places[part.indices[0]]]
+        self._reported.append(task.model_copy(update={"reason": "a part of an earlier job of this name has not ended yet"}))
+        earlier = PartRef(cluster=self.gang.cluster, job=self.gang.spec.id, number=part.number)
+        await until_done(JobTasks.await_earlier_part, earlier, cluster=earlier.cluster)
+        self._reported.append(task)
 
     async def _start_workflow(self, part: _Part) -> workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]:
         job, indices, info = self.gang, part.indices, workflow.info()
@@ -205,4 +222,4 @@ class ArrayParts(SeparateTasks):
     def _kept(self, task: TaskStatus) -> TaskStatus:
         """Returns the status as the job keeps it. A task that ended with its part has the job's reason."""
         reason = (self._cancellations.all if task.state is TaskState.KILLED else None) or task.reason
-        return task.model_copy(update={"reason": cut(reason, MAX_REASON)})
+        return task.model_copy(update={"reason": cut(reason, MAX_KEPT_REASON)})

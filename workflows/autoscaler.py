@@ -11,7 +11,7 @@ platform that is slow to list its machines delays no decision:
 import asyncio
 import contextlib
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -25,7 +25,6 @@ from iris.messages.autoscaler import (
     AutoscalerStatus,
     CloseDown,
     FleetReport,
-    ObserveFleet,
     PauseScaling,
     ScalingSettings,
     Unowned,
@@ -39,6 +38,7 @@ from iris.model.scale_groups import ScaleGroup, unknown_group
 from iris.model.scaling import Action, Drain, GroupStatus, Outlook, ScalePlan, Wanted
 from iris.model.slices import LIVE, SliceFacts, SliceState
 from iris.workflows import policies, web_ui
+from iris.workflows.observations import Observations
 from iris.workflows.signals import send_signal
 from iris.workflows.slice_registry import SliceRegistry
 
@@ -64,11 +64,7 @@ class AutoscalerWorkflow:
         self._group_statuses: tuple[GroupStatus, ...] = ()
         self._evaluated_at: datetime | None = None
         self._next_at: datetime | None = None
-        #: The number of the last fleet report, and the number of observations in this run.
-        self._last_report = self._observations = 0
-        self._unreachable: dict[str, str] = {}
-        #: How many silent hosts the last report did not list.
-        self._held_hosts = 0
+        self._fleet = Observations(start.cluster)
         self._watching: asyncio.Task[None] | None = None
 
     @workflow.run
@@ -162,9 +158,9 @@ class AutoscalerWorkflow:
             next_at=self._next_at,
             paused=self._paused,
             closing=self._closing.reason if self._closing is not None else None,
-            unreachable=self._unreachable,
+            unreachable=self._fleet.unreachable,
             unowned=tuple(each.observation for each in self._unowned.values()),
-            held_hosts=self._held_hosts,
+            held_hosts=self._fleet.held,
             missing=tuple(each for each in self._missing if each.is_alarm),
             settings=self._settings,
         )
@@ -247,29 +243,41 @@ class AutoscalerWorkflow:
     async def _watch(self) -> None:
         """Observes hosts and machines at regular intervals, and signals changes to the slices concerned."""
         while not workflow.info().is_continue_as_new_suggested():
-            self._observations += 1
-            report = await workflow.execute_activity_method(
-                FleetObserver.observe_fleet,
-                ObserveFleet(
-                    cluster=self._cluster,
-                    heard=self._last_report,
-                    machines=self._settings is not None,
-                    census=self._settings is not None and self._observations % policies.CENSUS_EVERY == 0,
-                    ledger=self._observations % policies.LEDGER_CHECK_EVERY == 0,
-                ),
-                task_queue=names.control_queue(self._cluster),
-                start_to_close_timeout=policies.OBSERVE,
-                retry_policy=policies.UNTIL_DONE,
-            )
-            self._held_hosts = report.held
+            report = await self._observe()
+            if report is None:
+                continue
             self._suspects, lost = lost_hosts(self._suspects, report.silent)
             for host in lost:
                 await self._report_lost(host)
             await self._apply_report(report)
             await self._offer_missing(report)
             self._describe()
-            every = OBSERVE_INTERVAL if self._settings is None else self._settings.observe_interval
-            await workflow.sleep(next_observation(self._suspects, every))
+            await workflow.sleep(next_observation(self._suspects, self._observe_interval))
+
+    async def _observe(self) -> FleetReport | None:
+        """Observes the fleet until there is news. Returns None if the observations are no longer the right ones."""
+        interval, machines = self._observe_interval, self._settings is not None
+        if not workflow.patched("patient-observation") or not self._is_calm:
+            return await self._fleet.observe(machines=machines)
+        return await self._fleet.await_news(
+            interval,
+            machines=machines,
+            slices=self._slices.known,
+            is_outdated=lambda: (
+                (interval, machines) != (self._observe_interval, self._settings is not None)
+                or not self._is_calm
+                or workflow.info().is_continue_as_new_suggested()
+            ),
+        )
+
+    @property
+    def _observe_interval(self) -> timedelta:
+        return OBSERVE_INTERVAL if self._settings is None else self._settings.observe_interval
+
+    @property
+    def _is_calm(self) -> bool:
+        """Returns whether no decision depends on how many observations in a row agree."""
+        return not (self._suspects or self._missing or self._unowned or self._slices.strays)
 
     async def _report_lost(self, host: Silent) -> None:
         news = HostLost(host_id=host.host_id, incarnation=host.incarnation, reason=host.reason)
@@ -282,7 +290,6 @@ class AutoscalerWorkflow:
         Signals changes of machines to their slices, and handles machines without a workflow. After a census it signals `report`
         to each slice that has lost its workflow or that the autoscaler does not know.
         """
-        self._last_report, self._unreachable = report.number, report.unreachable
         self._apply_facts()
         coming = {facts.id: facts for facts in self._slices.facts if facts.state in (SliceState.REQUESTED, *LIVE)}
         news: dict[str, SliceObservation | None] = {
@@ -362,11 +369,11 @@ class AutoscalerWorkflow:
     def _describe(self) -> None:
         escaped, created = web_ui.escaped, self._slices.known
         notes = [f"{escaped(host.reason)}; checked again soon" for host in self._suspects]
-        notes += [f"**{HELD.format(self._held_hosts)}**"] if self._held_hosts else []
+        notes += [f"**{HELD.format(self._fleet.held)}**"] if self._fleet.held else []
         notes += [f"**{escaped(each.problem(created))}**" for each in self._missing[: web_ui.SHOWN] if each.is_alarm]
         notes += [f"**Paused**: {escaped(self._paused)}"] if self._paused is not None else []
         notes += [f"**Closing down**: {escaped(self._closing.reason)}"] if self._closing is not None else []
-        unlisted = ((escaped(zone), escaped(why)) for zone, why in self._unreachable.items())
+        unlisted = ((escaped(zone), escaped(why)) for zone, why in self._fleet.unreachable.items())
         notes += [f"The machines in zone {zone} could not be listed: {why}" for zone, why in unlisted]
         workflow.set_current_details(web_ui.autoscaler_details(self._group_statuses, self._memory.actions, notes))
 

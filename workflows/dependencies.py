@@ -34,6 +34,7 @@ class Dependencies:
 
     Args:
         job: the job; an earlier run of the workflow may know some ends already.
+        has_ended: tells whether the job has ended meanwhile, because its user has cancelled all of its tasks.
         changed: called when what the job waits for has changed.
         ready: called when the job may start, if it had to wait for that.
         continue_as_new: continues the workflow as new, when its history is long.
@@ -42,6 +43,7 @@ class Dependencies:
     def __init__(
         self,
         job: JobInput,
+        has_ended: Callable[[], bool],
         changed: Callable[[], None],
         ready: Callable[[], None],
         continue_as_new: Callable[[], None],
@@ -50,6 +52,7 @@ class Dependencies:
         self._job = job.spec.id
         self._after = job.spec.after if job.ready_at is None else ()
         self._ends = {end.run_id: end.state for end in job.dependency_ends}
+        self._has_ended = has_ended
         self._changed = changed
         self._ready = ready
         self._continue_as_new = continue_as_new
@@ -77,7 +80,8 @@ class Dependencies:
         if not self._waits or not self._open or status.state is not JobState.PENDING:
             return status
         reason = dependencies.waiting_for(self._after, self._ends)
-        tasks = [task.model_copy(update={"reason": reason}) for task in status.tasks if task.state is TaskState.PENDING]
+        waits = {"reason": reason}
+        tasks = [task.model_copy(update=waits) if task.state is TaskState.PENDING else task for task in status.tasks]
         return status.model_copy(update={"reason": reason, "tasks": tuple(tasks)})
 
     def receive(self, end: JobEnd) -> None:
@@ -87,7 +91,7 @@ class Dependencies:
             self._changed()
 
     async def wait(self) -> str:
-        """Waits until the job may start, or can never start. Returns why it cannot; empty: it may.
+        """Waits until the job may start, or can never start, or has ended. Returns why it cannot; empty: it may.
 
         Raises:
             asyncio.CancelledError: the job was cancelled meanwhile.
@@ -114,7 +118,9 @@ class Dependencies:
         return ""
 
     def _decided(self) -> bool:
-        return dependencies.is_met(self._after, self._ends) or bool(dependencies.refusal(self._after, self._ends))
+        if dependencies.is_met(self._after, self._ends) or dependencies.refusal(self._after, self._ends):
+            return True
+        return self._has_ended() and workflow.patched("ended-before-start")
 
     async def _look(self) -> None:
         """Asks how the other jobs have ended, and registers with those that have not if none has been asked before."""

@@ -14,7 +14,7 @@ from temporalio.exceptions import ActivityError
 
 from iris.activities.control.child_jobs import ChildJobs
 from iris.messages.job import ChildRef, ChildStart, EndedParent, JobInput
-from iris.messages.wire import ClusterName
+from iris.messages.wire import RepeatedCheck
 from iris.model import names
 from iris.workflows import policies
 from iris.workflows.patient_call import until_done
@@ -101,7 +101,7 @@ class OrphanCheck:
         with contextlib.suppress(ActivityError):  # the next check tries again
             await workflow.execute_activity_method(
                 ChildJobs.cancel_orphans,
-                ClusterName(cluster=self._cluster),
+                RepeatedCheck(cluster=self._cluster),
                 task_queue=names.patient_queue(self._cluster),
                 start_to_close_timeout=policies.CHECK_ORPHANS,
                 heartbeat_timeout=policies.HEARTBEAT,

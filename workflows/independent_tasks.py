@@ -68,6 +68,8 @@ class IndependentTasks(SeparateTasks):
                 self._cancellations = self._cancellations.with_task(index, reason)
                 if index in self._running:
                     self._running[index].cancel()
+                else:  # nothing of it has begun, perhaps because the job waits for other jobs
+                    self._set_task(self._cancelled(index))
             case TaskStatus(index=index) if self._is_live(index):  # a report may arrive after the end
                 self._set_task(message)
 
@@ -117,8 +119,7 @@ class IndependentTasks(SeparateTasks):
     # One task, from its start to its end.
 
     async def _run_task(self, index: int, starts: asyncio.Semaphore) -> None:
-        if index in self._cancellations.alone:
-            self._set_task(self._cancelled(index))
+        if not self._is_live(index):  # the user has cancelled it
             return
         if (this := asyncio.current_task()) is not None:
             self._running[index] = this

@@ -25,7 +25,7 @@ from iris.model.job_status import status_of
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.overrides import Hold
 from iris.model.requests import Placement
-from iris.model.states import JobState, TaskState
+from iris.model.states import ENDED, JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
@@ -34,6 +34,7 @@ from iris.workflows.dependencies import Dependencies, Dependents
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
 from iris.workflows.independent_tasks import IndependentTasks
+from iris.workflows.notification import notify
 from iris.workflows.search_attributes import ListEntry, show_band
 
 #: The most tasks in the workflow's result: some tens of kilobytes.
@@ -54,7 +55,7 @@ class JobWorkflow:
             }
         )
         self._children = Children(job.children)
-        self._dependencies = Dependencies(job, self._describe, self._ready, self._continue_as_new)
+        self._dependencies = Dependencies(job, self._has_ended, self._describe, self._ready, self._continue_as_new)
         self._dependents = Dependents(job.dependents)
         #: Runs the tasks, and has their state. None: the job is refused.
         self._run: GangRun | IndependentTasks | ArrayParts | None
@@ -92,6 +93,7 @@ class JobWorkflow:
             self._listed.show_reason(status.state, status.reason)
             await self._children.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             await self._dependents.signal_end(self._gang, JobState.KILLED)
+            await notify(self._gang, status)
             raise
         status = self.status()
         if status.state is not JobState.SUCCEEDED or self._listed.state is not None:
@@ -100,6 +102,7 @@ class JobWorkflow:
         if status.state is not JobState.SUCCEEDED:
             await self._children.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         await self._dependents.signal_end(self._gang, status.state)
+        await notify(self._gang, status)
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
@@ -204,8 +207,10 @@ class JobWorkflow:
         return False
 
     def _refuse(self, state: TaskState, reason: str) -> None:
-        """Ends all tasks before they have begun."""
-        self._job = self._gang.with_tasks(state=state, reason=reason, finished_at=workflow.now())
+        """Ends the tasks before they have begun. Tasks that the user has cancelled alone have ended already."""
+        end = {"state": state, "reason": reason, "finished_at": workflow.now()}
+        tasks = tuple(task if task.state in ENDED else task.model_copy(update=end) for task in self._gang.tasks)
+        self._job = self._gang.model_copy(update={"tasks": tasks})
         self._run = None
         self._describe()
 
@@ -216,6 +221,9 @@ class JobWorkflow:
 
     def _continue_as_new(self) -> None:
         workflow.continue_as_new(self._with_others(self._gang))
+
+    def _has_ended(self) -> bool:
+        return all(task.state in ENDED for task in self._gang.tasks)
 
     def _ready(self) -> None:
         if self._run is not None:

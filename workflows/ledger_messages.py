@@ -24,6 +24,7 @@ from iris.messages.scheduler import (
 )
 from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, fitting, size_of
 from iris.model.constraints import SCALE_GROUP
+from iris.model.hosts import fault_of
 from iris.model.requests import Placement, Request
 from iris.model.scaling import MOST_OUTLOOKS
 from iris.model.units import MIB
@@ -195,6 +196,9 @@ def enter(ledger: Ledger, message: Message, *, whole: bool, careful: bool = True
         case Open(host_id=host_id):
             if host_id not in ledger.hosts and host_id not in ledger.closed:
                 return Entered(f"there is no host {host_id}")
+            host = ledger.hosts.get(host_id)
+            if host is not None and host.fault and host_id not in ledger.closed:
+                return Entered(f"host {host_id} is {fault_of(host)}; it takes tasks again when its agent finds no fault")
             ledger.open(host_id)
         case Pause(reason=reason, group=group):
             groups = _groups(ledger)

@@ -13,6 +13,10 @@ ONCE = RetryPolicy(maximum_attempts=1)
 #: For calls that must succeed however long a service is away. Ten seconds between tries prevent a stampede when an outage ends.
 UNTIL_DONE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
+#: For observations that are repeated until there is news, each repetition an attempt: so the pause after a failed one must not
+#: grow with the attempts.
+UNTIL_NEWS = RetryPolicy(initial_interval=timedelta(seconds=2), backoff_coefficient=1)
+
 #: For queries that can wait: without an answer they are repeated later, and other events are handled meanwhile.
 A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3)
 
@@ -63,6 +67,8 @@ NO_TIMEOUT = timedelta(days=3650)
 
 #: One call to the platform or to the server's list of workers.
 OBSERVE = timedelta(seconds=20)
+#: The longest wait for news of the fleet. Each end adds eleven events to the history.
+LONGEST_WATCH = timedelta(hours=1)
 #: One call to a platform. Some answer slowly. A repeated call finds what the first one has done, because both use the same name.
 PLATFORM_CALL = timedelta(seconds=60)
 #: Reading the last output of machines. They are deleted afterwards, and cost money until then.
@@ -102,6 +108,13 @@ CHECK_JOBS = timedelta(seconds=60)
 CHECK_ORPHANS = timedelta(minutes=10)
 #: Asking how a parent has ended, and signalling it: a few calls.
 REGISTER = timedelta(seconds=30)
+
+#: A call about the end of a job, from its start: more than the call's own limit.
+NOTIFY = timedelta(seconds=30)
+#: A service that is away for longer hears nothing of the job's end.
+NOTIFY_WITHIN = timedelta(days=1)
+#: Some 150 tries a day.
+NOTIFY_AGAIN = RetryPolicy(initial_interval=timedelta(seconds=2), maximum_interval=timedelta(minutes=10))
 
 
 def heartbeat_timeout(contact: Contact) -> timedelta:

@@ -14,10 +14,9 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from iris.activities.control.notifier import Notifier
-from iris.activities.control.recovery import RecoveryQueries
 from iris.messages.scheduler import (
     Answer,
     Answers,
@@ -33,7 +32,7 @@ from iris.messages.scheduler import (
     Snapshot,
     SnapshotPage,
 )
-from iris.messages.wire import ClusterName
+from iris.messages.wire import RepeatedCheck
 from iris.model import names
 from iris.model.bounds import MESSAGE_BYTES, size_of
 from iris.model.requests import Placement, Request, Shape
@@ -43,11 +42,12 @@ from iris.scheduling.ledger import Ledger, Settled
 from iris.scheduling.ledger_size import LedgerSize
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.reason_changes import MAX_SHAPES, reason_changes
-from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor
+from iris.scheduling.recovery import LedgerRecovery, RecoveryPage
 from iris.scheduling.refusals import Refusal
-from iris.workflows import policies, unsent_signals, web_ui
+from iris.workflows import ledger_reports, policies, unsent_signals, web_ui
 from iris.workflows.demand_watch import DemandWatch
 from iris.workflows.family import OrphanCheck
+from iris.workflows.job_checks import JobChecks
 from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
 from iris.workflows.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
 from iris.workflows.signals import send_signal
@@ -97,8 +97,10 @@ class SchedulerWorkflow:
     async def run(self, start: SchedulerStart) -> None:
         self._limited = workflow.patched("replay-limit")
         if self._recovery is not None:
-            await self._recover(self._recovery)
-        beside = [asyncio.create_task(self._check_jobs())]
+            await ledger_reports.recover(self._cluster, self._recovery, self._now, self._recovered)
+            self._recovery, self._unsettled = None, True
+        patient = workflow.patched("patient-checks")
+        beside = [asyncio.create_task(self._check_patiently() if patient else self._check_jobs())]
         if workflow.patched("demand"):
             beside.append(asyncio.create_task(self._signal_demand()))
         while not self._run_is_long():
@@ -286,36 +288,9 @@ class SchedulerWorkflow:
                 unsent[each.key] = each
         self._forget(result.keys)
 
-    async def _recover(self, recovery: LedgerRecovery) -> None:
-        """Recovers the ledger from all slices and gangs: it may have been lost with an earlier workflow."""
-        if await self._enter_reports(recovery):
-            # Lists of workflows lag a little: the second round finds workflows that began just before the first.
-            await workflow.sleep(policies.LIST_LAG)
-            await self._enter_reports(recovery)
-        self._recovery = None
-        self._unsettled = True
-
-    async def _enter_reports(self, recovery: LedgerRecovery) -> int:
-        """Queries slices and gangs page by page and enters their reports. Returns the number of hosts and gangs."""
-        cursor, found = RecoveryCursor(cluster=self._cluster), 0
-        while True:
-            recovery.request_page()
-            requested_at = self._now()
-            page = await workflow.execute_activity_method(
-                RecoveryQueries.query_page,
-                cursor,
-                task_queue=names.control_queue(self._cluster),
-                start_to_close_timeout=policies.RECOVERY_QUERIES,
-                heartbeat_timeout=policies.OBSERVE,
-                retry_policy=policies.UNTIL_DONE,
-            )
-            entered = recovery.enter(page, requested_at)
-            found += entered
-            self._ledger.effort.received(entered)
-            self._size.recovered(page)
-            if not page.token:
-                return found
-            cursor = cursor.model_copy(update={"token": page.token})
+    def _recovered(self, page: RecoveryPage, reports: int) -> None:
+        self._ledger.effort.received(reports)
+        self._size.recovered(page)
 
     async def _signal_demand(self) -> None:
         """Signals the autoscaler when the demand differs from what it knows, at most once per `WAKE_EVERY`.
@@ -341,28 +316,59 @@ class SchedulerWorkflow:
         A job releases everything itself; a terminated one cannot.
         """
         while True:
-            await workflow.wait_condition(lambda: bool(self._ledger.live or len(self._ledger.waiting) or len(self._ledger.held)))
-            # Runs may be short: the last check of the previous run counts.
-            began = self._now()
-            pause = max(policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began)))
-            await workflow.sleep(pause)
-            self._checked_at, self._time = None, max(self._time, began + pause)
+            await self._next_check()
+            self._checked_at = None
             self._orphan_check.start()
             gone = await workflow.execute_activity_method(
                 Notifier.check_jobs,
-                ClusterName(cluster=self._cluster),
+                RepeatedCheck(cluster=self._cluster),
                 task_queue=names.control_queue(self._cluster),
                 start_to_close_timeout=policies.CHECK_JOBS,
                 heartbeat_timeout=policies.CHECK_JOBS,
                 retry_policy=policies.UNTIL_DONE,
             )
             self._forget(gone.keys)
-            self._notices.update(self._unsent_notices)
-            self._evictions.update(self._unsent_evictions)
-            self._unsent_notices, self._unsent_evictions = {}, {}
+            self._queue_unsent()
             self._checked_at = self._now()
             if workflow.patched("reasons"):
                 await self._send_reasons()
+
+    async def _check_patiently(self) -> None:
+        """As `_check_jobs`, with checks that the service repeats: they add nothing to the history while they find nothing.
+
+        Waiting gangs have a timer, which also keeps `_time`: they are placed, and their reasons change, as time passes.
+        """
+        checks = JobChecks(self._cluster, self._forget)
+
+        def is_due() -> bool:
+            waits = len(self._ledger.waiting) or self._unsent_notices or self._unsent_evictions
+            return bool(waits) or not checks.run or not self._is_used()
+
+        while True:
+            await self._next_check()
+            checks.start()
+            self._queue_unsent()
+            await self._send_reasons()
+            await workflow.wait_condition(is_due)
+            if not self._is_used():
+                checks.stop()
+
+    async def _next_check(self) -> None:
+        """Waits until the jobs have to be checked."""
+        await workflow.wait_condition(self._is_used)
+        # Runs may be short: the last check of the previous run counts.
+        began = self._now()
+        pause = max(policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began)))
+        await workflow.sleep(pause)
+        self._checked_at = self._time = max(self._time, began + pause)
+
+    def _is_used(self) -> bool:
+        return bool(self._ledger.live or len(self._ledger.waiting) or len(self._ledger.held))
+
+    def _queue_unsent(self) -> None:
+        self._notices.update(self._unsent_notices)
+        self._evictions.update(self._unsent_evictions)
+        self._unsent_notices, self._unsent_evictions = {}, {}
 
     async def _send_reasons(self) -> None:
         """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
@@ -374,7 +380,9 @@ class SchedulerWorkflow:
         ]
         try:
             await unsent_signals.send_reasons(self._cluster, reasons)
-        except ActivityError:
+        except ActivityError as error:
+            if is_cancelled_exception(error):  # the run ends: the server refuses an end after which anything begins
+                raise asyncio.CancelledError from error
             # The reasons are only for display, and a failure must not end the checks: the next check sends them again.
             for each in changed:
                 sent.pop(each.shape, None)

@@ -7,13 +7,15 @@ from itertools import islice, zip_longest
 from iris.messages.scheduler import HostView, Owner, Owners, Snapshot, SnapshotPage
 from iris.model import names
 from iris.model.bounds import BATCH_BYTES, fitting, size_of
-from iris.model.hosts import ClosedBy, headroom
+from iris.model.hosts import ClosedBy, Closure, fault_of, headroom
 from iris.model.requests import Placement, Shape
 from iris.model.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger import Ledger
 
 #: The most shapes that the autoscaler gets at once; gangs of other shapes are served after these.
 MOST_SHAPES = 1_000
+#: The most quarantined hosts that a snapshot names.
+MOST_QUARANTINED = 100
 #: The most bytes of these demands: the answer is a payload of its own, which idle slices share.
 DEMANDS_BYTES = 2 * BATCH_BYTES
 
@@ -40,6 +42,7 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
         held=len(ledger.held),
         paused=ledger.paused,
         paused_groups=ledger.paused_groups,
+        quarantined={host_id: closure.reason for host_id, closure in islice(_quarantined(ledger), MOST_QUARANTINED)},
         rules=ledger.rules,
     )
 
@@ -100,11 +103,13 @@ def _serving_order(demand: Demand) -> tuple[int, datetime, str]:
 
 def broken_slices(ledger: Ledger) -> dict[str, str]:
     """Returns the slices with a quarantined host, and a text that names the host."""
-    return {
-        ledger.hosts[host_id].slice_id: f"host {host_id} is {closure}"
-        for host_id, closure in ledger.closed.items()
-        if closure.by is ClosedBy.QUARANTINE and host_id in ledger.hosts
-    }
+    return {ledger.hosts[host_id].slice_id: f"host {host_id} is {closure}" for host_id, closure in _quarantined(ledger)}
+
+
+def _quarantined(ledger: Ledger) -> Iterator[tuple[str, Closure]]:
+    closed = {host_id: closure for host_id, closure in ledger.closed.items() if host_id in ledger.hosts}
+    faults = {host.id: closure for host in ledger.hosts.values() if host.fault and (closure := fault_of(host)) is not None}
+    return (each for each in {**closed, **faults}.items() if each[1].by is ClosedBy.QUARANTINE)
 
 
 def reserve_of(ledger: Ledger) -> set[str]:

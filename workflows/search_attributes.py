@@ -1,6 +1,6 @@
 """Builds and sets the search attributes and the memo by which workflows are listed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from temporalio import workflow
@@ -11,20 +11,25 @@ from iris.model.arrays import MEMO_ARRAY
 from iris.model.bounds import cut
 from iris.model.jobs import Band, JobSpec
 from iris.model.states import JobState
+from iris.model.tags import MEMO_NOTE, indexed
 from iris.workflows import web_ui
 
 #: The most bytes of a reason in lists.
 MOST_REASON = 300
 
 
-def keywords(values: Mapping[str, str]) -> TypedSearchAttributes:
-    """Returns the values as keyword search attributes, the type that all of Iris' have."""
-    return TypedSearchAttributes(
-        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()]
-    )
+def keywords(values: Mapping[str, str | Sequence[str]]) -> TypedSearchAttributes:
+    """Returns the values as search attributes: texts as keywords, and sequences of texts as lists of keywords."""
+    return TypedSearchAttributes([_pair(name, value) for name, value in values.items()])
 
 
-def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, str]]:
+def _pair(name: str, value: str | Sequence[str]) -> SearchAttributePair[Any]:
+    if isinstance(value, str):
+        return SearchAttributePair(SearchAttributeKey.for_keyword(name), value)
+    return SearchAttributePair(SearchAttributeKey.for_keyword_list(name), value)
+
+
+def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, str | Sequence[str]]]:
     """Returns the memo and the search attributes with which a job starts."""
     memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
     if spec.resources.device is not None:
@@ -33,9 +38,11 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
         memo[MEMO_ARRAY] = True
     if spec.commit:
         memo[names.MEMO_COMMIT] = spec.commit
+    if spec.note:
+        memo[MEMO_NOTE] = spec.note
     if spec.call is not None:
         memo[names.MEMO_FUNCTION] = True
-    attributes = {
+    attributes: dict[str, str | Sequence[str]] = {
         names.SA_CLUSTER: cluster,
         names.SA_KIND: names.KIND_JOB,
         names.SA_USER: spec.user,
@@ -44,6 +51,8 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
     if spec.parent is not None:
         memo[names.MEMO_PARENT] = spec.parent.model_dump(mode="json")
         attributes[names.SA_PARENT] = spec.parent.job
+    if spec.tags:
+        attributes[names.SA_TAGS] = indexed(spec.tags)
     return memo, attributes
 
 

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from iris.messages.job import Attempts
 from iris.messages.scheduler import Reason
-from iris.messages.task import TaskInput, TaskProgress
+from iris.messages.task import OwnStatus, TaskInput, TaskProgress
 from iris.model.jobs import TaskStatus
 from iris.model.overrides import Overrides
 from iris.model.requests import Placement
@@ -76,6 +76,10 @@ class TaskWorkflow:
     @workflow.query(description="The current status of the task")
     def status(self) -> TaskStatus:
         return self._run.gang.first
+
+    @workflow.query(description="The current status of the task, and the run of its job, for a client that knows both by name")
+    def own_status(self) -> OwnStatus:
+        return OwnStatus(run_id=self._task.run_id, task=self.status())
 
     @workflow.query(description="The request or the placement that the task has, for a scheduler that recovers its ledger")
     def claim(self) -> GangReport:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from iris.model.bounds import cut
-from iris.model.hosts import Host
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
+from iris.model.tags import format_tags
 from iris.model.units import MIB
 
 if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
+    from iris.model.hosts import Host
     from iris.model.scaling import Action, GroupStatus
     from iris.model.slices import SliceStatus
     from iris.scheduling.ledger import Ledger
@@ -56,6 +57,10 @@ def job_details(spec: JobSpec, status: JobStatus, refusal: "Refusal | None" = No
     waits = refusal if status.state is JobState.PENDING else None
     lines = [*_headline(status.state, status.reason, waits)]
     lines += [f"Job {code(spec.id)}: {code(summary(spec))}, each task with {escaped(str(spec.resources))}.", ""]
+    if spec.tags:
+        lines += [f"Tags: {', '.join(map(code, format_tags(spec.tags)))}", ""]
+    if spec.note:
+        lines += [f"Note: {escaped(spec.note)}", ""]
     # The reason of the whole job is not repeated for each task.
     lines += [f"- {_task(task, status.reason)}" for task in status.tasks[:SHOWN]]
     if len(status.tasks) > SHOWN:
@@ -135,7 +140,7 @@ def _task(task: TaskStatus, known: str) -> str:
     return f"task {task.index} **{task.state}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
 
 
-def _hosts(hosts: Iterable[Host]) -> list[str]:
+def _hosts(hosts: "Iterable[Host]") -> list[str]:
     shown = [f"- host {code(host.id)}: {escaped(str(host.resources))}; incarnation {code(host.incarnation)}" for host in hosts]
     return shown or ["No host has reported yet."]
 

@@ -8,9 +8,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.job_tasks import each_workflow
 from iris.activities.control.orphans import Ancestors, cancel_orphans
+from iris.activities.control.repetition import try_again
 from iris.activities.control.service import AWAY
 from iris.messages.job import ChildStart, EndedParent, Registration
-from iris.messages.wire import ClusterName
+from iris.messages.wire import RepeatedCheck
 from iris.model import names
 
 logger = logging.getLogger(__name__)
@@ -42,9 +43,15 @@ class ChildJobs:
         return Registration()
 
     @activity.defn
-    async def cancel_orphans(self, ref: ClusterName) -> None:
-        """Requests the cancellation of live jobs of which a job above has ended without success."""
-        await cancel_orphans(self._client, ref.cluster)
+    async def cancel_orphans(self, check: RepeatedCheck) -> None:
+        """Requests the cancellation of live jobs of which a job above has ended without success.
+
+        Raises:
+            ApplicationError: the check is to be repeated.
+        """
+        await cancel_orphans(self._client, check.cluster)
+        if check.repetition is not None:
+            try_again(check.repetition, "every live job has been checked")
 
     @activity.defn
     async def cancel_children(self, ended: EndedParent) -> None:

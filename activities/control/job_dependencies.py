@@ -5,7 +5,6 @@ closed workflow, and closes none that has not handled its signals: so either the
 the dependent finds it ended.
 """
 
-import asyncio
 import logging
 
 from temporalio import activity
@@ -15,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.job_tasks import each_workflow
 from iris.activities.control.service import AT_ONCE, AWAY, first_run
+from iris.concurrency import for_each
 from iris.messages.dependencies import EndedJob, JobEnd, JobEnds, Lookup
 from iris.model import names
 from iris.model.dependencies import Dependency
@@ -32,13 +32,11 @@ class JobDependencies:
     @activity.defn
     async def find_ends(self, wanted: Lookup) -> JobEnds:
         """Returns how these jobs have ended. Registers the dependent with those that have not."""
-        at_once = asyncio.Semaphore(AT_ONCE)
 
         async def find(job: Dependency) -> JobEnd | None:
-            async with at_once:
-                return await self._find(wanted.cluster, job, wanted.dependent)
+            return await self._find(wanted.cluster, job, wanted.dependent)
 
-        found = await asyncio.gather(*(find(job) for job in wanted.jobs))
+        found = await for_each(wanted.jobs, find, at_once=AT_ONCE)
         return JobEnds(ends=tuple(end for end in found if end is not None))
 
     @activity.defn

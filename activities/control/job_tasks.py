@@ -10,8 +10,11 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import AT_ONCE, AWAY
+from iris.concurrency import for_each
+from iris.messages.array_part import PartRef
 from iris.messages.task import TaskOverrides, TaskRefs
 from iris.model import names
+from iris.model.arrays import part_workflow
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +41,21 @@ class JobTasks:
     @activity.defn
     async def await_earlier_tasks(self, tasks: TaskRefs) -> None:
         """Waits until no other job has a task under these ids: one of the same name, which was terminated."""
-        job_run = activity.info().workflow_run_id
+        await self._await_earlier(_ids(tasks))
+
+    @activity.defn
+    async def await_earlier_part(self, part: PartRef) -> None:
+        """Waits until no other job has this part of an array: one of the same name, which was terminated."""
+        await self._await_earlier([part_workflow(part.cluster, part.job, part.number)])
+
+    async def _await_earlier(self, ids: Iterable[str]) -> None:
+        parent_run = activity.info().workflow_run_id
 
         async def has_ended(workflow_id: str) -> bool:
             described = await self._client.get_workflow_handle(workflow_id).describe()
-            return described.status is not WorkflowExecutionStatus.RUNNING or described.parent_run_id == job_run
+            return described.status is not WorkflowExecutionStatus.RUNNING or described.parent_run_id == parent_run
 
-        await each_workflow(_ids(tasks), has_ended)
+        await each_workflow(ids, has_ended)
 
 
 def _ids(tasks: TaskRefs) -> Iterable[str]:
@@ -53,21 +64,19 @@ def _ids(tasks: TaskRefs) -> Iterable[str]:
 
 async def each_workflow(ids: Iterable[str], is_done: Callable[[str], Awaitable[bool]]) -> None:
     """Calls a function with each workflow id until it returns True, or until there is no such workflow. Sends heartbeats."""
-    at_once = asyncio.Semaphore(AT_ONCE)
 
     async def one(workflow_id: str) -> None:
-        async with at_once:
-            while True:
-                activity.heartbeat()
-                try:
-                    if await is_done(workflow_id):
-                        return
-                except RPCError as error:
-                    if error.status not in AWAY:
-                        if error.status is not RPCStatusCode.NOT_FOUND:
-                            logger.error("workflow %s is skipped: %s", workflow_id, error)
-                        return
-                    logger.warning("workflow %s does not answer, trying again: %s", workflow_id, error)
-                await asyncio.sleep(AGAIN.total_seconds())
+        while True:
+            activity.heartbeat()
+            try:
+                if await is_done(workflow_id):
+                    return
+            except RPCError as error:
+                if error.status not in AWAY:
+                    if error.status is not RPCStatusCode.NOT_FOUND:
+                        logger.error("workflow %s is skipped: %s", workflow_id, error)
+                    return
+                logger.warning("workflow %s does not answer, trying again: %s", workflow_id, error)
+            await asyncio.sleep(AGAIN.total_seconds())
 
-    await asyncio.gather(*(one(workflow_id) for workflow_id in ids))
+    await for_each(ids, one, at_once=AT_ONCE)

@@ -3,7 +3,6 @@
 An owner that cannot be signalled, whatever the error, delays no other owner: a failed activity would signal all of them again.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -13,9 +12,11 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.repetition import try_again
 from iris.activities.control.service import AT_ONCE, AWAY, first_run
+from iris.concurrency import for_each
 from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, Signalled, SnapshotPage
-from iris.messages.wire import ClusterName, Keys
+from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
 from iris.model.bounds import fitting
 
@@ -59,17 +60,16 @@ class Notifier:
         Raises:
             RPCError: no owner could be signalled, because the server is away.
         """
-        at_once = asyncio.Semaphore(AT_ONCE)
 
-        async def send(owner: str, what: Any) -> Exception | None:
-            async with at_once:
-                try:
-                    await self._client.get_workflow_handle(owner).signal(signal, what)
-                except Exception as error:
-                    return error
+        async def send(item: tuple[str, str, Any]) -> Exception | None:
+            owner, _, what = item
+            try:
+                await self._client.get_workflow_handle(owner).signal(signal, what)
+            except Exception as error:
+                return error
             return None
 
-        errors = await asyncio.gather(*(send(owner, what) for owner, _, what in items))
+        errors = await for_each(items, send, at_once=AT_ONCE)
         failures = [error for error in errors if error is not None]
         if failures and len(failures) == len(items) and all(_is_away(error) for error in failures):
             raise failures[0]
@@ -83,22 +83,25 @@ class Notifier:
         return Signalled(keys=tuple(gone), unsent=tuple(unsent))
 
     @activity.defn
-    async def check_jobs(self, ref: ClusterName) -> Keys:
+    async def check_jobs(self, check: RepeatedCheck) -> Keys:
         """Returns the keys whose owners have ended without releasing them: terminated in the Web UI, for instance.
 
         Visibility lists the running workflows, with a delay, so an owner that it does not list is described directly. An owner
         that has just ended is left to its hosts, on which programs may still run.
+
+        Raises:
+            ApplicationError: no owner has ended, and the check is to be repeated.
         """
         # The server's clock, as for the close times.
         over = activity.info().current_attempt_scheduled_time - LEFT_TO_HOSTS
-        scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))
+        scheduler = self._client.get_workflow_handle(names.scheduler_workflow(check.cluster))
         owners: list[Owner] = []
         while True:
             page = await scheduler.query("owners", SnapshotPage(offset=len(owners), limit=PAGE), result_type=Owners)
             owners.extend(page.owners)
             if not page.owners or len(owners) >= page.total:
                 break
-        ours = names.own_workflows(ref.cluster, names.KIND_JOB, names.KIND_TASK)
+        ours = names.own_workflows(check.cluster, names.KIND_JOB, names.KIND_TASK)
         live = self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")
         running = {(execution.id, names.short_run(execution.run_id)) async for execution in live}
         gone = []
@@ -106,6 +109,8 @@ class Notifier:
             activity.heartbeat()
             if (owner.owner, owner.key.rpartition("/")[2]) not in running and await self._has_ended(owner, over):
                 gone.append(owner.key)
+        if check.repetition is not None and not gone:
+            try_again(check.repetition, "no job has ended without releasing what it holds")
         # The next check returns the others.
         return Keys(keys=tuple(fitting(((key, len(key.encode())) for key in gone), MOST_GONE)))
 

@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.ledger_check import missing_hosts
 from iris.activities.control.polls import poll_ages
+from iris.activities.control.repetition import try_again
 from iris.activities.host import ping
 from iris.autoscaling.liveness import (
     OBSERVE_INTERVAL,
@@ -28,7 +29,7 @@ from iris.autoscaling.liveness import (
     silent_hosts,
 )
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.messages.autoscaler import FleetReport, ObserveFleet
+from iris.messages.autoscaler import FleetReport, ObserveFleet, digest_of
 from iris.messages.scheduler import Snapshot, SnapshotPage
 from iris.messages.wire import ClusterName
 from iris.model import names
@@ -89,7 +90,24 @@ class FleetObserver:
 
     @activity.defn
     async def observe_fleet(self, request: ObserveFleet) -> FleetReport:
-        """Returns the hosts that should report and do not, and the changes of the machines."""
+        """Returns the hosts that should report and do not, and the changes of the machines.
+
+        With patience, an observation without news fails, and the service tries again after the pause: that adds nothing to the
+        history of the autoscaler.
+
+        Raises:
+            ApplicationError: there is no news yet.
+        """
+        if request.patience is None:
+            return await self._observe(request)
+        patience = request.patience
+        number = patience.before + activity.info().attempt
+        report = await self._observe(request.model_copy(update=patience.extras(number)))
+        if not patience.is_news(report):
+            try_again(patience, f"observation {number}: nothing has changed")
+        return report.model_copy(update={"observations": number})
+
+    async def _observe(self, request: ObserveFleet) -> FleetReport:
         if not request.machines or self._platform is None:
             silent, report = await self._silent_hosts(request.cluster), FleetReport()
         else:
@@ -114,6 +132,7 @@ class FleetObserver:
         """Returns the changes since the last report that was received, machines without a workflow, and slices without
         machines."""
         listing, owned = await asyncio.gather(self._list_machines(platform), self._owned(request.cluster))
+        expected = request.patience is not None and request.patience.owned == digest_of(owned)
         if request.heard != self._number:
             self._reported = {}
         seen = {each.slice_id: each for each in listing.slices}
@@ -125,11 +144,18 @@ class FleetObserver:
             at=activity.info().scheduled_time,
             number=self._number,
             changed=changed,
-            absent=() if ANYWHERE in listing.unreachable else tuple(sorted(owned - seen.keys())),
+            absent=tuple(sorted(self._absent(owned - seen.keys(), listing))),
             unowned=tuple(each for each in listing.slices if each.slice_id not in owned),
             unreachable=listing.unreachable,
-            owned=tuple(sorted(owned)) if request.census else None,
+            owned=tuple(sorted(owned)) if request.census and not expected else None,
         )
+
+    def _absent(self, missing: set[str], listing: FleetListing) -> Iterable[str]:
+        """Returns the slices that the listing would have if they existed, as far as their zones are known here."""
+        if ANYWHERE not in listing.unreachable:
+            return missing
+        last = ((each, self._reported.get(each)) for each in missing)
+        return (each for each, seen in last if seen is not None and listing.knows(seen.zone))
 
     async def _list_machines(self, platform: SliceOps) -> FleetListing:
         try:

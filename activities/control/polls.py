@@ -4,9 +4,9 @@ A poll is evidence that every version of the service gives, also if it has neith
 It is coarse: the service tells when a poll began, an idle one lasts a minute, and that of a dead agent is listed for minutes.
 """
 
-import asyncio
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -15,6 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.autoscaling.liveness import Silent
+from iris.concurrency import for_each
 from iris.model import names
 
 #: The most task queues read in one observation. Hosts beyond it are read in a later one.
@@ -31,14 +32,8 @@ async def poll_ages(client: Client, cluster: str, hosts: Iterable[Silent]) -> di
     Raises:
         RPCError: the service does not answer, so nothing is known of the hosts.
     """
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def read(host: Silent) -> float | None:
-        async with slots:
-            return await _poll_age(client, cluster, host)
-
     some = list(hosts)[:MAX_READ]
-    ages = await asyncio.gather(*(read(host) for host in some))
+    ages = await for_each(some, partial(_poll_age, client, cluster), at_once=AT_ONCE)
     return {host.agent: age for host, age in zip(some, ages, strict=True)}
 
 

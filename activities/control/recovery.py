@@ -4,7 +4,6 @@ The workflow of the previous scheduler was terminated, and its ledger is lost. B
 its request or its placement.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -15,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.notifier import PATIENT_ATTEMPTS
 from iris.activities.control.observe import made_slices
+from iris.concurrency import for_each
 from iris.messages.autoscaler import SliceList
 from iris.messages.wire import ClusterName
 from iris.model import names
@@ -120,11 +120,9 @@ class RecoveryQueries:
 
 async def _some_at_once(query: Callable[[WorkflowExecution], Awaitable[T]], executions: Iterable[WorkflowExecution]) -> list[T]:
     """Returns the answers of all workflows, with at most `AT_ONCE` queries under way."""
-    at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def in_turn(execution: WorkflowExecution) -> T:
-        async with at_once:
-            activity.heartbeat()
-            return await query(execution)
+    async def alive(execution: WorkflowExecution) -> T:
+        activity.heartbeat()
+        return await query(execution)
 
-    return await asyncio.gather(*(in_turn(execution) for execution in executions))
+    return await for_each(executions, alive, at_once=AT_ONCE)

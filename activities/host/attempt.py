@@ -248,6 +248,7 @@ class Attempt:
             self._step(Event.ENDED)
             if not await self._delivery.done(UPLOAD_TIMEOUT):
                 self._log.error("the end of the attempt's log is not in the store yet")
+            await self._context.check_devices(self.task, self._exit)
             return outcome or outcomes.outcome_of(self._evidence())
         except Exception as error:  # a fault of this host: its disk is full, or the program has deleted Iris's files beside it
             self._log.exception("the attempt cannot continue on this host")
@@ -293,8 +294,8 @@ class Attempt:
             outcome = outcomes.of_the_host(self._evidence(), str(error), FILLED_FAULT if filled else error.fault)
             # What fills the disk may be theirs. The host is not to blame, and neither is this attempt.
             shared = error.fault == DISK_FAULT and not filled and prepare.has_attempts(self._dir.parent, besides=self._dir)
-            # Nor is it if other attempts, which may be those of other agents of the machine, have all uids.
-            return outcome.model_copy(update={"refused": shared or error.fault == job_users.USERS_FAULT})
+            # Nor is it if other attempts, which may be those of other agents of the machine, have all uids or the port.
+            return outcome.model_copy(update={"refused": shared or error.fault in prepare.CAUSED_BY_OTHERS})
         finally:
             self._preparing = None
             shipping.cancel()
@@ -366,6 +367,7 @@ class Attempt:
             memory_limit=self.task.resources.memory_bytes,
             last_lines=self._logs.last_lines,
             faults=self._context.faults,
+            device_fault=self._context.device_fault(self.task),
             left_out=self._delivery.left_out,
         )
 
@@ -376,9 +378,7 @@ class Attempt:
             "state": self._heartbeat.state,
             "since": (started.started_at if started else self._record.taken_at).isoformat(),
         }
-        if started is None:
-            return details
-        return {**details, "pid": started.pid, "ports": self._record.ports, **self._usage()}
+        return details if started is None else {**details, "pid": started.pid, "ports": self._record.ports, **self._usage()}
 
     def _usage(self) -> Mapping[str, Any]:
         use = self._context.uses.get(self.task.key, Use())
@@ -386,8 +386,7 @@ class Attempt:
         return {**use._asdict(), "peak_memory_bytes": self._peak_memory}
 
     async def _limit(self, timeout: timedelta) -> None:
-        left = self._record.taken_at + timeout - datetime.now(UTC)
-        await asyncio.sleep(left.total_seconds())
+        await asyncio.sleep((self._record.taken_at + timeout - datetime.now(UTC)).total_seconds())
         self.handle(Event.TIMEOUT, f"ran longer than its timeout of {format_duration(timeout)}")
 
     async def _clear_away(self) -> None:

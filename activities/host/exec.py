@@ -8,76 +8,43 @@ that the command has started ends with it.
 import asyncio
 import contextlib
 import logging
-import math
 import signal
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
-from time import monotonic
-from typing import Protocol
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.commands import Command
 from iris.activities.host.runtimes.exec_container import ContainerCommand
 from iris.activities.host.runtimes.exec_process import ProcessCommand
+from iris.activities.host.sessions import (
+    CLIENT_GONE,
+    HUNG_UP,
+    SILENCE,
+    AttemptSource,
+    beat,
+    find,
+    needed_no_more,
+    runs_still,
+    store_fails,
+)
 from iris.activities.host.store_stream import StoreStream
-from iris.messages.exec import CANNOT, NOT_RUNNING, TIMED_OUT, ExecEnd, ExecRequest, Frame, FrameKind
-from iris.model import names
+from iris.messages.exec import CANNOT, TIMED_OUT, ExecEnd, ExecRequest, Frame, FrameKind
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: A client that has sent nothing for this long is gone. A client sends something at least every ten seconds.
-SILENCE = timedelta(seconds=60)
 #: Delay between SIGHUP and SIGKILL.
 GRACE = timedelta(seconds=2)
 #: How long to wait after SIGKILL for a command that does not end, before it is given up.
 KILL_PATIENCE = timedelta(seconds=15)
-#: Delay between two checks of the attempt, the client and the timeout. Also the interval of the activity's heartbeats.
-CANCEL_CHECK_INTERVAL = timedelta(milliseconds=500)
 
 #: The reason why a command was ended, and the exit code to report; None: the command's own.
 _Ended = tuple[str, int | None]
 _INPUTS = (FrameKind.INPUT, FrameKind.END_OF_INPUT)
-
-
-class RunningAttempt(Protocol):
-    """An attempt whose program runs on this host."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def directory(self) -> Path: ...
-    @property
-    def launch(self) -> Launch: ...
-    @property
-    def pid(self) -> int | None:
-        """The program's process id on this host; None: the container engine does not report it."""
-
-
-class AttemptSource(Protocol):
-    """Finds the attempts that run on this host."""
-
-    def running(self, job: str, index: int) -> RunningAttempt | None: ...
-
-
-def find(tasks: AttemptSource, job: str, index: int) -> RunningAttempt:
-    """Returns the running attempt of the task.
-
-    Raises:
-        ApplicationError: the task does not run on this host.
-    """
-    running = tasks.running(job, index)
-    if running is None:
-        what = f"task {names.task_id(job, index)} does not run on this host"
-        raise ApplicationError(f"{what}: it is still being set up, or has just ended", type=NOT_RUNNING, non_retryable=True)
-    return running
 
 
 class Execs:
@@ -111,10 +78,7 @@ class Execs:
             raise ApplicationError(str(error), type=CANNOT, non_retryable=True) from None
         logger.info("%r runs beside attempt %s", request.argv[0], running.key)
 
-        def is_running() -> bool:
-            now = self._tasks.running(request.job, request.index)
-            return now is not None and now.key == running.key
-
+        is_running = runs_still(self._tasks, request.job, request.index, running.key)
         stream = StoreStream(self._store, request.session, writes="out")
         return await _Session(request, command, stream, is_running, self._silence, self._grace).run()
 
@@ -139,7 +103,7 @@ class _Session:
         self._command = command
         self._stream = stream
         self._is_running = is_running
-        self._silence = silence.total_seconds()
+        self._silence = silence
         self._grace = grace.total_seconds()
         self._abandoned = False
         #: The number of each chunk that was received, and its input frames.
@@ -148,7 +112,7 @@ class _Session:
     async def run(self) -> ExecEnd:
         """Follows the command until it ends or is ended, and brings all its output to the store."""
         writing = asyncio.create_task(self._stream.write())
-        others = [asyncio.create_task(each) for each in (self._feed(), _beat())]
+        others = [asyncio.create_task(each) for each in (self._feed(), beat())]
         running = asyncio.create_task(self._command.run(self._stream.send_in_turn))
         enders = [asyncio.create_task(each) for each in (self._listen(), self._watch(), self._store_fails(writing))]
         try:
@@ -161,7 +125,7 @@ class _Session:
                 status = running.result()
             self._stream.finish()
             with contextlib.suppress(TimeoutError, *STORE_ERRORS):  # the result is returned even if output is missing
-                await asyncio.wait_for(writing, self._silence)
+                await asyncio.wait_for(writing, self._silence.total_seconds())
             ended = code if code is not None else status if status >= 0 else 128 - status
             return ExecEnd(exit_code=ended, reason=reason, chunks=self._stream.sent)
         finally:
@@ -201,11 +165,11 @@ class _Session:
                         case FrameKind.SIGNAL:
                             await self._command.signal(int(data))
                         case FrameKind.HANG_UP:
-                            return "the client disconnected", None
+                            return HUNG_UP, None
         except (ValueError, HostUnable, *STORE_ERRORS) as error:
             logger.warning("session %s: %s", self._request.session, error)
             return f"the client's input could not be read: {error}", None
-        return "the client disconnected", None
+        return HUNG_UP, None
 
     async def _feed(self) -> None:
         """Feeds the command as fast as it takes its input. The number of chunks that a client may be ahead limits the queue."""
@@ -220,25 +184,15 @@ class _Session:
 
     async def _watch(self) -> _Ended:
         """Returns when the attempt has ended, the client is silent for too long, or the command's timeout is over."""
-        deadline = monotonic() + self._request.timeout.total_seconds() if self._request.timeout is not None else math.inf
-        while True:
-            if not self._is_running():
-                return "the task's attempt has ended", None
-            if monotonic() - self._stream.received_at > self._silence:
-                self._abandoned = True
-                return "the client sent nothing for too long", None
-            if (left := deadline - monotonic()) <= 0:
-                return f"it ran longer than {format_duration(self._request.timeout or timedelta())}", TIMED_OUT
-            await asyncio.sleep(min(left, CANCEL_CHECK_INTERVAL.total_seconds()))
+        timeout = self._request.timeout
+        try:
+            async with asyncio.timeout(timeout.total_seconds() if timeout is not None else None):
+                reason = await needed_no_more(self._is_running, self._stream, self._silence)
+        except TimeoutError:
+            return f"it ran longer than {format_duration(timeout or timedelta())}", TIMED_OUT
+        self._abandoned = reason == CLIENT_GONE
+        return reason, None
 
     async def _store_fails(self, writing: "asyncio.Task[None]") -> _Ended:
         """Returns when the command's output cannot be stored."""
-        await asyncio.wait([writing])
-        return f"its output could not be stored: {writing.exception()}", None
-
-
-async def _beat() -> None:
-    """Sends the activity's heartbeats to the server, whose answers bring cancellations."""
-    while True:
-        activity.heartbeat()
-        await asyncio.sleep(CANCEL_CHECK_INTERVAL.total_seconds())
+        return await store_fails(writing), None

@@ -11,18 +11,22 @@ from temporalio.client import Client
 from iris.activities.host.bundles import Bundles
 from iris.activities.host.caches import Cache
 from iris.activities.host.commands import with_commands, without_environment
+from iris.activities.host.gpu_health import GpuHealth
 from iris.activities.host.outputs import AT_ONCE
 from iris.activities.host.ports import Gpus, Ports, TakenGpus
-from iris.activities.host.runtimes.base import Runtime
+from iris.activities.host.runtimes.base import HostUnable, Runtime
 from iris.activities.host.runtimes.docker import DockerRuntime
 from iris.activities.host.runtimes.environment import Accelerators, base_env
 from iris.activities.host.runtimes.images import Token
 from iris.activities.host.runtimes.job_users import PASSABLE, JobUsers
 from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.runtimes.program import Exit
 from iris.activities.host.secret_values import HostSecrets
 from iris.activities.host.usage import Use
 from iris.messages.task import RunTask
 from iris.model.faults import FAULTS, Fault
+from iris.model.gpu_faults import GPU_FAULT
+from iris.model.gpus import Gpu, offered
 from iris.model.hosts import Host
 from iris.model.resources import DeviceKind
 from iris.model.store_limits import StoreLimits
@@ -75,6 +79,7 @@ class HostContext:
     secrets: HostSecrets = field(default_factory=HostSecrets)
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
+    gpu_health: GpuHealth = field(default_factory=GpuHealth)
     #: Limits how many output files are uploaded at once.
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     #: The claims of this host's attempts that are not settled, each as often as there are such attempts.
@@ -119,20 +124,36 @@ class HostContext:
         """Allocates the task's GPUs among the host's, real or simulated.
 
         Returns:
-            The numbers of the GPUs; None: the host has no GPU, the task has requested all of them, or it runs in a container on a
-            host with simulated ones.
+            The UUIDs of the GPUs, or the numbers of simulated ones; None: the host has no GPU, the task has requested all of the
+            machine's, or it runs in a container on a host with simulated ones.
 
         Raises:
-            HostUnable: too few are free.
+            HostUnable: too few are free, or one of the host's GPUs is broken.
         """
         real, wanted = self.accelerators.device, task.resources.device
+        if fault := self.device_fault(task):
+            raise HostUnable(f"this host is quarantined: {fault}", GPU_FAULT)
         there = real or (None if self.image_of(task) else self.host.resources.device)
         if there is None or there.kind is not DeviceKind.GPU:
             return None
-        count = wanted.count if wanted is not None and wanted.kind is DeviceKind.GPU else 0
-        # Simulated GPUs belong to one host, real ones to all hosts of the machine.
-        gpus = self.gpus if real is not None else Gpus(self.directory / "gpus")
-        return gpus.take(count, there.count) if count < there.count else None
+        count = wanted.count if wanted is not None and wants_gpu(task) else 0
+        names: list[tuple[str, ...]] = [(str(number),) for number in range(there.count)]
+        gpus = Gpus(self.directory / "gpus")  # simulated GPUs belong to one host, real ones to all hosts of the machine
+        if real is not None:
+            gpus, names = self.gpus, [_names(gpu) for gpu in offered(self.accelerators.gpus, self.host.resources.device)]
+        everything = max(len(names), len(self.accelerators.gpus))
+        # An instance is always named: a program would see only the first of them.
+        by_name = count < everything or any(gpu.is_instance for gpu in self.accelerators.gpus)
+        return gpus.take(count, names) if by_name else None
+
+    async def check_devices(self, task: RunTask, ended: Exit | None) -> None:
+        """Checks the GPUs of a task whose program has failed: it may fail sooner than the next regular check."""
+        if ended is not None and ended.status and wants_gpu(task):
+            await self.gpu_health.check()
+
+    def device_fault(self, task: RunTask) -> str:
+        """Returns what is wrong with the host's devices of the kind that the task requests; empty: nothing."""
+        return self.gpu_health.fault if wants_gpu(task) else ""
 
     def logger(self, logger: logging.Logger, task: RunTask | None = None) -> "logging.LoggerAdapter[logging.Logger]":
         """Returns the logger with the fields that identify the attempt and this host.
@@ -158,3 +179,13 @@ class HostContext:
             host_env=self.base_env,
             token=self.registry_token,
         )
+
+
+def wants_gpu(task: RunTask) -> bool:
+    """Returns whether the task requests GPUs."""
+    return task.resources.device is not None and task.resources.device.kind is DeviceKind.GPU
+
+
+def _names(gpu: Gpu) -> tuple[str, ...]:
+    """Returns the names by which attempts lock a GPU: agents of earlier versions locked its number."""
+    return (gpu.uuid,) if gpu.is_instance else (gpu.uuid, str(gpu.index))

@@ -139,6 +139,9 @@ _STOP = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
 _KILL = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED, Event.DISK_LIMIT)
 _DROP = (Event.GIVEN_UP, Event.CONTACT_LOST)
 _END = (*_STOP, *_KILL, *_DROP)
+#: With these, the incarnation that the attempt names is over. The outcome says so, because the slice may report that after the
+#: job has asked for hosts again: see `retries.hosts_after`.
+_OVER = (Event.PREEMPT, Event.INCARNATION_OVER, Event.HOST_OVER)
 
 #: The state of the outcome that an event decides. A host that failed decides it later, from the failure.
 _OUTCOMES: Mapping[Event, TaskState] = {
@@ -206,7 +209,7 @@ def step(lifecycle: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycl
     launched, hurried = lifecycle.launched or event is Event.STARTED, lifecycle.hurried or event is Event.HOST_OVER
     after = replace(lifecycle, state=state, launched=launched, hurried=hurried)
     if lifecycle.outcome is None and event in _OUTCOMES and state in (State.CANCELLED, State.STOPPING, State.KILLING):
-        outcome = TaskOutcome(state=_OUTCOMES[event], reason=reason, host_leaves=event is Event.PREEMPT)
+        outcome = TaskOutcome(state=_OUTCOMES[event], reason=reason, host_leaves=event in _OVER)
         after = replace(after, outcome=outcome)
     return after, _effects(lifecycle, event, after)
 

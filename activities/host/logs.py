@@ -73,9 +73,7 @@ class _Tail:
 
     def read(self) -> bytes:
         try:
-            with os.fdopen(links.open_file(self._path), "rb") as file:
-                file.seek(self.offset)
-                data = file.read(READ)
+            data = links.read_from(self._path, self.offset, READ)
         except FileNotFoundError:
             if self._seen:  # the file was deleted, so the rest of the log is lost
                 raise
@@ -146,6 +144,8 @@ class LogShipper:
         self._last: list[bytes] = []
         #: True if there is more to read right now; False if the store is unreachable, because then there is no hurry.
         self.behind = False
+        #: True if `say` has written a line since the files were last read.
+        self.said = False
 
     def say(self, text: str) -> None:
         """Writes a line of the host itself into the log."""
@@ -155,6 +155,7 @@ class LogShipper:
             os.fdopen(links.open_file(self._files[Stream.BUILD], flags), "ab") as file,
         ):  # the disk may be full
             file.write(f"[iris] {text}\n".encode())
+        self.said = True
 
     async def ship(self, *, ended: bool = False) -> bool:
         """Reads some output and stores the chunk that is due. Returns True if everything is stored.
@@ -187,7 +188,7 @@ class LogShipper:
 
     def _read(self) -> bool:
         """Reads some output into the buffer; returns True if there is more."""
-        more = False
+        more = self.said = False
         for tail in self._tails.values():
             if self._allowance.full and not self._chunk:  # once it is stored that the log ends: a successor reads on from there
                 self._skip(tail)

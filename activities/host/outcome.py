@@ -8,6 +8,7 @@ from iris.activities.host.runtimes.program import Exit, Started
 from iris.model import exits
 from iris.model.error_lines import error_line
 from iris.model.faults import BEYOND_THE_HOST, Fault, recognise
+from iris.model.gpu_faults import GPU_FAULT
 from iris.model.jobs import TaskOutcome
 from iris.model.states import TaskState
 
@@ -33,6 +34,8 @@ class Evidence(NamedTuple):
     memory_limit: int = 0
     last_lines: str = ""
     faults: Sequence[Fault] = ()
+    #: What was wrong with a device of the task's kind when the program had ended; empty: nothing.
+    device_fault: str = ""
     #: The sentence about output files that are not stored; empty: all are.
     left_out: str = ""
 
@@ -59,6 +62,9 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
     if not exited.out_of_memory and (fault := recognise(evidence.last_lines, evidence.faults)):
         reason = f"infrastructure fault: {fault.why} ({end.reason})"
         outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": fault.name, "reason": reason})
+    elif not exited.out_of_memory and evidence.device_fault:
+        reason = f"infrastructure fault: {evidence.device_fault} ({end.reason})"
+        outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": GPU_FAULT, "reason": reason})
     return _ended(evidence, outcome)
 
 

@@ -1,7 +1,7 @@
 """Allocates ports and single GPUs, which the attempts on one machine must not share.
 
-Each is a number with a lock file, which all agents of one user on the machine share. The lock is held through open file
-descriptors, which the program's shim inherits. So a number becomes free when the program is gone and not before, even if the
+Each has a lock file, which all agents of one user on the machine share. The lock is held through open file descriptors, which the
+program's shim inherits. So a port or GPU becomes free when the program is gone and not before, even if the
 agent dies.
 """
 
@@ -13,13 +13,17 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from iris.activities.host.runtimes.base import HostUnable
 
-#: The coordinators of gangs get ports from 30000 on (`placement.FIRST_PORT`), the lowest first: the first thousand are left to
+#: The coordinators of gangs get ports from 30000 on (`placement.FIRST_PORT`): the first thousand are left to
 #: them. Linux gives ports from 32768 on to outgoing connections, so those are used last.
 PORTS, LAST_RESORT = range(31_000, 32_768), range(32_768, 40_000)
+#: The fault of a host on which the port of a gang's coordinator is in use.
+COORDINATOR_FAULT = "coordinator-port"
+
+Name = TypeVar("Name", int, str)
 
 
 class TakenPorts(NamedTuple):
@@ -30,9 +34,9 @@ class TakenPorts(NamedTuple):
 
 
 class TakenGpus(NamedTuple):
-    """GPU numbers, and the descriptors of their locks. The caller closes them after the program's shim has inherited them."""
+    """Names of GPUs, and the descriptors of their locks. The caller closes them after the program's shim has inherited them."""
 
-    numbers: tuple[int, ...]
+    names: tuple[str, ...]
     keep: tuple[int, ...]
 
 
@@ -56,8 +60,21 @@ class Ports:
         """
         # In random order: a client that still calls the previous program of a port should not reach this one.
         numbers = [number for group in self._numbers for number in random.sample(group, len(group))] if names else []
-        taken = self._locks.take(numbers, len(names), _is_free)
-        return TakenPorts(dict(zip(names, taken, strict=True)), tuple(taken.values()))
+        taken = self._locks.take([(number,) for number in numbers], len(names), _is_free)
+        return TakenPorts(dict(zip(names, (number for (number,) in taken), strict=True)), _all(taken.values()))
+
+    def hold(self, port: int) -> tuple[int, ...]:
+        """Locks the port on which a gang's coordinator will listen; returns the descriptors of the lock, as in `TakenPorts`.
+
+        Raises:
+            HostUnable: another attempt has the port, or a process listens on it. The gang's next attempt gets another one.
+        """
+        try:
+            return _all(self._locks.take([(port,)], 1, _is_free).values())
+        except HostUnable as error:
+            raise HostUnable(
+                f"port {port} of the gang's coordinator is in use on this host: {error}", COORDINATOR_FAULT
+            ) from None
 
 
 class Gpus:
@@ -70,41 +87,49 @@ class Gpus:
     def __init__(self, directory: Path | None = None) -> None:
         self._locks = _Locks("gpus", directory)
 
-    def take(self, count: int, of: int) -> TakenGpus:
-        """Allocates `count` of the machine's GPUs, which are numbered from 0.
+    def take(self, count: int, of: Iterable[tuple[str, ...]]) -> TakenGpus:
+        """Allocates `count` of the machine's GPUs.
+
+        Args:
+            of: the names of each GPU, the first of which is returned. One that is locked by any of its names is in use.
 
         Raises:
             HostUnable: other attempts, or processes that they left, hold too many of them.
         """
-        taken = self._locks.take(range(of), count, lambda _: True)
-        return TakenGpus(tuple(taken), tuple(taken.values()))
+        taken = self._locks.take(of, count, lambda _: True)
+        return TakenGpus(tuple(names[0] for names in taken), _all(taken.values()))
 
 
 class _Locks:
-    """Locks on numbers. An attempt holds a number until every process that has its descriptor has closed it."""
+    """Locks on things that have one or several names. An attempt holds a thing until every process that has its descriptors has
+    closed them.
+    """
 
     def __init__(self, kind: str, directory: Path | None) -> None:
         self._kind = kind
         self._dir = directory or _shared_directory()
 
-    def take(self, numbers: Iterable[int], count: int, usable: Callable[[int], bool]) -> dict[int, int]:
-        """Locks `count` of the numbers that are free and usable; returns each with the descriptor of its lock.
+    def take(
+        self, things: Iterable[tuple[Name, ...]], count: int, usable: Callable[[Name], bool]
+    ) -> dict[tuple[Name, ...], tuple[int, ...]]:
+        """Locks `count` of the things that are free and usable, by all their names; returns each with the descriptors.
 
         Raises:
             HostUnable: too few are free, or the lock files cannot be used. No lock is held then.
         """
-        taken: dict[int, int] = {}
+        taken: dict[tuple[Name, ...], tuple[int, ...]] = {}
         with contextlib.ExitStack() as undo:
             try:
                 self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if self._dir.stat().st_uid != os.getuid():
                     raise PermissionError("it belongs to another user")
-                for number in numbers:
+                for thing in things:
                     if len(taken) == count:
                         break
-                    if (fd := self._lock(number, usable)) is not None:
-                        undo.callback(os.close, fd)
-                        taken[number] = fd
+                    if fds := self._lock_all(thing, usable):
+                        for fd in fds:
+                            undo.callback(os.close, fd)
+                        taken[thing] = fds
             except OSError as error:
                 raise HostUnable(f"the locks in {self._dir} cannot be used: {error}", self._kind) from None
             if len(taken) < count:
@@ -112,14 +137,31 @@ class _Locks:
             undo.pop_all()
         return taken
 
-    def _lock(self, number: int, usable: Callable[[int], bool]) -> int | None:
-        fd = os.open(self._dir / f"{self._kind}-{number}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    def _lock_all(self, thing: tuple[Name, ...], usable: Callable[[Name], bool]) -> tuple[int, ...]:
+        """Returns the descriptors of the locks on all names of the thing; none: it is in use."""
+        fds: list[int] = []
+        with contextlib.ExitStack() as undo:
+            for name in thing:
+                if (fd := self._lock(name, usable)) is None:
+                    return ()
+                undo.callback(os.close, fd)
+                fds.append(fd)
+            undo.pop_all()
+        return tuple(fds)
+
+    def _lock(self, name: Name, usable: Callable[[Name], bool]) -> int | None:
+        file = self._dir / f"{self._kind}-{name}".replace("/", "_")  # of MIG instances, before driver 470
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if usable(number):
+            if usable(name):
                 return fd
         os.close(fd)
         return None
+
+
+def _all(descriptors: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(fd for each in descriptors for fd in each)
 
 
 def _shared_directory() -> Path:

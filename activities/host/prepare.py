@@ -13,12 +13,14 @@ from iris.activities.host.array_rows import row_of
 from iris.activities.host.caches import DISK_FAULT
 from iris.activities.host.checkpoint_files import FOLDER
 from iris.activities.host.host_context import HostContext
+from iris.activities.host.ports import COORDINATOR_FAULT
 from iris.activities.host.projects import reading_the_jobs_files
 from iris.activities.host.python_env import set_up
 from iris.activities.host.restore import restore
 from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
-from iris.activities.host.runtimes.environment import attempt_env
+from iris.activities.host.runtimes.environment import attempt_env, needs_own_coordinator
+from iris.activities.host.runtimes.job_users import USERS_FAULT
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
 from iris.model import names
@@ -28,12 +30,16 @@ from iris.model.units import MIB, format_bytes
 
 #: The least free disk space, in bytes. With less, a program could not even write its first lines.
 MIN_FREE_BYTES = 4 * MIB
+#: The faults that other attempts cause, which may be those of other agents of the machine.
+CAUSED_BY_OTHERS = (USERS_FAULT, COORDINATOR_FAULT)
 
 
 #: The command that runs a task's function. Some machines and images have only one of the two names of Python.
 CALL = ("sh", "-c", f'exec "$(command -v python || echo python3)" "${names.ENV_CALL_DIR}/{names.CALL_SCRIPT}"')
 #: The name that programs show for a user who has only a number.
 USER_NAME = "iris-job"
+#: Names the port of a task that needs a coordinator of its own; the program sees it in the variable for JAX only.
+COORDINATOR = "coordinator"
 
 
 def has_attempts(directory: Path, besides: Path | None = None) -> bool:
@@ -79,9 +85,13 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
     with contextlib.ExitStack() as undo:
         ports, gpus = context.ports.take(task.ports), None
         undo.callback(_close, ports.keep)
+        meeting = context.ports.hold(port) if (port := task.coordinator_port) is not None else ()
+        undo.callback(_close, meeting)
         if (taken := context.gpus_of(task)) is not None:
-            gpus = taken.numbers
+            gpus = taken.names
             undo.callback(_close, taken.keep)
+        own = context.ports.take((COORDINATOR,) if needs_own_coordinator(task, context.accelerators.tpu) else ())
+        undo.callback(_close, own.keep)
         await runtime.prepare()
 
         def begin(_: object) -> tuple[Path, Mapping[str, str]]:
@@ -130,6 +140,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             ports=ports.numbers,
             tpu=context.accelerators.tpu,
             gpus=gpus,
+            coordinator_port=own.numbers.get(COORDINATOR),
         )
         # Only the attempt's own copy of a project is synced: in a directory of the user, a sync would write a lock file.
         wanted = task.environment.model_copy(update={} if task.bundle is not None else {"sync": False})
@@ -151,7 +162,8 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             command = tuple(substituted(word, values) for word in command)
         launch = await runtime.launch(CALL if call is not None else command, ready.env, workdir, read=ready.read)
         undo.pop_all()
-        return Built(launch, (*ports.keep, *(taken.keep if taken else ()), *ready.keep), ports.numbers, secrets)
+        keep = (*ports.keep, *own.keep, *meeting, *(taken.keep if taken else ()), *ready.keep)
+        return Built(launch, keep, ports.numbers, secrets)
 
 
 def _checkpoint_url(context: HostContext, task: RunTask) -> str:

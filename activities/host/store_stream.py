@@ -17,11 +17,11 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 Direction = Literal["in", "out"]
 
-#: Delay between two polls for the next chunk: while data is exchanged, and the longest one when there is none.
-POLL_INTERVAL_MIN = timedelta(milliseconds=50)
+#: Delay between two polls for the next chunk: while data is exchanged, and the longest one when there is none. In between, it
+#: is a share of the time since the last data, so that an answer is late by little of the time that it took.
+POLL_INTERVAL_MIN = timedelta(milliseconds=10)
 POLL_INTERVAL_MAX = timedelta(milliseconds=500)
-#: How long after the last data the polls stay fast.
-QUIET_AFTER = timedelta(seconds=5)
+POLLS_PER_WAIT = 50
 #: How many bytes can wait to be written before the sender must wait.
 MOST_WAITING = 512 * KIB
 #: The most bytes of a chunk that is read. No side writes larger ones.
@@ -55,7 +55,9 @@ class StoreStream:
         self._may_send.set()
         #: How many chunks the other side has written in total, once that is known.
         self._last: int | None = None
-        self._fast_until = time.monotonic() + QUIET_AFTER.total_seconds()
+        self._active_at = time.monotonic()
+        self._deleted = 0
+        self._deleting: set[asyncio.Task[None]] = set()
         #: When the last chunk was read, on this machine's monotonic clock.
         self.received_at = time.monotonic()
 
@@ -70,7 +72,7 @@ class StoreStream:
     async def send_in_turn(self, frame: Frame) -> None:
         """Queues a frame after the other side has acknowledged enough of the earlier ones."""
         await self._may_send.wait()
-        self._poll_fast()
+        self._active_at = time.monotonic()
         self.send(frame)
 
     async def write(self) -> None:
@@ -116,7 +118,7 @@ class StoreStream:
             OSError, obstore.exceptions.BaseError: the store was unreachable for too long, or has lost a chunk.
             ValueError: the chunk is malformed.
         """
-        pause, missing_since = POLL_INTERVAL_MIN, time.monotonic()
+        missing_since = time.monotonic()
         while self._last is None or self._received < self._last:
             chunk = await self._get()
             if chunk is not None:
@@ -124,9 +126,9 @@ class StoreStream:
             now = time.monotonic()
             if self._last is not None and now - missing_since > STORE_TIMEOUT.total_seconds():
                 raise OSError(f"{chunk_path(self._session, self._reads, self._received)} is not in the store")
-            pause = POLL_INTERVAL_MIN if now < self._fast_until or self._last is not None else min(pause * 1.5, POLL_INTERVAL_MAX)
+            pause = self._poll_interval(now)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause.total_seconds()):
+                async with asyncio.timeout(pause):
                     await self._hurry.wait()
                     self._hurry.clear()
         return None
@@ -149,6 +151,7 @@ class StoreStream:
 
     async def remove(self) -> None:
         """Removes all chunks of both sides, if the store can be reached."""
+        await asyncio.gather(*self._deleting)
         with contextlib.suppress(*STORE_ERRORS):
             paths = [path for side in ("in", "out") for path in await self._store.objects(chunks_prefix(self._session, side))]
             await self._store.delete(paths)
@@ -160,11 +163,15 @@ class StoreStream:
         self.received_at = time.monotonic()
         frames = decode(chunk)
         if any(frame.kind is not FrameKind.ACKNOWLEDGED for frame in frames):
-            self._poll_fast()
+            self._active_at = self.received_at
         for frame in frames:
             if frame.kind is FrameKind.ACKNOWLEDGED:
-                self._acknowledged_by_other = max(self._acknowledged_by_other, int(frame.data))
+                self._acknowledged_by_other = min(self._sent, max(self._acknowledged_by_other, int(frame.data)))
                 self._update_may_send()
+        if self._deleted < self._acknowledged_by_other:
+            deleting = asyncio.create_task(self._delete_acknowledged())
+            self._deleting.add(deleting)
+            deleting.add_done_callback(self._deleting.discard)
         return [frame for frame in frames if frame.kind is not FrameKind.ACKNOWLEDGED]
 
     def _update_may_send(self) -> None:
@@ -173,8 +180,18 @@ class StoreStream:
         else:
             self._may_send.clear()
 
-    def _poll_fast(self) -> None:
-        self._fast_until = time.monotonic() + QUIET_AFTER.total_seconds()
+    def _poll_interval(self, now: float) -> float:
+        if self._last is not None:
+            return POLL_INTERVAL_MIN.total_seconds()
+        share = (now - self._active_at) / POLLS_PER_WAIT
+        return min(POLL_INTERVAL_MAX.total_seconds(), max(POLL_INTERVAL_MIN.total_seconds(), share))
+
+    async def _delete_acknowledged(self) -> None:
+        """Deletes the own chunks that the other side has processed. A long session must not fill the store."""
+        chunks = range(self._deleted, self._acknowledged_by_other)
+        self._deleted = chunks.stop
+        with contextlib.suppress(*STORE_ERRORS):  # `remove` deletes what is left at the end
+            await self._store.delete([chunk_path(self._session, self._writes, chunk) for chunk in chunks])
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _put(self, chunk: bytes) -> None:

@@ -119,7 +119,7 @@ class Delivery:
                 await self._logs.ship(ended=True)
                 return False
             self._saved = True
-            if not await self._logs.ship(ended=True):
+            if self._logs.said and not await self._logs.ship(ended=True):
                 return False
         if not self._outputs_stored:
             try:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from iris.autoscaling import quotas, sizes
 from iris.model.provisioning import ANYWHERE, SliceFault
-from iris.model.scale_groups import ScaleGroup
+from iris.model.scale_groups import ScaleGroup, SliceType
 from iris.model.scaling import Action, Availability, GroupMemory, Memory, StockedOut, UsedUp
 from iris.model.slices import SliceFacts, SliceState
 from iris.model.units import format_duration
@@ -91,9 +91,13 @@ class GroupAvailability(NamedTuple):
 
 
 def kind_of(group: ScaleGroup) -> str:
-    """Returns the platform's kind of the group's slices. Groups of one kind share what is known about stock-outs."""
+    """Returns the platform's kind of the group's slices. Groups of one kind share what is known about stock-outs.
+
+    Each group of existing machines has a pool of its own, which no other group uses up.
+    """
     tier = "preemptible" if group.preemptible else "on-demand"
-    return f"{group.type}:{group.accelerator_variant or group.machine_type}:{tier}"
+    machine = group.name if group.type is SliceType.MANUAL_VM else group.accelerator_variant or group.machine_type
+    return f"{group.type}:{machine}:{tier}"
 
 
 def out_of_stock(memory: Memory, now: datetime) -> Stock:
@@ -185,7 +189,7 @@ def group_availability(
         why = f"grew less than scale_up_delay {format_duration(pace.scale_up_delay)} ago, can grow again {clock(until)}"
         return GroupAvailability(Availability.COOLDOWN, why, until)
     if total >= group.max_slices:
-        return GroupAvailability(Availability.AT_MAX, f"at max_slices {group.max_slices}")
+        return GroupAvailability(Availability.AT_MAX, group.limit_reached)
     return GroupAvailability(Availability.AVAILABLE)
 
 
@@ -214,7 +218,7 @@ def learn(
     if facts.state is SliceState.FAILED:
         return _failed(memory, group, facts, before, now, breaks=breaks)
     if facts.state is SliceState.DELETED and group is not None:
-        return quotas.freed(memory, kind_of(group), facts, now)
+        return _returned(quotas.freed(memory, kind_of(group), facts, now), group, facts)
     return memory
 
 
@@ -309,8 +313,17 @@ def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: dateti
         elif now - each.until < FORGOTTEN:
             times = each.times + 1
     delay = _doubled(group.pace.stockout_delay, times, group.pace.max_stockout_delay)
-    out = StockedOut(zone=facts.zone, kind=kind, until=now + delay, times=times, at=now)
+    reason = facts.reason if group.type is SliceType.MANUAL_VM else ""
+    out = StockedOut(zone=facts.zone, kind=kind, until=now + delay, times=times, at=now, reason=reason)
     return memory.model_copy(update={"stocked_out": (*others, out)})
+
+
+def _returned(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
+    """Returns the memory after a slice of the group was deleted: its pool, if it has one, has a free machine again."""
+    if group.type is not SliceType.MANUAL_VM or facts.ready_at is None:
+        return memory
+    kind = kind_of(group)
+    return memory.model_copy(update={"stocked_out": tuple(each for each in memory.stocked_out if each.kind != kind)})
 
 
 def _backed_off(
@@ -360,5 +373,7 @@ def describe_used_up(quota: UsedUp) -> str:
 
 
 def describe_stock_out(out: StockedOut) -> str:
-    """Describes a stock-out: where, until when it is assumed, and how often the zone was tried."""
+    """Describes a stock-out: where or why, until when it is assumed, and how often the zone was tried."""
+    if out.reason:
+        return f"{out.reason}, tried {format_times(out.times)}, again {clock(out.until)}"
     return f"out of stock in {out.zone} until {out.until:%H:%M:%S} UTC, tried {format_times(out.times)}"

@@ -16,7 +16,7 @@ from iris.scheduling.catalog import Catalog
 from iris.scheduling.feasibility import no_scale_group
 
 #: Longer texts are cut, because they are table cells.
-LONGEST = 200
+LONGEST = 300
 
 _LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)
 

@@ -148,7 +148,7 @@ class GroupScaler:
             return describe_stock_out(max(out, key=lambda each: each.times))
         if isinstance(candidate, Share) and self.supply.free > 0:
             return f"may have only {self.supply.free} more"
-        return f"at max_slices {self.group.max_slices}"
+        return self.group.limit_reached
 
     def why_later(self) -> str:
         """Returns why a wanted slice is not requested now."""
@@ -156,7 +156,7 @@ class GroupScaler:
             return self.availability.why
         if self.token_at is not None:
             return f"scale_ups_per_minute allows {self.most_per_minute}, the next {clock(self.token_at)}"
-        return f"at max_slices {self.group.max_slices} until a slice that is being deleted is gone"
+        return f"{self.group.limit_reached} until a slice that is being deleted is gone"
 
     def waits_until(self) -> Iterable[datetime]:
         """Yields the times at which a wanted slice could become possible without an event."""

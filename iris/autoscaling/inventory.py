@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from iris.autoscaling.availability import CHURN_KEEPS, churn, churn_eases, clock, next_token, within_minute
 from iris.autoscaling.packing import PlannedSlice
-from iris.model.scale_groups import ScaleGroup
+from iris.model.scale_groups import ScaleGroup, SliceType
 from iris.model.scaling import Drain, GroupMemory, Wanted
 from iris.model.slices import SliceFacts, SliceState
 from iris.model.units import format_duration
@@ -51,6 +51,8 @@ class SliceInventory:
         self.drains: list[Drain] = []
         for each in slices:
             if each.state is _S.READY and each.id in wanted.broken:
+                if group is not None and group.type is SliceType.MANUAL_VM:
+                    continue  # the same machine would be leased again
                 self.drains.append(Drain(slice_id=each.id, reason=wanted.broken[each.id]))
             elif each.state in _COMING and (each.state is not _S.READY or _ready(each) > wanted.as_of):
                 self.coming.append(each)

@@ -48,7 +48,7 @@ WITNESSES = 5
 RECONNECT = timedelta(seconds=30)
 #: What is shown meanwhile.
 HELD = "{} hosts are silent and no other host answers; none is given up: the cause may be the service or the network"
-#: Between two observations when all hosts report. Each costs eleven events; 240 an hour stay below 3,000.
+#: Between two observations when all hosts report.
 OBSERVE_INTERVAL = timedelta(seconds=15)
 #: Between two observations if the first one found new suspects that did not answer. Longer than `REPORT_INTERVAL`: after an
 #: outage of the service all hosts are silent at first, and live agents must have the time to report.

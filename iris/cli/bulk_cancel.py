@@ -1,9 +1,10 @@
-"""Selects the jobs of `iris cancel --all` and `--prefix`, and asks before they are cancelled."""
+"""Selects the jobs of `iris cancel --all`, `--prefix` and `--tag`, and asks before they are cancelled."""
 
-import sys
+from collections.abc import Sequence
 
 import click
 
+from iris.cli.common import confirm
 from iris.cli.render import JOBS
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
@@ -11,6 +12,7 @@ from iris.client.job_filter import JobFilter
 from iris.client.views import JobRow
 from iris.model import names
 from iris.model.errors import InvalidValue
+from iris.model.tags import written
 
 #: The most jobs that one command cancels.
 MAX_JOBS = 10_000
@@ -29,8 +31,10 @@ def prefix_of(prefix: str | None) -> str:
     return prefix if "/" in prefix else f"{current_user()}/{prefix}"
 
 
-async def jobs_to_cancel(client: AsyncIrisClient, prefix: str) -> tuple[list[JobRow], bool]:
-    """Returns the live jobs whose ids begin with the prefix, the newest first, without those that end with a job above them.
+async def jobs_to_cancel(client: AsyncIrisClient, prefix: str, tags: Sequence[tuple[str, str]] = ()) -> tuple[list[JobRow], bool]:
+    """Returns the live jobs whose ids begin with the prefix and that have all the tags, the newest first.
+
+    Leaves out those that end with a job above them.
 
     The newest first: a job that waits for another one's end, and would then start, is cancelled before that.
 
@@ -39,14 +43,20 @@ async def jobs_to_cancel(client: AsyncIrisClient, prefix: str) -> tuple[list[Job
     """
     if "'" in prefix or "\\" in prefix:  # no job's id has them
         return [], False
-    wanted = JobFilter(live_only=True, user=prefix.split("/")[0], prefix=prefix)
+    wanted = JobFilter(live_only=True, user=prefix.split("/")[0], prefix=prefix, tags=tags)
     found = [row for row in await client.jobs.list(wanted, limit=MAX_JOBS + 1) if row.id.startswith(prefix)]
     listed = found[:MAX_JOBS]
     selected = {row.id for row in listed}
     return [row for row in listed if selected.isdisjoint(_above(row.id))], len(found) > MAX_JOBS
 
 
-def confirm(rows: list[JobRow]) -> None:
+def none_found(prefix: str, tags: Sequence[tuple[str, str]]) -> str:
+    """Returns the message that no job was selected."""
+    which = f"no live job's id begins with {prefix}"
+    return f"{which} and has the tag{'s' * (len(tags) != 1)} {', '.join(written(*tag) for tag in tags)}" if tags else which
+
+
+def confirm_cancel(rows: list[JobRow]) -> None:
     """Lists the jobs and asks whether to cancel them.
 
     Raises:
@@ -54,10 +64,7 @@ def confirm(rows: list[JobRow]) -> None:
         click.Abort: the user does not want it.
     """
     question = f"Cancel {len(rows)} job{'s' * (len(rows) != 1)}?"
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
-    click.echo(JOBS.table(rows), err=True)
-    click.confirm(question, abort=True, err=True)
+    confirm(question, lambda: click.echo(JOBS.table(rows), err=True))
 
 
 def _above(job: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""Implements `iris cluster start | list | status | pause | resume`. Others are in `lifecycle`, `config` and `validate`."""
+"""Implements `iris cluster start | list | status | pause | resume`.
+
+Others are in `cluster_init`, `lifecycle`, `config` and `validate`.
+"""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +10,7 @@ from typing import Any, TextIO
 import click
 
 from iris.cli import elsewhere, lifecycle, render_fleet
+from iris.cli.cluster_init import init
 from iris.cli.common import (
     CPU,
     DEVICE,
@@ -47,7 +51,7 @@ def cluster() -> None:
     """Start, stop, show and pause clusters."""
 
 
-for command in (config, validate, *lifecycle.COMMANDS):
+for command in (init, config, validate, *lifecycle.COMMANDS):
     cluster.add_command(command)
 
 
@@ -203,14 +207,20 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
 
     async def work(client: AsyncIrisClient) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
-        live = await client.jobs.list(JobFilter(live_only=True), limit=1_000)
-        return client.record, await client.cluster.status(), await client.autoscaler.status(), len(live)
+        live = await _live_jobs(client)
+        return client.record, await client.cluster.status(), await client.autoscaler.status(), live
 
-    record, shown, scaling, jobs = with_client(ctx, work, selected(ctx, name, file))
+    async def known(client: AsyncIrisClient) -> str:
+        live = await _live_jobs(client)
+        silent = f"cluster {client.record.name} has {live} live job(s); its control plane does not answer"
+        return f"{silent}\n{_location(client.record)}"
+
+    chosen = selected(ctx, name, file)
+    record, shown, scaling, jobs = with_client(ctx, work, chosen, known=None if as_json else known)
     if as_json:
         fields = record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
         counts = {"hosts": shown.total_hosts, "live_jobs": jobs, "waiting": shown.waiting, "held": shown.held}
-        paused = {"paused": shown.paused, "paused_groups": shown.paused_groups}
+        paused = {"paused": shown.paused, "paused_groups": shown.paused_groups, "quarantined": shown.quarantined}
         fleet = {"slices": render_fleet.counts_json(render_fleet.slice_counts(scaling)), "blocked": render_fleet.blocked(scaling)}
         fleet["missing_hosts"] = [each.host_id for each in scaling.missing]
         autoscaler = scaling.model_dump(mode="json", include={"paused", "closing", "unreachable"})
@@ -231,15 +241,31 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
             click.echo(f"  BLOCKED   scale group {group}: {reason}")
     for problem in render_fleet.problems(scaling):
         click.echo(f"  {problem}")
+    for host, reason in shown.quarantined.items():
+        click.echo(f"  QUARANTINED  host {host}: {reason}")
     if not shown.rules.preemption:
         click.echo("  priority preemption is off")
-    click.echo(
-        f"  Temporal  {record.address}, namespace {record.namespace}\n  Web UI    {record.ui or '-'}\n  store     {record.store}"
-    )
+    click.echo(_location(record))
+
+
+async def _live_jobs(client: AsyncIrisClient) -> int:
+    return len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
+
+
+def _location(record: ClusterRecord) -> str:
+    """Formats where the cluster is."""
+    lines = [
+        f"Temporal  {record.address}, namespace {record.namespace}",
+        f"Web UI    {record.ui or '-'}",
+        f"store     {record.store}",
+    ]
     if record.vm is not None:
-        click.echo(f"  machine   {record.vm.machine} in {record.vm.zone}, project {record.vm.project}; through a tunnel")
+        lines.append(f"machine   {record.vm.machine} in {record.vm.zone}, project {record.vm.project}; through a tunnel")
+    if record.ssh is not None:
+        lines.append(f"machine   {record.ssh.user}@{record.ssh.machine}; through a tunnel")
     if record.supervisor is not None:
-        click.echo(f"  logs      {cluster_dir(record.name) / 'logs'}")
+        lines.append(f"logs      {cluster_dir(record.name) / 'logs'}")
+    return "\n".join(f"  {line}" for line in lines)
 
 
 @cluster.command()

@@ -20,6 +20,7 @@ JOB_COMMANDS: Table = {
     "logs": ("logs", "logs", "Show the output of a job's tasks."),
     "fetch": ("fetch", "fetch", "Fetch the output files of a job's tasks."),
     "exec": ("exec", "exec_", "Run a command next to a running task."),
+    "port-forward": ("port_forward", "port_forward", "Forward ports of this machine to a running task."),
     "endpoints": ("endpoints", "endpoints", "List the addresses that a job's tasks have made known."),
     "profile": ("profile", "profile", "Profile a running Python program."),
     "wait": ("jobs", "wait", "Wait until jobs have ended."),
@@ -41,14 +42,15 @@ COMMANDS: Table = {
     "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
     "group": ("group", "group", "Show scale groups: the kinds of slice that a cluster can have."),
     "slice": ("slice", "slice_", "List, show, drain and delete slices."),
-    "host": ("host", "host", "List, cordon, uncordon and drain hosts."),
+    "host": ("host", "host", "List, cordon, uncordon and drain hosts, and log in to them."),
+    "ssh-config": ("host_ssh", "print_ssh_config", "Print ssh's configuration for a cluster's machines over SSH."),
     "debug": ("debug", "debug", "Find faults in a cluster."),
     "controller": ("processes", "controller", "Run a control plane."),
     "agent": ("processes", "agent", "Run this machine as a host."),
     "pool-worker": ("pool_worker", "pool_worker", "Run the calls of a Python program's pool; its jobs do this."),
     "config": ("show_config", "config", "Show which cluster and user commands use, and why."),
     "completion": ("completion", "completion", "Print the script that lets a shell complete commands and names."),
-    "version": ("version", "show_version", "Show the version of Iris."),
+    "version": ("version", "show_version", "Show the versions of Iris here and in a cluster, and whether they fit."),
 }
 #: The names of other tools for some of them.
 ALIASES = {"ps": "jobs", "kill": "cancel"}

@@ -1,8 +1,10 @@
 """Options, parameter types, the choice of the cluster and the output that commands share."""
 
 import asyncio
+import contextlib
 import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +15,9 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
+from iris.model.notifications import parse_webhook
 from iris.model.resources import Device, parse_device
+from iris.model.tags import parse_tag
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -85,6 +89,9 @@ CPU = Parsed("cores", parse_cpu)
 MEMORY = Parsed("size", parse_size)
 DISK = Parsed("size", lambda text: parse_size(text, "disk"))
 DURATION = Parsed("duration", parse_duration)
+#: Gives the key and the value.
+TAG = Parsed("tag", parse_tag)
+WEBHOOK = Parsed("url", parse_webhook)
 
 
 def _device(text: str) -> "Device | str":
@@ -157,13 +164,34 @@ async def locate(cluster: ClusterRef) -> None:
         await asyncio.to_thread(controllers.locate, cluster)
 
 
-def with_client(ctx: click.Context, work: Callable[[AsyncIrisClient], Awaitable[T]], cluster: ClusterRef | None = None) -> T:
-    """Connects to the cluster, else to the one that the options select, and runs `work`."""
+def with_client(
+    ctx: click.Context,
+    work: Callable[[AsyncIrisClient], Awaitable[T]],
+    cluster: ClusterRef | None = None,
+    *,
+    known: Callable[[AsyncIrisClient], Awaitable[str]] | None = None,
+) -> T:
+    """Connects to the cluster, else to the one that the options select, and runs `work`.
+
+    Args:
+        known: returns what is known without the control plane. It is printed if that does not answer, before the error. None: the
+            output is JSON, or nothing is known.
+
+    Raises:
+        Unreachable: the service does not answer, or the control plane that `work` asks.
+    """
 
     async def run() -> T:
         chosen = cluster or selected(ctx)
         await locate(chosen)
-        return await work(await AsyncIrisClient.connect(chosen))
+        client = await AsyncIrisClient.connect(chosen)
+        try:
+            return await work(client)
+        except Unreachable:
+            if known is not None:
+                with contextlib.suppress(IrisError):  # the service does not answer either, as the first error says
+                    click.echo(await known(client))
+            raise
 
     return asyncio.run(run())
 
@@ -264,3 +292,19 @@ def show_risks(config: "ClusterConfig") -> None:
 
     for risk in risks(config):
         click.echo(f"warning: {risk}", err=True)
+
+
+def confirm(question: str, details: Callable[[], None] = lambda: None) -> None:
+    """Asks the user, on standard error.
+
+    Args:
+        details: shows what the question is about, if there is a terminal.
+
+    Raises:
+        click.UsageError: there is no terminal to ask on.
+        click.Abort: the user does not want it.
+    """
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
+    details()
+    click.confirm(question, abort=True, err=True)

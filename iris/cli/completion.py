@@ -52,7 +52,10 @@ class Kind(StrEnum):
 #: Commands whose first argument is a name, for the answer without their modules; of the nouns, the verbs.
 _COMMANDS = {
     **dict.fromkeys(
-        ("status", "logs", "fetch", "exec", "endpoints", "profile", "wait", "cancel", "explain", "hold", "release", "open"),
+        (
+            *("status", "logs", "fetch", "exec", "port-forward", "endpoints", "profile"),
+            *("wait", "cancel", "explain", "hold", "release", "open"),
+        ),
         Kind.JOBS,
     ),
     **dict.fromkeys(("host show", "host cordon", "host uncordon", "host drain"), Kind.HOSTS),

@@ -19,7 +19,7 @@ from iris.cli.tunnel import show_tunnel
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.operate.controller_ssh import container_log, machine_status
-from iris.client.operate.controllers import gcp_controller
+from iris.client.operate.controllers import controller_of, gcp_controller
 from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
 from iris.client.operate.discovery import discovery
 from iris.model.errors import NotFound, Rejected
@@ -179,6 +179,8 @@ def logs(ctx: click.Context, part: str, tail: int, as_json: bool) -> None:
         lines = local_log(cluster.record, part, tail)
     elif cluster.platform == "gcp":
         lines = container_log(cluster.controller_vm(""), tail)
+    elif cluster.platform == "manual":
+        lines = (controller_of(cluster).fetch_startup_logs(tail) or "").splitlines()
     else:
         raise Rejected(
             f"the location of the control plane's log of {cluster.name} is not known; name its configuration with --config"

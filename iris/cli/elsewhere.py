@@ -1,4 +1,4 @@
-"""Starts clusters that are not on this machine."""
+"""Starts clusters whose hosts are not on this machine."""
 
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,16 @@ def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
     if file is None:
         raise click.UsageError("add --local for a cluster on this machine, or --config FILE for another cluster")
     config, text = load_written(file)
-    if config.controller.local is not None:
-        raise click.UsageError(f"the control plane of {file} is on this machine: add --local")
+    if config.platform.local is not None:
+        raise click.UsageError(f"the cluster of {file} is on this machine: add --local")
     beside = [f"--{option.replace('_', '-')}" for option in _LOCAL_ONLY if given[option] not in (None, (), False)]
     if beside:
         raise click.UsageError(f"{', '.join(beside)}: only for local clusters; change the file of --config instead")
     show_risks(config)
     steps = Steps(f"starting cluster {config.name}")
     controller = create_controller(config, text=text, progress=steps)
+    if dry_run and config.platform.gcp is None:
+        raise click.UsageError("--dry-run shows the requests to a cloud; this cluster sends none")
     if dry_run:
         print_json(controller.requests())
         return None

@@ -1,6 +1,7 @@
 """Implements `iris exec`."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import signal
@@ -91,7 +92,7 @@ def exec_(
     return end.exit_code
 
 
-async def _talk(session: Session, *, with_input: bool, terminal: bool) -> ExecEnd:
+async def _talk(session: Session[ExecEnd], *, with_input: bool, terminal: bool) -> ExecEnd:
     """Copies data in both directions until the command has ended."""
     loop = asyncio.get_running_loop()
     talking = asyncio.current_task()
@@ -143,14 +144,14 @@ def _size() -> tuple[int, int]:
     return size.lines or DEFAULT_SIZE[0], size.columns or DEFAULT_SIZE[1]
 
 
-def _read(session: Session, loop: asyncio.AbstractEventLoop) -> None:
+def _read(session: Session[ExecEnd], loop: asyncio.AbstractEventLoop) -> None:
     """Sends standard input. Runs in a thread, because reading a file cannot be awaited; it may block after the session."""
     while True:
         data = os.read(sys.stdin.fileno(), BLOCK)
         frame = Frame(FrameKind.INPUT, data) if data else Frame(FrameKind.END_OF_INPUT)
         try:
             asyncio.run_coroutine_threadsafe(session.send(frame), loop).result()
-        except (RuntimeError, asyncio.CancelledError):  # the session is over
+        except (RuntimeError, concurrent.futures.CancelledError):  # the session is over
             return
         if not data:
             return

@@ -1,4 +1,4 @@
-"""Implements `iris host list | show | cordon | uncordon | drain`."""
+"""Implements `iris host list | show | cordon | uncordon | drain`. `host_ssh` and `host_machines` have the others."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -7,12 +7,18 @@ import click
 
 from iris.cli import render
 from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, print_json, with_client
+from iris.cli.host_machines import add, remove
+from iris.cli.host_ssh import ssh
 from iris.client.client import AsyncIrisClient
 
 
 @click.group(cls=CommandGroup)
 def host() -> None:
-    """List, show, cordon, uncordon and drain hosts."""
+    """List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH."""
+
+
+for _command in (ssh, add, remove):
+    host.add_command(_command)
 
 
 @host.command("list")
@@ -21,7 +27,7 @@ def host() -> None:
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: their resources, free resources and tasks, and why some take no new tasks."""
-    views = with_client(ctx, lambda client: client.hosts.list())
+    views = with_client(ctx, lambda client: client.hosts.list(), known=None if as_json else _known)
     render.HOSTS.show(views, as_json=as_json)
 
 
@@ -32,7 +38,9 @@ def list_hosts(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def show(ctx: click.Context, host: str, as_json: bool) -> None:
     """Show HOST: its resources, attributes and tasks, and why it takes no new tasks."""
-    view = with_client(ctx, lambda client: client.hosts.show(host))
+    view = with_client(
+        ctx, lambda client: client.hosts.show(host), known=None if as_json else lambda client: _known(client, host)
+    )
     if as_json:
         print_json(render.HOSTS.json(view))
     else:
@@ -74,6 +82,12 @@ def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None,
     With a deadline, running tasks may continue until then. If Iris created the host's slice, the whole slice is deleted.
     """
     for_each(ctx, host, lambda client, name: client.hosts.drain(name, reason, deadline))
+
+
+async def _known(client: AsyncIrisClient, host: str | None = None) -> str:
+    from iris.cli.known_fleet import known_hosts  # most of the time the control plane answers
+
+    return await known_hosts(client, host)
 
 
 def _each(ctx: click.Context, hosts: Sequence[str], work: Callable[[AsyncIrisClient, str], Awaitable[None]], done: str) -> None:

@@ -18,10 +18,10 @@ _EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
 #: Repeatable options of which those on the command line are added to the file's. They replace the file's of `region` and `zone`.
 _ADDED = (
     *("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer"),
-    *("after", "after_any", "after_fail"),
+    *("after", "after_any", "after_fail", "tag", "notify"),
 )
 #: Options whose values are pairs, which a file writes as a mapping.
-PAIRS = ("env", "secret")
+PAIRS = ("env", "secret", "tag")
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")
 #: How a task runs a command that is one text, like a step of most CI systems: the first command that fails ends it.
 SHELL = ("sh", "-ec")

@@ -4,13 +4,15 @@ import asyncio
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from iris.cli import render
-from iris.cli.bulk_cancel import MAX_JOBS, confirm, jobs_to_cancel, prefix_of
+from iris.cli.bulk_cancel import MAX_JOBS, confirm_cancel, jobs_to_cancel, none_found, prefix_of
 from iris.cli.common import (
     DURATION,
+    TAG,
     Command,
     cluster_option,
     for_each,
@@ -24,21 +26,25 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.endings import print_end
-from iris.cli.render_spec import submission_text
+from iris.cli.render_spec import spec_json, submission_text
 from iris.cli.task_pages import page_of_tasks
+from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id
 from iris.client.job_filter import JobFilter
-from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names
-from iris.model.errors import InvalidValue, IrisError, WaitTimeout
+from iris.model.errors import InvalidValue, IrisError, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.states import JobState, TaskState
 
+if TYPE_CHECKING:
+    from iris.client.notifications import NotificationRow
+    from iris.client.usage import InUse
 
-@click.command(cls=Command)
+
+@click.command(cls=Watchable)
 @click.option("--all", "all_jobs", is_flag=True, help="Include ended jobs.")
 @click.option(
     "--state",
@@ -50,8 +56,10 @@ from iris.model.states import JobState, TaskState
 @click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
 @click.option("--since", type=DURATION, help="Only jobs submitted within this time, such as 2h or 7d.")
 @click.option(
-    "--filter", "text", metavar="TEXT", default="", help="Only jobs with this text in their id, command, state or reason."
-)
+    "--filter", "text", metavar="TEXT", default="",
+    help="Only jobs with this text in their id, command, state, reason, tags or note.",
+)  # fmt: skip
+@click.option("--tag", "tags", type=TAG, multiple=True, metavar="KEY[=VALUE]", help="Only jobs with this tag; repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
 @click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
@@ -64,6 +72,7 @@ def jobs(
     user: str,
     since: timedelta | None,
     text: str,
+    tags: tuple[tuple[str, str], ...],
     limit: int,
     tree: bool,
     as_json: bool,
@@ -75,6 +84,7 @@ def jobs(
         user=user,
         since=None if since is None else datetime.now(UTC) - since,
         text=text,
+        tags=tags,
     )
 
     async def work(client: AsyncIrisClient) -> tuple[list[JobRow], int]:
@@ -90,7 +100,7 @@ def jobs(
         render.JOBS.show(rows, as_json=as_json)
 
 
-@click.command(cls=Command)
+@click.command(cls=Watchable)
 @click.argument("job")
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only tasks with this text in their state, host or reason.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many tasks.")
@@ -107,29 +117,51 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
     named, number = job_and_run(job)
     name, task = job_and_task(named)
 
-    async def work(client: AsyncIrisClient) -> tuple[JobStatus, Sequence[InUse], JobSpec, str, list[JobRow]]:
+    async def work(
+        client: AsyncIrisClient,
+    ) -> tuple[JobStatus, Sequence["InUse"], JobSpec, Sequence["NotificationRow"], str, list[JobRow]]:
         run_id = await client.jobs.run(name, number)
-        found, ui = await client.jobs.status(name, run_id), client.jobs.page(name, run_id)
+        found, ui = await client.jobs.status(name, run_id, task), client.jobs.page(name, run_id)
         if task is not None:
             found = found.model_copy(update={"tasks": (task_of(name, task, found.tasks),)})
+        spec = await client.jobs.submitted_spec(name, run_id)
+        calls = await _calls(client, spec, run_id)
         if as_json and not resources:
-            return found, [], await client.jobs.submitted_spec(name, run_id), ui, []
+            return found, [], spec, calls, ui, []
         in_use = await client.jobs.usage(found) if resources else []
         children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
-        return found, in_use, await client.jobs.submitted_spec(name, run_id), ui, children
+        return found, in_use, spec, calls, ui, children
 
-    found, in_use, spec, ui, children = with_client(ctx, work)
+    known = None if as_json else lambda client: _listed(client, name, number)
+    found, in_use, spec, calls, ui, children = with_client(ctx, work, known=known)
     if as_json:
-        shown = {**render.status_json(found), "commit": spec.commit, "bundle": spec.bundle.sha256 if spec.bundle else None}
+        shown = {**render.status_json(found), **spec_json(spec, calls)}
         print_json({**shown, "resources": render.uses_json(in_use, spec.resources)} if resources else shown)
         return
     part = page_of_tasks(found.tasks, text, limit, page)
-    submission = submission_text(spec, ui) + (f"\n{'tasks':<10}{part.counts}" if part.counts else "")
+    submission = submission_text(spec, ui, calls) + (f"\n{'tasks':<10}{part.counts}" if part.counts else "")
     click.echo(render.status_text(found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), submission, children))
     if part.rest:
         click.echo(part.rest)
     if resources:
         click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
+
+
+async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> str:
+    """Returns what lists show of a job that cannot be asked itself, because no control plane answers."""
+    from iris.client.job_lists import listed_job
+
+    row = await listed_job(client.connection, job, await client.jobs.run(job, number))
+    return render.listed_text(row, datetime.now(UTC))
+
+
+async def _calls(client: AsyncIrisClient, spec: JobSpec, run_id: str | None) -> Sequence["NotificationRow"]:
+    """What has become of the calls of a job's webhooks, which few jobs have."""
+    if not spec.notify:
+        return ()
+    from iris.client.notifications import notifications_of
+
+    return await notifications_of(client.connection, spec, (await client.jobs.log_source(spec.id, run_id)).run_id)
 
 
 @click.command(cls=Command)
@@ -169,13 +201,28 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
 @click.option(
     "--prefix", metavar="TEXT", help="Cancel the live jobs whose names begin with this, after a confirmation: NAME or USER/NAME."
 )
-@click.option("--dry-run", is_flag=True, help="Cancel nothing; list the jobs of --all or --prefix.")
+@click.option(
+    "--tag",
+    "tags",
+    type=TAG,
+    multiple=True,
+    metavar="KEY[=VALUE]",
+    help="Cancel your live jobs, or those of --prefix, that have this tag, after a confirmation. Repeatable: all of the tags.",
+)
+@click.option("--dry-run", is_flag=True, help="Cancel nothing; list the jobs of --all, --prefix or --tag.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--reason", default="", help="Reason, shown by `iris status`.")
 @cluster_option
 @click.pass_context
 def cancel(
-    ctx: click.Context, job: tuple[str, ...], all_jobs: bool, prefix: str | None, dry_run: bool, yes: bool, reason: str
+    ctx: click.Context,
+    job: tuple[str, ...],
+    all_jobs: bool,
+    prefix: str | None,
+    tags: tuple[tuple[str, str], ...],
+    dry_run: bool,
+    yes: bool,
+    reason: str,
 ) -> None:
     """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace period, SIGKILL.
 
@@ -185,21 +232,22 @@ def cancel(
     """
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
         raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
-    if bool(job) + all_jobs + (prefix is not None) != 1:
-        raise click.UsageError("name jobs, or give either --all or --prefix")
+    selects = all_jobs or prefix is not None or bool(tags)
+    if bool(job) is selects or (all_jobs and prefix is not None):
+        raise click.UsageError("name jobs, or give either --all or --prefix, or --tag")
     if dry_run and job:
-        raise click.UsageError("--dry-run needs --all or --prefix")
+        raise click.UsageError("--dry-run needs --all, --prefix or --tag")
     listed: dict[str, str] = {}
     if not job:
         start = prefix_of(prefix)
-        rows, more = with_client(ctx, lambda client: jobs_to_cancel(client, start))
+        rows, more = with_client(ctx, lambda client: jobs_to_cancel(client, start, tags))
         if more:
             click.echo(f"these are the newest of more than {MAX_JOBS:,} jobs; run the command again for the others", err=True)
         if dry_run or not rows:
-            click.echo(render.JOBS.table(rows) if rows else f"no live job's id begins with {start}")
+            click.echo(render.JOBS.table(rows) if rows else none_found(start, tags))
             return
         if not yes:
-            confirm(rows)
+            confirm_cancel(rows)
         listed = {row.id: row.run_id for row in rows}
         job = tuple(listed)
 
@@ -247,11 +295,14 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
             return found, ""
         return found, submission_text(await client.jobs.submitted_spec(full, run_id), client.jobs.page(full, run_id))
 
-    found, submission = with_client(ctx, work)
-    if as_json:
+    known = None if as_json else lambda client: _listed(client, full_job_id(name), number)
+    found, submission = with_client(ctx, work, known=known)
+    if as_json and not found.attempts_unknown:
         print_json(render.explanation_json(found))
-    else:
+    if not as_json:
         click.echo(render.explanation_text(found, datetime.now(UTC), submission))
+    if found.attempts_unknown:
+        raise Unreachable(found.attempts_unknown)
 
 
 @click.command(cls=Command)

@@ -1,14 +1,13 @@
 """Implements `iris cluster stop | restart | reload | tunnel`: the operations on a cluster that was started."""
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from iris.cli.cleanup import cleanup
-from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected, show_progress
+from iris.cli.common import Command, cluster_option, config_option, confirm, json_option, print_json, selected, show_progress
 from iris.cli.gc import gc
 from iris.cli.steps import Steps
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
@@ -28,11 +27,25 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmati
 @_name
 @_dry
 @_yes
+@click.option(
+    "--give-up",
+    multiple=True,
+    metavar="MACHINE",
+    help="Count the slice of a machine over SSH as deleted, because the machine will not come back. Repeatable.",
+)
 @json_option
 @config_option
 @cluster_option
 @click.pass_context
-def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: Path | None, as_json: bool) -> None:
+def stop(
+    ctx: click.Context,
+    name: str | None,
+    dry_run: bool,
+    yes: bool,
+    give_up: tuple[str, ...],
+    file: Path | None,
+    as_json: bool,
+) -> None:
     """Delete all slices of a cluster, and stop it. The next stop finishes an interrupted one.
 
     Programs get their grace period. If the control plane does not answer, the machines are deleted directly. The jobs of a local
@@ -41,6 +54,10 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
     """
     if as_json and not dry_run:
         raise click.UsageError("--json needs --dry-run")
+    if give_up and dry_run:
+        raise click.UsageError("--dry-run has no effect with --give-up; remove one of the two")
+    from iris.client.operate import controllers
+
     steps = Steps("stopping the cluster")
     name, controller = _controller(ctx, name, file, steps)
     record = read_record(name)
@@ -55,6 +72,8 @@ def stop(ctx: click.Context, name: str | None, dry_run: bool, yes: bool, file: P
     if plan is not None and not yes and (plan.running or (plan.elsewhere and plan.slices)):
         _confirm(plan)
     with steps:
+        if give_up:
+            controllers.give_up(controller, give_up)
         controller.stop()
     if plan is None or plan.running:
         click.echo(f"cluster {name} is stopped")
@@ -107,6 +126,11 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
         if after.name != record.name:
             raise InvalidValue("name", after.name, f"is not cluster {record.name}", f"write name: {record.name} in {file}")
         controller = create_controller(after, text=text, progress=steps)
+    elif record.over_ssh:
+        if after.name != record.name or after.platform.manual is None:
+            problem = f"is not cluster {record.name}, whose hosts are reached over SSH"
+            raise InvalidValue("name", after.name, problem, f"write name: {record.name} and platform: {{manual: {{}}}} in {file}")
+        controller = create_controller(after, progress=steps)
     else:
         after = make_local_config(after, record.name)
         check_size(after)
@@ -149,9 +173,7 @@ def _confirm(plan: "StopPlan") -> None:
     )
     nothing = "No jobs run." if plan.answers else _SILENT if plan.running else _MISSING
     question = f"Stop cluster {plan.name}? " + (what if plan.jobs else nothing)
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
-    click.confirm(question, abort=True)
+    confirm(question)
 
 
 def _controller(ctx: click.Context, name: str | None, file: Path | None, steps: Steps) -> "tuple[str, ControllerProtocol]":

@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import select
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 from click.core import ParameterSource
@@ -63,8 +65,7 @@ def main() -> None:
         from iris.cli.completion import answer  # a shell asks for completions
 
         os._exit(answer(instruction))
-    # Pydantic would look for plugins in the metadata of every installed package, which can cost a tenth of a command.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _keep_pydantic_from_plugins()
     code = run(sys.argv[1:], ends_with_it=True)
     try:
         sys.stdout.flush()
@@ -75,6 +76,16 @@ def main() -> None:
     if sys.stderr is not None:
         sys.stderr.flush()
     os._exit(code)
+
+
+def _keep_pydantic_from_plugins() -> None:
+    """Has Pydantic find no plugins. It would look for them in the metadata of every installed package.
+
+    Pydantic's own switch is a variable of the environment, and with it each command still imports the reader of metadata.
+    """
+    loader = ModuleType("pydantic.plugin._loader")
+    vars(loader).update(get_plugins=tuple)
+    sys.modules[loader.__name__] = loader
 
 
 def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
@@ -96,7 +107,11 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return 130
-    except (BrokenPipeError, SystemExit):
+    except (BrokenPipeError, SystemExit) as error:
+        if not _reader_is_gone():
+            if "--debug" in own:
+                raise
+            return _explain(error.__context__ or error, as_json="--json" in own)  # click's exit hides the error before it
         # The reader of the output has closed it (`iris logs … | head`). Click turns some of these errors into its own exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -106,11 +121,19 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
         return _explain(error, as_json="--json" in own)
 
 
+def _reader_is_gone() -> bool:
+    """Returns whether the output is a pipe that its reader has closed. Other connections break with the same errors."""
+    watched = select.poll()
+    for stream in (1, 2):
+        watched.register(stream, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in watched.poll(0))
+
+
 #: The extra of the package that brings a library, by the beginning of the library's name.
-_EXTRAS = {"google": "gcp", "grpc": "gcp", "docker": "docker"}
+_EXTRAS = {"google": "gcp", "grpc": "gcp", "docker": "docker", "asyncssh": "ssh"}
 
 
-def _explain(error: Exception, *, as_json: bool) -> int:
+def _explain(error: BaseException, *, as_json: bool) -> int:
     from iris.model.errors import IrisError
 
     code = error.exit_code if isinstance(error, IrisError) else 1

@@ -2,11 +2,25 @@
 
 import asyncio
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from iris.cli.common import CPU, DEVICE, DISK, KEY_VALUE, MEMORY, Command, CommandGroup, Parsed, cluster_option, selected
+from iris.cli.common import (
+    CPU,
+    DEVICE,
+    DISK,
+    DURATION,
+    KEY_VALUE,
+    MEMORY,
+    Command,
+    CommandGroup,
+    Parsed,
+    cluster_option,
+    selected,
+)
+from iris.cli.manual_controller import manual
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.paths import state_dir
 from iris.model.constraints import parse_attribute
@@ -102,6 +116,9 @@ def _address(option: str, text: str) -> str:
     return text
 
 
+controller.add_command(manual)
+
+
 @click.command(cls=Command)
 @click.option("--join", is_flag=True, help="Join the cluster as a slice of one host, or as one host of --slice.")
 @click.option("--host-id", help="Id of the host.  [default: the machine's name]")
@@ -147,6 +164,7 @@ def _address(option: str, text: str) -> str:
 @click.option("--memory", type=MEMORY, help="Memory to offer.  [default: all]")
 @click.option("--disk", type=DISK, help="Disk to offer.  [default: free space]")
 @click.option("--device", type=DEVICE, help="Device to offer: KIND:VARIANT:COUNT, such as gpu:H100:8.")
+@click.option("--gpu-check", type=DURATION, help="How often the GPUs are checked.  [default: 30s]")
 @click.option("--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Attribute of this host. Repeatable.")
 @click.option("--accept-cpu-jobs", is_flag=True, help="Also run tasks that request no device, although this host has devices.")
 @click.option(
@@ -179,6 +197,7 @@ def agent(
     memory: int | None,
     disk: int | None,
     device: Device | str | None,
+    gpu_check: timedelta | None,
     attribute: tuple[tuple[str, str], ...],
     accept_cpu_jobs: bool,
     fault: tuple[Fault, ...],
@@ -230,6 +249,7 @@ def agent(
             cache_dir=cache,
             run_as=uids,
             **({} if jobs_dir is None else {"jobs_dir": jobs_dir.absolute()}),
+            **({} if gpu_check is None else {"gpu_check": gpu_check}),
             image=image,
             require_digests=bootstrap.require_image_digests,
             simulated=simulated,

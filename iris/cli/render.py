@@ -6,17 +6,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from iris.cli.columns import Column, Listing, age, coloured, several
-from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.model import names
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.constraints import written
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
+from iris.model.states import LIVE
+from iris.model.tags import format_tags
 from iris.model.units import format_bytes, format_cpu, format_duration
 from iris.scheduling.refusals import Refusal, RefusalCode
 
-if TYPE_CHECKING:  # they come with the scheduler's state, which most commands do not need
+if TYPE_CHECKING:  # most commands do not need these; some come with the scheduler's state
+    from iris.client.usage import InUse
     from iris.messages.scheduler import HostView
     from iris.scheduling.forecast import Fit, Forecast
 
@@ -43,12 +45,14 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="run"),
     Column(key="parent"),
     Column(key="commit"),
+    Column(key="note"),
     Column("STATE", "state"),
     Column(key="user"),
     Column("PRIORITY", "priority", optional=True),
     Column("TASKS", "tasks"),
     Column("DEVICE", "device"),
     Column("AGE", "submitted_at"),
+    Column("TAGS", "tags", text=format_tags, absent="", wraps=True, optional=True),
     Column("REASON", "reason", absent="", wraps=True, optional=True, least=20),
     Column(
         "COMMAND",
@@ -57,7 +61,7 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
         wraps=True,
     ),
 )
-_JOB_KEYS = "id run state user submitted_at priority tasks device parent commit reason"
+_JOB_KEYS = "id run state user submitted_at priority tasks device parent commit tags note reason"
 JOBS: Listing[JobRow] = Listing(Column("ID", value=lambda row: _numbered(row)), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs")
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),
@@ -123,7 +127,7 @@ def status_text(status: JobStatus, now: datetime, submission: str = "", children
     """
     times = [f"submitted {age(status.submitted_at, now)} ago"]
     if status.started_at:
-        times.append(f"ran {format_duration((status.finished_at or now) - status.started_at)}")
+        times.append(f"ran {format_duration(_ran_until(status, now) - status.started_at)}")
     # The reason of the whole job is not repeated for each task.
     repeated = status.reason if len(status.tasks) > 1 else None
     tasks = [task.model_copy(update={"reason": ""}) if task.reason == repeated else task for task in status.tasks]
@@ -132,12 +136,27 @@ def status_text(status: JobStatus, now: datetime, submission: str = "", children
     return "\n".join([*lines, "", TASKS.table(tasks, now)])
 
 
+def _ran_until(status: JobStatus, now: datetime) -> datetime:
+    """Returns the end of the time in which the job ran. One that waits for another attempt ran until the end of its last one."""
+    if status.finished_at is not None or any(task.state in LIVE for task in status.tasks):
+        return status.finished_at or now
+    return max((task.finished_at for task in status.tasks if task.finished_at is not None), default=now)
+
+
+def listed_text(row: JobRow, now: datetime) -> str:
+    """Formats what lists show of a job, for people: its state may have changed since its control plane answered last."""
+    tasks = "unknown" if row.tasks is None else str(row.tasks)
+    facts = {"command": row.command, "tasks": f"{tasks}; their states were not asked"}
+    lines = [_headline(row.id, row.state, row.reason), f"submitted {age(row.submitted_at, now)} ago"]
+    return "\n".join([*lines, *(f"{name:<10}{fact}" for name, fact in facts.items())])
+
+
 def _family(parent: str | None, children: Sequence[JobRow]) -> list[str]:
     above = [f"{'parent':<10}{parent}"] if parent is not None else []
     return [*above, *([f"{'children':<10}{children_text(children)}"] if children else [])]
 
 
-def uses(requested: Resources) -> Listing[InUse]:
+def uses(requested: Resources) -> "Listing[InUse]":
     """Returns the listing of what running tasks use, beside what each of them requested where the two can be compared."""
     cores = format_cpu(requested.cpu_millis)
     return Listing(
@@ -155,7 +174,7 @@ def uses(requested: Resources) -> Listing[InUse]:
     )
 
 
-def uses_json(found: Sequence[InUse], requested: Resources) -> dict[str, Any]:
+def uses_json(found: "Sequence[InUse]", requested: Resources) -> dict[str, Any]:
     """Returns what running tasks use, and what each of them requested."""
     listing = uses(requested)
     return {"asked": resources_json(requested), "tasks": [listing.json(each) for each in found]}
@@ -258,12 +277,11 @@ def forecast_text(spec: JobSpec, found: "Forecast") -> str:
     what = "the job" if spec.replicas == 1 or spec.coscheduling else f"each of its {spec.replicas} tasks"
     if found.hosts:
         lines = [f"{what} would start now on {', '.join(found.hosts)}"]
-    elif found.refusal is not None:
-        lines = [f"{what} would wait: {found.refusal.code}  {found.refusal.message}"]
-        if found.refusal.remedy:
-            lines.append(f"remedy: {found.refusal.remedy}")
-        if found.infeasible is not None:
-            lines.append("no host can ever run it")
+    elif (refusal := found.infeasible or found.refusal) is not None:
+        lead = "no host can ever run the job" if found.infeasible is not None else f"{what} would wait"
+        lines = [f"{lead}: {refusal.code}  {refusal.message}"]
+        if refusal.remedy:
+            lines.append(f"remedy: {refusal.remedy}")
     else:
         lines = [f"{what} would wait"]
     return "\n".join([*lines, *(["", FITS.table(found.fits)] if found.fits else [])])
@@ -294,14 +312,15 @@ def free_text(view: "HostView") -> str:
 HOSTS: "Listing[HostView]" = Listing(
     Column("ID", "id", lambda view: view.host.id),
     Column("STATE", "state", _host_state),
-    Column("SLICE", "slice", lambda view: view.host.slice_id),
-    Column("OFFERS", "resources", lambda view: view.host.resources, json=resources_json, wraps=True),
+    Column("SLICE", "slice", lambda view: view.host.slice_id, optional=True),
+    Column("OFFERS", "resources", lambda view: view.host.resources, json=resources_json, wraps=True, optional=True),
     Column("FREE", value=lambda view: free_text(view), wraps=True),
     Column(key="free", json=amounts_json),
+    Column("ADDRESS", "address", lambda view: view.host.address or None, optional=True),
     Column("RUNNING", "running", text=several, wraps=True),
     Column("REASON", "reason", lambda view: view.closed, absent="", wraps=True),
     Column(key="attributes", value=lambda view: view.host.attributes),
-    keys="id state reason slice resources free attributes running",
+    keys="id state reason slice resources free attributes running address",
     empty="no hosts",
 )
 
@@ -311,6 +330,7 @@ def host_text(view: "HostView") -> str:
     lines = [
         _headline(view.host.id, _host_state(view), view.closed or ""),
         f"slice    {view.host.slice_id}",
+        *([f"address  {view.host.address}"] if view.host.address else []),
         f"offers   {view.host.resources}",
         f"free     {free_text(view)}",
         *(f"{'tasks' if number == 0 else '':<8} {task}" for number, task in enumerate(view.running or ("none",))),

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from iris.autoscaling.liveness import HELD
-from iris.cli.columns import Column, Listing, age, coloured
+from iris.cli.columns import Column, Listing, age, coloured, several
 from iris.cli.render import free_text, resources_json
 from iris.client.connect.clusters import START_HINT, ClusterRecord
 from iris.client.slices import SliceRow
@@ -154,14 +154,14 @@ def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
 
     return Listing(
         Column("NAME", "name"),
-        Column("TYPE", "type"),
+        Column("TYPE", "type", optional=True),
         Column("ACCELERATOR", "accelerator", lambda group: group.accelerator_variant or None),
-        Column("HOSTS", "hosts"),
+        Column("HOSTS", "hosts", optional=True),
         Column("SLICES", value=of_status(lambda status: sum(status.counts.get(state, 0) for state in EXISTING))),
         Column("MIN", "min_slices"),
         Column("MAX", "max_slices"),
-        Column("PRIORITY", "priority"),
-        Column("PREEMPTIBLE", "preemptible"),
+        Column("PRIORITY", "priority", optional=True),
+        Column("PREEMPTIBLE", "preemptible", optional=True),
         Column("AVAILABILITY", "availability", of_status(lambda status: status.availability)),
         Column("ZONES", "zones", wraps=True),
         Column(key="buffer_slices"),
@@ -187,15 +187,22 @@ def slices(hosts: Sequence[HostView]) -> Listing[SliceRow]:
     return Listing(
         Column("ID", "id"),
         Column("STATE", "state"),
-        Column("GROUP", "group", lambda row: row.group or None, absent="(joined)"),
-        Column("ZONE", "zone", lambda row: row.zone or None),
+        Column("GROUP", "group", lambda row: row.group or None, absent="(joined)", optional=True),
+        Column("ZONE", "zone", lambda row: row.zone or None, optional=True),
         Column(key="made"),
         Column("HOSTS", "hosts", lambda row: [view.host.id for view in hosts if view.host.slice_id == row.id], len, absent="0"),
+        Column("ADDRESS", "addresses", lambda row: _addresses(row.id, hosts), several, absent="", optional=True),
         Column("RUNNING", "running", lambda row: tasks_on(row.id, hosts), len, absent="0"),
         Column("AGE", "requested_at"),
         Column("REASON", "reason", absent="", wraps=True),
+        keys="id state group zone made hosts running requested_at reason addresses",
         empty="no slices",
     )
+
+
+def _addresses(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
+    """Returns the addresses of the slice's hosts. A machine of a pool has the one that the configuration has."""
+    return [view.host.address for view in hosts if view.host.slice_id == slice_id and view.host.address]
 
 
 def _slice_hosts(hosts: Iterable[HostView]) -> Listing[Host]:

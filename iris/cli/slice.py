@@ -1,12 +1,12 @@
 """Implements `iris slice list | show | drain | delete`."""
 
-import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, print_json, with_client
+from iris.cli.common import DURATION, CommandGroup, cluster_option, confirm, for_each, json_option, print_json, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.slices import SliceRow
 from iris.messages.scheduler import HostView
@@ -41,9 +41,11 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
                 raise NotFound(f"there is no scale group {group}; the groups are: {', '.join(sorted(known)) or 'none'}")
         return rows, await client.hosts.list()
 
-    rows, hosts = with_client(ctx, work)
-    wanted = [row for row in rows if group in (None, row.group) and state in (None, row.state)]
-    render_fleet.slices(hosts).show(wanted, as_json=as_json)
+    def wanted(row: SliceRow) -> bool:
+        return group in (None, row.group) and state in (None, row.state)
+
+    rows, hosts = with_client(ctx, work, known=None if as_json else lambda client: _known(client, wanted))
+    render_fleet.slices(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
 
 
 @slice_.command()
@@ -57,11 +59,18 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
     async def work(client: AsyncIrisClient) -> tuple[SliceStatus, list[HostView]]:
         return await client.slices.show(slice_id), await client.hosts.list()
 
-    status, hosts = with_client(ctx, work)
+    known = None if as_json else lambda client: _known(client, lambda row: row.id.startswith(slice_id))
+    status, hosts = with_client(ctx, work, known=known)
     if as_json:
         print_json(render_fleet.slice_json(status, hosts))
     else:
         click.echo(render_fleet.slice_text(status, hosts, datetime.now(UTC)))
+
+
+async def _known(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool]) -> str:
+    from iris.cli.known_fleet import known_slices  # most of the time the control plane answers
+
+    return await known_slices(client, wanted)
 
 
 _slices = click.argument("slices", metavar="SLICE...", nargs=-1, required=True)
@@ -108,9 +117,7 @@ def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) 
     if tasks:
         few = ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
         question = f"Delete {', '.join(ids)}? {few} will be stopped."
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"{question} There is no terminal to confirm on; add --yes.")
-        click.confirm(question, abort=True)
+        confirm(question)
 
     async def one(client: AsyncIrisClient, prefix: str) -> str:
         slice_id, state = await client.slices.delete(prefix, reason)

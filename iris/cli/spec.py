@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TEXT, Command, Parsed
+from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TAG, TEXT, WEBHOOK, Command, Parsed
 from iris.cli.workspace import files_of, files_options, inherits_files
 from iris.client.arrays import GivenArray, parse_array
 from iris.client.connect.identity import current_user
 from iris.client.job_options import checkpoint_source, problems_of, tasks_of
-from iris.client.workspace.pack import parse_extra
+from iris.client.workspace.extra_files import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import (
     Constraint,
@@ -57,6 +57,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "Each task": (
         click.option("-n", "--name", help="Name of the job.  [default: a random name]"),
+        click.option(
+            "--tag", type=TAG, multiple=True, metavar="KEY[=VALUE]",
+            help="Tag the job, for `jobs --tag` and `cancel --tag`. Repeatable.",
+        ),
+        click.option("--note", type=TEXT, default="", help="Line of text about the job, shown by `status`."),
+        click.option(
+            "--notify", type=WEBHOOK, multiple=True, metavar="URL",
+            help="Send the job's end to this webhook, as JSON. Repeatable.",
+        ),
         click.option("--cpu", type=CPU, default="1", show_default=True, help="Cores for each task, such as 4 or 0.5."),
         click.option("--memory", type=MEMORY, default="1g", show_default=True, help="Memory for each task, such as 8g."),
         click.option("--disk", type=DISK, default="0", help="Disk for each task, such as 50g."),
@@ -288,6 +297,9 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             max_retries_preemption=options["max_retries_preemption"],
             max_task_failures=options["max_task_failures"],
             after=[each for name in ("after", "after_any", "after_fail") for given in options[name] for each in given],
+            tags=dict(options["tag"]),
+            note=options["note"],
+            notify=options["notify"],
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None

@@ -16,13 +16,14 @@ def show_tunnel(ctx: click.Context, cluster: ClusterRef, as_json: bool) -> None:
         Rejected: the cluster needs no tunnel.
         Unreachable: the cluster does not run, or the service does not answer.
     """
-    cluster.controller_vm("it needs no tunnel")
+    if cluster.platform != "manual":
+        cluster.controller_vm("it needs no tunnel")
 
     async def connected(client: AsyncIrisClient) -> ClusterRecord:
         return client.record
 
     record = with_client(ctx, connected, cluster)
-    if record.vm is None:
+    if record.end is None:
         raise Rejected(f"cluster {record.name} is reached without a tunnel, at {record.address}")
     if as_json:
         print_json({"cluster": record.name, "address": record.address, "ui": record.ui})

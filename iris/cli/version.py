@@ -1,11 +1,48 @@
 """Implements `iris version`."""
 
-from importlib.metadata import version
-
 import click
 
+from iris.cli.common import Command, cluster_option, json_option, print_json, with_client
+from iris.client.connect.deployment import own_version
+from iris.client.operate.versions import Versions, versions_of
+from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
 
-@click.command("version")
-def show_version() -> None:
-    """Show the version of Iris."""
-    click.echo(f"iris, version {version('iris-temporal')}")
+
+@click.command(cls=Command, name="version")
+@json_option
+@cluster_option
+@click.pass_context
+def show_version(ctx: click.Context, as_json: bool) -> None:
+    """Show the versions of this client and of a cluster's parts, and whether they fit.
+
+    What cannot be asked is named. `iris --version` asks nothing.
+    """
+    try:
+        found = with_client(ctx, versions_of)
+    except InvalidValue:  # the name of the cluster is none
+        raise
+    except (NotFound, Unreachable, Rejected) as error:
+        found = Versions(client=own_version(), not_asked=str(error))
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    rows = {"client": found.client}
+    if found.server is not None:
+        rows["Temporal"] = f"{found.server}, of cluster {found.cluster}"
+    if found.control_plane:
+        rows["control plane"] = ", ".join(_text(each) for each in found.control_plane)
+    if found.agents:
+        counted = ((len(each.hosts), _text(each.version)) for each in found.agents)
+        rows["agents"] = ", ".join(f"{version} on {count} host{'s' * (count != 1)}" for count, version in counted)
+    for name, text in rows.items():
+        click.echo(f"{name:<15}{text}")
+    if found.not_asked:
+        click.echo(f"{'not asked':<15}{found.not_asked}")
+    elif found.fits:
+        click.echo("the versions fit")
+    else:
+        click.echo(f"the versions do not fit: {found.remedy}")
+
+
+def _text(version: str | None) -> str:
+    return version or "unknown"

@@ -1,15 +1,22 @@
-"""Implements `iris watch`."""
+"""Implements `iris watch`, and `--watch` of the commands for jobs."""
 
 import asyncio
 import contextlib
 import io
+import json
+import re
+import select
+import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import click
 
 from iris.cli.common import DURATION, Command
 from iris.cli.full_screen import full_screen
+from iris.cli.terminal import can_redraw
+from iris.model.errors import IrisError
 
 #: The commands that only read, with the verb of those that are nouns.
 WATCHED = (
@@ -28,6 +35,40 @@ WATCHED = (
     ),
     *("slice list", "slice show", "autoscaler status", "cluster status", "cluster list", "schedule list", "schedule show"),
 )
+_AGES = re.compile(r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b")
+#: Of `--watch`.
+INTERVAL = timedelta(seconds=2)
+
+
+class Watchable(Command):
+    """A reading command with `--json` that has the option `--watch`.
+
+    On a terminal, its output stays up to date in place. Elsewhere, and with `--json`, it is printed again after each change.
+    """
+
+    def __init__(self, *args: object, **attributes: object) -> None:
+        super().__init__(*args, **attributes)  # type: ignore[arg-type]
+        text = "Keep the output up to date until Ctrl-C; without a terminal or with --json, print it again after each change."
+        self.params.append(click.Option(["--watch"], is_flag=True, help=text))
+
+    def invoke(self, ctx: click.Context) -> object:
+        if not ctx.params.pop("watch"):
+            return super().invoke(ctx)
+        invoke = super().invoke
+
+        def output(stream: io.StringIO) -> str:
+            with contextlib.redirect_stdout(stream):
+                invoke(ctx)
+            return stream.getvalue()
+
+        _leave_no_loops_open()
+        as_json = bool(ctx.params["as_json"])
+        if can_redraw(sys.stdout) and not as_json:
+            _redraw(ctx.command_path, lambda: output(_Terminal()))
+        else:
+            with contextlib.suppress(KeyboardInterrupt):
+                _print_changes(lambda: output(io.StringIO()), as_json=as_json)
+        return None
 
 
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -45,16 +86,22 @@ def watch(ctx: click.Context, interval: timedelta, command: tuple[str, ...]) -> 
     words = [word for word in command if not word.startswith("-")]
     if not {" ".join(words[:1]), " ".join(words[:2])} & {*WATCHED}:
         raise click.UsageError(f"cannot watch `iris {' '.join(command)}`; commands that only read are: {', '.join(WATCHED)}")
+    if "--watch" in command:
+        raise click.UsageError("`iris watch` runs the command again and again by itself; leave out --watch")
     cluster = ctx.find_root().obj["cluster"]
     arguments = [*(["--cluster", cluster] if cluster else []), *command]
-    # Otherwise the loop of each run would stay open until the end of this command.
-    asyncio.set_event_loop_policy(None)
+    _leave_no_loops_open()
     with full_screen(f"run `iris {' '.join(command)}` itself") as draw:
         while True:
             shown = _output(arguments)
             now = datetime.now().astimezone()
             draw(f"iris {' '.join(command)}  every {interval.total_seconds():g} s, {now:%H:%M:%S}\n\n{shown}")
             time.sleep(max(0.1, interval.total_seconds()))
+
+
+def _leave_no_loops_open() -> None:
+    """Otherwise the loop of each run would stay open until the end of this command."""
+    asyncio.set_event_loop_policy(None)
 
 
 class _Terminal(io.StringIO):
@@ -74,3 +121,51 @@ def _output(arguments: list[str]) -> str:
     if code == 130:
         raise KeyboardInterrupt
     return said.getvalue()
+
+
+def _redraw(command: str, show: Callable[[], str]) -> None:
+    """Keeps what `show` returns on the whole terminal. An error of the first time ends the command, a later one is shown."""
+    text = show()
+    with full_screen("") as draw:
+        while True:
+            now = datetime.now().astimezone()
+            draw(f"{command}  every {INTERVAL.total_seconds():g} s, {now:%H:%M:%S}\n\n{text}")
+            time.sleep(INTERVAL.total_seconds())
+            try:
+                text = show()
+            except IrisError as error:
+                text = f"error: {error}"
+
+
+def _print_changes(show: Callable[[], str], *, as_json: bool) -> None:
+    """Prints what `show` returns, with the time, when it has changed other than in ages; JSON is printed in one line.
+
+    An error of the first time ends the command. A later one is printed once. Ends when standard output is closed.
+    """
+    printed = failed = None
+    while True:
+        try:
+            text = show()
+            if (state := text if as_json else without_ages(text)) != printed:
+                click.echo(json.dumps(json.loads(text)) if as_json else f"{datetime.now().astimezone():%H:%M:%S}\n{text}")
+                printed, failed = state, None
+        except IrisError as error:
+            if printed is None:
+                raise
+            if str(error) != failed:
+                failed = str(error)
+                click.echo(f"error: {failed}", err=True)
+        if _is_closed_within(INTERVAL):
+            return
+
+
+def without_ages(text: str) -> str:
+    """Returns a text without what passes with time alone: durations, and the widths of the columns that they are in."""
+    return " ".join(_AGES.sub("", text).split())
+
+
+def _is_closed_within(time: timedelta) -> bool:
+    """Waits for this time, or until the reader of standard output has closed it."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(time.total_seconds() * 1000))

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from iris.cli.transfer import transfer
-from iris.client.arrays import GivenArray, upload_table
+from iris.client.arrays import GivenArray
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.files import commit_of, is_project
-from iris.client.workspace.pack import ExtraFile, pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at, requirement_paths
+from iris.model.bounds import check_demands
 from iris.model.bundles import Bundle
 from iris.model.environments import requirements_file
 from iris.model.errors import Rejected
@@ -153,10 +154,15 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     build_envs: dict[Any, dict[str, str]] = {}
     commits: dict[Path | None, str] = {}
     specs = []
+    for spec, _ in jobs:
+        check_demands(spec)  # before the first upload
     for spec, options in jobs:
         given: GivenArray | None = options["array"]
         if given is not None and given.table is not None:
-            table = await upload_table(cluster.store, given.table)
+            from iris.client.workspace.upload import upload_table  # many jobs send nothing
+            from iris.storage.object_store import Store
+
+            table = await upload_table(Store(cluster.store), given.table)
             spec = spec.model_copy(update={"array": given.array.model_copy(update={"table": table})})
         files = files_of(options, shares_files=shares_files)
         if not files.sent:
@@ -167,7 +173,7 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
             build_envs[of_build] = files.build_env(options, shares_files=shares_files)
         sent = (files.directory, files.extra)
         if sent not in bundles:
-            from iris.storage.object_store import Store  # many jobs send no files
+            from iris.storage.object_store import Store
 
             bundles[sent] = await send_workspace(Store(cluster.store), *sent, quiet=quiet)
         environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
@@ -184,6 +190,7 @@ async def send_workspace(store: "Store", directory: Path | None, files: tuple[Ex
     Raises:
         IrisError: packing or uploading failed.
     """
+    from iris.client.workspace.pack import pack
     from iris.client.workspace.upload import upload  # with the object store
 
     with await asyncio.to_thread(pack, directory, files) as packed:

@@ -1,15 +1,11 @@
 """Makes the array of a job from what its user gives: indices, the file of a table, or rows of a Python program."""
 
-import asyncio
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.client.workspace.pack import ExtraFile, pack
 from iris.model.array_tables import MAX_TABLE, Table, check_params, parse_table
-from iris.model.arrays import ROWS_FILE, Array, check_limit, format_indices, is_indices, parse_indices, split_limit
-from iris.model.bundles import Bundle
+from iris.model.arrays import Array, check_limit, format_indices, is_indices, parse_indices, split_limit
 from iris.model.errors import InvalidValue
 
 
@@ -68,23 +64,3 @@ def array_of(
 
 def _array(indices: Sequence[int], limit: int | None, columns: Iterable[str] = ()) -> Array:
     return Array(indices=format_indices(indices), size=len(indices), limit=limit, columns=tuple(columns))
-
-
-async def upload_table(store: str, table: Table) -> Bundle:
-    """Uploads the table, from which each host takes the rows of its tasks.
-
-    Args:
-        store: the URL of the store.
-
-    Raises:
-        IrisError: the store does not accept it.
-    """
-    from iris.client.workspace.upload import upload  # with the object store, which most jobs do not need
-    from iris.storage.object_store import Store
-
-    with tempfile.TemporaryDirectory(prefix="iris-array-") as directory:
-        file = Path(directory) / ROWS_FILE
-        file.write_text("".join(f"{line}\n" for line in table.lines()), encoding="utf-8")
-        packed = await asyncio.to_thread(pack, None, [ExtraFile(file, ROWS_FILE)])
-    with packed:
-        return await upload(Store(store), packed)

@@ -1,8 +1,10 @@
 """Reads the records of a job's attempts from its workflow, or from the workflows of its tasks."""
 
 import asyncio
+from typing import NamedTuple
 
 from iris.client.connect.rpc import Connection
+from iris.client.submitted_spec import submitted_spec
 from iris.messages.job import Attempts
 from iris.model import names
 from iris.model.attempts import AttemptRecord
@@ -13,13 +15,35 @@ from iris.model.jobs import JobStatus
 MAX_TASKS_WITH_ATTEMPTS = 20
 
 
+class KnownAttempts(NamedTuple):
+    """The attempts of a job by task, as an `Explanation` has them."""
+
+    attempts: dict[int, tuple[AttemptRecord, ...]]
+    #: Why they are not known; empty: they are.
+    attempts_unknown: str = ""
+
+
+async def known_attempts(connection: Connection, status: JobStatus, index: int | None, run_id: str | None) -> KnownAttempts:
+    """Returns the attempts as `attempts_of` does, or why they are not known of a job that has ended.
+
+    Raises:
+        Unreachable: no control plane answers, and the job has not ended.
+    """
+    try:
+        return KnownAttempts(await attempts_of(connection, status, index, run_id))
+    except Unreachable as error:
+        if not status.state.ended:
+            raise
+        return KnownAttempts({}, f"the outcome of its attempts is not known: {error}")
+
+
 async def attempts_of(
     connection: Connection, status: JobStatus, index: int | None, run_id: str | None
 ) -> dict[int, tuple[AttemptRecord, ...]]:
     """Returns the attempts by task.
 
-    The workflow of a job with independent tasks has no attempts itself. Then this asks the workflows of the tasks that have
-    failed, been preempted or never been started.
+    The workflow of a job with independent tasks has no attempts itself, and would replay a long history to say so. Of such a job,
+    the workflows of the tasks are asked that have failed, been preempted or never been started.
 
     Args:
         index: only those of this task; None: of all.
@@ -29,9 +53,9 @@ async def attempts_of(
         Unreachable: no control plane answers.
     """
     cluster = connection.record.name
-    own = await connection.query(connection.workflow(names.job_workflow(cluster, status.id), run_id), "attempts", Attempts)
-    if own.attempts or len(status.tasks) == 1:
-        return {status.tasks[0].index: own.attempts}
+    if len(status.tasks) == 1 or (await submitted_spec(connection, status.id, run_id)).is_gang:
+        handle = connection.workflow(names.job_workflow(cluster, status.id), run_id)
+        return {status.tasks[0].index: (await connection.query(handle, "attempts", Attempts)).attempts}
     if run_id is not None:
         return {}  # the workflows of its tasks have been started anew for later runs
     unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered]
@@ -44,5 +68,5 @@ async def attempts_of(
 async def _of_task(connection: Connection, workflow_id: str) -> tuple[AttemptRecord, ...]:
     try:
         return (await connection.query(workflow_id, "attempts", Attempts)).attempts
-    except Unreachable:  # a gang's task has no workflow
+    except Unreachable:  # it has no workflow: it never began
         return ()

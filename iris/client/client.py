@@ -1,7 +1,7 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
@@ -124,6 +124,16 @@ class AsyncIrisClient:
     @overload
     async def submit(
         self,
+        work: "Callable[..., Coroutine[Any, Any, T]]",
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
         work: "Callable[..., T] | Entrypoint[T]",
         *args: Any,
         kwargs: Mapping[str, Any] = {},
@@ -152,6 +162,7 @@ class AsyncIrisClient:
 
         A function is passed by cloudpickle, with the same version of Python on both sides. One of an installed module, or of a
         module in the workspace, is imported there; any other is passed as a whole. Its result comes back by `AsyncJob.result`.
+        One of `async def` runs on an event loop of its own.
 
         Args:
             work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`, which has its arguments.

@@ -1,11 +1,11 @@
 """Binds the dependencies of a job to runs of other jobs, before it is submitted."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
 from iris.client.job_lists import describe_job, numbered_run
+from iris.concurrency import for_each
 from iris.model import names
 from iris.model.dependencies import Dependency
 from iris.model.jobs import JobSpec
@@ -21,15 +21,13 @@ async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
         NotFound: there is no such job or run.
         Unreachable: the service does not answer.
     """
-    if all(each.run_id for each in spec.after):
+    if all(job.run_id for job in spec.after):
         return spec
-    at_once = asyncio.Semaphore(CONCURRENT)
 
-    async def bind(each: Dependency) -> Dependency:
-        async with at_once:
-            return each if each.run_id else each.model_copy(update={"run_id": await _first_run(connection, each)})
+    async def bind(job: Dependency) -> Dependency:
+        return job if job.run_id else job.model_copy(update={"run_id": await _first_run(connection, job)})
 
-    return spec.model_copy(update={"after": tuple(await asyncio.gather(*map(bind, spec.after)))})
+    return spec.model_copy(update={"after": tuple(await for_each(spec.after, bind, at_once=CONCURRENT))})
 
 
 def bound_to(spec: JobSpec, runs: Mapping[str, str]) -> JobSpec:

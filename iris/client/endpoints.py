@@ -1,6 +1,5 @@
 """Makes addresses of tasks known by name, and finds them."""
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -12,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.identity import full_job_id
 from iris.client.connect.rpc import Connection
+from iris.concurrency import for_each
 from iris.messages.job import Endpoints
 from iris.model import names
 from iris.model.endpoints import MOST, Endpoint
@@ -21,6 +21,9 @@ from iris.retrying import retry
 #: How long a registration waits for a service that does not answer, or for a control plane that confirms it.
 TIMEOUT = timedelta(minutes=2)
 RETRY_INTERVAL = timedelta(seconds=0.5)
+#: The events in the history of a job with more than `MOST` tasks from which on no more are registered: the server accepts 10,000
+#: signals for a job, and those by which users and tasks change it must not be lost.
+MOST_EVENTS = 8_000
 #: Jobs of one family that are asked at the same time.
 _AT_ONCE = 16
 
@@ -41,11 +44,16 @@ class EndpointsClient:
             metadata: for those that look for it.
 
         Raises:
-            Rejected: the name or the address is invalid, or the job has too many endpoints.
+            Rejected: the name or the address is invalid, or the job has too many endpoints, or has had.
             Unreachable: the program does not run in a job, or its cluster does not answer.
         """
         endpoint = _own(name, _address(address, env), metadata, env)
         endpoint.check()
+        if int(env[names.ENV_NUM_TASKS]) > MOST and await self._events(endpoint.job) >= MOST_EVENTS:
+            raise Rejected(
+                f"endpoint {name!r} is not registered: the tasks of job {endpoint.job} have sent it too many messages; split the "
+                f"array into jobs of at most {MOST:,} tasks"
+            )
         await self._send(endpoint)
         if not await self._is_there(endpoint):
             raise Rejected(
@@ -77,25 +85,29 @@ class EndpointsClient:
         if job is None and (job := os.environ.get(names.ENV_JOB_ID)) is None:
             raise InvalidValue("job", "", "is missing", "name a job: the program does not run in one")
         root = names.root_id(full_job_id(job))
-        jobs, limit = [root, *await self._below(root)], asyncio.Semaphore(_AT_ONCE)
 
         async def of(job: str) -> tuple[Endpoint, ...]:
-            async with limit:
-                try:
-                    return await self._endpoints(job)
-                except NotFound:
-                    if job == root:
-                        raise
-                    return ()  # it was deleted meanwhile
+            try:
+                return await self._endpoints(job)
+            except NotFound:
+                if job == root:
+                    raise
+                return ()  # it was deleted meanwhile
 
-        found = [each for some in await asyncio.gather(*map(of, jobs)) for each in some if each.name.startswith(prefix)]
-        return sorted(found, key=lambda each: (each.name, each.job, each.task))
+        by_job = await for_each([root, *await self._below(root)], of, at_once=_AT_ONCE)
+        found = [endpoint for some in by_job for endpoint in some if endpoint.name.startswith(prefix)]
+        return sorted(found, key=lambda endpoint: (endpoint.name, endpoint.job, endpoint.task))
 
     @retry(Unreachable, every=RETRY_INTERVAL, timeout=TIMEOUT)
     async def _send(self, endpoint: Endpoint) -> None:
         await self._connection.check_keys()
         with self._connection.rpc_errors():
             await self._workflow(endpoint.job).signal("endpoint_changed", endpoint)
+
+    @retry(Unreachable, every=RETRY_INTERVAL, timeout=TIMEOUT)
+    async def _events(self, job: str) -> int:
+        with self._connection.rpc_errors():
+            return (await self._workflow(job).describe()).history_length
 
     @retry(Unreachable, every=RETRY_INTERVAL, timeout=TIMEOUT)
     async def _is_there(self, endpoint: Endpoint) -> bool:

@@ -1,8 +1,8 @@
 """What a job runs, with its arguments, as a value that programs pass around and submit more than once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec
+from typing import Any, Generic, ParamSpec, overload
 
 from typing_extensions import TypeVar
 
@@ -25,8 +25,16 @@ class Entrypoint(Generic[T]):
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    @overload
     @staticmethod
-    def from_callable(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]":
+    def from_callable(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]": ...
+
+    @overload
+    @staticmethod
+    def from_callable(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]": ...
+
+    @staticmethod
+    def from_callable(function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[Any]":
         """Returns the call of a function. Type checkers compare the arguments with its signature."""
         return Entrypoint(function, args, kwargs)
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from temporalio.client import ActivityFailureError, ActivityHandle
 from temporalio.common import RetryPolicy
@@ -31,6 +31,7 @@ from iris.messages.exec import (
     Profile,
     ProfileRequest,
 )
+from iris.messages.port_forward import FORWARD_PORTS, ForwardEnd, ForwardRequest
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable, first_line
 from iris.model.states import TaskState
@@ -52,7 +53,10 @@ CLOSE_TIMEOUT = timedelta(seconds=5)
 #: Bytes of input that are read at once.
 BLOCK = 64 * 1024
 _ONCE = RetryPolicy(maximum_attempts=1)
+#: The type of an agent's error for an activity that its version does not have.
+_UNKNOWN_ACTIVITY = "NotFoundError"
 T = TypeVar("T")
+E = TypeVar("E", bound=ExecEnd | ForwardEnd)
 
 
 class TaskLocation(NamedTuple):
@@ -85,7 +89,7 @@ class ExecClient:
             Rejected: the task does not run.
             InvalidValue: `index` is None and the job has several tasks.
         """
-        status = await self._jobs.status(job, run_id)
+        status = await self._jobs.status(job, run_id, index)
         if index is None and len(status.tasks) > 1:
             running = [task.index for task in status.tasks if task.state in (TaskState.RUNNING, TaskState.BUILDING)]
             example = names.task_id(job, running[0] if running else status.tasks[0].index)
@@ -97,7 +101,7 @@ class ExecClient:
         return TaskLocation(job, task.index, task.host)
 
     @asynccontextmanager
-    async def run(self, where: TaskLocation, request: ExecRequest) -> AsyncIterator["Session"]:
+    async def run(self, where: TaskLocation, request: ExecRequest) -> AsyncIterator["Session[ExecEnd]"]:
         """Starts the command and yields its session. Ends the command if the block is left before the command ends.
 
         Raises:
@@ -106,7 +110,26 @@ class ExecClient:
         """
         limit = request.timeout + MARGIN if request.timeout is not None else NO_TIMEOUT
         handle = await self._start(EXEC_TASK, request, ExecEnd, where, limit, f"{request.argv[0]} beside {where}")
-        session = Session(handle, self._connection, request, where)
+        async with self._session(handle, request, where) as session:
+            yield session
+
+    @asynccontextmanager
+    async def forward(self, where: TaskLocation, request: ForwardRequest) -> AsyncIterator["Session[ForwardEnd]"]:
+        """Starts to connect ports of the task's host, and yields the session. `iris.client.port_forward` uses it.
+
+        Raises:
+            Rejected, Unreachable: as `run`.
+        """
+        summary = f"port {', '.join(request.ports)} of {where}"
+        handle = await self._start(FORWARD_PORTS, request, ForwardEnd, where, NO_TIMEOUT, summary)
+        async with self._session(handle, request, where) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(
+        self, handle: ActivityHandle[E], request: ExecRequest | ForwardRequest, where: TaskLocation
+    ) -> AsyncIterator["Session[E]"]:
+        session = Session(handle, self._connection, request.session, where)
         try:
             yield session
         finally:
@@ -143,7 +166,7 @@ class ExecClient:
     async def _start(
         self,
         name: str,
-        request: ExecRequest | ProfileRequest,
+        request: ExecRequest | ProfileRequest | ForwardRequest,
         result: type[T],
         where: TaskLocation,
         limit: timedelta,
@@ -166,16 +189,14 @@ class ExecClient:
             )
 
 
-class Session:
-    """The client's side of a command that runs next to a task."""
+class Session(Generic[E]):
+    """The client's side of a command that runs next to a task, or of connections to it."""
 
-    def __init__(
-        self, handle: ActivityHandle[ExecEnd], connection: Connection, request: ExecRequest, where: TaskLocation
-    ) -> None:
+    def __init__(self, handle: ActivityHandle[E], connection: Connection, session: str, where: TaskLocation) -> None:
         self._handle = handle
         self._where = where
         self._connection = connection
-        self._stream = StoreStream(Store(connection.record.store), request.session, writes="in", alive_every=ALIVE_EVERY)
+        self._stream = StoreStream(Store(connection.record.store), session, writes="in", alive_every=ALIVE_EVERY)
         self._sending = asyncio.create_task(self._stream.write())
         self._ending = asyncio.create_task(self._end())
 
@@ -215,7 +236,7 @@ class Session:
         except (ValueError, *STORE_ERRORS) as error:
             raise Unreachable(f"the store at {self._connection.record.store} does not answer: {first_line(error)}") from None
 
-    async def end(self) -> ExecEnd:
+    async def end(self) -> E:
         """Waits until the command has ended and returns its result.
 
         Raises:
@@ -239,11 +260,11 @@ class Session:
             with suppress(RPCError):
                 await self._handle.cancel(reason="the client disconnected")
 
-    async def _end(self) -> ExecEnd:
+    async def _end(self) -> E:
         chunks = 0
         try:
             with self._connection.rpc_errors():
-                end: ExecEnd = await _result(self._handle, self._where)
+                end = await _result(self._handle, self._where)
             chunks = end.chunks
             return end
         finally:
@@ -277,6 +298,8 @@ def _user_error(cause: BaseException | None, where: TaskLocation) -> IrisError:
             return Unreachable(f"host {where.host} stopped reporting")
         case TimeoutError():
             return Unreachable(f"host {where.host} did not finish in time")
+        case ApplicationError(type=name) if name == _UNKNOWN_ACTIVITY:
+            return Rejected(f"the agent of host {where.host} is older than this command; restart it with this version of Iris")
         case ApplicationError():
             return IrisError(f"host {where.host}: {cause.message}")
     return Unreachable(f"host {where.host} ended it: its agent stopped, or it was cancelled")

@@ -7,7 +7,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.rpc import Connection
 from iris.client.job_filter import JobFilter
 from iris.client.job_lists import list_jobs
-from iris.client.usage import submitted_spec
 from iris.client.views import JobRow
 from iris.model import names
 from iris.model.resources import format_amounts
@@ -56,6 +55,8 @@ class FamilyClient:
         """
         if refusal.code not in (RefusalCode.BUSY, RefusalCode.KEPT):
             return ""
+        from iris.client.submitted_spec import submitted_spec  # few jobs wait for one above them
+
         for parent in _above(job):
             resources = (await submitted_spec(self._connection, parent)).resources.amounts()
             if all(refusal.free.get(name, 0) + resources.get(name, 0) >= needed for name, needed in refusal.needed.items()):

@@ -47,6 +47,7 @@ class HostsClient:
 
         Raises:
             NotFound: there is no such host.
+            Rejected: its agent reports a fault of the machine, which ends the quarantine when it ends.
         """
         await self._cancel_eviction(host)
         await self._update(Open(host_id=host))
@@ -135,8 +136,11 @@ class HostsClient:
     async def _update(self, message: Close | Open) -> None:
         try:
             await self._connection.update_scheduler(message)
-        except Rejected as error:  # the only reason for a refusal
-            raise NotFound(f"{error}; {_hint(message.host_id, await self.list())}") from None
+        except Rejected as error:
+            views = await self.list()
+            if any(view.host.id == message.host_id for view in views):
+                raise
+            raise NotFound(f"{error}; {_hint(message.host_id, views)}") from None
 
     async def _cancel_eviction(self, host: str) -> None:
         """Cancels the scheduled eviction, if there is one."""

@@ -1,10 +1,8 @@
 """One job in Python: waiting for it, its result, its logs, its files."""
 
 import asyncio
-import contextlib
 import io
 from collections.abc import AsyncIterator, Generator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, overload
 
@@ -14,9 +12,10 @@ from iris.client import outputs
 from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
-from iris.client.functions.result import NoResult
-from iris.client.functions.task_result import task_result
+from iris.client.functions.result import Raised
+from iris.client.functions.task_results import error_of, task_results
 from iris.client.job_options import Duration, duration_of, parse_band
+from iris.client.logs.entries import Entries, LogEntry
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
 from iris.client.views import check_task
@@ -24,31 +23,18 @@ from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileReq
 from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
-from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
+    from iris.client.notifications import NotificationRow
     from iris.client.usage import InUse
     from iris.client.views import Explanation
 
+#: How many of a failed job's failed tasks are asked for what their functions raised.
+FAILED_TASKS_READ = 10
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
-
-
-class LogEntry(NamedTuple):
-    """A line of a task's output. Its text is what `str` and `print` show."""
-
-    task: int
-    attempt: int
-    #: By the clock of the host.
-    time: datetime
-    #: `stdout`, `stderr` or `build`.
-    stream: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class ExecResult(NamedTuple):
@@ -70,6 +56,7 @@ class AsyncJob(Generic[T]):
         Args:
             run_id: the run of the job's workflow; None: the latest with this id.
         """
+        self._connection = client.connection
         self._jobs = client.jobs
         self._exec = client.exec
         self._store_url = client.record.store
@@ -157,6 +144,18 @@ class AsyncJob(Generic[T]):
         """
         return await self._jobs.usage(await self.status())
 
+    async def notifications(self) -> "Sequence[NotificationRow]":
+        """Returns what has become of the calls of the job's webhooks. Asks only the service.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: the service does not answer.
+        """
+        from iris.client.notifications import notifications_of
+
+        spec = await self._jobs.submitted_spec(self.id, self.run_id)
+        return await notifications_of(self._connection, spec, (await self._jobs.log_source(self.id, self.run_id)).run_id)
+
     async def wait(self, timeout: Duration | None = None) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
 
@@ -231,7 +230,7 @@ class AsyncJob(Generic[T]):
         source = await self._jobs.log_source(self.id, self.run_id)
         if task is not None:
             check_task(self.id, task, source.numbers)
-        reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt)
+        reader, entries = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt), Entries()
         ended: asyncio.Future[None]
         if follow:
             ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self.run_id))
@@ -240,9 +239,10 @@ class AsyncJob(Generic[T]):
             ended.set_result(None)
         try:
             async for lines in new_lines(reader, ended, f"the log of {self.id}"):
-                for each in lines:
-                    time = datetime.fromtimestamp(each.line.at_ms / 1000, UTC)
-                    yield LogEntry(each.task, each.attempt, time, _STREAMS[each.line.stream], each.line.text)
+                for entry in entries.add(lines):
+                    yield entry
+            for entry in entries.finish():
+                yield entry
             await ended
         finally:
             ended.cancel()
@@ -355,26 +355,26 @@ class AsyncJob(Generic[T]):
             )
         status = await self.wait(timeout)
         source = await self._jobs.log_source(self.id, self.run_id)
+        store = Store(self._store_url)
         if status.state is not JobState.SUCCEEDED:
-            for task in status.tasks if source.function else ():
-                if task.state is TaskState.FAILED:
-                    with contextlib.suppress(NoResult):  # it was killed, or has exited
-                        await task_result(Store(self._store_url), self.id, source.run_id, task)
+            failed = [task for task in status.tasks if task.state is TaskState.FAILED and source.function][:FAILED_TASKS_READ]
+            for task, result in zip(failed, await task_results(store, self.id, source.run_id, failed), strict=True):
+                if isinstance(result, Raised):  # else it was killed, or has exited
+                    raise result.exception(f"task {task.index} of {self.id}", JobFailed)
             kind = JobCancelled if status.state is JobState.KILLED else JobFailed
             raise kind(f"{self.id} {status.state}: {status.reason}", status)
-        found: list[Any] = []
-        for task in status.tasks[:1] if only_first else status.tasks:
-            try:
-                if task.state is TaskState.CANCELLED:
-                    raise JobCancelled(f"task {task.index} of {self.id} was cancelled: {task.reason}", status)
-                found.append(await task_result(Store(self._store_url), self.id, source.run_id, task) if source.function else None)
-            except Exception as error:  # of the function, which may raise anything
-                failed = isinstance(error, NoResult) and task.state is TaskState.FAILED
-                shown = JobFailed(f"task {task.index} of {self.id} FAILED: {task.reason}", status) if failed else error
-                if not return_exceptions:
-                    raise shown from error.__cause__
-                found.append(shown)
-        return found
-
-
-_STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}
+        tasks = status.tasks[:1] if only_first else status.tasks
+        lost = [
+            task for task in tasks if task.state is TaskState.CANCELLED or (task.state is TaskState.FAILED and source.function)
+        ]
+        if lost and not return_exceptions:
+            tasks = (lost[0],)
+        read = [task for task in tasks if task.state is not TaskState.CANCELLED] if source.function else []
+        results = await task_results(store, self.id, source.run_id, read)
+        found = {task.index: result for task, result in zip(read, results, strict=True)}
+        for task in tasks:
+            if (error := error_of(found.get(task.index), task, status)) is not None:
+                if not (return_exceptions and isinstance(error, Exception)):
+                    raise error
+                found[task.index] = error
+        return [found.get(task.index) for task in tasks]

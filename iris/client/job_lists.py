@@ -9,11 +9,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
-from iris.client.job_filter import JobFilter, commit_in, device_in, reason_in, tasks_in
-from iris.client.views import JobRow, attribute, state_of
+from iris.client.job_filter import JobFilter, commit_in, device_in, note_in, reason_in, tasks_in
+from iris.client.views import JobRow, attribute, state_of, tags_of
 from iris.model import names
 from iris.model.children import parent_in
 from iris.model.errors import NotFound
+from iris.model.tags import format_tags
 
 #: The command of a job whose description is encrypted with a key that this client does not have.
 UNREADABLE = "(cannot be read with the keys known here)"
@@ -38,33 +39,25 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 continue
             if len(found) == limit:
                 break
-            memo = await memo_of(execution)
-            job, known = names.job_of_workflow(execution.id), memo is not UNREADABLE_MEMO
-            command = str(memo.get(names.MEMO_COMMAND, "")) if known else UNREADABLE
-            state = state_of(execution)
-            if not wanted.takes(job, command, state, reason := reason_in(memo, state)):
-                continue
-            row = JobRow(
-                id=job,
-                state=state,
-                user=attribute(execution, names.SA_USER),
-                submitted_at=execution.start_time,
-                command=command,
-                priority=attribute(execution, names.SA_PRIORITY),
-                tasks=tasks_in(memo) if known else None,
-                device=device_in(memo),
-                commit=commit_in(memo),
-                parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
-                reason=reason,
-                run_id=execution.run_id,
-            )
-            found.append((row, execution.run_id))
+            row = await _row(execution)
+            if wanted.takes(row.id, row.command, row.state, row.reason, row.note, *format_tags(row.tags), tags=row.tags):
+                found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.
     found.sort(key=lambda each: each[0].submitted_at, reverse=True)
     if wanted.live_only or not found:
         return [row for row, _ in found]
     runs = await runs_of(connection, {row.id for row, _ in found})
     return [_numbered(row, run_id, runs.get(row.id, ())) for row, run_id in found]
+
+
+async def listed_job(connection: Connection, job: str, run_id: str | None = None) -> JobRow:
+    """Returns what lists show of a job. Asks only the service, so it works while no control plane answers.
+
+    Raises:
+        NotFound: there is no such job.
+        Unreachable: the service does not answer.
+    """
+    return await _row(await describe_job(connection, job, run_id))
 
 
 async def count_ended(connection: Connection, wanted: JobFilter) -> int:
@@ -165,3 +158,24 @@ def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:
     if run_id not in runs[:-1]:
         return row
     return row.model_copy(update={"run": runs.index(run_id) + 1})
+
+
+async def _row(execution: WorkflowExecution) -> JobRow:
+    memo = await memo_of(execution)
+    known, state = memo is not UNREADABLE_MEMO, state_of(execution)
+    return JobRow(
+        id=names.job_of_workflow(execution.id),
+        state=state,
+        user=attribute(execution, names.SA_USER),
+        submitted_at=execution.start_time,
+        command=str(memo.get(names.MEMO_COMMAND, "")) if known else UNREADABLE,
+        priority=attribute(execution, names.SA_PRIORITY),
+        tasks=tasks_in(memo) if known else None,
+        device=device_in(memo),
+        commit=commit_in(memo),
+        parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
+        reason=reason_in(memo, state),
+        tags=tags_of(execution),
+        note=note_in(memo),
+        run_id=execution.run_id,
+    )

@@ -33,6 +33,7 @@ _OTHER_NAMES = {
     "max_retries_failure": "retries",
     "num_tasks": "replicas",
     "secrets": "secret",
+    "tag": "tags",
 }
 
 
@@ -97,6 +98,12 @@ class JobOptions(TypedDict, total=False):
 
     #: A new one, made from the command, if it is left out.
     name: str
+    #: By which lists find the job: `{"sweep": "lr"}`; a tag without a value has an empty one.
+    tags: Mapping[str, str]
+    #: A line of text about the job.
+    note: str
+    #: Webhooks to which the control plane sends the job's end.
+    notify: Sequence[str]
     resources: Resources
     replicas: int
     #: A task for each index: `"0-99"`, `"0-99%10"`, `"1,3,7"`, or numbers.
@@ -151,13 +158,13 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
     if not isinstance(resources, Resources):
         raise InvalidValue("resources", resources, "is not Resources", "write resources=iris.Resources(cpu=2, memory='8g')")
-    for field in ("ports", "constraints", "after", "after_any", "after_fail"):
+    for field in ("ports", "constraints", "after", "after_any", "after_fail", "notify"):
         if isinstance(given := options.get(field), str):
             raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
     for field in ("after", "after_any", "after_fail"):
         if not isinstance(given := options.get(field, ()), Sequence):
             raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
-    for field in ("env", "secret"):
+    for field in ("env", "secret", "tags"):
         if not isinstance(given := options.get(field, {}), Mapping):
             raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
     replicas = options.get("replicas")
@@ -213,6 +220,9 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
                 *_dependencies(user, options.get("after_any", ()), Condition.ANY),
                 *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
             ),
+            tags=dict(options.get("tags", {})),
+            note=options.get("note", ""),
+            notify=tuple(options.get("notify", ())),
         )
     except ValidationError as error:
         raise InvalidJob("; ".join(problems_of(error))) from None

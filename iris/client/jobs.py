@@ -9,12 +9,12 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, Wor
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
-from iris.client import usage
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
 from iris.client.job_lists import count_ended, describe_job, list_jobs, numbered_run, unknown_job
+from iris.client.reported_status import reported_status
 from iris.client.views import (
     Explanation,
     JobRow,
@@ -40,6 +40,7 @@ from iris.scheduling.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
     from iris.client.submission import BatchResult
+    from iris.client.usage import InUse
     from iris.model.requests import Request
     from iris.scheduling.forecast import Forecast
 
@@ -80,14 +81,17 @@ class JobsClient:
 
         return await start_once(self._connection, spec, key)
 
-    async def status(self, job: str, run_id: str | None = None) -> JobStatus:
+    async def status(self, job: str, run_id: str | None = None, index: int | None = None) -> JobStatus:
         """Returns the job's current status. A waiting task's reason is the scheduler's current one.
 
+        Args:
+            index: a task that is asked itself. Of several independent tasks, the job may not know the latest changes.
+
         Raises:
-            NotFound: there is no such job.
+            NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        status, _ = await self.status_and_refusal(job, run_id)
+        status, _ = await self.status_and_refusal(job, run_id, index)
         return status
 
     async def explain(self, job: str, index: int | None = None, run_id: str | None = None) -> Explanation:
@@ -98,18 +102,18 @@ class JobsClient:
 
         Raises:
             NotFound: there is no such job, or it has no such task.
-            Unreachable: no control plane answers.
+            Unreachable: no control plane answers, and the job has not ended; one that has is explained without its attempts.
         """
         status, refusal = await self.status_and_refusal(job, run_id, index)
-        from iris.client.attempts import attempts_of  # most commands list no attempts
+        from iris.client.attempts import known_attempts  # most commands list no attempts
 
-        attempts = await attempts_of(self._connection, status, index, run_id)
+        known = await known_attempts(self._connection, status, index, run_id)
         message = refusal.message if refusal else status.reason or described(status)
         if refusal is not None and (remark := await self.family.held_above(job, refusal)):
             message = f"{message}; {remark}"
-        children = await self.family.children(job, (await self.log_source(job, run_id)).run_id)
+        children = tuple(await self.family.children(job, (await self.log_source(job, run_id)).run_id))
         return Explanation(
-            id=status.id, state=status.state, message=message, refusal=refusal, attempts=attempts, children=tuple(children)
+            id=status.id, state=status.state, message=message, refusal=refusal, children=children, **known._asdict()
         )
 
     async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> JobState | None:
@@ -156,7 +160,7 @@ class JobsClient:
                 f"task {index} of {job} cannot be cancelled alone: its {spec.replicas} tasks are a gang, which ends as a whole; "
                 f"to cancel all of them, run `iris cancel {job}`"
             )
-        task = task_of(job, index, (await self.status(job, described.run_id)).tasks)
+        task = task_of(job, index, (await self.status(job, described.run_id, index)).tasks)
         if task.state in ENDED:
             return task.state
         await self._connection.check_keys()
@@ -289,13 +293,15 @@ class JobsClient:
         """
         return (await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))).refusal
 
-    async def usage(self, status: JobStatus) -> Sequence[usage.InUse]:
+    async def usage(self, status: JobStatus) -> "Sequence[InUse]":
         """Returns the resource use of each task that is on a host now.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        return await usage.usage_of(self._connection, status)
+        from iris.client.usage import usage_of  # few commands read heartbeats
+
+        return await usage_of(self._connection, status)
 
     async def submitted_spec(self, job: str, run_id: str | None = None) -> JobSpec:
         """Returns the specification with which the job was submitted.
@@ -303,7 +309,9 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        return await usage.submitted_spec(self._connection, job, run_id)
+        from iris.client.submitted_spec import submitted_spec  # lists of jobs do not need it
+
+        return await submitted_spec(self._connection, job, run_id)
 
     async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first.
@@ -336,12 +344,18 @@ class JobsClient:
             NotFound, Unreachable: as `status`.
         """
         described = await describe_job(self._connection, job, run_id)
-        status = await self._connection.query(self._handle(job, described.run_id), "status", JobStatus)
-        tasks_to_explain = status.tasks if index is None else (task_of(job, index, status.tasks),)
+        status = await reported_status(self._connection, described)
+        if index is not None:
+            check_task(job, index, [task.index for task in status.tasks])
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return overruled(status, state_of(described)), None
         if described.raw_description.workflow_extended_info.cancel_requested:
             return cancelling(status), None
+        if index is not None:
+            from iris.client.task_status import with_own_status  # with messages that other commands do not need
+
+            status = await with_own_status(self._connection, status, index, first_run(described))
+        tasks_to_explain = [task for task in status.tasks if index is None or task.index == index]
         waiting = next((task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key), None)
         if waiting is None or waiting.key is None:
             return status, None

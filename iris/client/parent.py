@@ -15,7 +15,7 @@ from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
 from iris.client.inheritance import inherit
 from iris.client.job_options import word_of
-from iris.client.usage import submitted_spec
+from iris.client.submitted_spec import submitted_spec
 from iris.client.views import state_of
 from iris.model import names
 from iris.model.children import Parent

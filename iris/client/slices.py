@@ -106,20 +106,21 @@ class SlicesClient:
         return await self.drain(prefix, reason, datetime.now(UTC))
 
     async def delete_all(
-        self, reason: str, timeout: timedelta, progress: Callable[[Sequence[SliceRow]], None]
+        self, reason: str, timeout: Callable[[SliceRow], timedelta], progress: Callable[[Sequence[SliceRow]], None]
     ) -> Sequence[SliceRow]:
         """Deletes all slices, after the grace period of their tasks. The autoscaler requests none until its next configuration.
 
         Args:
+            timeout: returns how long to wait for a slice.
             progress: called with the remaining slices whenever they change.
 
         Returns:
-            The slices that still exist after the timeout; empty on success.
+            The slices that still exist after their timeouts; empty on success.
 
         Raises:
             Unreachable: no control plane answers.
         """
-        give_up = time.monotonic() + timeout.total_seconds()
+        began = time.monotonic()
         reported: list[SliceRow] = []
         while True:
             status = await self._autoscaler.status()
@@ -128,7 +129,7 @@ class SlicesClient:
             rows = sorted(left.values(), key=lambda row: row.id)
             if status.closing is None:  # also after the start of a control plane, which has cancelled the closing
                 await self._autoscaler.close_down(reason)
-            elif not rows or time.monotonic() > give_up:
+            elif all(time.monotonic() > began + timeout(row).total_seconds() for row in rows):
                 return rows
             if rows != reported:
                 progress(reported := rows)
@@ -150,6 +151,14 @@ class SlicesClient:
         """
         known = {facts.id: SliceRow.of(facts) for facts in (await self._autoscaler.status()).slices}
         return [row for _, row in sorted({**await self._listed(), **known}.items())]
+
+    async def listed(self) -> Sequence[SliceRow]:
+        """Lists all slices by id as the service's lists show them, which have no zones and reasons. Asks no control plane.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return [row for _, row in sorted((await self._listed()).items())]
 
     # -- private -------------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from iris.client.connect.rpc import Connection, memo_of
 from iris.client.dependencies import bound
 from iris.client.job_lists import executions_of
 from iris.client.views import Submitted, page_of, state_of
-from iris.messages.job import JobInput
+from iris.messages.submission import JobSubmission
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.children import Parent, Reuse, parent_in, reuse
@@ -148,7 +148,7 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
     with connection.rpc_errors():
         handle = await connection.client.start_workflow(
             names.WORKFLOW_TYPES[names.KIND_JOB],  # importing its code would take a tenth of a second
-            JobInput(cluster=cluster, spec=spec),
+            JobSubmission(cluster=cluster, spec=spec),
             id=names.job_workflow(cluster, spec.id),
             task_queue=names.control_queue(cluster),
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,

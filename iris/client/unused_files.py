@@ -1,15 +1,16 @@
 """Finds and deletes what ended jobs have left in a cluster's store."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from iris.client.bundles import bundles_of
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.client.schedules import SchedulesClient
 from iris.client.store_marks import check_alone
-from iris.client.usage import submitted_spec
+from iris.client.submitted_spec import submitted_spec
+from iris.concurrency import for_each
 from iris.model import names
 from iris.model.errors import InvalidValue, NotFound
 from iris.model.jobs import JobSpec
@@ -56,19 +57,15 @@ async def delete_unused(connection: Connection, folders: Sequence[UnusedFolder])
         Unreachable: the service does not answer.
         IrisError: the store does not answer.
     """
-    store, gate = Store(connection.record.store), asyncio.Semaphore(_AT_ONCE)
-
-    async def as_found(folder: UnusedFolder) -> bool:
-        async with gate:
-            return await _as_found(store, folder)
-
+    store = Store(connection.record.store)
     deleted = []
     with reading_from(store, "the list of files"):
         for batch in _batches(folders):
             # In this order: who needs an old bundle has written it before.
             needed = await _needed(connection)
-            still = await asyncio.gather(*(as_found(each) for each in batch))
-            chosen = [each for each, same in zip(batch, still, strict=True) if same and not is_needed(each.folder, needed)]
+            still = await for_each(batch, partial(_as_found, store), at_once=_AT_ONCE)
+            unused = [folder for folder, same in zip(batch, still, strict=True) if same]
+            chosen = [folder for folder in unused if not is_needed(folder.folder, needed)]
             paths = [path for folder in chosen for path in folder.paths]
             for start in range(0, len(paths), _BATCH):
                 await store.delete(paths[start : start + _BATCH])
@@ -103,16 +100,14 @@ async def _needed(connection: Connection) -> Needed:
         # Twice: a job that continues as new between two pages is on none of them.
         listed = [each for _ in range(2) async for each in connection.client.list_workflows(query)]
     live = {(names.job_of_workflow(each.id), each.run_id) for each in listed}
-    gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def spec_of(job: str, run_id: str) -> JobSpec | None:
-        async with gate:
-            try:
-                return await submitted_spec(connection, job, run_id)
-            except NotFound:  # it has ended meanwhile, and the service has forgotten it
-                return None
+    async def spec_of(job_run: tuple[str, str | None]) -> JobSpec | None:
+        try:
+            return await submitted_spec(connection, *job_run)
+        except NotFound:  # it has ended meanwhile, and the service has forgotten it
+            return None
 
-    specs = [spec for spec in await asyncio.gather(*(spec_of(*each) for each in live)) if spec is not None]
+    specs = [spec for spec in await for_each(live, spec_of, at_once=_AT_ONCE) if spec is not None]
     schedules = SchedulesClient(connection)
     for row in await schedules.list():
         specs.append((await schedules.show(row.id)).spec)

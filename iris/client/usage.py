@@ -1,19 +1,17 @@
 """Reads the resource use of running tasks from their hosts' heartbeats. Asks only the Temporal service."""
 
-import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
+from iris.concurrency import for_each
 from iris.model import names
-from iris.model.errors import NotFound
-from iris.model.jobs import JobSpec, JobStatus, TaskStatus
+from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import TaskState
 
 #: The most tasks of a job whose workflows are described at the same time.
@@ -49,38 +47,15 @@ async def usage_of(connection: Connection, status: JobStatus) -> list[InUse]:
     """
     on_hosts = {task.index: task for task in status.tasks if task.state in _ON_HOSTS and task.host is not None}
     found = await _heartbeats(connection, names.job_workflow(connection.record.name, status.id), on_hosts.values())
-    slots = asyncio.Semaphore(AT_ONCE)
 
     async def of_own_workflow(task: TaskStatus) -> dict[int, InUse]:
-        async with slots:
-            task_id = names.task_id(status.id, task.index)
-            return await _heartbeats(connection, names.task_workflow(connection.record.name, task_id), [task])
+        task_id = names.task_id(status.id, task.index)
+        return await _heartbeats(connection, names.task_workflow(connection.record.name, task_id), [task])
 
     if not found and len(status.tasks) > 1:  # independent tasks: each has its own workflow
-        for each in await asyncio.gather(*(of_own_workflow(task) for task in on_hosts.values())):
-            found |= each
+        for of_one in await for_each(on_hosts.values(), of_own_workflow, at_once=AT_ONCE):
+            found |= of_one
     return [found.get(index) or InUse(task=index, host=task.host or "") for index, task in sorted(on_hosts.items())]
-
-
-async def submitted_spec(connection: Connection, job: str, run_id: str | None = None) -> JobSpec:
-    """Returns the specification with which the job was submitted.
-
-    Raises:
-        NotFound: the service has no history of the job.
-        Unreachable: the service does not answer.
-    """
-    from iris.messages.job import JobInput  # lists of jobs do not need it
-
-    handle = connection.workflow(names.job_workflow(connection.record.name, job), run_id)
-    with connection.rpc_errors():
-        async for event in handle.fetch_history_events(page_size=1):
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                payloads = event.workflow_execution_started_event_attributes.input.payloads
-                (submitted,) = await connection.client.data_converter.decode(payloads, [JobInput])
-                assert isinstance(submitted, JobInput)
-                return submitted.spec
-            break
-    raise NotFound(f"the service has no history of job {job}")
 
 
 async def _heartbeats(connection: Connection, workflow_id: str, tasks: Iterable[TaskStatus]) -> dict[int, InUse]:

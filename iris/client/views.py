@@ -14,6 +14,7 @@ from iris.model.attempts import AttemptRecord
 from iris.model.errors import NotFound
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
+from iris.model.tags import tags_in
 from iris.scheduling.refusals import Refusal, RefusalCode
 
 
@@ -52,6 +53,8 @@ class JobRow(BaseModel):
     parent_run: str = ""
     #: The git commit of its files, with a `+` if they differ from it; empty: none is known.
     commit: str = ""
+    tags: dict[str, str] = Field(default_factory=dict)
+    note: str = ""
     #: Temporal's id of the run that was listed; empty: unknown. A job that has continued as new has others before and after it.
     run_id: str = ""
 
@@ -100,6 +103,8 @@ class Explanation(BaseModel):
     refusal: Refusal | None = None
     #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
+    #: Why the attempts of a job that has ended are not known: no control plane answers. Empty: they are.
+    attempts_unknown: str = ""
     #: The jobs that belong to it.
     children: tuple[JobRow, ...] = ()
 
@@ -116,6 +121,11 @@ class Explanation(BaseModel):
 
 def attribute(execution: WorkflowExecution, name: str) -> str:
     return str(execution.typed_search_attributes.get(SearchAttributeKey.for_keyword(name)) or "")
+
+
+def tags_of(execution: WorkflowExecution) -> dict[str, str]:
+    """Returns the tags of a job in a list."""
+    return tags_in(execution.typed_search_attributes.get(SearchAttributeKey.for_keyword_list(names.SA_TAGS)) or ())
 
 
 def page_of(ui: str, namespace: str, workflow_id: str, run_id: str | None = None) -> str:

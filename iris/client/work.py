@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from iris.client.arrays import upload_table
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.entrypoint import Entrypoint
@@ -17,8 +16,9 @@ from iris.client.work_digest import work_of_call, work_of_command
 from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
-from iris.client.workspace.upload import upload
+from iris.client.workspace.upload import upload, upload_table
 from iris.model.array_tables import table_of
+from iris.model.bounds import check_demands
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 from iris.storage.object_store import Store
@@ -62,6 +62,7 @@ async def make_job(
             does = work_of_command([*spec.command, *map(repr, params or ())], spec, os.environ)
         named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
         spec = within.child(spec, does, named="name" in options, given=named)
+    check_demands(spec)  # before the first upload
     project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
     here = cluster.supervisor is not None and spec.image is None  # a container does not have this machine's directories
     changes: dict[str, Any] = {}
@@ -76,7 +77,7 @@ async def make_job(
         with await asyncio.to_thread(pack_call, work, args, kwargs, imported_from, params) as packed:
             changes["call"] = await upload(store, packed)
     if table is not None and spec.array is not None:
-        changes["array"] = spec.array.model_copy(update={"table": await upload_table(cluster.store, table)})
+        changes["array"] = spec.array.model_copy(update={"table": await upload_table(store, table)})
     if root is not None:
         with await asyncio.to_thread(pack, root) as packed:
             changes["bundle"] = await upload(store, packed)

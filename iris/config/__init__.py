@@ -7,7 +7,8 @@ from iris.config.defaults import apply_defaults, secrets_of
 from iris.config.errors import InvalidConfig
 from iris.config.groups import rules_of, scale_groups_of
 from iris.config.load import config_values, dump_config, load_config, load_written, origins
-from iris.config.local import local_config, make_local_config, with_rules
+from iris.config.local import local_config, make_local_config, on_its_machine, with_rules
+from iris.config.mixed import is_mixed, machine_groups, ssh_secret
 from iris.config.risks import risks
 from iris.config.rules import check_config
 from iris.config.schema import ClusterConfig, ScaleGroupConfig
@@ -21,15 +22,19 @@ __all__ = [
     "check_config",
     "config_values",
     "dump_config",
+    "is_mixed",
     "load_config",
     "load_written",
     "local_config",
+    "machine_groups",
     "make_local_config",
+    "on_its_machine",
     "origins",
     "risks",
     "rules_of",
     "scale_groups_of",
     "secrets_of",
     "served_kind",
+    "ssh_secret",
     "with_rules",
 ]

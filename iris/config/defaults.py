@@ -40,6 +40,7 @@ MACHINE_TABLE = "machine type table"
 IN_CLOUD = frozenset({SliceType.TPU_VM, SliceType.GCE_VM})
 ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "hosts": frozenset({SliceType.MANUAL_VM}),
+    "retiring_hosts": frozenset({SliceType.MANUAL_VM}),
     "machine_type": frozenset({SliceType.GCE_VM}),
     "runtime_version": frozenset({SliceType.TPU_VM}),
     "queued": frozenset({SliceType.TPU_VM}),
@@ -48,11 +49,14 @@ ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "ssh_user": IN_CLOUD | {SliceType.MANUAL_VM},
     "ssh_port": IN_CLOUD | {SliceType.MANUAL_VM},
     "ssh_key_file": IN_CLOUD | {SliceType.MANUAL_VM},
+    "ssh_jump_host": frozenset({SliceType.MANUAL_VM}),
 }
 
 #: Zones of slices outside a cloud.
 LOCAL_ZONE = "local-a"
 MANUAL_ZONE = "manual-a"
+#: The longest delay after no machine of a manual_vm group was free.
+MAX_POOL_DELAY = timedelta(minutes=1)
 #: A cloud machine's disk, unless the configuration gives another size.
 CLOUD_DISK = 50 * GIB
 #: Programs survive a restart of the controller's virtual machine, which takes minutes if it pulls its image.
@@ -231,6 +235,8 @@ def _group(config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: d
             for origin, boot in (("bootstrap", config.bootstrap), ("defaults.bootstrap", defaults.bootstrap))
             if "task_image" in boot.model_fields_set
         ),
+        # To look whether a machine of a pool is free costs nothing.
+        Source(BUILT_IN, {"max_stockout_delay": MAX_POOL_DELAY} if group.type is SliceType.MANUAL_VM else {}),
     ]
     filled = _filled(group, path, origins, {"": sources, "resources": _resources(group, kind)})
     for key in meaningless_keys(group):

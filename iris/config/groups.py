@@ -47,6 +47,7 @@ def _scale_group(name: str, group: ScaleGroupConfig) -> ScaleGroup:
         priority=group.priority,
         min_slices=group.min_slices,
         max_slices=group.max_slices,
+        machines=len(group.hosts),
         buffer_slices=group.buffer_slices,
         pace=Pace(**{field: getattr(group, field) for field in Pace.model_fields}),
     )

@@ -33,7 +33,7 @@ LOCAL_SCALE_DOWN_DELAY = timedelta(minutes=5)
 #: Keys that apply only to remote machines. A local group drops them.
 _NOT_LOCAL = {
     *("type", "machine_type", "runtime_version", "queued", "reservation"),
-    *("hosts", "ssh_user", "ssh_port", "ssh_key_file", "scale_up_delay"),
+    *("hosts", "retiring_hosts", "ssh_user", "ssh_port", "ssh_key_file", "ssh_jump_host", "scale_up_delay"),
 }
 #: Keys that a local group keeps even when they were not written: their defaults depend on the original platform or machine type.
 _PINNED = {"zones", "max_slices", "topology", "reserved_memory", "reserved_disk"}
@@ -62,6 +62,15 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
     if name is not None:
         changes["name"] = name
     return check_config(apply_defaults(_with(config, **changes)))
+
+
+def on_its_machine(config: ClusterConfig) -> ClusterConfig:
+    """Returns the configuration of a cluster with `controller.manual` as the machine of its control plane uses it."""
+    manual = config.controller.manual
+    if manual is None:
+        return config
+    local = Controller(bundle_prefix=config.controller.bundle_prefix, local=LocalControllerConfig(port=manual.port))
+    return check_config(apply_defaults(_with(config, controller=local)))
 
 
 def with_rules(config: ClusterConfig, **rules: Any) -> ClusterConfig:

@@ -10,6 +10,7 @@ from math import isfinite, prod
 from iris.config.bootstrap_rules import bootstrap_problems, raised_by
 from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, secret_manager_references, tpu_of
 from iris.config.errors import InvalidConfig
+from iris.config.mixed import ssh_file_problems
 from iris.config.schema import ALL_APIS, Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
 from iris.config.temporal_service import TemporalService
 from iris.config.values import write_duration
@@ -18,14 +19,13 @@ from iris.model.errors import InvalidValue
 from iris.model.machine_types import MachineType, machine_type
 from iris.model.resources import ANY_VARIANT, parse_device
 from iris.model.rules import SHORTEST_LEASE
-from iris.model.scale_groups import SliceType, region_of
+from iris.model.scale_groups import SliceType, is_gcp_zone, region_of
 from iris.model.units import format_bytes, format_cpu
 
 #: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique part and the host's number.
 _MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
 #: Maximum length of a virtual machine's name. Source: name in cloud.google.com/compute/docs/reference/rest/v1/instances
 _MAX_MACHINE = 63
-_GCP_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 _ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
 #: Source: cloud.google.com/resource-manager/docs/creating-managing-projects. The ids of some organizations begin with their
@@ -34,6 +34,7 @@ _PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 #: A bucket, or a directory of the machine that reads it.
 _STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
 _LAST_PORT = 65535
+_JUMP_HOST = re.compile(r"([^@:\s]+@)?[^@:\s]+(:[0-9]{1,5})?")
 #: A reservation of the project, or one that another project shares. Sources: cloud.google.com/tpu/docs/consume-reservation, and
 #: reservationAffinity.values in cloud.google.com/compute/docs/reference/rest/v1/instances
 _RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -71,6 +72,7 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     yield from bootstrap_problems(config)
     yield from _group_names(config, [*config.scale_groups, *groups])
     yield from _addresses(config)
+    yield from ssh_file_problems(config)
     for name, group in config.scale_groups.items():
         path = f"scale_groups.{name}"
         yield from _size(path, group)
@@ -91,8 +93,8 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
         remedy = "use 6 to 30 lower-case letters, digits and hyphens; start with a letter and do not end with a hyphen"
         yield InvalidValue(f"{path}.project_id", gcp.project_id, "is not a valid project id", remedy)
     for zone in gcp.default_zones:
-        yield from _zone(f"{path}.default_zones", zone, _GCP_ZONE)
-        if "region" in gcp.model_fields_set and _GCP_ZONE.fullmatch(zone) and region_of(zone) != gcp.region:
+        yield from _gcp_zone(f"{path}.default_zones", zone)
+        if "region" in gcp.model_fields_set and is_gcp_zone(zone) and region_of(zone) != gcp.region:
             remedy = "list zones of other regions in the groups that use them"
             yield InvalidValue(f"{path}.default_zones", zone, f"is not in {path}.region ({gcp.region})", remedy)
     yield from _twice(f"{path}.default_zones", gcp.default_zones)
@@ -107,7 +109,7 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
 def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     controller, kind = config.controller, config.controller.kind
     if not kind:
-        yield InvalidValue("controller", "", "has no location", "add manual: {host: ADDRESS}")
+        yield InvalidValue("controller", "", "has no location", "add local: {} to run it on the machine that starts the cluster")
     if kind == "gcp" and config.platform.gcp is None:
         remedy = "use another controller, or use platform.gcp"
         yield InvalidValue("controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy)
@@ -120,24 +122,34 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
         yield InvalidValue("name", config.name, problem, remedy)
     own = controller.gcp
     if own is not None and config.platform.gcp is not None and ("zone" in own.model_fields_set or not own.zone):
-        yield from _zone("controller.gcp.zone", own.zone, _GCP_ZONE)
-    if kind == "local" and config.platform.kind != "local":
-        remedy = "use gcp or manual; iris cluster start --local runs any configuration locally"
-        yield InvalidValue("controller.local", "local", f"does not work with platform.{config.platform.kind}", remedy)
-    if kind in ("gcp", "manual"):
+        yield from _gcp_zone("controller.gcp.zone", own.zone)
+    if kind == "local" and config.platform.gcp is not None:
+        remedy = "use gcp; iris cluster start --local runs any configuration locally"
+        problem = "does not work with platform.gcp, whose hosts have to reach the control plane"
+        yield InvalidValue("controller.local", "local", problem, remedy)
+    if kind == "manual" and config.platform.manual is None:
+        remedy = "use another controller, or use platform.manual"
+        yield InvalidValue("controller.manual", "manual", f"does not work with platform.{config.platform.kind}", remedy)
+    if kind in ("local", "manual") and config.platform.manual is not None and not controller.bundle_prefix:
+        problem = "is required by platform.manual"
+        remedy = "set a place that every host reaches: s3://bucket/path, gs://bucket/path, or file:///PATH of a shared directory"
+        yield InvalidValue("controller.bundle_prefix", "", problem, remedy)
+    if kind == "gcp":
         if not controller.image:
-            yield InvalidValue("controller.image", "", f"is required by controller.{kind}", "set a container image")
+            yield InvalidValue("controller.image", "", "is required by controller.gcp", "set a container image")
         if not controller.bundle_prefix:
             yield InvalidValue(
-                "controller.bundle_prefix", "", f"is required by controller.{kind}", "set a URL, such as gs://bucket/path"
+                "controller.bundle_prefix", "", "is required by controller.gcp", "set a URL, such as gs://bucket/path"
             )
     if controller.bundle_prefix and _STORE.match(controller.bundle_prefix) is None:
         remedy = "use a URL such as gs://bucket/path or s3://bucket/path"
         yield InvalidValue("controller.bundle_prefix", controller.bundle_prefix, "is not the URL of an object store", remedy)
-    for where, ports in (("gcp", controller.gcp), ("manual", controller.manual)):
-        if ports is not None and ports.port == _LAST_PORT:
-            problem = "leaves no port for the Web UI, which uses the next port"
-            yield InvalidValue(f"controller.{where}.port", ports.port, problem, f"use a port from 1 to {_LAST_PORT - 1}")
+    if controller.gcp is not None and controller.gcp.port == _LAST_PORT:
+        problem = "leaves no port for the Web UI, which uses the next port"
+        yield InvalidValue("controller.gcp.port", controller.gcp.port, problem, f"use a port from 1 to {_LAST_PORT - 1}")
+    jump_host = controller.manual.ssh_jump_host if controller.manual is not None else ""
+    if jump_host and _JUMP_HOST.fullmatch(jump_host) is None:
+        yield InvalidValue("controller.manual.ssh_jump_host", jump_host, "is not a machine", "write [USER@]HOST[:PORT]")
 
 
 def _temporal(config: ClusterConfig, temporal: TemporalService) -> Iterator[InvalidValue]:
@@ -193,6 +205,16 @@ def _size(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     if group.type is SliceType.MANUAL_VM and group.hosts and most > len(group.hosts):
         problem = f"is more than the number of hosts ({len(group.hosts)})"
         yield InvalidValue(f"{path}.max_slices", most, problem, "remove it: each host is a slice")
+    for address in group.retiring_hosts:
+        if address not in group.hosts:
+            yield InvalidValue(
+                f"{path}.retiring_hosts", address, "is not one of the group's hosts", "remove it, or add it to hosts"
+            )
+    yield from _twice(f"{path}.retiring_hosts", group.retiring_hosts, "machine")
+    staying = len(set(group.hosts) - set(group.retiring_hosts))
+    if group.retiring_hosts and group.min_slices > staying:
+        problem = f"is more than the number of hosts that stay ({staying})"
+        yield InvalidValue(f"{path}.min_slices", group.min_slices, problem, "reduce it, or remove a machine from retiring_hosts")
 
 
 def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -211,20 +233,25 @@ def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterato
         where = " or in platform.gcp.default_zones" if platform == "gcp" else ""
         yield InvalidValue(f"{path}.zones", "", "has no zone", f"set one here{where}, such as europe-west4-b")
     for zone in group.zones if "zones" in group.model_fields_set else ():
-        yield from _zone(f"{path}.zones", zone, _GCP_ZONE if group.type in IN_CLOUD else _ANY_ZONE)
+        if group.type in IN_CLOUD:
+            yield from _gcp_zone(f"{path}.zones", zone)
+        elif _ANY_ZONE.fullmatch(zone) is None:
+            yield InvalidValue(f"{path}.zones", zone, "is not a zone", "use lower-case letters, digits and dashes, such as lab-a")
     yield from _twice(f"{path}.zones", group.zones)
+    if group.ssh_jump_host and _JUMP_HOST.fullmatch(group.ssh_jump_host) is None:
+        yield InvalidValue(f"{path}.ssh_jump_host", group.ssh_jump_host, "is not a machine", "write [USER@]HOST[:PORT]")
     if group.type is SliceType.MANUAL_VM and not group.hosts:
         yield InvalidValue(f"{path}.hosts", "", "has no machines", "list the addresses of the machines")
 
 
-def _zone(path: str, zone: str, form: re.Pattern[str]) -> Iterator[InvalidValue]:
-    if form.fullmatch(zone) is None:
+def _gcp_zone(path: str, zone: str) -> Iterator[InvalidValue]:
+    if not is_gcp_zone(zone):
         yield InvalidValue(path, zone, "is not a zone", "use a region and a letter, such as europe-west4-b")
 
 
-def _twice(path: str, zones: Sequence[str]) -> Iterator[InvalidValue]:
-    for zone in sorted({each for each in zones if zones.count(each) > 1}):
-        yield InvalidValue(path, zone, "is listed twice", "list each zone once")
+def _twice(path: str, values: Sequence[str], what: str = "zone") -> Iterator[InvalidValue]:
+    for value in sorted({each for each in values if values.count(each) > 1}):
+        yield InvalidValue(path, value, "is listed twice", f"list each {what} once")
 
 
 def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:

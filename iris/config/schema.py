@@ -143,7 +143,9 @@ class PaceSettings(Section):
     stockout_delay: Duration = Field(
         _PACE.stockout_delay, description="How long a zone without capacity is avoided; doubled each time in a row."
     )
-    max_stockout_delay: Duration = Field(_PACE.max_stockout_delay, description="The longest such delay.")
+    max_stockout_delay: Duration = Field(
+        _PACE.max_stockout_delay, description="The longest such delay; unset for a manual_vm: 1m."
+    )
     scale_ups_per_minute: Rate = Field(_PACE.scale_ups_per_minute, description="Limit on slices requested in a minute.")
     scale_downs_per_minute: Rate = Field(_PACE.scale_downs_per_minute, description="Limit on slices deleted in a minute.")
 
@@ -200,7 +202,15 @@ class Ssh(Section):
     user: str = Field("root", min_length=1, description="The login user.")
     port: Port = Field(22, description="The port of sshd.")
     connect_timeout: LastingDuration = Field(timedelta(seconds=30), description="Time limit of one attempt to connect.")
-    key_file: str = Field("", description="The private key; empty: the keys of the SSH agent and of ~/.ssh.")
+    key_file: str = Field(
+        "", description="The private key; empty: the keys of the SSH agent and of ~/.ssh; with platform.gcp: gcp:SECRET."
+    )
+    jump_host: str = Field("", description="The machine through which the others are reached: [USER@]HOST[:PORT]; empty: none.")
+    known_hosts: str = Field(
+        "~/.ssh/known_hosts",
+        min_length=1,
+        description="The file with the trusted keys of machines; with platform.gcp: gcp:SECRET.",
+    )
 
 
 class Bootstrap(Section):
@@ -257,10 +267,14 @@ class GcpControllerConfig(Section):
 
 
 class ManualController(Section):
-    """The control plane on an existing machine."""
+    """The control plane on an existing machine, which Iris reaches over SSH."""
 
     host: Address = Field(description="The machine's address.")
-    port: Port = Field(10000, description="The port for clients and hosts.")
+    port: Port = Field(10000, description="The port of the Temporal service, which listens at 127.0.0.1 of the machine only.")
+    ssh_user: str = Field("", description="The login user; empty: defaults.ssh.user.")
+    ssh_port: AnyPort = Field(0, description="The port of sshd; 0: defaults.ssh.port.")
+    ssh_key_file: str = Field("", description="The private key on your machine; empty: defaults.ssh.key_file.")
+    ssh_jump_host: str = Field("", description="[USER@]HOST[:PORT]; empty: defaults.ssh.jump_host.")
 
 
 class LocalControllerConfig(Section):
@@ -272,7 +286,7 @@ class LocalControllerConfig(Section):
 class Controller(Section):
     """The control plane: at most one of gcp, manual and local; unset: the platform decides."""
 
-    image: str = Field("", description="Container image of the control plane; required unless it is local.")
+    image: str = Field("", description="Container image of the control plane; required by controller.gcp.")
     bundle_prefix: str = Field(
         "", description="URL prefix of bundles, logs and results; required unless the control plane is local."
     )
@@ -350,9 +364,13 @@ class GroupShape(Section):
     )
     task_image: str = Field("", description="Container image of its tasks that name none; unset: bootstrap.task_image.")
     hosts: tuple[Address, ...] = Field((), description="The machines of a manual_vm group; each is a slice.")
+    retiring_hosts: tuple[Address, ...] = Field(
+        (), description="Those of hosts that leave the group: slices there are still served, and no new one begins there."
+    )
     ssh_user: Annotated[str, Field(min_length=1)] = Field("root", description="Overrides defaults.ssh.user.")
     ssh_port: Port = Field(22, description="Overrides defaults.ssh.port.")
     ssh_key_file: str = Field("", description="Overrides defaults.ssh.key_file.")
+    ssh_jump_host: str = Field("", description="Overrides defaults.ssh.jump_host.")
 
 
 class ScaleGroupConfig(DeadlineSettings, PaceSettings, GroupShape):

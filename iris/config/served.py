@@ -5,33 +5,49 @@ from collections.abc import Iterator
 from typing import Literal
 
 from iris.config.defaults import IN_FILE, origins_of
+from iris.config.mixed import check_reachable, is_mixed, machine_groups
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
 #: The paths of the settings for machines that Iris reaches over SSH.
 _OVER_SSH = re.compile(r"defaults\.(ssh\..*|timeouts\.ssh_poll_interval)|scale_groups\.[^.]+\.ssh_.*")
+#: The paths of the settings for containers of Iris itself. On machines over SSH, the agent is a process with its own directory.
+_OF_CONTAINERS = re.compile(r"controller\.image|(defaults\.)?bootstrap\.(image|cache_dir)")
+_SIMULATE = "run the same cluster on this machine with --local"
 
 
-def served_kind(config: ClusterConfig) -> Literal["gcp", "local"]:
+def served_kind(config: ClusterConfig) -> Literal["gcp", "manual", "local"]:
     """Returns where the control plane of the configuration runs.
 
     Raises:
         InvalidValue: this version cannot start the cluster.
     """
-    kind = config.controller.kind or config.platform.kind
-    if kind == "gcp" and config.platform.gcp is not None:
+    controller, platform = config.controller, config.platform
+    kind = controller.kind or platform.kind
+    if kind == "gcp" and platform.gcp is not None:
+        if is_mixed(config):
+            check_reachable(config)
         return "gcp"
-    if kind == "local" and config.platform.local is not None:
+    if kind == "local" and platform.local is not None:
         return "local"
-    # The control plane may be of a served kind, and its platform not.
-    field, value = ("controller", kind) if kind not in ("gcp", "local") else ("platform", config.platform.kind)
-    raise InvalidValue(field, value, "is not served by this version", "run the same cluster on this machine with --local")
+    if platform.manual is not None and kind in ("local", "manual"):
+        if controller.temporal is not None:
+            remedy = "remove it: the control plane runs a Temporal service of its own"
+            raise InvalidValue("controller.temporal", controller.temporal.address, "is not served with platform.manual", remedy)
+        return "manual" if kind == "manual" else "local"
+    raise InvalidValue("platform", platform.kind, "is not served by this version", _SIMULATE)
 
 
 def unread(config: ClusterConfig) -> Iterator[str]:
     """Yields a line for each setting in the file that has no effect in this version."""
-    if config.platform.manual is not None:
-        return  # such a cluster is refused as a whole, and --local reads none of them
+    manual = config.platform.manual is not None
+    without_effect = _OF_CONTAINERS if manual else _OVER_SSH
+    reason = (
+        "with platform.manual, whose agents and control plane run without containers"
+        if manual
+        else "in this version, which reaches only machines of manual_vm groups over SSH"
+    )
+    reached = ("defaults.", *(f"scale_groups.{name}." for name in machine_groups(config))) if is_mixed(config) else ()
     for path, origin in origins_of(config).items():
-        if origin == IN_FILE and _OVER_SSH.fullmatch(path):
-            yield f"{path}: has no effect in this version, which reaches no machine over SSH; remove it"
+        if origin == IN_FILE and without_effect.fullmatch(path) and not path.startswith(reached):
+            yield f"{path}: has no effect {reason}; remove it"

@@ -19,6 +19,14 @@ class PartInput(Gang):
     cancelled: dict[int, str] = Field(default_factory=dict)
 
 
+class PartRef(Wire):
+    """A part of an array, by its number."""
+
+    cluster: str
+    job: str
+    number: int
+
+
 class Places(Wire):
     """The number of places that a part has from now on. It never decreases."""
 

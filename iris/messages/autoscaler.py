@@ -1,12 +1,14 @@
 """Messages to and from the autoscaler."""
 
+import hashlib
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from pydantic import Field
 
 from iris.autoscaling.liveness import Silent
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.messages.wire import Wire
+from iris.messages.wire import Repetition, Wire
 from iris.model.provisioning import SliceObservation
 from iris.model.scale_groups import ScaleGroup
 from iris.model.scaling import Action, GroupStatus, Memory, Outlook
@@ -62,20 +64,6 @@ class AutoscalerStart(Wire):
     gather: bool = False
 
 
-class ObserveFleet(Wire):
-    """The options of one observation of the fleet."""
-
-    cluster: str
-    #: The number of the last report received. The next report has only changes since then.
-    heard: int = 0
-    #: Whether to list the platform's machines too.
-    machines: bool = False
-    #: Whether to list all slices that have a workflow.
-    census: bool = False
-    #: Whether to compare the READY slices with the scheduler's ledger.
-    ledger: bool = False
-
-
 class FleetReport(Wire):
     """The deviations that an observation found. It is empty if all is well: a quiet fleet of any size adds the same history."""
 
@@ -86,6 +74,8 @@ class FleetReport(Wire):
     at: datetime | None = None
     #: The number of this report, for the next observation.
     number: int = 0
+    #: How many observations there were up to this one; 0 if the activity observed once.
+    observations: int = 0
     #: Machines whose state on the platform changed since the last report received.
     changed: tuple[SliceObservation, ...] = ()
     #: Slices whose machines are not in the platform's list.
@@ -98,6 +88,53 @@ class FleetReport(Wire):
     owned: tuple[str, ...] | None = None
     #: The hosts of READY slices that the scheduler's ledger does not have; None: the two were not compared.
     missing: tuple[MissingHost, ...] | None = None
+
+
+class Patience(Repetition):
+    """How an activity waits for news, and what the autoscaler knows: a report that says the same is no news."""
+
+    #: How many observations preceded the first one of the activity.
+    before: int = 0
+    #: Every how many observations there is a census, and a comparison with the ledger. 0: never.
+    census_every: int = 0
+    ledger_every: int = 0
+    #: `digest_of` the slices that should have a workflow.
+    owned: str = ""
+    held: int = 0
+    unreachable: dict[str, str] = Field(default_factory=dict)
+
+    def extras(self, number: int) -> dict[str, bool]:
+        """Returns the options of the observation with this number."""
+        return {
+            "census": self.census_every > 0 and number % self.census_every == 0,
+            "ledger": self.ledger_every > 0 and number % self.ledger_every == 0,
+        }
+
+    def is_news(self, report: FleetReport) -> bool:
+        """Returns whether the autoscaler has to act on the report, or to show what it says."""
+        found = (report.silent, report.changed, report.absent, report.unowned, report.owned is not None, report.missing)
+        return any(found) or report.held != self.held or report.unreachable != self.unreachable
+
+
+def digest_of(slices: Iterable[str]) -> str:
+    """Returns a short text that is the same for the same slices, in whatever order."""
+    return hashlib.sha256("\n".join(sorted(slices)).encode()).hexdigest()[:32]
+
+
+class ObserveFleet(Wire):
+    """The options of one observation of the fleet."""
+
+    cluster: str
+    #: The number of the last report received. The next report has only changes since then.
+    heard: int = 0
+    #: Whether to list the platform's machines too.
+    machines: bool = False
+    #: Whether to list all slices that have a workflow.
+    census: bool = False
+    #: Whether to compare the READY slices with the scheduler's ledger.
+    ledger: bool = False
+    #: Set: the activity observes again and again, with this pause, until a report has news. None: it observes once.
+    patience: Patience | None = None
 
 
 class SliceList(Wire):

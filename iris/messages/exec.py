@@ -99,6 +99,13 @@ class FrameKind(StrEnum):
     OUT = "o"
     ERR = "e"
     ACKNOWLEDGED = "a"  # the number of chunks processed so far, as a decimal
+    # Of connections to ports (`iris.messages.port_forward`):
+    READY = "y"  # a `ForwardReady`
+    CONNECT = "c"  # open a connection to this port, a decimal
+    DATA = "d"
+    END = "f"  # no more data follows in this direction
+    RESET = "x"  # the connection is broken, for this reason; it ends in both directions
+    CONSUMED = "n"  # how many bytes have been passed on, as a decimal
 
 
 class Frame(NamedTuple):

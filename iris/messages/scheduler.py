@@ -244,6 +244,8 @@ class Snapshot(Wire):
     #: Why no new placements are made; None: they are.
     paused: str | None = None
     paused_groups: dict[str, str] = Field(default_factory=dict)
+    #: Why hosts are quarantined, by their ids; at most a hundred of them.
+    quarantined: dict[str, str] = Field(default_factory=dict)
     rules: Rules = Rules()
 
 

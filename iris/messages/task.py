@@ -35,6 +35,14 @@ class TaskInput(Gang):
     ]
 
 
+class OwnStatus(Wire):
+    """The status of a task of a job of several independent tasks, as the task's workflow has it."""
+
+    #: The first run of the job.
+    run_id: str
+    task: TaskStatus
+
+
 class TaskRefs(Wire):
     """Some tasks of a job of several independent tasks."""
 
@@ -124,3 +132,9 @@ class RunTask(Wire):
     def placement_key(self) -> str:
         """The scheduler's key of its placement. Tasks of a gang that share a host have the same one."""
         return self.claim or self.key
+
+    @property
+    def coordinator_port(self) -> int | None:
+        """Returns the port on which the task listens for its gang; None: it is not the first task of one."""
+        is_first = self.rank is not None and self.rank.coordinator and self.index == 0
+        return int(self.rank.coordinator.rpartition(":")[2]) if self.rank is not None and is_first else None

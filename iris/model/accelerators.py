@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pydantic import BaseModel, ConfigDict
 
 from iris.model.errors import InvalidValue
-from iris.model.resources import ANY_VARIANT, Device, DeviceKind
+from iris.model.resources import ANY_VARIANT, Device, DeviceKind, is_partition
 
 _GB = 1000**3
 
@@ -175,6 +175,8 @@ _GPU_COUNT = r"[1-9][0-9]{0,3}"
 def parse_gpu(text: str, field: str = "gpu") -> Device:
     """Parses `H100x8`, `H100:8`, `H100` (one), `8` (of any variant) or `A100,H100x8` (eight, of either variant).
 
+    A MIG instance is a variant of its own: `A100-1g.10gb`, `A100-1g.10gbx2`.
+
     Raises:
         InvalidValue: an unknown variant, no count, or alternatives with different counts.
     """
@@ -193,11 +195,11 @@ def parse_gpu(text: str, field: str = "gpu") -> Device:
 
 def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
     """Returns the variant, and the count or None. Whole names are tried first: the x in RTX4090 does not precede a count."""
-    if part.upper() in GPU_VARIANTS:
-        return part.upper(), None
+    if (variant := _known_gpu(part)) is not None:
+        return variant, None
     match = re.fullmatch(rf"(.+)[xX:]\s*({_GPU_COUNT})", part)
-    if match and match[1].strip().upper() in GPU_VARIANTS:
-        return match[1].strip().upper(), int(match[2])
+    if match and (variant := _known_gpu(match[1].strip())) is not None:
+        return variant, int(match[2])
     name = re.split(r"(?<!RT)X|:", part.upper())[0].strip()
     if not name or name.isdecimal():
         raise InvalidValue(field, text, "names no variant" + (f" in {part!r}" if part != text else ""), _GPU_REMEDY)
@@ -206,6 +208,14 @@ def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
     if name in GPU_VARIANTS:
         raise InvalidValue(field, text, f"gives {name} a count that is not from 1 to 9999", _GPU_REMEDY)
     raise InvalidValue(field, text, f"has the unknown variant {name!r}", _suggestion(name, GPU_VARIANTS, ", ".join(GPU_VARIANTS)))
+
+
+def _known_gpu(name: str) -> str | None:
+    """Returns the variant of that name, in any case: a whole GPU, or a MIG instance of one such as `A100-1g.10gb`."""
+    gpu, dash, profile = name.partition("-")
+    if gpu.upper() not in GPU_VARIANTS or (dash and not is_partition(name)):
+        return None
+    return gpu.upper() + dash + profile.lower()
 
 
 def _suggestion(name: str, known: Iterable[str], summary: str) -> str:

@@ -19,6 +19,9 @@ from iris.model.errors import InvalidValue
 MAX_TASKS = 10_000
 #: The most tasks that one workflow starts. A larger array has parts of this size.
 PART_TASKS = 250
+#: The most characters of a task's reason that the job of a large array keeps; the task's own workflow has all of it. The status
+#: of ten thousand tasks is one answer to a query, which may have 2 MiB after compression.
+MAX_KEPT_REASON = 100
 #: The largest index.
 MAX_INDEX = 999_999
 #: The file of an array's table, which has one JSON object of texts in each line. The line's number is the task's index.

@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from iris.model.contradictions import contradiction
+from iris.model.dependencies import check_dependencies
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 
@@ -65,7 +66,7 @@ def cut(text: str, most: int = PART) -> str:
 
 
 def check_demands(spec: JobSpec) -> None:
-    """Checks that the job's demands are small enough for the scheduler, and that a host could meet them.
+    """Checks that the job's demands are small enough for the scheduler, and that hosts and other jobs could meet them.
 
     Raises:
         InvalidValue: the demands are too large, or exclude each other.
@@ -86,6 +87,7 @@ def check_demands(spec: JobSpec) -> None:
     if excluding := contradiction(spec.constraints):
         *texts, last = (cut(str(each)) for each in excluding)
         raise InvalidValue("constraint", f"{', '.join(texts)} and {last}", "exclude each other", "drop one of them")
+    check_dependencies(spec.after)
     sizes = {field: len(spec.model_dump_json(include={field}).encode()) for field in ("constraints", "resources", "coscheduling")}
     if (size := sum(sizes.values())) > DEMAND_BYTES:
         field = max(sizes, key=lambda each: sizes[each])

@@ -30,6 +30,8 @@ ZONE = "zone"
 PREEMPTIBLE = "preemptible"
 DEVICE_TYPE = "device-type"
 DEVICE_VARIANT = "device-variant"
+GPU_MODEL = "gpu-model"
+GPU_MEMORY = "gpu-memory-gib"
 TPU_NAME = "tpu-name"
 TPU_WORKER_ID = "tpu-worker-id"
 TPU_TOPOLOGY = "tpu-topology"
@@ -44,6 +46,8 @@ WELL_KNOWN: Mapping[str, str] = {
     PREEMPTIBLE: "whether the provider may take the host away at any time",
     DEVICE_TYPE: "the kind of its accelerators: gpu, tpu, or cpu for none",
     DEVICE_VARIANT: "the variant of its accelerators, such as h100 or v5litepod-16",
+    GPU_MODEL: "its GPUs as the driver names them, such as NVIDIA H100 80GB HBM3",
+    GPU_MEMORY: "the memory of each of its GPUs, rounded to GiB",
     TPU_NAME: "the TPU slice it belongs to",
     TPU_WORKER_ID: "its number in the TPU slice, from 0",
     TPU_TOPOLOGY: "how the slice's chips are wired, such as 4x4",

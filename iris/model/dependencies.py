@@ -89,6 +89,19 @@ def _parsed(text: str, user: str, on: Condition) -> Dependency:
     return Dependency(job="/".join(path), on=on, number=int(number) if mark else None)
 
 
+def check_dependencies(after: Sequence[Dependency]) -> None:
+    """Refuses dependencies of which one of two can never be met.
+
+    Raises:
+        InvalidValue: the job is to start after the success and after the failure of the same run.
+    """
+    succeeds = {(each.job, each.number) for each in after if each.on is Condition.OK}
+    for each in after:
+        if each.on is Condition.FAIL and (each.job, each.number) in succeeds:
+            why = "cannot both succeed and fail, so the job would never start"
+            raise InvalidValue("after", each.name, why, "use --after-any to wait for its end")
+
+
 def is_met(after: Sequence[Dependency], ends: Ends) -> bool:
     """Returns whether the job may start."""
     return all(each.run_id in ends and each.allows(ends[each.run_id]) for each in after)

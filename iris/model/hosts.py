@@ -23,6 +23,8 @@ class Host(BaseModel):
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     #: Whether a host with accelerators also accepts tasks that request none.
     accept_cpu_jobs: bool = False
+    #: What is wrong with the machine, as its agent reports; empty: nothing. A host with a fault accepts no new tasks.
+    fault: str = ""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Host):
@@ -50,7 +52,7 @@ class ClosedBy(StrEnum):
 
     CORDON = "cordoned"  # by an operator; running tasks continue
     DRAIN = "drained"  # by an operator; running tasks were evicted
-    QUARANTINE = "quarantined"  # several attempts in a row failed there through no fault of their own
+    QUARANTINE = "quarantined"  # several attempts in a row failed there through no fault of their own, or its agent found a fault
 
 
 class Closure(BaseModel):
@@ -63,6 +65,11 @@ class Closure(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.by}: {self.reason}" if self.reason else str(self.by)
+
+
+def fault_of(host: Host) -> Closure | None:
+    """Returns the quarantine of a host whose agent reports a fault. It ends with the fault, and no operator can end it."""
+    return Closure(by=ClosedBy.QUARANTINE, reason=host.fault) if host.fault else None
 
 
 def headroom(host: Host, running: Iterable[Resources]) -> dict[str, int]:

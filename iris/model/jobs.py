@@ -1,6 +1,5 @@
 """Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state (`TaskStatus`, `JobStatus`)."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,9 +16,13 @@ from iris.model.constraints import TPU_NAME, Constraint, check_key
 from iris.model.dependencies import MAX_DEPENDENCIES, Dependency
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
+from iris.model.images import check_image
+from iris.model.notifications import Webhooks
+from iris.model.ports import check_ports
 from iris.model.resources import Resources
 from iris.model.secrets import is_variable, parse_source
 from iris.model.states import JobState, TaskState
+from iris.model.tags import Note, Tags
 from iris.model.units import MAX_DURATION
 
 #: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a few hundred
@@ -113,6 +116,10 @@ class JobSpec(BaseModel):
     parent: Parent | None = None
     #: The jobs that have to end before it asks for hosts.
     after: tuple[Dependency, ...] = ()
+    tags: Tags = Field(default_factory=dict)
+    note: Note = ""
+    #: The addresses that are called at its end.
+    notify: Webhooks = ()
 
     @property
     def id(self) -> str:
@@ -191,21 +198,12 @@ class JobSpec(BaseModel):
     @field_validator("image")
     @classmethod
     def _is_an_image(cls, image: str | None) -> str | None:
-        if image is not None and (not image or image.startswith("-") or not image.isprintable() or " " in image):
-            raise InvalidValue(
-                "image", image, "is not a valid name of a container image", "write NAME[:TAG], such as python:3.11"
-            )
-        return image
+        return image if image is None else check_image(image)
 
     @field_validator("ports")
     @classmethod
     def _are_port_names(cls, ports: tuple[str, ...]) -> tuple[str, ...]:
-        for port in ports:
-            if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]{0,30}", port) is None:
-                raise InvalidValue("port", port, "is not a valid name of a port", "use letters, digits, - or _, such as metrics")
-        if len({names.env_port(port) for port in ports}) < len(ports):
-            raise InvalidValue("port", ", ".join(ports), "names the same port twice", "give each port a name of its own")
-        return ports
+        return check_ports(ports)
 
     @model_validator(mode="after")
     def _has_a_short_id(self) -> Self:
@@ -353,7 +351,7 @@ class TaskOutcome(BaseModel):
     fault: str = ""
     #: Whether an agent of the host refused the attempt: it serves another incarnation than the attempt names, or stops.
     refused: bool = False
-    #: Whether the host ended or refused the attempt because its incarnation, which the attempt names, ends.
+    #: Whether the host ended or refused the attempt because its incarnation, which the attempt names, ends or is over.
     host_leaves: bool = False
 
 

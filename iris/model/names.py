@@ -179,11 +179,11 @@ def incarnation_of(identity: str) -> str:
 SA_CLUSTER = "IrisCluster"
 SA_KIND = "IrisKind"
 SA_STATE = "IrisState"
-SA_USER = "IrisUser"
-SA_PARENT = "IrisParent"
-SA_GROUP = "IrisGroup"
-SA_PRIORITY = "IrisPriority"
-SEARCH_ATTRIBUTES = (SA_CLUSTER, SA_KIND, SA_STATE, SA_USER, SA_PARENT, SA_GROUP, SA_PRIORITY)
+SA_USER, SA_PARENT = "IrisUser", "IrisParent"
+SA_GROUP, SA_PRIORITY, SA_TAGS = "IrisGroup", "IrisPriority", "IrisTags"
+#: With their types, as `temporal operator search-attribute create` names them.
+KEYWORDS = (SA_CLUSTER, SA_KIND, SA_STATE, SA_USER, SA_PARENT, SA_GROUP, SA_PRIORITY)
+SEARCH_ATTRIBUTES = {**dict.fromkeys(KEYWORDS, "Keyword"), SA_TAGS: "KeywordList"}
 
 KIND_JOB = "job"
 KIND_TASK = "task"

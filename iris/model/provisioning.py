@@ -91,6 +91,12 @@ class FleetListing(BaseModel):
     slices: tuple[SliceObservation, ...] = ()
     #: The zones that could not be listed, with the reason. Their slices are unknown, which does not mean that there are none.
     unreachable: dict[str, str] = Field(default_factory=dict)
+    #: With `ANYWHERE` in `unreachable`: the zones that were listed nevertheless, because another service has their machines.
+    listed: tuple[str, ...] = ()
+
+    def knows(self, zone: str) -> bool:
+        """Returns whether the listing has all slices of the zone."""
+        return zone not in self.unreachable and (ANYWHERE not in self.unreachable or zone in self.listed)
 
 
 class DeleteResult(StrEnum):

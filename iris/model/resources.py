@@ -1,5 +1,6 @@
 """Resources that a task requests and a host offers, in integers: millicores, bytes, devices."""
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
@@ -15,11 +16,19 @@ AMOUNTS = ("device", "cpu", "memory", "disk")
 ANY_VARIANT = "auto"
 #: The largest amount. The scheduler divides amounts, which fails for integers that are too large for a float.
 MAX_AMOUNT = 2**63 - 1
+#: A part of a GPU, as NVIDIA names MIG instances: `A100-1g.10gb`, `H100-1g.12gb+me`, `A100-1c.3g.20gb`.
+#: Source: docs.nvidia.com/datacenter/tesla/mig-user-guide, "MIG Device Names"
+_PARTITION = re.compile(r".+-(?:\d+c\.)?\d+g\.\d+gb(?:[+-]\w+(?:\.\w+)?)*", re.IGNORECASE)
 
 
 class DeviceKind(StrEnum):
     GPU = "gpu"
     TPU = "tpu"
+
+
+def is_partition(variant: str) -> bool:
+    """Returns whether the variant is a part of a GPU (a MIG instance)."""
+    return _PARTITION.fullmatch(variant) is not None
 
 
 class Device(BaseModel):
@@ -35,11 +44,14 @@ class Device(BaseModel):
     count: int = Field(default=1, ge=1, le=MAX_AMOUNT)
 
     def accepts(self, offered: "Device | None") -> bool:
-        """Returns whether a host's device is of the requested kind and variant. The count is a matter of headroom."""
+        """Returns whether a host's device is of the requested kind and variant. The count is a matter of headroom.
+
+        A part of a GPU has to be requested by its name: a program that needs a whole one would not fit.
+        """
         if offered is None or offered.kind != self.kind:
             return False
         wanted = [variant.strip() for variant in self.variant.lower().split(",")]
-        return ANY_VARIANT in wanted or offered.variant.lower() in wanted
+        return offered.variant.lower() in wanted or (ANY_VARIANT in wanted and not is_partition(offered.variant))
 
     @property
     def several(self) -> bool:

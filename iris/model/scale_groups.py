@@ -3,6 +3,7 @@
 All values are final: the defaults are applied, and durations are `timedelta`.
 """
 
+import re
 from datetime import timedelta
 from enum import StrEnum
 
@@ -12,6 +13,8 @@ from iris.model import constraints, names
 from iris.model.constraints import Attribute, same_attributes
 from iris.model.hosts import Host
 from iris.model.resources import DeviceKind, Resources
+
+_GCP_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 
 
 class SliceType(StrEnum):
@@ -88,6 +91,8 @@ class ScaleGroup(BaseModel):
     priority: int = 100
     min_slices: int = 0
     max_slices: int
+    #: The number of machines in the pool that the slices come from; 0: the platform creates machines.
+    machines: int = 0
     #: The number of slices to keep beyond the current demand.
     buffer_slices: int = 0
     pace: Pace = Pace()
@@ -96,6 +101,18 @@ class ScaleGroup(BaseModel):
         if not isinstance(other, ScaleGroup):
             return NotImplemented
         return super().__eq__(other) and same_attributes(self.attributes, other.attributes)
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether only more machines allow more slices."""
+        return 0 < self.machines <= self.max_slices
+
+    @property
+    def limit_reached(self) -> str:
+        """Why it has no more slices, as the end of a sentence about the group."""
+        if not self.is_pool:
+            return f"at max_slices {self.max_slices}"
+        return "uses the only machine of its pool" if self.machines == 1 else f"uses all {self.machines} machines of its pool"
 
     @property
     def offers(self) -> Resources:
@@ -158,6 +175,11 @@ def unknown_group(name: str, zone: str, hosts: int = 1) -> ScaleGroup:
     """Returns a substitute for a group that the configuration no longer has. It is enough to delete the group's slices."""
     kind = SliceType.LOCAL_VM
     return ScaleGroup(name=name or "unknown", type=kind, zones=(zone,), hosts=hosts, resources=Resources(), max_slices=0)
+
+
+def is_gcp_zone(zone: str) -> bool:
+    """Returns whether the text has the form of a zone of Google Cloud."""
+    return _GCP_ZONE.fullmatch(zone) is not None
 
 
 def region_of(zone: str) -> str:

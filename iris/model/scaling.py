@@ -138,13 +138,15 @@ class StockedOut(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     zone: str
-    #: `SliceType`, variant or machine type, and tier. Groups that need the same kind share this record.
+    #: `SliceType`, variant or machine type or pool, and tier. Groups that need the same kind share this record.
     kind: str
     until: datetime
     #: The number of times in a row.
     times: int = 1
     #: When the stock-out was last reported. The failure of an earlier request is the same stock-out and is not counted again.
     at: datetime
+    #: Why no machine of a pool is free; empty for machines of a cloud, which says no more than that it has none.
+    reason: str = ""
 
 
 class UsedUp(BaseModel):

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from iris.model.errors import IllegalMove
+from iris.model.hosts import fault_of
 from iris.model.provisioning import MachineState, SliceFault, SliceObservation, loss_of
 from iris.model.resources import least
 from iris.model.scale_groups import Pace
@@ -169,7 +170,10 @@ def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transit
         return Transition(slice if proven is None else replace(slice, refused=slice.refused | {event.host.id}))
     exist = _machines_exist(slice, now)
     host = event.host if slice.request is None else slice.request.group.with_reserve(event.host)
+    before = next((each.fault for each in slice.hosts if (each.id, each.incarnation) == (host.id, host.incarnation)), "")
     slice = exist.slice.with_host(host, event.public_key)
+    if host.fault != before:
+        slice = slice.noted(f"host {host.id} is {fault_of(host)}" if host.fault else f"host {host.id} has no fault any more", now)
     complete = len(slice.hosts) >= slice.size
     return Transition(slice, (*exist.effects, OfferHosts(slice.hosts)) if complete else exist.effects)
 

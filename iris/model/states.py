@@ -7,6 +7,7 @@ Rule 2: a job has no transitions of its own. `roll_up` derives its state from it
 Not in this module: which account pays for a failed attempt (`iris.scheduling.retries`), and when to check (the workflows).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar
@@ -101,21 +102,21 @@ def roll_up(tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: boo
         max_task_failures: how many FAILED tasks the job tolerates.
         held: whether its user holds it. HELD shows only while none of its tasks runs.
     """
-    states = list(tasks)
-    if states and all(state is _T.CANCELLED for state in states):
+    counts = Counter(tasks)
+    if counts.keys() == {_T.CANCELLED}:
         return JobState.KILLED
-    states = [state for state in states if state is not _T.CANCELLED]
-    if all(state is _T.SUCCEEDED for state in states):
+    states = counts.keys() - {_T.CANCELLED}
+    if states <= {_T.SUCCEEDED}:
         return JobState.SUCCEEDED
-    if states.count(_T.FAILED) > max_task_failures:
+    if counts[_T.FAILED] > max_task_failures:
         return JobState.FAILED
     if _T.UNSCHEDULABLE in states:
         return JobState.UNSCHEDULABLE
     if _T.KILLED in states:
         return JobState.KILLED
-    if any(state in LIVE for state in states):
+    if states & LIVE:
         return JobState.RUNNING
-    if all(state in ENDED for state in states):
+    if states <= ENDED:
         if _T.WORKER_FAILED in states or _T.PREEMPTED in states:
             return JobState.WORKER_FAILED
         return JobState.SUCCEEDED  # only SUCCEEDED and tolerated FAILED are left

@@ -75,10 +75,14 @@ class _Shared:
 
 
 def pack_hosts(hosts: Iterable[Host]) -> Table:
-    """Returns rows of (shared part, id, slice, incarnation, address, the attributes that differ from host to host)."""
-    shared, rows = _Shared(), []
+    """Returns rows of (shared part, id, slice, incarnation, address, the attributes that differ from host to host), and the
+    faults of the few hosts that have one.
+    """
+    shared, rows, faults = _Shared(), [], {}
     for host in hosts:
         own = [host.attributes.get(name) for name in _OWN]
+        if host.fault:
+            faults[host.id] = host.fault
         common = {name: value for name, value in host.attributes.items() if name not in _OWN}
 
         def write(host: Host = host, common: Mapping[str, Any] = common) -> dict[str, Any]:
@@ -87,11 +91,12 @@ def pack_hosts(hosts: Iterable[Host]) -> Table:
         resources, typed = host.resources, tuple((name, type(value), value) for name, value in common.items())
         alike = (resources.kind, resources.vector, host.accept_cpu_jobs, typed)
         rows.append((shared.number(alike, write), host.id, host.slice_id, host.incarnation, host.address, own))
-    return {"shared": shared.written, "rows": rows}
+    return {"shared": shared.written, "rows": rows, **({"faults": faults} if faults else {})}
 
 
 def unpack_hosts(table: Table) -> list[Host]:
     templates = [Host.model_validate({"id": "", "slice_id": "", "incarnation": "", **each}) for each in table["shared"]]
+    faults: Mapping[str, str] = table.get("faults", {})
     hosts = []
     for number, host_id, slice_id, incarnation, address, own in table["rows"]:
         template = templates[number]
@@ -106,6 +111,7 @@ def unpack_hosts(table: Table) -> list[Host]:
                 resources=template.resources,
                 attributes=attributes,
                 accept_cpu_jobs=template.accept_cpu_jobs,
+                fault=faults.get(host_id, ""),
             )
         )
     return hosts

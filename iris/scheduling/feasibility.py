@@ -15,15 +15,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from iris.model.bounds import cut
-from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, written
+from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, Operator, written
 from iris.model.requests import Request
 from iris.model.resources import AMOUNTS, format_amount, format_amounts
 from iris.scheduling.capacity import Capacity, shortfall
 from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog, on_worker_id
 from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode
-from iris.scheduling.wording import best_of, counted, have, kind_of, some_hosts
+from iris.scheduling.refusals import INFEASIBLE, REPAIR, Refusal, RefusalCode
+from iris.scheduling.wording import best_of, counted, enlarge, have, kind_of, pools, some_hosts
 
 #: The most constraints for which one refusal counts the excluded hosts.
 MOST_EXCLUDED = 8
@@ -166,8 +166,14 @@ def _constraints(index: HostIndex, request: Request, large: list[int], required:
         message=f"{cut(str(worst))} excludes {len(failing[worst])} of {whole} ({is_there}){others}",
         hosts=len(large),
         excluded=dict(most[:MOST_EXCLUDED]),
-        remedy=f"drop or widen the constraint {cut(str(worst))}",
+        remedy=_remedy_of(worst, request),
     )
+
+
+def _remedy_of(worst: Constraint, request: Request) -> str:
+    if worst.op is Operator.EXISTS and worst.key == request.group_by != TPU_NAME:  # it comes from the gang
+        return f"give --gang-by an attribute that hosts have, such as zone; {cut(worst.key)} is none"
+    return f"drop or widen the constraint {cut(str(worst))}"
 
 
 def _groups_too_small(index: HostIndex, request: Request) -> Refusal | None:
@@ -207,12 +213,12 @@ def _slices_too_few(catalog: Catalog, request: Request) -> Refusal:
         exact = [group for group in groups if request.group_by is None or group.hosts == each]
         most = max(exact, key=lambda group: (group.max_slices, group.name))
         needed = counted(request.groups, "slice")
-        message = f"needs {needed}; scale group {most.name} has max_slices {most.max_slices}"
-        remedy = f"increase max_slices of scale group {most.name}"
+        message = f"needs {needed}; {pools([most]) or f'scale group {most.name} has max_slices {most.max_slices}'}"
+        remedy = enlarge([most]) or f"increase max_slices of scale group {most.name}"
     else:
         shared = f"{request.groups} x {some_hosts(each)} that share {request.group_by}"
-        message = f"needs {shared}; all scale groups together may not have that many"
-        remedy = "request fewer tasks, or increase max_slices of a scale group"
+        message = f"needs {shared}; {pools(groups) or 'all scale groups together may not have that many'}"
+        remedy = enlarge(groups) or "request fewer tasks, or increase max_slices of a scale group"
     return Refusal(code=RefusalCode.NO_GROUP, message=message, hosts=len(large), remedy=remedy)
 
 
@@ -260,12 +266,13 @@ def _closed(index: HostIndex, request: Request) -> Refusal:
     causes = Counter(cause for n in could if (cause := index.closed(index.hosts[n])) is not None)
     closed = sum(causes.values())
     counts = ", ".join(f"{count} {cut(cause)}" for cause, count in causes.most_common(3))
-    accepts = "accepts" if closed == 1 else "accept"
+    broken = all(index.hosts[n].fault for n in could)
+    accept = "accepts no new tasks" if closed == 1 else "accept no new tasks"
     return Refusal(
         code=RefusalCode.CLOSED,
-        message=f"{closed} of {counted(len(could), 'suitable host')} {accepts} no new tasks: {counts}",
+        message=f"{closed} of {counted(len(could), 'suitable host')} {accept}: {counts}",
         hosts=len(could),
-        remedy="open them: iris host uncordon, iris cluster resume",
+        remedy=REPAIR if broken else "open them: iris host uncordon, iris cluster resume",
     )
 
 

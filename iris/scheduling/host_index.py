@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from iris.model.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, written
-from iris.model.hosts import Closure, Host
+from iris.model.hosts import Closure, Host, fault_of
 from iris.model.requests import Request, Shape
 
 #: The most shapes whose candidates are cached; each costs some bytes per host.
@@ -51,6 +51,8 @@ class HostIndex:
         """Returns why the host takes no new tasks; None when it takes them."""
         if (closure := self._closed.get(host.id)) is not None:
             return str(closure)
+        if (quarantine := fault_of(host)) is not None:
+            return str(quarantine)
         group = host.attributes.get(SCALE_GROUP)
         if group is not None and (reason := self._paused_groups.get(str(group))) is not None:
             return f"scale group {group} is paused: {reason}".removesuffix(": ")

@@ -17,7 +17,9 @@ The pass uses no clock and no randomness: the same queue, hosts and time give th
 
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
+from zlib import crc32
 
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Seat, Shape
@@ -32,6 +34,8 @@ from iris.scheduling.usage import Usage
 #: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing connections (32768-60999). So
 #: this is the range that users of the original Iris know. Linux hands out only the upper part of it.
 FIRST_PORT, LAST_PORT = 30_000, 39_999
+#: How many of them are used first: the next ones are for the ports of programs (`activities/host/ports.py`).
+FIRST_PORTS = 1_000
 
 #: The most hosts that one bounded pass examines, each counted once for every shape that it could serve. That takes less than half
 #: a second.
@@ -141,10 +145,18 @@ class _Ports:
                 address, _, port = placement.coordinator.rpartition(":")
                 self._taken.setdefault(address.strip("[]"), set()).add(int(port))
 
-    def take(self, address: str) -> int:
-        """Takes a port that no other gang uses at the address."""
+    def take(self, address: str, key: str) -> int:
+        """Takes a port that no other gang uses at the address.
+
+        Each attempt starts its search elsewhere. Other clusters may have hosts on the same machine, and the next attempt of a
+        gang whose port is in use there should get another one.
+        """
         taken = self._taken.setdefault(address, set())
-        port = next((port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken), FIRST_PORT)
+        start = FIRST_PORT + crc32(key.encode()) % FIRST_PORTS
+        order = chain(
+            range(start, FIRST_PORT + FIRST_PORTS), range(FIRST_PORT, start), range(FIRST_PORT + FIRST_PORTS, LAST_PORT + 1)
+        )
+        port = next((port for port in order if port not in taken), FIRST_PORT)
         taken.add(port)
         return port
 
@@ -157,7 +169,7 @@ def _placement(
     coordinator = ""
     if request.tasks * request.tasks_per_host > 1:
         address = hosts[0].address or hosts[0].id
-        coordinator = f"{f'[{address}]' if ':' in address else address}:{ports.take(address)}"
+        coordinator = f"{f'[{address}]' if ':' in address else address}:{ports.take(address, request.key)}"
     return Placement(
         key=request.key,
         owner=request.owner,

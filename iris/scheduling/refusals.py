@@ -11,6 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from iris.model.bounds import REASON, cut
 
+#: What helps if all hosts that could serve a request have a fault.
+REPAIR = "repair them: a host takes tasks again when its agent finds no fault"
+
 
 class RefusalCode(StrEnum):
     NO_HOSTS = "NO_HOSTS"  # the cluster has no host at all

@@ -1,7 +1,13 @@
 """Parts of the sentences that explain why a request waits."""
 
+from collections.abc import Sequence
+
 from iris.model.bounds import cut
 from iris.model.resources import Device
+from iris.model.scale_groups import ScaleGroup
+
+#: The most pools that one sentence names.
+_MOST_POOLS = 3
 
 
 def counted(count: int, noun: str) -> str:
@@ -25,3 +31,19 @@ def have(count: int) -> str:
 def kind_of(device: Device | None) -> str:
     """Returns a device's kind and variant."""
     return f"{device.kind}:{cut(device.variant)}" if device else "no devices"
+
+
+def pools(groups: Sequence[ScaleGroup]) -> str:
+    """Returns how many machines the pools of these groups have; empty: not all of them are pools."""
+    if not all(group.is_pool for group in groups):
+        return ""
+    first = f"the pool of scale group {groups[0].name} has {counted(groups[0].machines, 'machine')}"
+    others = [f"that of {group.name} has {group.machines}" for group in groups[1:_MOST_POOLS]]
+    return ", ".join([first, *others]) + (" …" if len(groups) > _MOST_POOLS else "")
+
+
+def enlarge(groups: Sequence[ScaleGroup]) -> str:
+    """Returns what to do about pools that are too small; empty: as `pools`."""
+    names = " or ".join(group.name for group in groups[:_MOST_POOLS])
+    remedy = f"request fewer tasks, or add machines to hosts of scale group {names}"
+    return remedy if all(group.is_pool for group in groups) else ""

@@ -1,8 +1,8 @@
 """Finds the save of a task's checkpoint directory that counts."""
 
-import asyncio
 import errno
 
+from iris.concurrency import for_each
 from iris.model.checkpoints import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
@@ -42,14 +42,12 @@ async def tasks_with_saves(store: Store, folder: str) -> list[int]:
     Raises:
         obstore's exceptions: the store does not answer.
     """
-    gate = asyncio.Semaphore(AT_ONCE)
 
     async def has_save(index: int) -> bool:
-        async with gate:
-            return await _latest_manifest(store, f"{folder}/{index}") is not None
+        return await _latest_manifest(store, f"{folder}/{index}") is not None
 
     indices = sorted(int(name) for name in await store.folders(folder) if name.isdecimal())
-    have = await asyncio.gather(*map(has_save, indices))
+    have = await for_each(indices, has_save, at_once=AT_ONCE)
     return [index for index, has in zip(indices, have, strict=True) if has]
 
 

@@ -8,7 +8,8 @@ import pytest
 from iris.activities.host.array_rows import row_of
 from iris.activities.host.bundles import Bundles
 from iris.activities.host.runtimes.base import CannotStart
-from iris.client.arrays import parse_array, upload_table
+from iris.client.arrays import parse_array
+from iris.client.workspace.upload import upload_table
 from iris.messages.task import RunTask
 from iris.model.arrays import Array
 from iris.model.bundles import Bundle
@@ -23,7 +24,7 @@ async def an_array(bench: Bench, table: str) -> Array:
     file.write_text(table)
     given = parse_array(str(file))
     assert given.table is not None
-    return given.array.model_copy(update={"table": await upload_table(bench.store.url, given.table)})
+    return given.array.model_copy(update={"table": await upload_table(bench.store, given.table)})
 
 
 @pytest.fixture

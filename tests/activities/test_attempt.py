@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,7 +27,7 @@ from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.orphans import AttemptFile
 from iris.activities.host.runtimes.program import Program
 from iris.activities.host.secret_values import HostSecrets
-from iris.messages.task import RunTask
+from iris.messages.task import Rank, RunTask
 from iris.model.environments import EnvironmentSpec
 from iris.model.faults import FAULTS, Fault, parse_fault
 from iris.model.jobs import TaskOutcome
@@ -110,6 +111,8 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.server = Server()
         self.dir = directory
+        #: Of its own: whatever runs on a host that is gone is killed, also by a run beside this one.
+        self.place = a_host(f"h-{uuid4().hex}")
         self.store = Store((directory / "store").as_uri())
 
     def attempt(self, *command: str, faults: Sequence[Fault] = FAULTS, **changes: Any) -> Attempt:
@@ -130,7 +133,7 @@ class Bench:
             client=self.server.client,
             store=self.store,
             cluster="local",
-            host=a_host("h1"),
+            host=self.place,
             directory=self.dir,
             cache_dir=self.dir / "cache",
             faults=faults,
@@ -157,6 +160,23 @@ async def dispatch(tasks: Tasks, task: RunTask) -> None:
         await ActivityEnvironment().run(run, task)
 
 
+# -- where a gang meets --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_task_of_a_gang_is_refused_where_its_port_is_in_use_and_the_host_is_not_to_blame(bench: Bench) -> None:
+    """Its program could not listen, or the gang would meet another cluster's."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        gang = {"num_tasks": 2, "rank": Rank(coordinator=f"127.0.0.1:{port}")}
+        refused = await bench.outcome("true", index=0, **gang)
+        bench.server.told.clear()
+        ran = await bench.outcome("true", index=1, **gang)
+
+    assert (refused.state, refused.refused) == (TaskState.WORKER_FAILED, True)
+    assert f"port {port} of the gang's coordinator is in use on this host" in refused.reason
+    assert ran.state is TaskState.SUCCEEDED
+
+
 # -- whose fault ---------------------------------------------------------------------------------------------------------------
 
 
@@ -181,7 +201,8 @@ async def test_what_an_attempt_keeps_and_reports_has_no_value_of_a_secret(bench:
     """The last lines go into the history, the chunks into the store, the state onto the disk."""
     monkeypatch.setenv("OURS", "hunter2-of-the-agent")
     monkeypatch.setenv("TINY", "4711")
-    script = f"cp -r {bench.dir}/attempts {bench.dir}/seen; echo $HF_TOKEN; echo $PIN; exit 3"
+    # cp may complain of drafts that are renamed meanwhile. Standard error is a pipe of its own, whose lines may come last.
+    script = f"cp -r {bench.dir}/attempts {bench.dir}/seen 2>/dev/null; echo $HF_TOKEN; echo $PIN; exit 3"
     outcome = await bench.outcome("sh", "-c", script, secrets={"HF_TOKEN": "env:OURS", "PIN": "env:TINY"})
 
     assert (outcome.exit_code, outcome.last_lines.splitlines()[-2:]) == (3, ["***", "4711"])
@@ -256,7 +277,7 @@ async def test_a_disk_that_jobs_have_filled_is_no_fault_of_its_host(
         outcome = await bench.outcome("true", environment=setup)
 
         assert (outcome.state, outcome.fault, outcome.refused) == (TaskState.WORKER_FAILED, fault, refused), outcome.reason
-        assert bool(hosts_after(a_placement(a_host("h1")), [outcome]).spoilt_by) is struck
+        assert bool(hosts_after(a_placement(bench.place), [outcome]).spoilt_by) is struck
 
 
 # -- this life of the host is over ---------------------------------------------------------------------------------------------
@@ -282,7 +303,7 @@ async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it
     await asyncio.wait_for(tasks.kill_all("its slice has ended"), PATIENCE)
 
     assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [
-        (TaskState.WORKER_FAILED, "host h1: its slice has ended")
+        (TaskState.WORKER_FAILED, f"host {bench.place.id}: its slice has ended")
     ] * 2
     assert living in ([0, 0], [1, 0])  # when the first job hears, the other's program may still be dying
     _, left = psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=PATIENCE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iris.activities.host.runtimes.environment import TpuHost, attempt_env
+from iris.activities.host.runtimes.environment import TpuHost, attempt_env, needs_own_coordinator
 from iris.client.blocking.context import context
 from iris.messages.task import Rank, RunTask
 from iris.model.errors import IrisError, NotFound
@@ -221,19 +221,51 @@ def test_a_host_that_does_not_know_the_others_leaves_the_question_to_libtpu() ->
     assert seen["TPU_WORKER_ID"] == "2"
 
 
-def test_a_host_that_only_pretends_to_have_chips_sends_no_library_to_look_for_them() -> None:
-    """On a laptop JAX runs on the CPU then, and finds where its slices meet all the same."""
+def test_on_simulated_chips_jax_runs_on_the_cpu_and_counts_the_same_processes() -> None:
+    """No library looks for chips or a metadata server. `jax.distributed.initialize()` needs no arguments, as on real chips."""
     assert told(rank=RANK) == MEETING | {
         "TPU_NAME": "s1",
         "TPU_WORKER_ID": "2",
         "TPU_TOPOLOGY": "4x4",
         "TPU_ACCELERATOR_TYPE": "v5litepod-16",
         "TPU_TYPE": "v5litepod-16",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_FORCE_TPU_INIT": "1",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost,localhost,localhost,localhost",
         "MEGASCALE_COORDINATOR_ADDRESS": "10.0.0.1",
         "MEGASCALE_PORT": "8081",
         "MEGASCALE_NUM_SLICES": "2",
         "MEGASCALE_SLICE_ID": "1",
     }
+
+
+def test_a_task_alone_on_simulated_chips_is_the_only_process_that_jax_counts() -> None:
+    """`jax.distributed.initialize()` needs no arguments there either, and two such tasks can run on one laptop."""
+    assert told(coordinator_port=31007) == {
+        "JAX_COORDINATOR_ADDRESS": "localhost:31007",
+        "TPU_NAME": "s1",
+        "TPU_WORKER_ID": "0",
+        "TPU_TOPOLOGY": "4x4",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-16",
+        "TPU_TYPE": "v5litepod-16",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_FORCE_TPU_INIT": "1",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "MEGASCALE_NUM_SLICES": "1",
+        "MEGASCALE_SLICE_ID": "0",
+    }
+
+
+def test_only_a_task_alone_on_simulated_chips_needs_a_coordinator_of_its_own() -> None:
+    """Members of a gang have theirs from the scheduler. Real chips name the host; without chips JAX looks for no slice."""
+    tpu = a_run(resources=WANTS_TPU)
+
+    assert needs_own_coordinator(tpu, None)
+    assert not needs_own_coordinator(tpu, REAL)
+    assert not needs_own_coordinator(a_run(resources=WANTS_TPU, rank=RANK), None)
+    assert not needs_own_coordinator(a_run(), None)
 
 
 def test_a_task_that_asked_for_no_chips_keeps_its_hands_off_them() -> None:
@@ -243,10 +275,10 @@ def test_a_task_that_asked_for_no_chips_keeps_its_hands_off_them() -> None:
 
 
 def test_a_task_sees_the_gpus_that_it_was_given() -> None:
-    """By the numbers of the driver; who was given none sees none."""
+    """By their UUIDs; who was given none sees none."""
     gpu = some(cpu=1, device="gpu:H100:2")
 
-    assert told(gpu, gpus=(1, 3)) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1,3"}
+    assert told(gpu, gpus=("GPU-b", "GPU-d")) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-b,GPU-d"}
     assert told(some(cpu=1), gpus=())["CUDA_VISIBLE_DEVICES"] == ""
     assert told(gpu) == {}
 

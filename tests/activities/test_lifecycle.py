@@ -68,8 +68,8 @@ def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, eve
         (Event.TIMEOUT, TaskState.FAILED, False),
         (Event.DISK_LIMIT, TaskState.FAILED, False),
         (Event.PREEMPT, TaskState.PREEMPTED, True),
-        (Event.INCARNATION_OVER, TaskState.WORKER_FAILED, False),
-        (Event.HOST_OVER, TaskState.WORKER_FAILED, False),
+        (Event.INCARNATION_OVER, TaskState.WORKER_FAILED, True),
+        (Event.HOST_OVER, TaskState.WORKER_FAILED, True),
     ],
 )
 def test_the_first_event_that_stops_an_attempt_decides_its_outcome(event: Event, state: TaskState, host_leaves: bool) -> None:

@@ -117,15 +117,44 @@ def test_locks_that_cannot_be_used_are_a_fault_of_the_host(tmp_path: Path) -> No
     assert caught.value.fault == "ports"
 
 
+def gpus(*names: str) -> list[tuple[str, ...]]:
+    """GPUs by their UUID and, from 0, by their number."""
+    return [(name, str(number)) for number, name in enumerate(names)]
+
+
 def test_gpus_are_had_by_one_attempt_at_a_time(tmp_path: Path) -> None:
     """Two programs on one would run out of its memory."""
-    first, second = Gpus(tmp_path).take(2, of=4), Gpus(tmp_path).take(1, of=4)
+    four = gpus("GPU-a", "GPU-b", "GPU-c", "GPU-d")
+    first, second = Gpus(tmp_path).take(2, four), Gpus(tmp_path).take(1, four)
     with pytest.raises(HostUnable, match="2 gpus are requested and 1 are free") as caught:
-        Gpus(tmp_path).take(2, of=4)
+        Gpus(tmp_path).take(2, four)
     give_back(first)
-    third = Gpus(tmp_path).take(2, of=4)
+    third = Gpus(tmp_path).take(2, four)
 
     assert caught.value.fault == "gpus"
-    assert (first.numbers, second.numbers, third.numbers) == ((0, 1), (2,), (0, 1))
+    assert (first.names, second.names, third.names) == (("GPU-a", "GPU-b"), ("GPU-c",), ("GPU-a", "GPU-b"))
     give_back(second)
     give_back(third)
+
+
+def test_a_gpu_is_known_after_the_numbers_of_the_gpus_have_changed(tmp_path: Path) -> None:
+    """When a GPU is lost, those after it move up. A program that holds one keeps it under its new number."""
+    held = Gpus(tmp_path).take(2, gpus("GPU-a", "GPU-b", "GPU-c"))
+    left = gpus("GPU-b", "GPU-c")
+    with pytest.raises(HostUnable):
+        Gpus(tmp_path).take(2, left)
+    give_back(held)
+    taken = Gpus(tmp_path).take(2, left)
+
+    assert taken.names == ("GPU-b", "GPU-c")
+    give_back(taken)
+
+
+def test_a_gpu_that_an_attempt_of_an_older_agent_holds_is_in_use(tmp_path: Path) -> None:
+    """It locked the number only, and its program may run for weeks after the upgrade."""
+    older = Gpus(tmp_path).take(1, [("0",)])
+    taken = Gpus(tmp_path).take(1, gpus("GPU-a", "GPU-b"))
+
+    assert taken.names == ("GPU-b",)
+    give_back(older)
+    give_back(taken)

@@ -167,7 +167,7 @@ async def test_a_job_with_a_stopped_shim_that_the_next_agent_goes_on_with_can_be
 async def test_what_a_job_with_a_stopped_shim_has_running_ends_with_its_machine(bench: Bench) -> None:
     """A local cluster that is stopped leaves nothing on its user's laptop."""
     pids = await left_with_a_stopped_shim(bench, "as by a debugger")
-    await asyncio.to_thread(kill_on, {"h1"}, bench.dir)
+    await asyncio.to_thread(kill_on, {bench.place.id}, bench.dir)
 
     await asyncio.to_thread(eventually, lambda: left(pids) == [], PATIENCE, 0.02)
 
@@ -187,7 +187,7 @@ async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench) -> None:
     )
     assert bystander.stdout is not None
     assert await bystander.stdout.readline() == b"has it\n"
-    await asyncio.to_thread(kill_on, {"h1"}, bench.dir)
+    await asyncio.to_thread(kill_on, {bench.place.id}, bench.dir)
     await bystander.communicate(b"")
 
     assert bystander.returncode == 0

@@ -17,7 +17,7 @@ from iris.activities.control.observe import made_slices
 from iris.activities.control.recovery import RecoveryQueries
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.discovery import discover
-from iris.messages.wire import ClusterName
+from iris.messages.wire import RepeatedCheck
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
 from iris.model.slices import SliceState
@@ -111,7 +111,7 @@ async def test_another_workflow_with_the_id_of_a_job_is_no_job(cluster: Cluster)
 async def test_the_control_plane_asks_none_of_them_anything(cluster: Cluster) -> None:
     """Nobody answers, so a recovery would wait for each of them and fail, and the comparison of slices and ledger, too."""
     await plant_all(cluster)
-    here, ref = ActivityEnvironment(), ClusterName(cluster=cluster.name)
+    here, ref = ActivityEnvironment(), RepeatedCheck(cluster=cluster.name)
     recovery = RecoveryQueries(cluster.client)
 
     async with asyncio.timeout(SOON):

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from iris.model.provisioning import SliceFault
-from iris.model.scale_groups import Pace
+from iris.model.scale_groups import Pace, SliceType
 from iris.model.scaling import Availability, GroupMemory, Memory, ScalePlan
 from iris.model.slices import SliceState
 from tests.builders import NOON, a_gang, at, demands
@@ -183,6 +183,16 @@ def test_a_broken_slice_is_given_back_when_its_work_has_ended_and_counts_for_not
     (drain,) = made.drains
     assert (drain.slice_id, drain.deadline, drain.idle_since) == ("s1", None, None)
     assert "quarantined" in drain.reason
+    assert asked_groups(made) == {"tpu": 1}
+
+
+def test_a_broken_machine_of_ones_own_stays_leased() -> None:
+    """Given back, it would be leased again, broken as before. Another machine takes its place, if the group has one."""
+    group = a_group(type=SliceType.MANUAL_VM, min_slices=1, max_slices=2)
+
+    made = decide(group, slices_of(group, S.READY), broken={"s1": "host s1-w-0 is quarantined"})
+
+    assert made.drains == ()
     assert asked_groups(made) == {"tpu": 1}
 
 

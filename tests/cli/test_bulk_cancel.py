@@ -24,7 +24,7 @@ class Service:
         self.cancelled: list[tuple[str, str | None]] = []
 
     async def list(self, wanted: JobFilter, *, limit: int) -> list[JobRow]:
-        return [row for row in self._rows if row.id.startswith(wanted.prefix)][:limit]
+        return [row for row in self._rows if row.id.startswith(wanted.prefix) and wanted.takes(tags=row.tags)][:limit]
 
     async def run(self, job: str, number: int | None) -> None:
         """The latest run has no number."""
@@ -50,8 +50,8 @@ def run(service: Service, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
     return CliRunner().invoke(cancel, args)
 
 
-def row(job: str, run_id: str) -> JobRow:
-    return JobRow(id=job, state=JobState.RUNNING, user="ada", submitted_at=T0, command="x", run_id=run_id)
+def row(job: str, run_id: str, **tags: str) -> JobRow:
+    return JobRow(id=job, state=JobState.RUNNING, user="ada", submitted_at=T0, command="x", run_id=run_id, tags=tags)
 
 
 def test_many_jobs_are_cancelled_by_the_runs_that_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +61,19 @@ def test_many_jobs_are_cancelled_by_the_runs_that_were_listed(monkeypatch: pytes
 
     assert result.output == "cancelling ada/sweep-2\ncancelling ada/sweep-1\n"
     assert service.cancelled == [("ada/sweep-2", "first of r2"), ("ada/sweep-1", "first of r1")]
+
+
+def test_a_tag_selects_among_the_users_own_jobs_or_those_of_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag of somebody else's sweep is the same text."""
+    monkeypatch.setenv("IRIS_USER", "ada")
+    rows = [row("ada/b", "r3", sweep="lr"), row("ada/a", "r2", sweep="wd"), row("bob/a", "r1", sweep="lr")]
+    service = Service(rows)
+
+    assert run(service, monkeypatch, "--tag", "sweep=lr", "--yes").output == "cancelling ada/b\n"
+    assert run(service, monkeypatch, "--tag", "sweep", "--prefix", "bob/a", "--yes").output == "cancelling bob/a\n"
+    nothing = run(service, monkeypatch, "--tag", "sweep", "--tag", "other=1", "--yes")
+    assert nothing.output == "no live job's id begins with ada/ and has the tags sweep, other=1\n"
+    assert service.cancelled == [("ada/b", "first of r3"), ("bob/a", "first of r1")]
 
 
 @pytest.mark.parametrize("beyond", [0, 1])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris.cli.commands import COMMANDS
-from iris.cli.main import run
+from iris.cli.main import cli, run
 from iris.client.connect.connection import cause_of
 from iris.client.connect.identity import full_job_id
 from iris.model.errors import InvalidValue
@@ -29,7 +29,7 @@ def test_help_imports_neither_temporal_nor_pydantic() -> None:
     """They cost half a second of CPU, and help is asked for in a hurry."""
     script = """
 import sys
-from iris.cli.main import run
+from iris.cli.main import cli, run
 code = run(["--help"])
 heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio", "rich", "stamina"} & set(sys.modules)
 sys.exit(f"imported: {heavy}" if heavy else code)
@@ -51,12 +51,14 @@ if "{module}" != "slice":  # which shows what is configured
 if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and Temporal's workers
     hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger", "temporalio.worker"}}
     hosts |= {{"iris.model.scale_groups", "iris.model.slices", "iris.client.connect.tunnel", "iris.client.connect.children"}}
+if "{module}" in ("jobs", "submit"):  # the state of a job, the use of its tasks, and what only a job with files needs
+    hosts |= {{"iris.messages.job", "iris.model.gangs", "iris.model.hosts", "iris.model.endpoints", "iris.client.usage"}}
+    hosts |= {{"obstore", "pathspec", "tarfile", "tomllib", "iris.client.workspace.pack"}}
 if "{module}" == "submit":  # what only a followed job or a batch needs
+    import iris.client.submission  # a submit imports it when it has connected
     hosts |= {{"iris.cli.follow", "iris.cli.batch", "iris.client.logs.stored"}}
-    hosts |= {{"pathspec", "obstore"}}  # only a job with files needs them
 if "{module}" == "jobs":
-    hosts |= {{"obstore", "iris.client.submission", "iris.model.scaling", "iris.client.attempts"}}
-    hosts |= {{"iris.messages.job", "iris.model.gangs", "iris.model.hosts", "iris.model.requests"}}
+    hosts |= {{"iris.client.submission", "iris.model.scaling", "iris.client.attempts", "iris.model.requests"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
@@ -83,6 +85,17 @@ class plugin:
         found.append((tmp_path / "loaded").exists())
         (tmp_path / "loaded").unlink(missing_ok=True)
     assert found == [True, False]
+
+
+def test_a_command_does_not_import_the_reader_of_package_metadata() -> None:
+    """Pydantic imports it with a parser of e-mail to look for plugins, also where plugins are switched off."""
+    commands = ["cluster", "list"], ["version"]  # which reads its own metadata
+    ran = [
+        subprocess.run([sys.executable, "-X", "importtime", "-m", "iris.cli.main", *command], capture_output=True, text=True)
+        for command in commands
+    ]
+    assert ["importlib.metadata" in each.stderr for each in ran] == [False, True]
+    assert "pydantic" in ran[0].stderr
 
 
 def test_an_answer_that_comes_after_a_command_s_work_is_no_traceback() -> None:
@@ -118,7 +131,7 @@ def test_a_table_that_is_piped_needs_no_rich() -> None:
     """Scripts read plain text, and rich takes a third of a second to import."""
     script = """
 import sys
-from iris.cli.main import run
+from iris.cli.main import cli, run
 code = run(["cluster", "config", "check", sys.argv[1]])
 sys.exit("imported rich" if "rich" in sys.modules else code)
 """
@@ -348,12 +361,21 @@ def test_jobs_are_also_reached_by_their_noun(capsys: pytest.CaptureFixture[str])
     assert "there is no command 'lst'; did you mean 'list'?" in capsys.readouterr().err
 
 
-def test_the_version_is_a_command_and_an_option(capsys: pytest.CaptureFixture[str]) -> None:
-    """Other tools have one or the other."""
-    assert (run(["version"]), run(["--version"])) == (0, 0)
-    one, other = capsys.readouterr().out.splitlines()
-    assert one == other
-    assert one.startswith("iris, version ")
+@pytest.mark.parametrize(
+    ("cluster", "reason"), [([], "no cluster: no local cluster runs"), (["--cluster", "127.0.0.1:1"], "connection refused")]
+)
+def test_the_version_is_shown_also_if_no_cluster_answers(
+    cluster: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who reports a fault gives it, and the reason why the cluster's parts are missing."""
+    assert (run(["--version"]), run(["version", *cluster]), run(["version", "--json", *cluster])) == (0, 0, 0)
+    short, client, not_asked, *rest = capsys.readouterr().out.splitlines()
+    assert client.split() == ["client", short.removeprefix("iris, version ")]
+    assert not_asked.startswith("not asked")
+    assert reason in not_asked
+    found = json.loads("\n".join(rest))
+    assert (found["client"], found["server"], found["fits"]) == (client.split()[1], None, None)
+    assert reason in found["not_asked"]
 
 
 @pytest.mark.parametrize("alias", ["ps", "kill"])
@@ -371,7 +393,7 @@ def test_a_lean_install_names_the_extra_to_install(missing: str, extra: str) -> 
     script = f"""
 import sys
 sys.modules["{missing}"] = None
-from iris.cli.main import run
+from iris.cli.main import cli, run
 sys.exit(run(["cluster", "start", "--dry-run", "--config", sys.argv[1]]))
 """
     example = str(Path(EXAMPLE).with_name("eu-west4.yaml"))
@@ -380,3 +402,17 @@ sys.exit(run(["cluster", "start", "--dry-run", "--config", sys.argv[1]]))
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].startswith(f"error: this needs {missing}")
     assert ran.stderr.endswith(f"which is not installed; install it with: pip install 'iris-temporal[{extra}]'\n")
+
+
+def test_a_connection_that_breaks_is_not_taken_for_a_reader_that_has_seen_enough(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Both are a broken pipe. A start that ended silently with 0 had started nothing."""
+
+    def breaks(*_: object, **__: object) -> None:
+        raise BrokenPipeError("Channel not open for sending")
+
+    monkeypatch.setattr(cli, "main", breaks)
+
+    assert run(["cluster", "list"]) == 1
+    assert "Channel not open for sending" in capfd.readouterr().err

@@ -45,13 +45,37 @@ def test_a_bad_file_is_refused_with_all_its_problems(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_cannot_be_started_is_not_called_valid() -> None:
+@pytest.mark.parametrize(
+    ("controller", "refusal"),
+    [
+        ("local: {}", "controller.temporal: 't:7233' is not served with platform.manual; remove it"),
+        ("manual: {host: h}", "controller.temporal: 't:7233' is not served with platform.manual; remove it"),
+    ],
+)
+def test_a_file_that_cannot_be_started_is_not_called_valid(controller: str, refusal: str, tmp_path: Path) -> None:
     """It said that the file was fine, and then `start` refused it. On this machine the same file runs."""
-    refused = invoke("check", EXAMPLES / "manual.yaml").exception
+    path = tmp_path / "cluster.yaml"
+    text = (
+        f"platform: {{manual: {{}}}}\ncontroller: {{bundle_prefix: 's3://b/p', temporal: {{address: 't:7233'}}, {controller}}}\n"
+    )
+    path.write_text(text)
+    refused = invoke("check", path).exception
 
     assert isinstance(refused, InvalidValue)
-    assert str(refused).startswith("controller: 'manual' is not served by this version; ")
-    assert invoke("check", "--local", EXAMPLES / "manual.yaml").exit_code == 0
+    assert str(refused).startswith(refusal)
+    assert invoke("check", "--local", path).exit_code == 0
+
+
+def test_a_setting_of_containers_has_no_effect_on_machines_over_ssh(tmp_path: Path) -> None:
+    """Their agents run without containers, so an image would be believed to run there."""
+    path = tmp_path / "cluster.yaml"
+    controller = "{bundle_prefix: 's3://b/p', image: i, local: {}}"
+    path.write_text(f"platform: {{manual: {{}}}}\ncontroller: {controller}\nbootstrap: {{image: a}}\n")
+    result = invoke("check", path)
+
+    assert result.exit_code == 0
+    for key in ("controller.image", "bootstrap.image"):
+        assert f"warning: {key}: has no effect with platform.manual" in result.output
 
 
 def test_a_setting_that_nothing_reads_is_named(tmp_path: Path) -> None:
@@ -63,7 +87,8 @@ def test_a_setting_that_nothing_reads_is_named(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     for key in ("defaults.ssh.user", "defaults.timeouts.ssh_poll_interval"):
-        assert f"warning: {key}: has no effect in this version, which reaches no machine over SSH; remove it" in result.output
+        reason = "has no effect in this version, which reaches only machines of manual_vm groups over SSH; remove it"
+        assert f"warning: {key}: {reason}" in result.output
     assert "connect_timeout" not in result.output  # it is not in the file
 
 

@@ -1,11 +1,14 @@
 """What people and programs see of the autoscaler, its groups and its slices. The keys of the JSON are a promise."""
 
+import sys
 from typing import Any
 
 import click
+import pytest
 
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.cli import render_fleet
+from iris.cli import render, render_fleet
+from iris.cli.columns import Listing
 from iris.client.slices import SliceRow
 from iris.config import load_config
 from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings
@@ -208,7 +211,7 @@ def views() -> list[HostView]:
     return [
         HostView(host=a_host("h0", slice_id="tpus-1"), free={"cpu": 3000}, running=("ada/train:0",)),
         HostView(host=a_host("h1", slice_id="tpus-1"), free={}, running=()),
-        HostView(host=a_host("h2", slice_id="other"), free={}, running=("ada/x:0",)),
+        HostView(host=a_host("h2", slice_id="other", address="10.0.0.12"), free={}, running=("ada/x:0",)),
     ]
 
 
@@ -216,9 +219,9 @@ def test_a_list_of_slices_shows_where_they_are_and_what_runs_there() -> None:
     """One that joined by itself belongs to no group."""
     rows = [SliceRow.of(some_facts()), SliceRow(id="other", state=SliceState.READY, requested_at=at(0))]
     assert plain(render_fleet.slices(views()).table(rows, at(90))) == [
-        "ID      STATE  GROUP     ZONE    HOSTS  RUNNING  AGE     REASON",
-        "tpus-1  READY  tpus      west-a  2      1        1m 30s  every host takes work",
-        "other   READY  (joined)  -       1      1        1m 30s",
+        "ID      STATE  GROUP     ZONE    HOSTS  ADDRESS    RUNNING  AGE     REASON",
+        "tpus-1  READY  tpus      west-a  2                 1        1m 30s  every host takes work",
+        "other   READY  (joined)  -       1      10.0.0.12  1        1m 30s",
     ]
     made, joined = map(render_fleet.slices(views()).json, rows)
     assert made == {
@@ -231,7 +234,9 @@ def test_a_list_of_slices_shows_where_they_are_and_what_runs_there() -> None:
         "running": ["ada/train:0"],
         "requested_at": NOON,
         "reason": "every host takes work",
+        "addresses": [],
     }
+    assert joined["addresses"] == ["10.0.0.12"]
     assert (joined["made"], joined["group"], joined["zone"]) == (False, None, None)
 
 
@@ -343,3 +348,50 @@ def test_only_the_last_actions_are_shown_to_people_and_all_to_programs() -> None
     assert lines[3].startswith("1s ")
     assert len(lines) == 3 + render_fleet.LAST
     assert len(render_fleet.autoscaler_json(status)["actions"]) == 50
+
+
+LONG = "tpu-v5litepod-16-spot"
+
+
+@pytest.mark.parametrize(
+    ("listing", "row", "headings"),
+    [
+        (
+            render.HOSTS,
+            HostView(
+                host=a_host(f"{LONG}-4fef0c89-w-0", some(8, 1, 1, "tpu:v5litepod-16:4"), slice_id=f"{LONG}-4fef0c89"),
+                free=some(8, 1, 1, "tpu:v5litepod-16:4").amounts(),
+                running=("ada/a-long-name-of-a-job:0",),
+            ),
+            ["ID", "STATE", "OFFERS", "FREE", "RUNNING", "REASON"],
+        ),
+        (
+            render_fleet.groups(AutoscalerStatus()),
+            a_group(name=LONG),
+            ["NAME", "ACCELERATOR", "SLICES", "MIN", "MAX", "AVAILABILITY", "ZONES"],
+        ),
+        (
+            render_fleet.slices([]),
+            SliceRow(
+                id=f"{LONG}-4fef0c89",
+                state=SliceState.PROVISIONING,
+                group=LONG,
+                zone="us-central1-a",
+                requested_at=at(0),
+                reason="x" * 40,
+            ),
+            ["ID", "STATE", "HOSTS", "RUNNING", "AGE", "REASON"],
+        ),
+    ],
+    ids=["hosts", "groups", "slices"],
+)
+def test_a_list_of_a_fleet_fits_80_columns(
+    listing: Listing[Any], row: Any, headings: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The id of a host begins with that of its slice, and this with its group: they give way to what only the table says."""
+    for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    listing.show([row], as_json=False)
+    lines = plain(capsys.readouterr().out)
+    assert (lines[0].split(), len(lines), max(map(len, lines)) <= 80) == (headings, 2, True)

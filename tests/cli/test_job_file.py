@@ -70,6 +70,23 @@ def test_the_keys_of_a_file_are_the_options_of_submit() -> None:
     assert [str(constraint) for constraint in spec.constraints][-1] == "region in (eu, us)"
 
 
+def test_tags_are_a_mapping_or_texts_and_flags_add_to_them() -> None:
+    """The tags of a file say what all its runs are, those of the command line what this one is."""
+    assert job("tag: {sweep: lr, base: ''}", "--tag", "sweep=wd", "--", "true").tags == {"sweep": "wd", "base": ""}
+    assert job("tag: [sweep=lr, base]", "--tag", "run=2", "--", "true").tags == {"sweep": "lr", "base": "", "run": "2"}
+    assert job("tag: base", "--", "true").tags == {"base": ""}
+
+
+def test_webhooks_are_one_or_several_and_flags_add_to_them() -> None:
+    """The team's channel is in the file; one's own is added on the command line."""
+    assert job("notify: https://a.example/x", "--", "true").notify == ("https://a.example/x",)
+    both = "notify: [https://a.example/x, https://b.example/y]"
+    assert job(both, "--", "true").notify == ("https://a.example/x", "https://b.example/y")
+    added = job(both, "--notify", "https://mine.example", "--", "true").notify
+    assert added == ("https://a.example/x", "https://b.example/y", "https://mine.example")
+    assert "is not the address of a webhook" in problems("notify: mail me\ncommand: [true]")[1]
+
+
 def test_a_command_that_is_a_text_is_a_script_whose_first_failure_ends_it() -> None:
     """A step that fails in the middle must not be hidden by the success of the last one."""
     assert job("command: |\n  make data\n  python train.py ${STEP}\n").command == (

@@ -1,12 +1,16 @@
 """What `--json` promises to programs: these keys, these types, in one place. A change here breaks somebody's script."""
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from iris.cli import debug_render, render, render_fleet
 from iris.cli.columns import Listing
 from iris.client.operate.control import StopPlan
+from iris.client.operate.versions import AgentVersion, Versions
 from iris.client.views import Explanation, JobRow, Submitted
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord, MemberEnd
@@ -16,6 +20,7 @@ from iris.scheduling.forecast import Fit, Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
 from tests.builders import a_host, a_task, at, some
 
+SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
 
 
@@ -71,6 +76,8 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
         "device": "",
         "parent": None,
         "commit": "",
+        "tags": {},
+        "note": "",
         "submitted_at": NOON,
         "reason": "",
     }
@@ -194,7 +201,8 @@ def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host
 
 def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
     """A device with kind, variant and count; attributes as they were given."""
-    host = a_host("h1", some(cpu=8, memory=1, disk=1, device="gpu:H100:8"), attributes={"zone": "a", "rank": 3})
+    offers = some(cpu=8, memory=1, disk=1, device="gpu:H100:8")
+    host = a_host("h1", offers, attributes={"zone": "a", "rank": 3}, address="10.0.0.1")
     free = {"cpu": 7500, "memory": 5, "disk": 6, "device": 2}
     assert render.HOSTS.json(HostView(host=host, free=free, running=("ada/train:0",))) == {
         "id": "h1",
@@ -210,6 +218,7 @@ def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
         "free": {"cpu": 7.5, "memory_bytes": 5, "disk_bytes": 6, "devices": 2},
         "attributes": {"zone": "a", "rank": 3},
         "running": ["ada/train:0"],
+        "address": "10.0.0.1",
     }
 
 
@@ -224,16 +233,16 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id run state user submitted_at priority tasks device parent commit reason"),
+        (render.JOBS, "id run state user submitted_at priority tasks device parent commit tags note reason"),
         (render.TASKS, "index state attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),
-        (render.HOSTS, "id state reason slice resources free attributes running"),
+        (render.HOSTS, "id state reason slice resources free attributes running address"),
         (render.uses(some()), "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports"),
         (render_fleet.GROUPS, "group availability why until demand target slices"),
         (render_fleet.OUTLOOKS, "example message since possible"),
         (render_fleet.ACTIONS, "slice at group what reason"),
-        (render_fleet.slices(()), "id state group zone made hosts running requested_at reason"),
+        (render_fleet.slices(()), "id state group zone made hosts running requested_at reason addresses"),
         (debug_render.CHECKS, "name ok took_seconds said"),
         (debug_render.WORKERS, "host slice state reason reported_at started_at running"),
     ],
@@ -256,3 +265,22 @@ def test_a_host_that_takes_nothing_new_says_so_and_why(closed: str, state: str) 
     """The state is one word for scripts; the reason is whole."""
     shown = render.HOSTS.json(HostView(host=a_host(), free={}, running=(), closed=closed))
     assert (shown["state"], shown["reason"]) == (state, closed)
+
+
+def test_the_schema_of_versions_is_that_of_this_version_and_fits_the_output() -> None:
+    """Scripts that compare versions read the file in the documentation."""
+    schema = json.loads((SCHEMAS / "version.schema.json").read_text())
+    assert schema == {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Versions.model_json_schema(mode="serialization"),
+    }
+    versions = Versions(
+        client="0.1.0",
+        cluster="local",
+        server="1.32.0",
+        control_plane=("0.1.0", None),
+        agents=(AgentVersion(version=None, hosts=("h1",)),),
+        fits=True,
+    )
+    jsonschema.Draft202012Validator(schema).validate(versions.model_dump(mode="json"))
+    jsonschema.Draft202012Validator(schema).validate(Versions(client="0.1.0", not_asked="why").model_dump(mode="json"))

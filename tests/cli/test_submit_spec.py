@@ -16,11 +16,12 @@ import pytest
 from iris.cli.advice import job_warnings
 from iris.cli.spec import make_spec
 from iris.cli.submit import submit
-from iris.cli.workspace import files_of, send_workspace, workspace_of
+from iris.cli.workspace import files_of, send_workspace, with_files, workspace_of
+from iris.client.connect.clusters import ClusterRecord
 from iris.client.parent import EnclosingJob
 from iris.model.constraints import TPU_NAME
 from iris.model.environments import EnvironmentSpec
-from iris.model.errors import Rejected
+from iris.model.errors import InvalidValue, Rejected
 from iris.model.jobs import Band, Coscheduling, JobSpec
 from iris.model.resources import Device, DeviceKind
 from iris.model.units import GIB
@@ -51,6 +52,35 @@ def test_the_jobs_to_wait_for_arrive_in_the_job_with_how_they_have_to_end() -> N
     assert [str(each) for each in spec.after] == [
         "ada/a to succeed", "bob/b to succeed", "ada/c#2 to succeed", "ada/d to end", "ada/e to fail"
     ]  # fmt: skip
+
+
+def test_tags_and_the_note_arrive_in_the_job() -> None:
+    """The last value of a key counts, as in the job file that a flag overrides."""
+    spec = job("--tag", "sweep=lr", "--tag", "baseline", "--tag", "sweep=wd", "--note", "first try")
+    assert (spec.tags, spec.note) == ({"sweep": "wd", "baseline": ""}, "first try")
+
+
+def test_each_webhook_is_called_once() -> None:
+    """An address that is given twice, as by a file and a flag of a script, is one call."""
+    spec = job(
+        "--notify", "https://chat.example/hook", "--notify", "https://log.example", "--notify", "https://chat.example/hook"
+    )
+    assert spec.notify == ("https://chat.example/hook", "https://log.example")
+
+
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        ("./tell-me.sh", "a command runs in your own shell: iris wait JOB; COMMAND"),
+        ("ftp://chat.example/SECRET", "is not an HTTP address; write https://HOST/PATH"),
+        ("https://ada:SECRET@chat.example", "put a token into the path or the query"),
+    ],
+)
+def test_an_address_that_cannot_be_called_is_refused_without_its_secret(address: str, remedy: str) -> None:
+    """A message of the command line ends in logs of CI."""
+    with pytest.raises(click.BadParameter, match=re.escape(remedy)) as refused:
+        params("--notify", address)
+    assert "SECRET" not in str(refused.value)
 
 
 def test_every_option_arrives_in_the_job() -> None:
@@ -475,3 +505,15 @@ def test_arrays_of_other_tasks_are_other_work_to_the_retry_of_a_parent(
 
     assert work(*first) == work(*first)
     assert work(*first) != work(*second)
+
+
+async def test_demands_that_exclude_each_other_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    """The workspace can have gigabytes."""
+    store, root = tmp_path / "store", tmp_path / "project"
+    root.mkdir()
+    options = params("--workspace", str(root), "--constraint", "zone = a", "--constraint", "zone = b")
+    record = ClusterRecord(name="trial", address="127.0.0.1:1", store=store.as_uri())
+
+    with pytest.raises(InvalidValue, match="exclude each other"):
+        await with_files(record, [(make_spec(options, shares_files=False), options)], quiet=True)
+    assert not store.exists()

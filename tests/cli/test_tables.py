@@ -179,6 +179,18 @@ def test_a_status_says_what_why_and_how_long() -> None:
     ]
 
 
+def test_a_job_that_was_evicted_ran_until_its_eviction() -> None:
+    """It waits for another attempt: time in the queue is no time on a host."""
+    task = a_task(state=TaskState.PENDING, attempt=1, host="h1", reason="wait", started_at=at(10), finished_at=at(15))
+    status = JobStatus(
+        id="ada/train", state=JobState.RUNNING, user="ada", submitted_at=at(0), started_at=task.started_at, tasks=(task,)
+    )
+    runs_again = status.model_copy(update={"tasks": (a_task(state=TaskState.RUNNING, started_at=at(18)),), "started_at": at(18)})
+
+    assert plain(render.status_text(status, at(21)))[1] == "submitted 21s ago, ran 5s"
+    assert plain(render.status_text(runs_again, at(21)))[1] == "submitted 21s ago, ran 3s"
+
+
 def test_an_explanation_gives_both_numbers() -> None:
     """What is needed and what there is, in units people use."""
     waits = Explanation(
@@ -266,14 +278,19 @@ def test_a_forecast_says_where_the_job_would_start_and_what_holds_of_the_other_h
     ]
 
 
-def test_a_forecast_says_why_the_job_would_wait_and_whether_for_ever() -> None:
-    """Tasks that go their own ways are spoken of one by one; a cluster without hosts has no table."""
-    refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs 64 cpu", remedy="ask for less")
-    waits = ["each of its 3 tasks would wait: TOO_BIG  needs 64 cpu", "remedy: ask for less"]
+def test_a_forecast_says_why_the_job_would_wait_or_can_never_run() -> None:
+    """One of them: to wait is useless if no host can ever run it. Tasks that go their own ways are spoken of one by one."""
+    waits = Refusal(code=RefusalCode.KEPT, message="all hosts are reserved", remedy="wait")
+    never = Refusal(code=RefusalCode.TOO_BIG, message="needs 64 cpu", remedy="ask for less")
     spec = a_spec(replicas=3)
-    assert plain(render.forecast_text(spec, Forecast(refusal=refusal))) == waits
-    never = plain(render.forecast_text(spec, Forecast(refusal=refusal, infeasible=refusal)))
-    assert never == [*waits, "no host can ever run it"]
+    assert plain(render.forecast_text(spec, Forecast(refusal=waits))) == [
+        "each of its 3 tasks would wait: KEPT  all hosts are reserved",
+        "remedy: wait",
+    ]
+    assert plain(render.forecast_text(spec, Forecast(refusal=waits, infeasible=never))) == [
+        "no host can ever run the job: TOO_BIG  needs 64 cpu",
+        "remedy: ask for less",
+    ]
 
 
 def test_a_list_of_hosts_names_three_tasks_and_counts_the_others() -> None:

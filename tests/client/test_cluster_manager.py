@@ -22,14 +22,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SOON = timedelta(seconds=20)
 
 
-def test_a_control_plane_that_cannot_be_started_is_refused() -> None:
+def test_a_control_plane_that_cannot_be_started_is_refused(tmp_path: Path) -> None:
     """What is written of it may be right; this version does not know how."""
-    elsewhere = ClusterManager(load_config(EXAMPLES / "manual.yaml"))
-    with pytest.raises(InvalidValue, match=r"controller: 'manual' is not served by this version; .*--local"):
+    file = tmp_path / "cluster.yaml"
+    file.write_text("platform: {manual: {}}\ncontroller: {bundle_prefix: 's3://b/p', local: {}, temporal: {address: 't:1'}}\n")
+    elsewhere = ClusterManager(load_config(file))
+    with pytest.raises(InvalidValue, match=r"controller.temporal: 't:1' is not served with platform.manual"):
         elsewhere.start()
 
 
-@pytest.mark.parametrize("file", ["eu-west4.yaml", "manual.yaml"])
+@pytest.mark.parametrize("file", ["eu-west4.yaml", "manual.yaml", "mixed.yaml"])
 def test_a_cluster_elsewhere_can_be_simulated_here(file: str) -> None:
     """The same configuration runs on this machine; nothing has happened before `start`."""
     config = load_config(EXAMPLES / file)

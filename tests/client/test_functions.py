@@ -1,5 +1,6 @@
 """Functions that travel to a job's interpreter, and their results that come back: each call is run by a real interpreter."""
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -282,14 +283,21 @@ def test_arguments_that_cannot_travel_are_refused_before_the_submission(args: li
         pack_call(print, args, {})
 
 
-async def coroutine() -> None:
+async def doubled_later(number: int) -> int:
     """A function that only an event loop can run."""
+    await asyncio.sleep(0)
+    if number < 0:
+        raise ValueError("negative")
+    return 2 * number
 
 
-def test_a_coroutine_function_is_refused_with_a_remedy() -> None:
-    """Its result would be a coroutine, which nothing can pickle."""
-    with pytest.raises(InvalidValue, match=r"is a coroutine function; pass a function that calls asyncio\.run"):
-        pack_call(coroutine, [], {})
+async def test_a_coroutine_function_runs_on_an_event_loop(tmp_path: Path) -> None:
+    """Programs that wait for many services at once are written so. Its result, or exception, comes back."""
+    assert await Place(tmp_path).run(doubled_later, 21).result() == 42
+    (tmp_path / "again").mkdir()
+    raised = await Place(tmp_path / "again").run(doubled_later, -1).result()
+    assert isinstance(raised, Raised)
+    assert "ValueError: negative" in raised.traceback
 
 
 def test_the_same_call_is_stored_once() -> None:

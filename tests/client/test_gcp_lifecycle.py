@@ -93,7 +93,7 @@ def place(google: FakeGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("FAKE_GCLOUD", str(tmp_path))
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("IRIS_CLUSTER", raising=False)
-    monkeypatch.setattr(gcp_controller, "ANSWER_TIMEOUT", timedelta(seconds=2))
+    monkeypatch.setattr(gcp_controller, "REMOTE_ANSWER_TIMEOUT", timedelta(seconds=2))
     place = Place(google, tmp_path)
     yield place
     close_tunnel(place.name)

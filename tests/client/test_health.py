@@ -29,15 +29,18 @@ async def health(polled: dict[str, str], status: AutoscalerStatus) -> dict[str, 
     async def silent(*_: Any) -> Any:
         raise Unreachable("no answer")
 
+    def no_calls() -> Any:
+        raise Unreachable("no answer")
+
     client = SimpleNamespace(
-        connection=SimpleNamespace(pollers=pollers),
+        connection=SimpleNamespace(pollers=pollers, client=SimpleNamespace(namespace="default"), rpc_errors=no_calls),
         record=SimpleNamespace(name="c"),
         autoscaler=SimpleNamespace(status=answers),
         cluster=SimpleNamespace(status=silent),
         hosts=SimpleNamespace(list=silent),
     )
     diagnostics = Diagnostics(cast(AsyncIrisClient, client))
-    diagnostics._reports = diagnostics._store = silent  # type: ignore[method-assign]
+    diagnostics._store = silent  # type: ignore[method-assign]
     return {each.name: each for each in await diagnostics.health()}
 
 

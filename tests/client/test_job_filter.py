@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from iris.client.job_filter import JobFilter, commit_in, device_in, reason_in, tasks_in
+from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 from iris.model.names import MEMO_COMMIT, MEMO_DEVICE, MEMO_REASON, MEMO_TASKS
 from iris.model.states import JobState
@@ -64,3 +65,19 @@ def test_a_text_is_looked_for_in_all_that_a_list_has_of_a_job(text: str, takes: 
     """Whoever has a sweep knows a part of its name or an argument; whoever waits, the state."""
     assert JobFilter(text=text).takes("ada/train-7", "python train.py --lr 0.1", JobState.PENDING, "BUSY") is takes
     assert JobFilter(text=text).needs_all is bool(text)
+
+
+def test_the_service_looks_for_tags_and_the_list_compares_them_again() -> None:
+    """Temporal's dev server takes small and capital letters for the same."""
+    wanted = JobFilter(tags=[("sweep", "lr"), ("baseline", "")])
+
+    assert "IrisTags = 'sweep=lr' AND IrisTags = 'baseline'" in wanted.query()
+    assert wanted.takes("ada/train", tags={"sweep": "lr", "baseline": "", "more": "1"})
+    assert not wanted.takes("ada/train", tags={"sweep": "LR", "baseline": ""})
+    assert wanted.needs_all
+
+
+def test_a_tag_that_would_change_the_query_is_refused() -> None:
+    """A filter may come from a program, which has not parsed it."""
+    with pytest.raises(InvalidValue, match="has no valid value"):
+        JobFilter(tags=[("a", "' OR IrisUser = 'bob")]).query()

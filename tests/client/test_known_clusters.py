@@ -169,6 +169,8 @@ def test_a_program_reaches_its_cluster_by_the_address_where_it_is_not_known(monk
     assert resolve_cluster().name == "10.0.0.2:7233/euw4"
     assert resolve_cluster("euw4").is_address
     assert resolve_cluster("other").name == "other"
+    here()  # a stopped one of the same name, which cannot be the cluster of a running program
+    assert resolve_cluster().name == "10.0.0.2:7233/euw4"
     far()
     assert resolve_cluster().name == "euw4"
 
@@ -200,3 +202,23 @@ sys.exit("imported psutil" if "psutil" in sys.modules else code)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "here" in ran.stdout
+
+
+@pytest.mark.parametrize("controller", ["local: {}", "manual: {host: 10.9.9.8}"])
+def test_a_cluster_over_ssh_that_was_never_started_is_told_as_such_with_the_command_that_starts_it(
+    controller: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reader of "cannot be reached" looks for a fault of the network."""
+    store, file = state / "store", state / "lab.yaml"
+    store.mkdir()
+    file.write_text(
+        f"name: lab\nplatform: {{manual: {{}}}}\ndefaults: {{ssh: {{user: iris}}}}\n"
+        f"controller:\n  bundle_prefix: file://{store}\n  {controller}\n"
+        "scale_groups: {w: {type: manual_vm, hosts: [10.9.9.9], resources: {cpu: 1, memory: 1g, disk: 1g}}}\n"
+    )
+
+    code = run(["cluster", "status", "--config", str(file)])
+
+    assert code == 4
+    assert "cluster lab was never started" in (said := capsys.readouterr().err)
+    assert "start it with: iris cluster start --config FILE" in said

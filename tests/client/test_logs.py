@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.logs import LogShipper
+from iris.client.logs.entries import Entries
 from iris.client.logs.reading import QUICK_LOOKS, QUIET
 from iris.client.logs.stored import LogReader, TaskLine
 from iris.model import names
-from iris.storage.log_format import Stream, encode
+from iris.storage.log_format import LogLine, Stream, encode
 from iris.storage.object_store import Store
 
 JOB, RUN = "ada/train", "0123456789abcdef"
@@ -262,3 +263,23 @@ async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end
     for task in range(300):
         await stored(store, task, [(1, f"{task} ends")], attempt=2)
     assert len(await lines_of(reader)) == 300
+
+
+def test_a_line_that_was_stored_in_pieces_is_one_entry_of_the_log() -> None:
+    """A slow program's text is stored before its newline; who reads lines in Python gets no empty one for the newline alone."""
+
+    def piece(task: int, at: int, data: bytes, *, goes_on: bool) -> TaskLine:
+        return TaskLine(task, 1, LogLine(at * 1000, Stream.STDOUT, data, goes_on))
+
+    entries = Entries()
+    pieces = [
+        piece(0, 1, b"caf\xc3", goes_on=True),
+        piece(1, 2, b"other", goes_on=False),
+        piece(0, 3, b"\xa9", goes_on=True),
+        piece(0, 4, b"", goes_on=False),
+        piece(1, 5, b"name? ", goes_on=True),
+    ]
+    found = [*entries.add(pieces[:2]), *entries.add(pieces[2:])]
+    assert [(each.task, each.time.timestamp(), str(each)) for each in found] == [(1, 2, "other"), (0, 1, "café")]
+    assert [str(each) for each in entries.finish()] == ["name? "]
+    assert list(entries.finish()) == []

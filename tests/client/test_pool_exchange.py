@@ -160,6 +160,22 @@ async def test_arguments_that_the_store_has_lost_are_a_final_error(client: Clien
             await asyncio.wait_for(running, PATIENCE)
 
 
+async def test_a_store_that_refuses_large_arguments_ends_their_calls(client: Client, store: Store, tmp_path: Path) -> None:
+    """The request was repeated for ever, and the map hung without a word."""
+    (tmp_path / "store" / "pools").write_text("a file where a directory has to be")
+
+    with pytest.raises(CallLost, match=r"the function are not sent: the store file:.* refuses it: .*; correct controller"):
+        await asyncio.wait_for(exchange(client, store).run([call(len, bytes(INLINE))]), PATIENCE)
+
+
+async def test_a_store_that_refuses_a_large_result_ends_its_call(client: Client, store: Store, tmp_path: Path) -> None:
+    """All workers have the same store, so another one is refused as well."""
+    (tmp_path / "store" / "pools").write_text("a file where a directory has to be")
+    async with a_worker(client, store, tmp_path):
+        with pytest.raises(CallLost, match=r"did not run the call: the store file:.* refuses a worker of the pool: .*; correct"):
+            await asyncio.wait_for(exchange(client, store).run([call(bytes, INLINE)]), PATIENCE)
+
+
 async def test_a_service_that_refuses_a_batch_ends_its_calls(client: Client, store: Store) -> None:
     """Also with an error that nobody expects."""
     config = client.config()

@@ -229,6 +229,17 @@ async def test_calls_return_values_and_exceptions_of_one_process(running: Runnin
     assert isinstance(exits.error, SystemExit)
 
 
+async def _squared_later(number: int) -> int:
+    await asyncio.sleep(0)
+    return number * number
+
+
+async def test_calls_of_a_coroutine_function_return_what_it_returns(running: Running) -> None:
+    """Each call has an event loop of its own, so one cannot leave anything to the next."""
+    assert await running.answers(_squared_later, (3,)) == [9]
+    assert await running.answers(_squared_later, (4,)) == [16]
+
+
 async def test_a_call_that_ends_unusually_says_so(running: Running) -> None:
     """It would otherwise count as one that has ended its process, and be run three times."""
 

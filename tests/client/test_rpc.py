@@ -7,8 +7,10 @@ from temporalio.testing import WorkflowEnvironment
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
-from iris.model.errors import Unreachable
+from iris.model import names
+from iris.model.errors import Rejected, Unreachable
 from iris.worker_agents.local.temporal_server import temporal_binary
+from iris.workflows.search_attributes import keywords
 
 
 @pytest.mark.long
@@ -25,4 +27,21 @@ async def test_questions_that_wait_for_a_control_plane_are_told_that_it_does_not
         answers = await asyncio.gather(*asked, return_exceptions=True)
 
     assert [type(answer) for answer in answers] == [Unreachable] * 3, answers
-    assert all("cluster silent at" in str(answer) and "does not answer" in str(answer) for answer in answers), answers
+    told = (
+        "the control plane of cluster silent has not answered within 10 s",
+        "the control plane of cluster silent takes no questions",
+    )
+    assert all(str(answer).startswith(told) for answer in answers), answers
+
+
+async def test_a_cluster_of_an_older_version_is_named_with_the_remedy() -> None:
+    """Its service does not know the search attributes of new options, such as `--tag`, and answers INVALID_ARGUMENT."""
+    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+        address = server.client.service_client.config.target_host
+        connection = Connection(server.client, ClusterRecord(name="old", address=address, store="file:///nowhere"))
+        attributes = keywords({names.SA_TAGS: ["sweep=lr"]})
+        with (
+            pytest.raises(Rejected, match=r"cluster old has an older version of Iris.*IrisTags.*`iris cluster restart old`"),
+            connection.rpc_errors(),
+        ):
+            await server.client.start_workflow("Job", id="job", task_queue="nobody", search_attributes=attributes)

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from iris.client.workspace.extra_files import ExtraFile, parse_extra
 from iris.client.workspace.files import commit_of, is_project, workspace_files
-from iris.client.workspace.pack import ExtraFile, Packed, pack, parse_extra
+from iris.client.workspace.pack import Packed, pack
 from iris.client.workspace.upload import upload
 from iris.model import names
 from iris.model.bundles import MAX_BUNDLE
@@ -137,6 +138,20 @@ def test_a_workspace_outside_of_git_has_the_files_that_git_would_take(root: Path
     git(root, "init", "-q")
     assert without == workspace_files(root)
     assert {"src/main.py", "keep.log", "sub/special.log"} < set(without) < {*PATHS, *RULES}
+
+
+@pytest.mark.parametrize("in_git", [False, True])
+def test_the_state_of_iris_is_no_part_of_a_workspace(root: Path, in_git: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has keys, and files that disappear while they are packed. A state directory around the project takes nothing from it."""
+    if in_git:
+        git(root, "init", "-q")
+    write(root, "main.py", "iris/clusters/local/cluster.json", "irises/main.py")
+    write(root, ".irisignore", text="!iris/\n")
+    monkeypatch.setenv("IRIS_STATE_DIR", str(root / "iris"))
+    assert workspace_files(root) == [".irisignore", "irises/main.py", "main.py"]
+
+    monkeypatch.setenv("IRIS_STATE_DIR", str(root.parent))
+    assert "iris/clusters/local/cluster.json" in workspace_files(root)
 
 
 @pytest.mark.parametrize("in_git", [False, True])

@@ -103,6 +103,7 @@ def test_the_sample_of_the_design_loads_with_its_values() -> None:
     assert tpus.resources.device == Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4)
     assert tpus.pace.scale_up_delay == tpus.pace.scale_down_delay == timedelta(seconds=1000)
     assert (machines.type, machines.hosts, machines.max_slices) == (SliceType.MANUAL_VM, 1, 2)
+    assert (tpus.pace.max_stockout_delay, machines.pace.max_stockout_delay) == (timedelta(minutes=10), timedelta(minutes=1))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

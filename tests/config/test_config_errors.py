@@ -121,7 +121,7 @@ def problems(text: str) -> tuple[str, ...]:
         ),
         (
             "platform: {manual: {}}\ncontroller: {manual: {host: h}}",
-            "controller.bundle_prefix: '' is required by controller.manual",
+            "controller.bundle_prefix: '' is required by platform.manual",
         ),
         (
             "platform: {local: {}}\ncontroller: {bundle_prefix: bucket}",
@@ -130,8 +130,12 @@ def problems(text: str) -> tuple[str, ...]:
         ("platform: {local: {}}\ncontroller: {bundle_prefix: 'gs:///b'}", "controller.bundle_prefix: 'gs:///b' is not the URL"),
         ("platform: {local: {}}\ncontroller: {bundle_prefix: 'file://b'}", "controller.bundle_prefix: 'file://b' is not the URL"),
         (
-            MANUAL.replace("host: h", "host: h, port: 65535") + "  {}",
-            "controller.manual.port: '65535' leaves no port for the Web UI, which uses the next port; use a port from 1 to 65534",
+            MANUAL.replace("host: h", "host: h, ssh_jump_host: 'a b'") + "  {}",
+            "controller.manual.ssh_jump_host: 'a b' is not a machine; write [USER@]HOST[:PORT]",
+        ),
+        (
+            GCP.replace("bundle_prefix: gs://b", "bundle_prefix: gs://b, manual: {host: h}"),
+            "controller.manual: 'manual' does not work with platform.gcp; use another controller",
         ),
         (
             GCP.replace("bundle_prefix: gs://b", "bundle_prefix: gs://b, gcp: {port: 65535}"),
@@ -139,7 +143,14 @@ def problems(text: str) -> tuple[str, ...]:
         ),
         ("platform: {local: {}}\ncontroller: {gcp: {}, local: {}}", "controller: 'gcp, local' has more than one kind; use one"),
         ("platform: {local: {}}\ncontroller: {gcp: {}}", "controller.gcp: 'gcp' does not work with platform.local"),
-        ("platform: {manual: {}}\ncontroller: {local: {}}", "controller.local: 'local' does not work with platform.manual"),
+        (
+            "platform: {manual: {}}\ncontroller: {local: {}}",
+            "controller.bundle_prefix: '' is required by platform.manual; set a place that every host reaches: s3://",
+        ),
+        (
+            GCP.replace("bundle_prefix: gs://b", "bundle_prefix: gs://b, local: {}"),
+            "controller.local: 'local' does not work with platform.gcp, whose hosts have to reach the control plane; use gcp",
+        ),
         ("platform: {local: {}}\nscheduler: {lease: 5s}", "scheduler.lease: '5s' is less than 20s; use more"),
         # -- groups --
         (local("min_slices: 2"), "scale_groups.g.max_slices: '1' is less than min_slices (2); increase it or reduce min_slices"),
@@ -148,6 +159,11 @@ def problems(text: str) -> tuple[str, ...]:
         (local("max_stockout_delay: 1s"), "scale_groups.g.max_stockout_delay: '1s' is less than stockout_delay (30s)"),
         (local("zones: [A]"), "scale_groups.g.zones: 'A' is not a zone"),
         (local("zones: [a, b, a]"), "scale_groups.g.zones: 'a' is listed twice; list each zone once"),
+        (
+            "platform: {manual: {}}\ncontroller: {bundle_prefix: 's3://b', local: {}}\n"
+            "scale_groups: {g: {type: manual_vm, hosts: [a], ssh_jump_host: 'gw:ssh'}}",
+            "scale_groups.g.ssh_jump_host: 'gw:ssh' is not a machine; write [USER@]HOST[:PORT]",
+        ),
         (local("zones: []"), "scale_groups.g.zones: '' has no zone; set one here, such as europe-west4-b"),
         (
             local("machine_type: n2-standard-4"),
@@ -238,6 +254,14 @@ def problems(text: str) -> tuple[str, ...]:
             "scale_groups.g.hosts.0: 'me@a' contains a user name; write only the address",
         ),
         (MANUAL + "  g: {type: manual_vm, hosts: [a b]}", "scale_groups.g.hosts.0: 'a b' is not an address"),
+        (
+            MANUAL + "  g: {type: manual_vm, hosts: [a], retiring_hosts: [b]}",
+            "scale_groups.g.retiring_hosts: 'b' is not one of the group's hosts; remove it, or add it to hosts",
+        ),
+        (
+            MANUAL + "  g: {type: manual_vm, hosts: [a, b], retiring_hosts: [b], min_slices: 2}",
+            "'2' is more than the number of hosts that stay (1); reduce it, or remove a machine from retiring_hosts",
+        ),
         (MANUAL + "  g: {type: manual_vm, hosts: [a], max_slices: 2}", "'2' is more than the number of hosts (1); remove it"),
         (
             MANUAL + "  g: {type: manual_vm, hosts: [a], accelerator_variant: v5litepod-16}",

@@ -142,7 +142,7 @@ class Cluster:
         self.name = name
         self.options = tuple(options)
         self.work = home / "work"
-        self.work.mkdir(exist_ok=True)
+        self.work.mkdir(parents=True, exist_ok=True)
 
     # -- its life --------------------------------------------------------------------------------------------------------------
 
@@ -283,6 +283,12 @@ class Cluster:
         """What Temporal's own command line says, as JSON."""
         command = [str(Path(sys.executable).with_name("temporal")), *arguments, "--address", self.address, "--output", "json"]
         return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE).stdout or b"null")
+
+    def observation(self) -> set[str]:
+        """When the latest observation of the fleet ended, if the autoscaler waits for its news. Each is an attempt."""
+        shown = self.temporal("workflow", "describe", "--workflow-id", f"{self.name}/autoscaler")
+        pending = [each for each in shown.get("pendingActivities", []) if each["activityType"]["name"] == "observe_fleet"]
+        return {each["lastAttemptCompleteTime"] for each in pending if "lastAttemptCompleteTime" in each}
 
     def query(self, workflow: str, name: str, given: str = "") -> Any:
         """What a workflow of the cluster answers."""

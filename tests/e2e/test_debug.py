@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Cluster, a_home
+from tests.e2e.cluster import Cluster, a_home, eventually
 
 pytestmark = pytest.mark.long
 
@@ -24,6 +24,18 @@ def test_a_local_cluster_is_found_and_is_well(cluster: Cluster) -> None:
     assert (worker["host"], worker["state"]) == (cluster.only_host(), "TAKES_WORK")
     checks = cluster.iris("debug", "health", "--json").json["checks"]
     assert [each["said"] for each in checks if not each["ok"]] == []
+
+
+def test_the_versions_of_all_parts_are_shown_and_fit(cluster: Cluster) -> None:
+    """All are of this installation, so nothing is to be done. Their first reports take some seconds."""
+    host = cluster.only_host()
+    found = eventually(lambda: (seen := cluster.iris("version", "--json").json)["agents"] and seen["fits"] is not None and seen)
+    own = found["client"]
+    assert (found["control_plane"], found["agents"]) == ([own], [{"version": own, "hosts": [host]}])
+    assert (found["cluster"], found["fits"], found["remedy"], found["not_asked"]) == (cluster.name, True, "", "")
+    shown = cluster.iris("version").out
+    assert f"agents         {own} on 1 host\nthe versions fit\n" in shown
+    assert f"Temporal       {found['server']}, of cluster {cluster.name}\n" in shown
 
 
 def test_what_is_closed_is_said_of_a_host_that_reports(cluster: Cluster) -> None:

@@ -20,10 +20,15 @@ def simulated() -> Iterator[Cluster]:
 
 
 def said(cluster: Cluster, name: str, package: str, *command: str, **env: str) -> list[str]:
-    """What a job on all hosts of the slice printed, without the tasks' numbers."""
+    """What a program printed that has a package of the package index, on all hosts of the slice."""
     variables = (word for pair in env.items() for word in ("-e", "=".join(pair)))
-    options = ("-n", name, "--tpu", "v4-16", "--memory", "4g", "--pip", package, *variables)
-    out = cluster.iris("submit", *options, "--", "python", *command, cwd=EXAMPLES, within=600).out
+    options = ("--tpu", "v4-16", "--memory", "4g", "--pip", package, *variables)
+    return printed(cluster, "-n", name, *options, "--", "python", *command)
+
+
+def printed(cluster: Cluster, *arguments: str) -> list[str]:
+    """What a job of the examples printed, without the tasks' numbers."""
+    out = cluster.iris("submit", *arguments, cwd=EXAMPLES, within=600).out
     return [line.partition("] ")[2] for line in out.splitlines()]
 
 
@@ -31,6 +36,31 @@ def test_processes_of_jax_find_each_other_on_a_slice(simulated: Cluster) -> None
     """The example that the page about tasks points at, with JAX from the package index and its collectives between processes."""
     lines = sorted(line for line in said(simulated, "jax", "jax", "jax_gang.py") if "process " in line and "ranks" in line)
     assert lines == [f"process {rank} of 2: the ranks of all are [0, 1]" for rank in range(2)]
+
+
+def test_a_process_of_jax_on_a_slice_of_one_host_is_the_only_one() -> None:
+    """`initialize()` needs no arguments, as on the real slice, and two jobs beside each other do not take each other's port."""
+    with a_cluster("--tpu", "v4-8", "--slices", "2", "--ephemeral", name="single") as cluster:
+        options = ("--tpu", "v4-8", "--memory", "4g", "--pip", "jax", "--replicas", "2")
+        lines = printed(cluster, "-n", "jax", *options, "--", "python", "jax_gang.py")
+
+    assert [line for line in lines if "ranks" in line] == ["process 0 of 1: the ranks of all are [0]"] * 2
+
+
+#: The machine's PyTorch is Debian's (`scripts/install-torch`): that of the package index needs gigabytes of CUDA libraries.
+#: Its `torchrun` fails on Python 3.11 unless both kinds of output are redirected.
+PYTORCH = ("/usr/bin/python3",)
+TORCHRUN = ("torchrun", "--nproc_per_node", "2", "--redirects", "2", "--tee", "1")
+
+
+@pytest.mark.parametrize(("launcher", "size"), [(PYTORCH, 2), (TORCHRUN, 4)], ids=["python", "torchrun"])
+def test_processes_of_pytorch_find_each_other_in_a_gang(simulated: Cluster, launcher: tuple[str, ...], size: int) -> None:
+    """Neither the program nor `torchrun` is given an address, a rank or a size: `env://` reads what Iris sets."""
+    gang = ("-n", f"torch-{size}", "--tpu", "v4-16", "--memory", "4g")
+    lines = printed(simulated, *gang, "--", *launcher, "torch_gang.py")
+    processes = sorted(line[line.index("process ") :] for line in lines if "the sum of the ranks" in line)
+
+    assert processes == [f"process {rank} of {size}: the sum of the ranks is {sum(range(size))}" for rank in range(size)]
 
 
 def test_a_program_of_dask_finds_workers_on_all_hosts(simulated: Cluster) -> None:

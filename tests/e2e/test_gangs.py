@@ -204,7 +204,7 @@ def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster, s
         ("local-v5litepod-16", 8, True),
         ("local-cpu", 1, False),
     ]
-    assert "the job would wait: NO_DEVICE  no host has gpu:H100" in ran["would-not"].out
+    assert "no host can ever run the job: NO_DEVICE  no host has gpu:H100" in ran["would-not"].out
     for refused in ("would-not", "refused"):
         assert "no host can ever run this job" in ran[refused].err
     assert "the nearest available, tpu:v5litepod-16" in ran["refused"].err

@@ -82,13 +82,15 @@ def test_ctrl_c_leaves_the_job_and_a_clean_terminal(cluster: Cluster) -> None:
 
 
 def test_top_and_watch_follow_a_job_and_leave_the_terminal_as_it_was(cluster: Cluster) -> None:
-    """Both draw on the screen beside the shell's, show what changes, and end with Ctrl-C without an error."""
+    """They draw on the screen beside the shell's, show what changes, and end with Ctrl-C without an error."""
     cluster.submit("watched", "--no-workspace", "--", "sh", "-c", until("watched.go"))
     top, watch = InTerminal(cluster, "top", "-n", "200ms"), InTerminal(cluster, "watch", "-n", "200ms", "status", "watched")
+    option = InTerminal(cluster, "status", "watched", "--watch")
     eventually(lambda: top.shows(f"cluster {cluster.name}: ") and top.shows(f"{USER}/watched"))
     eventually(lambda: watch.shows("iris status watched") and watch.shows("RUNNING"))
+    eventually(lambda: option.shows("iris status  every 2 s") and option.shows("RUNNING"))
     cluster.file("watched.go").touch()
-    for each in (top, watch):
+    for each in (top, watch, option):
         eventually(lambda each=each: each.shows("SUCCEEDED"))  # type: ignore[misc]
         each.type(b"\x03")
         assert each.ends() == 0

@@ -174,12 +174,7 @@ def test_the_scheduler_continues_as_new_before_its_updates_are_refused(temporal:
 def test_a_host_whose_reports_do_not_arrive_is_not_lost(quiet: tuple[OwnCluster, str]) -> None:
     """Where the service has no reports of workers, silence says nothing: the host is still there after many observations."""
     cluster, incarnation = quiet
-
-    def observations() -> int:
-        events = cluster.temporal("workflow", "show", "--workflow-id", "quiet/autoscaler")["events"]
-        scheduled = [event.get("activityTaskScheduledEventAttributes", {}) for event in events]
-        return sum(each.get("activityType", {}).get("name") == "observe_fleet" for each in scheduled)
-
-    eventually(lambda: observations() >= 8, every=2)
+    seen: set[str] = set()
+    eventually(lambda: seen.update(cluster.observation()) or len(seen) >= 8, every=2)
     assert cluster.hosts()["host"]["incarnation"] == incarnation, "it was lost, and has joined again"
     assert cluster.iris("submit", *shell("echo hello")).out == "hello\n"

@@ -24,7 +24,10 @@ GUIDE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 #: For one command.
 PATIENCE = 120.0
 #: They change nothing: asked again until what has been begun is there. Who reads a guide is not that quick.
-LOOKS = ("status", "explain", "logs", "jobs", "host list", "cluster status", "slice list", "slice show", "autoscaler status")
+LOOKS = (
+    *("status", "explain", "logs", "jobs", "host list", "cluster status", "slice list", "slice show", "autoscaler status"),
+    "fetch train --checkpoint --list",
+)
 
 
 class Step(NamedTuple):

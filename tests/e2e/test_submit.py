@@ -93,7 +93,8 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
     cluster.submit("contract-status", "--replicas", "2", "--", "sh", "-c", "exit $((IRIS_TASK_INDEX * 3))")
     cluster.iris("wait", "contract-status", code=125)
     status = cluster.status("contract-status")
-    keys = {"id", "parent", "state", "reason", "user", "submitted_at", "started_at", "finished_at", "tasks", "commit", "bundle"}
+    keys = {"id", "parent", "state", "reason", "user", "submitted_at", "started_at", "finished_at", "tasks"}
+    keys |= {"commit", "bundle", "tags", "note", "notifications"}
     assert set(status) == keys
     assert (status["id"], status["user"], status["state"]) == (f"{USER}/contract-status", USER, "FAILED")
     times = [datetime.fromisoformat(status[key]) for key in ("submitted_at", "started_at", "finished_at")]
@@ -112,8 +113,8 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     looks = [cluster.begin(*command, "--json") for command in (["jobs"], ["explain", "shown"], ["host", "list"])]
     jobs, explained, hosts = (look.ends().json for look in looks)
     listed = next(job for job in jobs if job["id"] == f"{USER}/shown")
-    keys = {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "parent", "reason", "commit"}
-    assert set(listed) == keys
+    keys = {"id", "run", "state", "user", "submitted_at", "priority", "tasks", "device", "parent", "reason"}
+    assert set(listed) == keys | {"commit", "tags", "note"}
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "ahead_first", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
@@ -121,7 +122,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     assert (explained["state"], explained["message"]) == ("RUNNING", f"runs on {cluster.only_host()}")
     (host,) = hosts
     assert host["id"] == cluster.only_host()
-    assert set(host) == {"id", "state", "reason", "slice", "resources", "free", "attributes", "running"}
+    assert set(host) == {"id", "state", "reason", "slice", "resources", "free", "attributes", "running", "address"}
     assert (host["state"], host["reason"], host["resources"]["cpu"]) == ("READY", "", 4)
     assert host["resources"]["memory_bytes"] - host["free"]["memory_bytes"] == 2 * 2**30
     assert host["free"]["cpu"] == 2.5
@@ -255,6 +256,41 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     cluster.iris("submit", "-q", "-n", "only", "--", "true", IRIS_USER="bob")
     cluster.iris("wait", "bob/only")
     assert cluster.iris("jobs", "--user", "bob").out == "no live jobs; 1 has ended: iris jobs --all\n"
+
+
+def test_jobs_are_found_and_cancelled_by_their_tags(cluster: Cluster) -> None:
+    """The names of a sweep's jobs say nothing about their parameters. Letters count as they are, also on the dev server."""
+    sleep = ("--cpu", "0.1", "--", "sleep", "1000")
+    cluster.iris("submit", "-q", "-n", "tagged-a", "--tag", "sweep=lr", "--tag", "lr=3e-4", "--note", "first try", *sleep)
+    cluster.iris("submit", "-q", "-n", "tagged-b", "--tag", "sweep=lr", *sleep)
+    cluster.iris("submit", "-q", "-n", "tagged-c", "--tag", "Sweep=LR", *sleep)
+
+    def listed(*tags: str) -> set[str]:
+        options = [word for tag in tags for word in ("--tag", tag)]
+        return {row["id"].removeprefix(f"{USER}/tagged-") for row in cluster.iris("jobs", *options, "--json").json}
+
+    assert eventually(lambda: len(listed("sweep=lr")) == 2 and len(listed("Sweep")) == 1)
+    assert (listed("sweep"), listed("sweep=lr", "lr"), listed("sweep", "Sweep"), listed("other")) == (
+        {"a", "b"},
+        {"a"},
+        set(),
+        set(),
+    )
+    (row,) = cluster.iris("jobs", "--filter", "FIRST TRY", "--json").json
+    assert (row["tags"], row["note"]) == ({"sweep": "lr", "lr": "3e-4"}, "first try")
+    shown = cluster.status("tagged-a")
+    assert (shown["tags"], shown["note"]) == (row["tags"], row["note"])
+    for command in ("status", "explain"):
+        assert "tags      sweep=lr, lr=3e-4\nnote      first try\n" in cluster.iris(command, "tagged-a").out
+    assert cluster.iris("cancel", "--tag", "sweep=lr", "--dry-run").out.count(f"\n{USER}/tagged-") == 2
+    cancelled = cluster.iris("cancel", "--tag", "sweep=lr", "--yes").out
+    assert cancelled == f"cancelling {USER}/tagged-b\ncancelling {USER}/tagged-a\n"
+    cluster.iris("cancel", "tagged-c")
+    cluster.iris("wait", "tagged-a", "tagged-b", "tagged-c", code=126)
+    cluster.iris("rerun", "tagged-a", "-n", "tagged-again")
+    assert cluster.status("tagged-again")["tags"] == row["tags"]
+    cluster.iris("cancel", "tagged-again")
+    cluster.iris("wait", "tagged-again", code=126)
 
 
 def test_a_list_of_jobs_says_why_they_wait_or_ended(cluster: Cluster) -> None:

@@ -12,9 +12,14 @@ TOKEN = "ya29.fake"
 
 
 class FakeSecretManager:
-    """A server of the values by their resources, `projects/P/secrets/S/versions/V`."""
+    """A server of the values by their resources, `projects/P/secrets/S/versions/V`.
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    Args:
+        token: what callers have to show; empty: nothing, as at an address without TLS.
+    """
+
+    def __init__(self, values: Mapping[str, str], token: str = TOKEN) -> None:
+        self.token = token
         self.values = dict(values)
         #: So many calls fail first.
         self.fails = 0
@@ -26,7 +31,7 @@ class FakeSecretManager:
         if self.fails:
             self.fails -= 1
             return 503, {"error": {"code": 503, "message": "The service is currently unavailable."}}
-        if authorization != f"Bearer {TOKEN}":
+        if self.token and authorization != f"Bearer {self.token}":
             return 401, {"error": {"code": 401, "message": "Request had invalid authentication credentials."}}
         if resource not in self.values:
             return 404, {"error": {"code": 404, "message": f"Secret [{resource}] not found or has no versions."}}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris.model.bounds import check_demands
 from iris.model.dependencies import (
     MAX_DEPENDENCIES,
     Condition,
@@ -19,6 +20,7 @@ from iris.model.dependencies import (
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 from iris.model.states import JobState
+from tests.builders import a_spec
 from tests.strategies import CHEAP
 
 ENDED = [state for state in JobState if state.ended]
@@ -52,6 +54,20 @@ def test_a_wrong_name_is_refused_with_the_remedy(text: str, message: str) -> Non
     """Before anything is sent."""
     with pytest.raises(InvalidValue, match=re.escape(message)):
         parse_dependencies(text, Condition.OK, "ada")
+
+
+def test_a_job_that_waits_for_both_ends_of_another_is_refused() -> None:
+    """It could never start. A run and the latest of its name may be two runs; every end goes with either condition."""
+
+    def check(*after: Dependency) -> None:
+        check_demands(a_spec(after=after))
+
+    other = after("ada/train#2").model_copy(update={"job": "ada/train", "number": 2})
+    check(after("ada/train", Condition.FAIL), after("ada/train", Condition.ANY), after("ada/eval"), other)
+    check(after("ada/train"), after("ada/train", Condition.ANY))
+    message = "after: 'ada/train' cannot both succeed and fail, so the job would never start; use --after-any to wait for its end"
+    with pytest.raises(InvalidValue, match=re.escape(message)):
+        check(after("ada/eval"), after("ada/train"), after("ada/train", Condition.FAIL))
 
 
 @pytest.mark.parametrize("end", ENDED)

@@ -1,17 +1,36 @@
 """The contract that every platform fulfils."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from iris.model.provisioning import DeleteResult, MachineState, SliceObservation
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, Platform, Unavailable
-from tests.platforms.worlds import GCP_KINDS, FakeWorld, GcpWorld, LocalWorld, World, a_group, wanted
+from tests.platforms.worlds import (
+    GCP_KINDS,
+    FakeWorld,
+    GcpWorld,
+    LocalWorld,
+    ManualWorld,
+    MixedWorld,
+    World,
+    a_group,
+    wanted,
+)
+from tests.sshd import Machine, machines
 
 
-@pytest.fixture(params=["fake", "local", *GCP_KINDS])
+@pytest.fixture(scope="module")
+def pool(sshd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Machine], Path]]:
+    """Four machines over SSH, and their known keys."""
+    directory = tmp_path_factory.mktemp("machines")
+    with machines(directory, 4) as found:
+        yield found, directory / "known_hosts"
+
+
+@pytest.fixture(params=["fake", "local", "manual", "mixed-cloud", "mixed-machines", *GCP_KINDS])
 async def cold(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """A world in which no machine comes up yet."""
     world: World
@@ -20,6 +39,10 @@ async def cold(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             world = FakeWorld()
         case "local":
             world = LocalWorld(tmp_path)
+        case "manual":
+            world = ManualWorld(*request.getfixturevalue("pool"))
+        case "mixed-cloud" | "mixed-machines":
+            world = MixedWorld(ManualWorld(*request.getfixturevalue("pool")), request.param.removeprefix("mixed-"))
         case kind:
             world = GcpWorld(request.getfixturevalue("google"), kind)
     yield world

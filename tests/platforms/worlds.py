@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
+import hashlib
 import inspect
+import tarfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -19,9 +22,16 @@ from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.local import LocalPlatform
+from iris.platforms.manual.connections import Connections
+from iris.platforms.manual.keeper import HostKeeper
+from iris.platforms.manual.platform import ManualPlatform
+from iris.platforms.manual.runtime import Runtime
+from iris.platforms.manual.settings import ManualSettings
+from iris.platforms.mixed import MixedPlatform
 from iris.worker_agents.local.local_machines import Command, MachineSupervisor
 from tests.builders import NOON, some
 from tests.fakes.google.client import FakeGoogle
+from tests.sshd import Machine
 
 #: A machine with two slow cores that does other things too.
 PATIENCE = 90.0
@@ -141,6 +151,85 @@ class LocalWorld:
         return await until(holds)
 
 
+#: What a group of the contract's tests is over SSH, where each machine is a slice.
+MANUAL_KIND: dict[str, Any] = {"type": SliceType.MANUAL_VM, "hosts": 1, "accelerator_variant": ""}
+
+
+class ManualWorld:
+    """Machines over SSH, with a directory of this world in each home. An agent is a process that sleeps."""
+
+    def __init__(self, machines: list[Machine], known_hosts: Path) -> None:
+        self._machines = machines
+        self._known_hosts = known_hosts
+        self._directory = f".iris-{uuid.uuid4().hex[:8]}"
+        self._connections: dict[str, Connections] = {}
+        self._keepers: dict[str, HostKeeper] = {}
+        self._stack = contextlib.AsyncExitStack()
+
+    def settings(self, cluster: str = "dev") -> ManualSettings:
+        hosts = tuple(each.access for each in self._machines)
+        return ManualSettings(
+            cluster=cluster,
+            uid=f"uid-of-{cluster}",
+            hosts={"v5e-16": hosts, "cpu": hosts},
+            zones={"v5e-16": ("west4-a", "west4-b"), "cpu": ("west4-a",)},
+            known_hosts=self._known_hosts,
+            directory=self._directory,
+            address="127.0.0.1:1",
+            poll_interval=timedelta(milliseconds=50),
+        )
+
+    def platform(self, cluster: str = "dev") -> Platform:
+        if cluster not in self._keepers:
+            self._connections[cluster] = Connections(self.settings(cluster), keep=True)
+            self._keepers[cluster] = HostKeeper(
+                self.settings(cluster), self._connections[cluster], lambda: no_packages(self._known_hosts.parent), sleeping
+            )
+        keeper = self._keepers[cluster]
+        platform = ManualPlatform(
+            self.settings(cluster),
+            self._connections[cluster],
+            attend=keeper.attend,
+            failure_of=keeper.failure_of,
+            avoid=keeper.avoid,
+        )
+        return Asked(platform, MANUAL_KIND)
+
+    async def power_on(self) -> None:
+        for cluster in ("dev", "other"):
+            self.platform(cluster)
+            await self._stack.enter_async_context(self._keepers[cluster].serving())
+
+    async def power_off(self) -> None:
+        await self._stack.aclose()
+        for cluster, connections in self._connections.items():
+            platform = self.platform(cluster)
+            for each in (await platform.list_slices()).slices:
+                await until(functools.partial(_gone, platform, each))
+            await connections.close()
+        assert [path for each in self._machines for path in each.home.glob(f"{self._directory}*")] == []
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        return await until(holds)
+
+
+async def _gone(platform: Platform, seen: SliceObservation) -> bool:
+    return await platform.delete_slice(seen.slice_id, seen.zone) is DeleteResult.GONE
+
+
+def no_packages(directory: Path) -> Runtime:
+    """The runtime of such an agent: a Python without packages."""
+    file = directory / "runtime.tgz"
+    with tarfile.open(file, "w:gz"):
+        pass
+    return Runtime(file, hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+def sleeping(*_: Any) -> str:
+    """The command line of an agent that does nothing."""
+    return "-c 'import time; time.sleep(1000)'"
+
+
 #: What a group of the contract's tests is on Google Cloud, where a slice may be one of three things.
 GCP_KINDS: dict[str, dict[str, Any]] = {
     "gcp-node": {"type": SliceType.TPU_VM, "accelerator_variant": "v5litepod-16", "runtime_version": "v2-alpha-tpuv5-lite"},
@@ -187,6 +276,35 @@ class GcpWorld:
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         return await until(holds, lambda: self._google.advance(1))
+
+
+class MixedWorld:
+    """A cloud and machines over SSH in one cluster.
+
+    Args:
+        asked: the part that has the zones of the tests, and so all of their slices: `cloud` or `machines`.
+    """
+
+    def __init__(self, machines: ManualWorld, asked: str) -> None:
+        self._parts: dict[str, World] = {"cloud": FakeWorld(), "machines": machines}
+        self._asked = asked
+
+    def platform(self, cluster: str = "dev") -> Platform:
+        parts = {name: part.platform(cluster) for name, part in self._parts.items()}
+        cloud = self._asked == "cloud"
+        zones = () if cloud else ("west4-a", "west4-b")
+        return MixedPlatform(parts["cloud"], parts["machines"], zones, lambda zone: cloud)
+
+    async def power_on(self) -> None:
+        for part in self._parts.values():
+            await part.power_on()
+
+    async def power_off(self) -> None:
+        for part in self._parts.values():
+            await part.power_off()
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        return await self._parts[self._asked].until(holds)
 
 
 class Asked:

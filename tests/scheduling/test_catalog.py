@@ -115,6 +115,58 @@ def test_a_request_that_no_scale_group_can_serve_has_the_reason_and_a_remedy(
     assert (both.code, both.message) == (code, f"no host has joined the cluster; {message}")
 
 
+def a_pool(name: str = "boxes", machines: int = 3, **changes: Any) -> ScaleGroup:
+    """Machines that exist already, in one zone."""
+    settings = {"type": SliceType.MANUAL_VM, "zones": ("lab",), "hosts": 1, "max_slices": machines, "machines": machines}
+    return a_group(name, **{**settings, **changes})
+
+
+@pytest.mark.parametrize(
+    ("request_", "groups", "message", "remedy"),
+    [
+        (
+            a_gang(tasks=5, group_by="zone"),
+            [a_pool()],
+            "needs 1 x 5 hosts that share zone; the pool of scale group boxes has 3 machines",
+            "request fewer tasks, or add machines to hosts of scale group boxes",
+        ),
+        (
+            a_gang(tasks=8, groups=2, group_by="zone"),
+            [a_pool(), a_pool("old", 1)],
+            "needs 2 x 4 hosts that share zone; the pool of scale group boxes has 3 machines, that of old has 1",
+            "request fewer tasks, or add machines to hosts of scale group boxes or old",
+        ),
+        (
+            a_gang(tasks=4, groups=4),
+            [a_pool()],
+            "needs 4 slices; the pool of scale group boxes has 3 machines",
+            "request fewer tasks, or add machines to hosts of scale group boxes",
+        ),
+        (
+            a_gang(tasks=5, group_by="zone"),
+            [a_pool(), a_group(hosts=1)],
+            "needs 1 x 5 hosts that share zone; all scale groups together may not have that many",
+            "request fewer tasks, or increase max_slices of a scale group",
+        ),
+        (
+            a_gang(tasks=4, groups=4),
+            [a_pool(max_slices=2)],
+            "needs 4 slices; scale group boxes has max_slices 2",
+            "increase max_slices of scale group boxes",
+        ),
+    ],
+    ids=["one pool", "two pools", "several slices", "not only pools", "a limit below the pool"],
+)
+def test_a_gang_that_is_larger_than_a_pool_gets_the_size_of_the_pool(
+    request_: Request, groups: list[ScaleGroup], message: str, remedy: str
+) -> None:
+    """A user who reads that max_slices has to grow would change it in vain: only more machines help."""
+    refusal = no_scale_group(Catalog(groups), request_)
+
+    assert refusal is not None
+    assert (refusal.code, refusal.message, refusal.remedy) == (RefusalCode.NO_GROUP, message, remedy)
+
+
 @pytest.mark.parametrize(
     ("request_", "groups", "message"),
     [

@@ -120,6 +120,15 @@ def test_of_several_constraints_the_one_that_excludes_most_is_named() -> None:
     assert refusal.remedy == "drop or widen the constraint zone = c"
 
 
+def test_an_attribute_of_a_gang_that_no_host_has_is_named_with_its_option() -> None:
+    """A user who wrote `--gang-by slice` searched their command for a constraint that was not in it."""
+    refusal = refused(a_fleet(a_host(attributes={"zone": "a"})), a_request(tasks=2, group_by="slice"))
+
+    assert refusal.code is Code.CONSTRAINTS
+    assert refusal.message.endswith("(none has slice)")
+    assert refusal.remedy == "give --gang-by an attribute that hosts have, such as zone; slice is none"
+
+
 def test_a_gang_that_is_too_large_for_every_slice_is_told_how_large_they_are() -> None:
     """Waiting for a slice of eight to become one of sixteen takes for ever."""
     fleet = a_fleet(*a_slice("a", 2), *a_slice("b", 4), cordoned=["b-1"])

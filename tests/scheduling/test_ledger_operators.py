@@ -199,6 +199,22 @@ def test_a_host_that_spoils_three_attempts_in_a_row_is_closed_until_it_is_opened
     assert "h1" not in ledger.closed, "the slate was not clean"
 
 
+def test_a_host_whose_agent_reports_a_fault_is_closed_until_the_fault_is_over() -> None:
+    """Its GPU is lost: the agent finds that, and also that it is back. A run of the scheduler tells the next one."""
+    ledger = a_ledger("h1")
+    well = ledger.hosts["h1"]
+    ledger.hosts_up([well.model_copy(update={"fault": "has 7 of 8 GPUs"})])
+    ledger = renewed(ledger)
+    ledger.ask(a_request("waits"))
+    assert settle(ledger) == []
+    refusal = ledger.explain("waits")
+    assert "1 quarantined: has 7 of 8 GPUs" in refusal.message
+    assert "uncordon" not in refusal.remedy
+
+    ledger.hosts_up([well])
+    assert settle(ledger) == ["waits"]
+
+
 def test_an_attempt_that_ran_wipes_the_slate() -> None:
     """In a row: a host that loses one attempt in a hundred is no broken host."""
     ledger = a_ledger("h1")

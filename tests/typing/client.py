@@ -10,6 +10,18 @@ def train(rate: float, *, steps: int = 3) -> dict[str, float]:
     return {"loss": rate * steps}
 
 
+async def train_later(rate: float) -> dict[str, float]:
+    return train(rate)
+
+
+def coroutine_functions(client: iris.IrisClient, pool: iris.WorkerPool) -> None:
+    assert_type(client.submit(train_later, 0.1).result(), dict[str, float])
+    assert_type(client.submit(iris.Entrypoint.from_callable(train_later, 0.1)).result(), dict[str, float])
+    assert_type(pool.submit(train_later, 0.1).result(), dict[str, float])
+    assert_type(list(pool.map(train_later, [0.1])), list[dict[str, float]])
+    pool.submit(train_later, "fast")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
 def blocking(client: iris.IrisClient) -> None:
     job = client.submit(train, 0.1, kwargs={"steps": 2}, resources=iris.Resources(tpu="v5litepod-16"), timeout="1h")
     assert_type(job, iris.Job[dict[str, float]])
@@ -25,8 +37,8 @@ def blocking(client: iris.IrisClient) -> None:
     assert_type(client.job("train").result(), Any)
 
     client.submit(train, 0.1, replicas="two")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    iris.Entrypoint.from_callable(train, "fast")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    iris.Entrypoint.from_callable(train, 0.1, step=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    iris.Entrypoint.from_callable(train, "fast")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    iris.Entrypoint.from_callable(train, 0.1, step=2)  # type: ignore  # mypy names one of two codes  # pyright: ignore[reportCallIssue]
 
 
 def a_job_of_any_function(job: iris.Job) -> None:  # without a parameter: its result may be anything

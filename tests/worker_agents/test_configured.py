@@ -4,6 +4,7 @@ import asyncio
 import functools
 import os
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,18 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.config import ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.platforms.base import Platform
+from iris.platforms.fake.platform import FakePlatform
 from iris.platforms.gcp.labels import CONFIG_KEY
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
 from iris.worker_agents.control_plane.gce_controller import follow
 from iris.worker_agents.control_plane.serve import ControlPlaneOptions, Planners
 from iris.worker_agents.host.metadata import Metadata
+from tests.builders import NOON
 from tests.fakes.metadata import FakeMetadata
 from tests.fleet_harness import FleetCluster
 from tests.fleet_played import TenantNotifier
 from tests.harness import dev_server_cluster
-from tests.platforms.worlds import until
+from tests.platforms.worlds import until, wanted
 
 ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
 
@@ -57,6 +60,25 @@ def test_the_platform_is_that_of_the_configuration_that_is_written_now(tmp_path:
 
     assert list(platform.renew().scale_groups) == ["second"]
     assert platform.now is not before
+
+
+async def test_a_slice_is_created_with_the_configuration_that_is_written_now(tmp_path: Path) -> None:
+    """The planners get a reload at once. With the old list of machines, one that leaves could be leased again."""
+    pools: dict[str, FakePlatform] = {}
+
+    async def noon() -> datetime:
+        return NOON
+
+    def make(config: ClusterConfig, text: str) -> Platform:
+        (group,) = config.scale_groups
+        return pools.setdefault(group, FakePlatform(noon, "dev"))
+
+    platform = CurrentPlatform(ConfigFile(written(tmp_path, "first")), make)
+    written(tmp_path, "second", at=2)
+
+    await platform.create_slice(wanted())
+
+    assert [len((await pools[each].list_slices()).slices) for each in ("first", "second")] == [0, 1]
 
 
 @pytest.mark.parametrize(

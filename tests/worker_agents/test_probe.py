@@ -9,11 +9,12 @@ import pytest
 
 from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.job_users import JobUsers
+from iris.model.gpus import parse_gpus
 from iris.model.resources import Device, DeviceKind
 from iris.worker_agents.host.agent import _this_host
 from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.metadata import Metadata
-from iris.worker_agents.host.probe import find_accelerators, gpu_variant, parse_gpus, probe
+from iris.worker_agents.host.probe import find_accelerators, gpu_attributes, probe
 from tests.fakes.metadata import FakeMetadata
 from tests.small_disk import small_disk
 
@@ -25,46 +26,9 @@ def google() -> Iterator[FakeMetadata]:
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"),
-    [
-        ("NVIDIA H100 80GB HBM3", "H100"),
-        ("NVIDIA H100 PCIe", "H100"),
-        ("NVIDIA H200", "H200"),
-        ("NVIDIA A100-SXM4-40GB", "A100"),
-        ("NVIDIA A10G", "A10G"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA L40S", "L40S"),
-        ("Tesla T4", "T4"),
-        ("Tesla V100-SXM2-16GB", "V100"),
-        ("NVIDIA GeForce RTX 4090", "RTX4090"),
-        ("NVIDIA B200", "B200"),
-        ("NVIDIA GB200", "GB200"),
-        # Not in the table: whoever asks for them has to spell them so.
-        ("NVIDIA A10", "A10"),
-        ("NVIDIA GeForce RTX 3090", "RTX3090"),
-        ("NVIDIA GH200 480GB", "GH200"),
-    ],
-)
-def test_a_gpu_has_the_name_that_users_ask_for(name: str, variant: str) -> None:
-    """The driver's names say more than anybody wants to write."""
-    assert gpu_variant(name) == variant
-
-
-def test_the_gpus_of_a_host_are_counted() -> None:
-    """From the driver's own list."""
-    listed = "NVIDIA H100 80GB HBM3, 81559 MiB\n" * 8
-
-    assert parse_gpus(listed) == Device(kind=DeviceKind.GPU, variant="H100", count=8)
-    assert parse_gpus("") is None
-    assert parse_gpus("Tesla T4, 15360 MiB\nNVIDIA L4, 23034 MiB\nTesla T4, 15360 MiB\n") == Device(
-        kind=DeviceKind.GPU, variant="T4", count=2
-    )
-
-
-@pytest.mark.parametrize(
     ("script", "found"),
     [
-        ("echo 'NVIDIA L4, 23034 MiB'", Device(kind=DeviceKind.GPU, variant="L4")),
+        ("echo '0, GPU-1e7c, NVIDIA L4, 23034, 00000000:00:04.0, [N/A]'", Device(kind=DeviceKind.GPU, variant="L4")),
         ("echo 'No devices were found'; exit 6", None),
         ("echo 'NVIDIA-SMI has failed because it could not communicate with the driver' >&2; exit 9", None),
         ("\0", None),
@@ -82,6 +46,14 @@ async def test_a_driver_is_asked_if_there_is_one(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     assert (await find_accelerators(None)).device == found
+
+
+def test_a_host_says_which_gpus_it_has_and_how_large_they_are() -> None:
+    """An A100 has 40 or 80 GB: a job can require the larger one. Of several sizes the least counts, as a task may get any."""
+    lines = "0, GPU-a, NVIDIA A100-SXM4-80GB, 81920, b, Disabled", "1, GPU-b, NVIDIA A100-SXM4-40GB, 40960, c, Disabled"
+
+    assert gpu_attributes(parse_gpus("\n".join(lines))) == {"gpu-model": "NVIDIA A100-SXM4-80GB", "gpu-memory-gib": 40}
+    assert gpu_attributes(parse_gpus("0, GPU-a, NVIDIA GB10, [N/A]")) == {"gpu-model": "NVIDIA GB10"}
 
 
 async def test_a_tpu_vm_offers_its_chips_and_says_where_it_stands(google: FakeMetadata) -> None:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesResponse
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -29,7 +30,7 @@ class Service:
         self._known = known
         self._refuses = refuses
         self._late = late
-        self.registered: list[str] = []
+        self.registered: dict[str, int] = {}
 
     async def count_workflows(self, query: str) -> None:
         assert all(name in query for name in names.SEARCH_ATTRIBUTES)
@@ -45,7 +46,7 @@ class Service:
         return ListSearchAttributesResponse(custom_attributes={names.SA_USER: 2})
 
     async def _add(self, request: AddSearchAttributesRequest) -> None:
-        self.registered.extend(request.search_attributes)
+        self.registered.update(request.search_attributes)
         self._known = True
 
     @property
@@ -60,6 +61,8 @@ async def test_missing_attributes_are_registered_and_awaited() -> None:
     await register_search_attributes(service.client)
 
     assert sorted([*service.registered, names.SA_USER]) == sorted(names.SEARCH_ATTRIBUTES)
+    assert service.registered[names.SA_STATE] == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    assert service.registered[names.SA_TAGS] == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST
     await service.client.count_workflows(" ".join(names.SEARCH_ATTRIBUTES))
 
 
@@ -77,6 +80,7 @@ async def test_a_refused_registration_says_what_an_operator_has_to_run(refusal: 
 
     command = "temporal operator search-attribute create --namespace default --name IrisCluster --type Keyword"
     assert command in str(refused.value)
+    assert "--name IrisTags --type KeywordList" in str(refused.value)
 
 
 async def test_a_service_that_does_not_answer_is_no_reason_to_register_anything() -> None:
@@ -89,4 +93,4 @@ async def test_a_service_that_does_not_answer_is_no_reason_to_register_anything(
     service.count_workflows = fails  # type: ignore[method-assign]
     with pytest.raises(RPCError):
         await register_search_attributes(service.client)
-    assert service.registered == []
+    assert service.registered == {}

@@ -1,19 +1,26 @@
 """Arrays: tasks with the indices that the user gave, at most so many at once."""
 
+import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from temporalio.common import SearchAttributeKey
 
+from iris.client.client import AsyncIrisClient
+from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
+from iris.client.functions import task_results
 from iris.client.rerun import spec_again
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.arrays import PART_TASKS, Array, format_indices, part_workflow
-from iris.model.errors import NotFound
+from iris.model.bundles import Bundle
+from iris.model.errors import JobFailed, NotFound, Rejected
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.states import JobState, TaskState
-from iris.workflows import policies
+from iris.workflows import array_part, policies
+from iris.workflows import job as job_workflow
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, fails, in_turn, succeeds
 
@@ -227,6 +234,37 @@ async def test_a_large_array_puts_up_with_as_many_failed_tasks_as_it_says(cluste
     assert status.reason == "7 of 9 tasks ended with exit code 0; 2 failed, as the job allows"
 
 
+async def test_a_large_array_that_has_ended_tells_the_status_of_all_tasks_without_a_control_plane(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results of its parts have all of it. A query would replay a history of a thousand events, for seconds."""
+    monkeypatch.setattr(job_workflow, "TASKS_IN_RESULT", 2)
+    await cluster.join(offers=some(cpu=64), program=by_index(fails, *[succeeds] * 7, fails))
+    enough = await cluster.submit("enough", **an_array(*range(9), part=4), max_task_failures=2)
+    asked = await cluster.end(enough, within=HOUR)
+    await cluster.stop_serving()
+    status = await cluster.users.jobs.status(enough)
+
+    assert status == asked
+    assert (status.state, len(status.tasks)) == (JobState.SUCCEEDED, 9)
+
+
+async def test_the_job_of_a_large_array_is_asked_for_what_its_parts_do_not_know(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks of a part that has not begun, and why tasks were killed: only the job's answer says it."""
+    monkeypatch.setattr(job_workflow, "TASKS_IN_RESULT", 2)
+    runs, bad = Held(), Held(then=fails)
+    await cluster.join(offers=some(cpu=64), program=by_index(runs, runs, runs, bad, runs))
+    train = await cluster.submit(**an_array(*range(12), limit=4, part=3))
+    await cluster.until(lambda: _run(cluster, 4))
+    bad.let_go()
+    asked = await cluster.end(train)
+
+    assert await cluster.users.jobs.status(train) == asked
+    assert {task.state for task in asked.tasks} == {TaskState.FAILED, TaskState.KILLED}
+
+
 async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: Cluster) -> None:
     """Whether the task runs, waits in its part, or its part has not begun."""
     runs = Held()
@@ -260,6 +298,72 @@ async def test_a_change_of_a_large_array_reaches_all_of_its_tasks(cluster: Clust
 
     assert status.state is JobState.SUCCEEDED
     assert await _in_band(cluster, job, 8)
+
+
+async def test_a_task_of_a_large_array_is_asked_itself_where_it_runs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its part reports less and less often: the job may believe for minutes that a task waits that runs, or is cancelled."""
+    monkeypatch.setattr(array_part, "FIRST_PAUSE", HOUR)
+    first, second = Held(), Held()
+    await cluster.join(offers=some(cpu=8), program=by_index(first, second))
+    job = await cluster.submit(**an_array(0, 1, 2, part=2, limit=1))
+    await cluster.until(lambda: _run(cluster, 1))
+    jobs, exec_client = cluster.users.jobs, cluster.users.exec
+    await cluster.until(lambda: _is(cluster, job, 0, TaskState.ASSIGNED, TaskState.RUNNING))
+    first.let_go()
+    await cluster.until(lambda: _is(cluster, job, 1, TaskState.ASSIGNED, TaskState.RUNNING))
+    late = (await jobs.status(job)).tasks[1].state
+    where = await exec_client.locate(job, 1)
+    explained = await jobs.explain(job, 1)
+    with pytest.raises(Rejected, match="task ada/train:0 does not run: it is SUCCEEDED"):
+        await exec_client.locate(job, 0)
+    await jobs.cancel_task(job, 1, "not this one")
+    await cluster.until(lambda: _is(cluster, job, 1, TaskState.CANCELLED))
+
+    assert late is TaskState.PENDING, "the job knew: nothing was tested"
+    assert (where.task, explained.state) == (1, JobState.RUNNING)
+    await cluster.cancel(job)
+    await cluster.end(job)
+
+
+async def test_a_task_of_an_earlier_job_of_the_name_is_not_asked(cluster: Cluster) -> None:
+    """Its workflow has the same name until that of the new task starts."""
+    host = await cluster.join(offers=some(cpu=8))
+    await cluster.end(await cluster.submit(**an_array(0, 1, limit=1)))
+    host.program = held = Held()
+    job = await cluster.submit(**an_array(0, 1, limit=1))
+    await cluster.until(lambda: _run(cluster, 1))
+
+    assert (await cluster.users.jobs.status(job, index=1)).tasks[1].state is TaskState.PENDING
+    held.let_go()
+    await cluster.end(job)
+
+
+async def test_the_results_of_an_array_whose_tasks_were_killed_are_missed_together(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result may come late, but ten thousand tasks that left none would be awaited for hours, one after the other."""
+    monkeypatch.setattr(task_results, "FAILED_PATIENCE", timedelta(seconds=2))
+    await cluster.join(offers=some(cpu=64), program=fails)
+    client = AsyncIrisClient(cluster.client, ClusterRecord(name=cluster.name, address="trial:7233", store=tmp_path.as_uri()))
+    function = Bundle(sha256="0" * 64)
+    some_lost, all_lost = [
+        client.job(await cluster.submit(name, **an_array(*range(40)), max_task_failures=lost, call=function))
+        for name, lost in (("some", 40), ("all", 39))
+    ]
+    for job, state in ((some_lost, JobState.SUCCEEDED), (all_lost, JobState.FAILED)):
+        assert (await cluster.end(job.id)).state is state
+
+    async with asyncio.timeout(40):
+        lost = await some_lost.results(trusted=True, return_exceptions=True)
+        with pytest.raises(JobFailed, match="task 0 of ada/some FAILED"):
+            await some_lost.results(trusted=True)
+        with pytest.raises(JobFailed, match="ada/all FAILED: 40 failed, more than"):
+            await all_lost.results(trusted=True)
+    assert [str(error).partition(" FAILED")[0] for error in lost] == [f"task {index} of ada/some" for index in range(40)]
+
+
+async def _is(cluster: Cluster, job: str, index: int, *states: TaskState) -> bool:
+    return (await cluster.users.jobs.status(job, index=index)).tasks[index].state in states
 
 
 async def _run(cluster: Cluster, tasks: int) -> bool:

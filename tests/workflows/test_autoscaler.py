@@ -71,7 +71,7 @@ async def test_a_suspect_of_the_previous_run_has_no_second_chance(cluster: Clust
 
 
 async def test_a_quiet_fleet_is_looked_at_every_fifteen_seconds(cluster: Cluster) -> None:
-    """Each look costs events: oftener would fill the history of an idle cluster."""
+    """Each look asks the server and the platform, whose rates are limited."""
     await cluster.start_autoscaler()
     await cluster.later(timedelta(minutes=5))
 

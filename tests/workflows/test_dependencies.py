@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from iris.model.arrays import PART_TASKS, Array
 from iris.model.dependencies import Condition, Dependency
 from iris.model.errors import NotFound
 from iris.model.jobs import Band
@@ -230,3 +231,74 @@ async def _is_ready(cluster: Cluster, job: str) -> bool:
     """Whether its dependencies are met, and only the hold keeps it from asking for hosts."""
     task = (await cluster.status(job)).tasks[0]
     return task.key is not None and task.state is TaskState.PENDING
+
+
+@pytest.mark.parametrize("part", [PART_TASKS, 1])
+async def test_a_task_that_is_cancelled_while_its_job_waits_has_ended_at_once(cluster: Cluster, part: int) -> None:
+    """Nothing of it runs. It stays CANCELLED whatever becomes of the job, and the other tasks end with the job."""
+    held = Held(then=fails)
+    await cluster.join(program=held)
+    a = await cluster.submit("a")
+    array = Array(indices="0-2", size=3, part=part)
+    b = await cluster.submit("b", after=after(a), array=array, replicas=3)
+    await waits_for(cluster, b, "waits for ada/a to succeed")
+    await cluster.users.jobs.cancel_task(b, 1, "not this one")
+    await cluster.until(lambda: _states_are(cluster, b, TaskState.PENDING, TaskState.CANCELLED, TaskState.PENDING))
+    held.let_go()
+    end = await cluster.end(b)
+
+    assert (end.state, end.reason) == (JobState.KILLED, "it starts only if ada/a succeeds, and that ended FAILED")
+    assert [task.state for task in end.tasks] == [TaskState.KILLED, TaskState.CANCELLED, TaskState.KILLED]
+    assert end.tasks[1].reason == "not this one"
+
+
+@pytest.mark.parametrize("part", [PART_TASKS, 1])
+async def test_a_job_of_which_all_tasks_are_cancelled_waits_no_longer(cluster: Cluster, part: int) -> None:
+    """It has nothing to start; and one that lacks some tasks starts the others."""
+    held = Held()
+    host = await cluster.join(offers=some(cpu=8), program=by_job({"a": held}))
+    a = await cluster.submit("a")
+    array = {"array": Array(indices="0-1", size=2, part=part), "replicas": 2}
+    none, some_left = [await cluster.submit(name, after=after(a), **array) for name in ("none", "some")]
+    for job, index in ((none, 0), (none, 1), (some_left, 0)):
+        await waits_for(cluster, job, "waits for ada/a to succeed")
+        await cluster.users.jobs.cancel_task(job, index, "changed my mind")
+    end = await cluster.end(none)
+    held.let_go()
+    other = await cluster.end(some_left)
+
+    assert (end.state, end.reason) == (JobState.KILLED, "changed my mind")
+    assert (other.state, [task.index for task in host.taken if task.job == some_left]) == (JobState.SUCCEEDED, [1])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", [PART_TASKS, 1])
+async def test_a_cancelled_task_of_a_job_that_waits_stays_cancelled_when_the_job_continues_as_new(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may wait for days, and its history is shortened meanwhile."""
+    monkeypatch.setattr(policies, "DEPENDENCY_CHECK", timedelta(seconds=1))
+    async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=20") as cluster:
+        held = Held()
+        host = await cluster.join(offers=some(cpu=8), program=by_job({"a": held}))
+        a = await cluster.submit("a")
+        b = await cluster.submit("b", after=after(a), array=Array(indices="0-2", size=3, part=part), replicas=3)
+        await waits_for(cluster, b, "waits for ada/a to succeed")
+        first = (await cluster.job(b).describe()).run_id
+        await cluster.users.jobs.cancel_task(b, 1, "not this one")
+        await cluster.until(lambda: _other_run_after_a_wish(cluster, b, first))
+        held.let_go()
+        end = await cluster.end(b)
+
+    assert [task.state for task in end.tasks] == [TaskState.SUCCEEDED, TaskState.CANCELLED, TaskState.SUCCEEDED]
+    assert {task.index for task in host.taken if task.job == b} == {0, 2}
+
+
+async def _other_run_after_a_wish(cluster: Cluster, job: str, first: str | None) -> bool:
+    """Whether the job has continued as new; each wish makes its history longer."""
+    await cluster.users.jobs.set_priority(job, Band.BATCH)
+    return (await cluster.job(job).describe()).run_id != first
+
+
+async def _states_are(cluster: Cluster, job: str, *states: TaskState) -> bool:
+    return tuple(task.state for task in (await cluster.status(job)).tasks) == states

@@ -2,8 +2,11 @@
 
 import pytest
 
+from iris.client import endpoints
 from iris.messages.job import Endpoints
+from iris.model import names
 from iris.model.endpoints import Endpoint
+from iris.model.errors import Rejected
 from tests.harness import Cluster, Held, ask, in_turn, is_preempted
 
 
@@ -39,3 +42,21 @@ async def test_an_endpoint_goes_with_its_attempt_and_the_next_one_has_its_own(cl
     second.let_go()
     await cluster.end(job)
     assert await names_of(cluster, job) == []
+
+
+async def test_an_array_whose_tasks_have_sent_too_many_messages_registers_no_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server accepts 10,000 signals of a job. Then it could not be held, and would not hear of its tasks."""
+    monkeypatch.setattr(endpoints, "MOST_EVENTS", 1)
+    program = Held()
+    host = await cluster.join(program=program)
+    job = await cluster.submit()
+    await cluster.until(lambda: len(host.taken) == 1)
+    env = {names.ENV_JOB_ID: job, names.ENV_TASK_INDEX: "0", names.ENV_ATTEMPT: "1"}
+
+    with pytest.raises(Rejected, match="split the array into jobs of at most 1,000 tasks"):
+        await cluster.users.endpoints.register("model", "10.0.0.1:80", env={**env, names.ENV_NUM_TASKS: "1001"})
+    assert await names_of(cluster, job) == []
+    program.let_go()
+    await cluster.end(job)

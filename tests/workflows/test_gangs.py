@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 
 from iris.activities.control import notifier as notifier_activities
+from iris.activities.host.lifecycle import Event, Lifecycle, State, step
 from iris.messages.task import RunTask
 from iris.model.attempts import Account
 from iris.model.jobs import Coscheduling, TaskOutcome
@@ -93,7 +95,8 @@ async def test_tasks_of_a_gang_share_hosts_if_its_user_says_so(cluster: Cluster)
     assert status.state is JobState.SUCCEEDED
     assert [task.host for task in status.tasks] == ["h0", "h0", "h1", "h1"]
     ranks = [task.rank for host in ("h0", "h1") for task in cluster.hosts[host].taken]
-    assert {(rank.coordinator, rank.tasks_per_slice) for rank in ranks if rank} == {("10.0.0.0:30000", 4)}
+    ((coordinator, together_on_a_slice),) = {(rank.coordinator, rank.tasks_per_slice) for rank in ranks if rank}
+    assert (coordinator.partition(":")[0], together_on_a_slice) == ("10.0.0.0", 4)
     assert await cluster.nothing_held()
 
 
@@ -190,6 +193,29 @@ async def test_a_gang_is_not_placed_again_on_hosts_that_have_ended_it_because_th
 
     assert [len(host.taken) for host in hosts] == [1, 1]
     assert (await cluster.snapshot()).hosts == ()
+
+
+async def test_a_gang_waits_for_all_of_its_hosts_when_they_return_together(cluster: Cluster) -> None:
+    """As after a power cut: their agents report what ran as lost, perhaps before their slice has the new incarnations. An attempt
+    on the old ones would be refused, one host after the other."""
+    back = Held(then=is_lost_with_its_incarnation)
+    both = by_index(back, Held(on_cancel=is_lost_with_its_incarnation))
+    hosts = await cluster.join_slice(program=in_turn(both, succeeds))
+    job = await cluster.gang()
+    await _when_all_run(cluster, back)
+    await cluster.waits(job, attempt=1)
+    await cluster.join_slice(incarnation="second")
+    status = await cluster.end(job)
+
+    assert [(task.state, task.attempt, task.preemptions) for task in status.tasks] == [(TaskState.SUCCEEDED, 2, 1)] * 2
+    assert [[task.incarnation for task in host.taken] for host in hosts] == [["first", "second"]] * 2
+
+
+async def is_lost_with_its_incarnation(task: RunTask) -> TaskOutcome:
+    """As the agent of a host reports an attempt of an earlier incarnation."""
+    lifecycle, _ = step(Lifecycle(State.RUNNING), Event.INCARNATION_OVER, "the agent died")
+    assert lifecycle.outcome is not None
+    return lifecycle.outcome.model_copy(update={"started_at": activity.info().started_time})
 
 
 async def leaves(task: RunTask) -> TaskOutcome:

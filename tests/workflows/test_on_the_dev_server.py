@@ -1,19 +1,22 @@
 """What the time-skipping server cannot show: histories that continue as new, collisions with timers, terminated jobs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 
 from iris.activities.control import child_jobs, job_tasks
 from iris.activities.control import notifier as notifier_activities
+from iris.messages.scheduler import Signalled
 from iris.messages.task import RunTask
+from iris.model.arrays import PART_TASKS, Array
 from iris.model.jobs import TaskOutcome
 from iris.model.states import JobState
 from iris.scheduling.preemption import Eviction
-from iris.workflows import independent_tasks, policies
+from iris.workflows import array_parts, independent_tasks, policies
 from tests.builders import some
 from tests.harness import Cluster, Held, by_job, child, dev_server_cluster, fails, in_turn, is_killed, is_preempted, succeeds
 
@@ -172,10 +175,13 @@ async def test_an_eviction_that_comes_after_the_scheduling_timeout_is_none(clust
     assert (await cluster.end(job)).state is JobState.UNSCHEDULABLE
 
 
+@pytest.mark.parametrize(("part", "starts", "waits"), [(PART_TASKS, 2, 1), (2, 3, 3)])
 async def test_a_job_that_takes_the_name_of_a_terminated_one_waits_once_for_its_tasks(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, part: int, starts: int, waits: int
 ) -> None:
-    """A try for each task and every five seconds fills the history of a thousand tasks in a minute."""
+    """A try for each task, or each part of an array, and every five seconds fills a history: of a thousand tasks in a minute."""
+    array = Array(indices="0-5", size=6, part=part)
+    monkeypatch.setattr(array_parts, "NAME_IN_USE", timedelta(seconds=0.1))
     monkeypatch.setattr(independent_tasks, "STARTS_AT_ONCE", 2)
     monkeypatch.setattr(independent_tasks, "NAME_IN_USE", timedelta(seconds=0.1))
     monkeypatch.setattr(job_tasks, "AGAIN", timedelta(seconds=0.1))
@@ -187,24 +193,24 @@ async def test_a_job_that_takes_the_name_of_a_terminated_one_waits_once_for_its_
 
     program = Held(on_cancel=ends_late)
     host = await cluster.join(offers=some(cpu=6), program=program)
-    job = await cluster.submit(replicas=6)
+    job = await cluster.submit(replicas=6, array=array)
     await cluster.until(lambda: len(host.taken) == 6)
     await cluster.job(job).terminate()
     await cluster.until(lambda: program.cancelled)
-    assert await cluster.submit(replicas=6) == job
+    assert await cluster.submit(replicas=6, array=array) == job
     await cluster.until(lambda: _waits_for_an_earlier_job(cluster, job))
     ends.set()
     program.let_go()
 
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
     events = [event.event_type for event in (await cluster.job(job).fetch_history()).events]
-    assert events.count(EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED) <= 2
-    assert events.count(EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1
+    assert events.count(EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED) <= starts
+    assert events.count(EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == waits
     await cluster.until(cluster.nothing_held)
 
 
 async def _waits_for_an_earlier_job(cluster: Cluster, job: str) -> bool:
-    return "a task of an earlier job of this name has not ended yet" in (await cluster.status(job)).reason
+    return "of an earlier job of this name has not ended yet" in (await cluster.status(job)).reason
 
 
 async def test_the_children_of_a_terminated_job_are_found_and_cancelled_also_those_of_a_successful_child(
@@ -243,3 +249,32 @@ async def test_a_parent_that_continues_as_new_cancels_the_children_of_its_earlie
 
     assert (await cluster.end(parent)).state is JobState.FAILED
     assert (await cluster.end(early)).state is JobState.KILLED
+
+
+async def test_a_scheduler_that_continues_as_new_while_it_tells_reasons_goes_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is under way at the end of a run must not begin anything else: the server refuses such an end, in each try again."""
+    monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
+    telling, signal_owners = asyncio.Event(), cluster.notifier._signal_owners
+
+    async def hangs(signal: str, items: Sequence[tuple[str, str, Any]]) -> Signalled:
+        if signal != "waits":
+            return await signal_owners(signal, items)
+        telling.set()
+        return await asyncio.Future()
+
+    monkeypatch.setattr(cluster.notifier, "_signal_owners", hangs)
+    waits = await cluster.submit("waits", resources=some(cpu=8))
+    await cluster.until(telling.is_set)
+    first = (await cluster.scheduler.describe()).run_id
+
+    async def is_another() -> bool:
+        await cluster.users.cluster.pause("to make the history longer")
+        await cluster.users.cluster.resume()
+        return (await cluster.scheduler.describe()).run_id != first
+
+    await cluster.until(is_another)
+    await cluster.join(offers=some(cpu=8))
+
+    assert (await cluster.end(waits)).state is JobState.SUCCEEDED

@@ -38,12 +38,12 @@ async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FleetCluster]:
         await fleet.audit()
 
 
-async def grow_old(fleet: FleetCluster, handle: WorkflowHandle[None, None]) -> None:
-    """The slice is asked where it is until its history is another one."""
+async def grow_old(fleet: FleetCluster, handle: WorkflowHandle[None, None], signal: str = "report") -> None:
+    """The workflow gets signals until its history is another one."""
     before = (await handle.describe()).run_id
 
     async def another() -> bool:
-        await handle.signal("report")
+        await handle.signal(signal)
         return (await handle.describe()).run_id != before
 
     await fleet.until(another)
@@ -156,17 +156,12 @@ async def test_an_autoscaler_that_continues_as_new_while_it_closes_down_keeps_th
     await fleet.autoscaler.signal("close_down", CloseDown(reason="the cluster is stopped", deadline=deadline))
     await fleet.until(lambda: fleet.has(1, S.DRAINING))
     for _ in range(2):
-        before = (await fleet.autoscaler.describe()).run_id
-        await fleet.until(lambda before=before: _is_another(fleet, before))
+        await grow_old(fleet, fleet.autoscaler, "demand")
     await asyncio.sleep(1)
 
     assert tenant.evicted is None
     await fleet.leaves(tenant)
     await fleet.until(lambda: not fleet.platform.alive)
-
-
-async def _is_another(fleet: FleetCluster, run: str | None) -> bool:
-    return (await fleet.autoscaler.describe()).run_id != run
 
 
 async def test_a_slice_whose_workflow_was_terminated_before_it_had_machines_is_forgotten(

@@ -29,7 +29,7 @@ async def test_each_task_has_accounts_of_its_own(cluster: Cluster) -> None:
     """One unlucky task must not use up what the others may spend."""
     await cluster.join(program=by_index(in_turn(fails, succeeds), in_turn(is_preempted, fails, succeeds), succeeds))
     job = await cluster.submit(replicas=3, max_retries_failure=1, max_retries_preemption=1)
-    status = await cluster.end(job, within=MINUTE)
+    status = await cluster.end(job)
 
     assert status.state is JobState.SUCCEEDED
     assert [(task.attempt, task.failures, task.preemptions) for task in status.tasks] == [(2, 1, 0), (3, 1, 1), (1, 0, 0)]

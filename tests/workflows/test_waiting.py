@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from iris.model.states import JobState, TaskState
 from tests.builders import a_placement, some
 from tests.harness import Cluster, Held, loses_its_host, succeeds
@@ -31,9 +33,12 @@ async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_bl
     assert await cluster.nothing_held()
 
 
-async def test_a_job_without_a_timeout_waits_for_ever_and_runs_when_a_host_joins(cluster: Cluster) -> None:
-    """Ten days without a host are no reason to give up, and the eleventh day needs nobody to submit again."""
-    job = await cluster.submit()
+@pytest.mark.parametrize("timeout", [None, timedelta(0)])
+async def test_a_job_without_a_timeout_waits_for_ever_and_runs_when_a_host_joins(
+    cluster: Cluster, timeout: timedelta | None
+) -> None:
+    """Ten days without a host are no reason to give up, and the eleventh day needs nobody to submit again. 0 is no timeout."""
+    job = await cluster.submit(scheduling_timeout=timeout)
     await cluster.waits(job)
     await cluster.later(timedelta(days=10))
 

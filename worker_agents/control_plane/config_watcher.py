@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from iris.client.operate.platforms import create_platform
+from iris.client.operate.platforms import create_platform, mixed_platform
 from iris.config import ClusterConfig, InvalidConfig, load_written
 from iris.model.errors import InvalidValue
 from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.platforms.base import Platform
 from iris.platforms.gcp.settings import gcp_settings
+from iris.platforms.manual.settings import ManualSettings, manual_settings
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ def platform_of(
     address: str = "",
     namespace: str = "default",
     machines: Path | None = None,
+    ssh_platform: Callable[[ManualSettings], Platform | None] | None = None,
 ) -> Platform:
     """Returns the platform that the configuration names.
 
@@ -69,13 +71,17 @@ def platform_of(
         uid: as in `GcpSettings.uid`.
         address: `host:port` of the Temporal service, as hosts reach it.
         machines: the directory in which a local cluster requests its machines.
+        ssh_platform: makes the platform of machines over SSH, on which agents are started. It returns None if there are none.
 
     Raises:
         InvalidValue: this version has no such platform.
     """
+    over_ssh = manual_settings(config, uid, text=text, address=address, namespace=namespace)
+    reached = ssh_platform(over_ssh) if ssh_platform is not None else None
     if config.platform.gcp is None:
-        return create_platform(config, machines)
-    return create_platform(config, settings=gcp_settings(config, uid, text=text, address=address, namespace=namespace))
+        return reached or create_platform(config, machines)
+    cloud = create_platform(config, settings=gcp_settings(config, uid, text=text, address=address, namespace=namespace))
+    return cloud if reached is None else mixed_platform(cloud, reached, over_ssh)
 
 
 class CurrentPlatform:
@@ -104,7 +110,8 @@ class CurrentPlatform:
         self.now = self._make(config, text)
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
-        """Implements `Platform.create_slice`."""
+        """Implements `Platform.create_slice`, with the newest configuration: planners get a reload earlier."""
+        self.renew()
         return await self.now.create_slice(request)
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:

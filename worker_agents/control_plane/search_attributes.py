@@ -17,8 +17,16 @@ from iris.retrying import retry
 
 #: Servers read them every two seconds, before version 1.31 every ten.
 ACCEPTED_WITHIN = timedelta(minutes=1)
-_KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+_TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
 _REFUSALS = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.UNIMPLEMENTED)
+
+
+def search_attribute_types() -> dict[str, "IndexedValueType.ValueType"]:
+    """Returns the types of Iris' search attributes, as a request has them."""
+    return {name: _TYPES[kind] for name, kind in names.SEARCH_ATTRIBUTES.items()}
 
 
 async def register_search_attributes(client: Client) -> None:
@@ -61,15 +69,13 @@ def _are_unknown(error: Exception) -> bool:
 async def _register_missing(client: Client) -> None:
     service = client.operator_service
     listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-    missing = [name for name in names.SEARCH_ATTRIBUTES if name not in listed.custom_attributes]
+    missing = {name: kind for name, kind in search_attribute_types().items() if name not in listed.custom_attributes}
     if missing:
-        await service.add_search_attributes(
-            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(missing, _KEYWORD))
-        )
+        await service.add_search_attributes(AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing))
 
 
 def _remedy(namespace: str, refusal: str) -> str:
-    options = " ".join(f"--name {name} --type Keyword" for name in names.SEARCH_ATTRIBUTES)
+    options = " ".join(f"--name {name} --type {kind}" for name, kind in names.SEARCH_ATTRIBUTES.items())
     return (
         f"namespace {namespace} lacks search attributes of Iris, and the service does not let this client register them "
         f"({refusal}); register them once with: temporal operator search-attribute create --namespace {namespace} {options}"

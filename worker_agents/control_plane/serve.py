@@ -30,12 +30,15 @@ from iris.activities.control.observe import FleetObserver
 from iris.activities.control.outbox import Outbox
 from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.slices import Slices
+from iris.activities.control.webhooks import WebhookCalls
 from iris.client.configuring import configure_planners, scaling_settings
 from iris.client.connect.connection import connect
+from iris.client.connect.deployment import deployment
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.plugin import IrisPlugin
 from iris.client.connect.process import rest_memory, stop_event
+from iris.client.operate.platforms import secret_reader
 from iris.client.store_marks import mark_store
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
@@ -43,14 +46,17 @@ from iris.messages.scheduler import SchedulerStart
 from iris.model import names
 from iris.model.errors import IrisError, Rejected
 from iris.platforms.base import Platform
+from iris.platforms.manual.settings import manual_settings
 from iris.scheduling.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
+from iris.worker_agents.control_plane.machines_beside import MachinesBeside
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.workflows import policies
 from iris.workflows.array_part import ArrayPartWorkflow
 from iris.workflows.autoscaler import AutoscalerWorkflow
 from iris.workflows.job import JobWorkflow
+from iris.workflows.notification import NotificationWorkflow
 from iris.workflows.scheduled_job import ScheduledJobWorkflow
 from iris.workflows.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
@@ -87,7 +93,7 @@ class ControlPlaneOptions(BaseModel):
     ui: str = ""
     #: The configuration file; None: the cluster consists of machines that users bring.
     config: Path | None = None
-    #: The directory in which a local cluster requests its machines.
+    #: The directory in which a local cluster requests its machines, and in which packages for hosts over SSH are kept.
     machines: Path | None = None
     #: `host:port` of the Temporal service as hosts reach it; empty: the same as `address`.
     advertise: str = ""
@@ -105,13 +111,15 @@ async def serve(options: ControlPlaneOptions) -> None:
     rest_memory()
     client = await connect(options.address, options.namespace, plugins=[IrisPlugin(payload_keys(), tolerant=True)])
     await register_search_attributes(client)
-    platform = await _platform(options, ConfigFile(options.config)) if options.config is not None else None
+    hosts = contextlib.AsyncExitStack()
+    platform = await _platform(options, ConfigFile(options.config), hosts) if options.config is not None else None
     # A worker of an earlier version would fail the planners' workflow tasks, so it must not even poll for them.
     await check_versions(client, options.cluster)
-    control, patient, planner = make_workers(client, options.cluster, platform)
+    # A local cluster has a directory with its machines, which are processes here.
+    control, patient, planner = make_workers(client, options.cluster, platform, local=options.machines is not None)
     # Done before the workers start: their messages to the planners would also wait for the dead worker.
     await _take_over(client, options.cluster)
-    async with control, patient, planner, _marking(client, options):
+    async with hosts, control, patient, planner, _marking(client, options):
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -144,15 +152,37 @@ async def _marking(client: Client, options: ControlPlaneOptions) -> AsyncIterato
         await asyncio.gather(marking, return_exceptions=True)
 
 
-async def _platform(options: ControlPlaneOptions, file: ConfigFile) -> CurrentPlatform:
-    uid = await cluster_uid(Store(options.store), options.cluster) if file.config.platform.gcp is not None else ""
+async def _platform(options: ControlPlaneOptions, file: ConfigFile, hosts: contextlib.AsyncExitStack) -> CurrentPlatform:
+    """Returns the platform of the current configuration.
+
+    Args:
+        hosts: is closed when the control plane ends. Until then, hosts over SSH are kept.
+    """
+    marked = file.config.platform.local is None
+    uid = await cluster_uid(Store(options.store), options.cluster) if marked else ""
     address = options.advertise or options.address
     make = functools.partial(platform_of, uid=uid, address=address, namespace=options.namespace, machines=options.machines)
+    if file.config.platform.manual is not None and options.machines is not None:
+        from iris.worker_agents.control_plane.ssh_hosts import SshHosts  # imports asyncssh, which is optional
+
+        ssh_hosts = SshHosts(manual_settings(file.config, uid), options.machines)
+        await hosts.enter_async_context(ssh_hosts.serving())
+        make = functools.partial(make, ssh_platform=ssh_hosts.platform)
+    elif file.config.platform.gcp is not None:
+        beside = MachinesBeside(secret_reader(file.config))
+        await hosts.enter_async_context(beside.serving())
+        make = functools.partial(make, ssh_platform=beside.platform)
     return CurrentPlatform(file, make)
 
 
-def make_workers(client: Client, cluster: str, platform: Platform | None = None) -> tuple[Worker, Worker, Worker]:
-    """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners."""
+def make_workers(
+    client: Client, cluster: str, platform: Platform | None = None, *, local: bool = False
+) -> tuple[Worker, Worker, Worker]:
+    """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners.
+
+    Args:
+        local: whether the cluster's hosts are processes on this machine.
+    """
     outbox, notifier = Outbox(client, cluster), Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
     job_tasks, child_jobs, dependencies = JobTasks(client), ChildJobs(client), JobDependencies(client)
@@ -163,7 +193,8 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
-        workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow],
+        deployment_config=deployment(),
+        workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow, NotificationWorkflow],
         activities=[
             outbox.exchange,
             notifier.signal_placed,
@@ -182,21 +213,25 @@ def make_workers(client: Client, cluster: str, platform: Platform | None = None)
     patient = Worker(
         client,
         task_queue=names.patient_queue(cluster),
+        deployment_config=deployment(),
         activities=[
             outbox.exchange,
             job_tasks.override_tasks,
             job_tasks.await_earlier_tasks,
+            job_tasks.await_earlier_part,
             child_jobs.register_child,
             child_jobs.cancel_children,
             child_jobs.cancel_orphans,
             dependencies.find_ends,
             dependencies.signal_dependents,
+            WebhookCalls(local=local).call,
         ],
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
     planner = Worker(
         client,
         task_queue=names.planner_queue(cluster),
+        deployment_config=deployment(),
         workflows=[SchedulerWorkflow, AutoscalerWorkflow],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )

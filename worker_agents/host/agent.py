@@ -23,8 +23,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
 from iris.activities.host.exec import Execs
+from iris.activities.host.gpu_health import GpuHealth
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.ping import Ping
+from iris.activities.host.port_forward import PortForwards
 from iris.activities.host.profile import Profiles
 from iris.activities.host.run_task import Tasks
 from iris.activities.host.runtimes import cgroups
@@ -34,13 +36,16 @@ from iris.activities.host.runtimes.images import Token
 from iris.activities.host.runtimes.job_users import JobUsers
 from iris.activities.host.secret_values import HostSecrets, SecretManager
 from iris.client.connect.connection import connect
+from iris.client.connect.deployment import deployment
 from iris.client.connect.process import locked, rest_memory, stop_event
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.model.faults import FAULTS
+from iris.model.gpus import offered
 from iris.model.hosts import Host
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
+from iris.worker_agents.host import gpu_record
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
 from iris.worker_agents.host.agent_options import AgentOptions
@@ -48,9 +53,9 @@ from iris.worker_agents.host.background import beside, pause
 from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
-from iris.worker_agents.host.metadata import of_this_machine
+from iris.worker_agents.host.metadata import Metadata, of_this_machine
 from iris.worker_agents.host.preemption_notice import watch_for_preemption
-from iris.worker_agents.host.probe import describe_host, find_accelerators, probe
+from iris.worker_agents.host.probe import describe_host, find_accelerators, gpu_attributes, probe
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +103,6 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
     with locked(options.directory, f"an agent for host {options.host_id} runs on this machine already"):
         async with shipping_own_log(store, options.cluster, options.host_id, options.directory):
             metadata = None if options.simulated else of_this_machine()
-            accelerators = Accelerators() if options.simulated else await find_accelerators(metadata)
             if why := cgroups.why_not():
                 logger.warning("%s", why)
             if not options.simulated and incarnations.of(options.directory) is None:
@@ -109,21 +113,27 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
                 if metadata is not None:
                     await stack.enter_async_context(beside(watch_for_preemption(metadata, stop_request.end)))
                 registry_token: Token = metadata.access_token if metadata is not None else lambda: None
-                await _serve_incarnations(store, options, accelerators, users, registry_token, stop_request)
+                await _serve_incarnations(store, options, metadata, users, registry_token, stop_request)
 
 
 async def _serve_incarnations(
     store: Store,
     options: AgentOptions,
-    accelerators: Accelerators,
+    metadata: Metadata | None,
     users: JobUsers | None,
     registry_token: Token,
     stop_request: "StopRequest",
 ) -> None:
+    found: Accelerators | None = None
     connected = False
     while not stop_request.event.is_set():
         begun = incarnations.of(options.directory)
-        host = _this_host(options, accelerators, users, begun or incarnations.begin(options.directory))
+        current = begun or incarnations.begin(options.directory)
+        if found is None or begun is None:  # they may differ from those of the incarnation before
+            found = Accelerators() if options.simulated else await find_accelerators(metadata)
+        gpus = gpu_record.gpus_of(options.directory, current, found, options.device)
+        accelerators = gpu_record.with_gpus(found, gpus)
+        host = _this_host(options, accelerators, users, current)
         identity = names.worker_identity(host.id, host.incarnation)
         try:
             client = await connect(options.address, options.namespace, identity=identity)
@@ -134,9 +144,12 @@ async def _serve_incarnations(
             await pause(stop_request.event, RETRY_INTERVAL)
             continue
         connected = True
-        incarnation = _Incarnation(client, store, options, accelerators, users, registry_token, host, stop_request)
+        health = gpu_record.health_of(options.directory, gpus, options.device)
+        host = host.model_copy(update={"fault": health.fault})
+        incarnation = _Incarnation(client, store, options, accelerators, health, users, registry_token, host, stop_request)
         if begun is not None and await incarnation.is_over():
             incarnations.end(options.directory)
+            health.close()
             continue
         await incarnation.run()
 
@@ -154,10 +167,11 @@ def _this_host(options: AgentOptions, accelerators: Accelerators, users: JobUser
         disk=options.disk_bytes,
         device=options.device or accelerators.device,
     )
+    gpus = gpu_attributes(offered(accelerators.gpus, resources.device))
     return describe_host(
         options.host_id,
         resources,
-        {**accelerators.attributes, **options.attributes},
+        {**accelerators.attributes, **gpus, **options.attributes},
         incarnation=incarnation,
         slice_id=options.slice_id,
         address=options.host_address,
@@ -195,6 +209,7 @@ class _Incarnation:
         store: Store,
         options: AgentOptions,
         accelerators: Accelerators,
+        health: GpuHealth,
         users: JobUsers | None,
         registry_token: Token,
         host: Host,
@@ -207,6 +222,8 @@ class _Incarnation:
         self._stop_request = stop_request
         self._stop = stop_request.event
         self._dir = options.directory
+        self._health = health
+        self._gpu_check = options.gpu_check
         context = HostContext(
             client=client,
             store=store,
@@ -224,6 +241,7 @@ class _Incarnation:
             limits=options.limits,
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
+            gpu_health=health,
             contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
             secrets=_secrets(options),
@@ -231,6 +249,7 @@ class _Incarnation:
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
         self._execs = Execs(store, self._tasks)
+        self._forwards = PortForwards(store, self._tasks)
         self._profiles = Profiles(store, self._tasks)
         self._ping = Ping(host)
         self._membership = Membership(client, options.cluster, host, options.proof, options.slice_size, options.directory)
@@ -251,13 +270,19 @@ class _Incarnation:
             incarnations.end(self._dir)
             await self._tasks.kill_all(str(error))
             raise
+        finally:
+            self._health.close()
 
     async def _serve(self) -> None:
         await self._tasks.take_over()
         worker = Worker(
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
-            activities=[self._tasks.run_task, self._execs.exec_task, self._profiles.profile_task, self._ping.ping],
+            deployment_config=deployment(),
+            activities=[
+                *(self._tasks.run_task, self._execs.exec_task, self._forwards.forward_ports),
+                *(self._profiles.profile_task, self._ping.ping),
+            ],
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
             max_concurrent_activities=MAX_CONCURRENT_STARTS,
         )
@@ -266,7 +291,8 @@ class _Incarnation:
             self._tasks.report_lost()
             host = self._host
             self._log.info("host %s (%s) has reported to its slice: %s", host.id, host.incarnation, host.resources)
-            given_up = await self._watch()
+            async with beside(self._health.watch(self._gpu_check, self._report_fault)):
+                given_up = await self._watch()
             if given_up:
                 self._log.warning("the host begins a new incarnation: %s", given_up)
                 incarnations.end(self._dir)
@@ -295,6 +321,16 @@ class _Incarnation:
                 self._log.warning("the host could not report to its slice, trying again: %s", error)
                 await pause(self._stop, RETRY_INTERVAL)
 
+    async def _report_fault(self) -> None:
+        """Reports the host with the fault that its GPUs have now, or without one."""
+        fault = self._health.fault
+        if fault:
+            self._log.warning("the host is quarantined: %s", fault)
+        else:
+            self._log.info("the host has no fault any more")
+        self._membership.host_has(fault)
+        await self._report_until_accepted()
+
     async def _watch(self) -> str:
         """Waits for the stop, or until the cluster gives this incarnation up. Returns the reason for the latter."""
         was_accepted = False
@@ -304,6 +340,8 @@ class _Incarnation:
                 return ""
             if reason := await self._membership.given_up():
                 return reason
+            if self._health.completed:
+                return "the GPUs that were missing are there now"
             if self._membership.accepted and not was_accepted:
                 was_accepted = True
                 self._log.info("the slice has accepted the host, which takes work now")

@@ -1,9 +1,11 @@
 """The options of an agent, from its command line or its slice."""
 
+from datetime import timedelta
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from iris.activities.host.gpu_health import CHECK_INTERVAL
 from iris.model.constraints import Attribute
 from iris.model.faults import Fault
 from iris.model.resources import Device
@@ -54,6 +56,8 @@ class AgentOptions(BaseModel):
     #: The project of secrets in Google Secret Manager that name none, and the address of its interface; empty: Google's own.
     secrets_project: str = ""
     secrets_endpoint: str = ""
+    #: The interval between two checks of the GPUs.
+    gpu_check: timedelta = CHECK_INTERVAL
     #: The host is simulated: the real machine's hardware does not belong to it.
     simulated: bool = False
     #: The umask of users' programs; -1: the agent's.

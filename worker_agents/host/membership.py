@@ -106,6 +106,10 @@ class Membership:
             start_signal_args=[ready],
         )
 
+    def host_has(self, fault: str) -> None:
+        """Sets what is wrong with the host's machine, for the next report; empty: nothing."""
+        self._host = self._host.model_copy(update={"fault": fault})
+
     async def sign_off(self, reason: str) -> None:
         """Reports the host as lost, so that the cluster removes it at once, and not only when its heartbeats are missing."""
         lost = HostLost(host_id=self._host.id, incarnation=self._host.incarnation, reason=reason, left=True)

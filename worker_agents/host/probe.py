@@ -1,26 +1,23 @@
 """Probes this machine for its cores, memory, disk and accelerators, unless the options give them."""
 
-import asyncio
-import contextlib
-import itertools
 import logging
 import os
-import re
 import secrets
 import shutil
 import socket
 import time
-from collections import Counter
-from datetime import timedelta
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
+from iris.activities.host.gpus import read_gpus
 from iris.activities.host.runtimes.environment import Accelerators
-from iris.model.accelerators import GPU_VARIANTS
-from iris.model.constraints import TPU_NAME, TPU_TOPOLOGY, TPU_VM_COUNT, TPU_WORKER_ID, Attribute
+from iris.model.constraints import GPU_MEMORY, GPU_MODEL, TPU_NAME, TPU_TOPOLOGY, TPU_VM_COUNT, TPU_WORKER_ID, Attribute
+from iris.model.gpus import Gpu, Reading, device_of
 from iris.model.hosts import Host
 from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.units import GIB
 from iris.worker_agents.host.metadata import Metadata, probe_place, probe_tpu
 
 logger = logging.getLogger(__name__)
@@ -28,12 +25,6 @@ logger = logging.getLogger(__name__)
 #: An address that no host has (RFC 5737), so the route to it is the route to the rest of the world.
 ELSEWHERE = "192.0.2.1"
 LOOPBACK = "127.0.0.1"
-#: Lists the driver's GPUs, one on each line.
-NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
-#: A driver that is not loaded yet needs time. One that hangs must not keep the host from reporting.
-NVIDIA_PATIENCE = timedelta(seconds=30)
-#: Words in the name of a GPU that do not distinguish one kind from another.
-_MAKERS = {"NVIDIA", "TESLA", "GEFORCE", "QUADRO", "GRAPHICS", "DEVICE"}
 
 
 async def find_accelerators(metadata: Metadata | None) -> Accelerators:
@@ -45,7 +36,9 @@ async def find_accelerators(metadata: Metadata | None) -> Accelerators:
     attributes = await probe_place(metadata) if metadata else {}
     tpu = await probe_tpu(metadata) if metadata else None
     if tpu is None:
-        return Accelerators(device=await _gpus(), attributes=attributes)
+        reading = await _read_gpus()
+        gpus = reading.gpus if reading is not None else ()
+        return Accelerators(device=device_of(gpus), gpus=gpus, reading=reading, attributes=attributes)
     attributes |= {TPU_NAME: tpu.name, TPU_WORKER_ID: tpu.worker_id, TPU_VM_COUNT: tpu.hosts}
     if tpu.topology:
         attributes[TPU_TOPOLOGY] = tpu.topology
@@ -53,50 +46,21 @@ async def find_accelerators(metadata: Metadata | None) -> Accelerators:
     return Accelerators(device=device, tpu=tpu, attributes=attributes)
 
 
-async def _gpus() -> Device | None:
-    """Returns the GPUs that the driver lists; None: there is no driver, or it has none."""
-    try:
-        asked = await asyncio.create_subprocess_exec(
-            *NVIDIA_SMI, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        logger.warning("nvidia-smi cannot be run, so this host offers no GPUs: %s", error)
-        return None
-    try:
-        out, err = await asyncio.wait_for(asked.communicate(), NVIDIA_PATIENCE.total_seconds())
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            asked.kill()  # without waiting: it may hang in the kernel
-        logger.warning("nvidia-smi does not answer, so this host offers no GPUs")
-        return None
-    if asked.returncode == 0:
-        return parse_gpus(out.decode(errors="replace"))
-    said = (out + err).decode(errors="replace").strip()
-    logger.warning("nvidia-smi fails, so this host offers no GPUs: %s", said or f"exit code {asked.returncode}")
-    return None
+async def _read_gpus() -> Reading | None:
+    """Returns the GPUs that the driver lists; None: there is no driver."""
+    reading = await read_gpus()
+    if reading is not None and reading.problem:
+        missing = "so this host offers only the GPUs that it lists" if reading.gpus else "so this host offers no GPUs"
+        logger.warning("%s, %s", reading.problem, missing)
+    return reading
 
 
-def parse_gpus(listed: str) -> Device | None:
-    """Parses nvidia-smi's lines of `name, memory`. A host offers one kind of GPU: of several kinds, the most frequent one."""
-    kinds = Counter(gpu_variant(line.rpartition(",")[0] or line) for line in listed.splitlines() if line.strip())
-    if not kinds:
-        return None
-    (variant, count), *others = kinds.most_common()
-    if others:
-        logger.warning("this host has several kinds of GPU, and offers only its %s: %s", variant, dict(kinds))
-    return Device(kind=DeviceKind.GPU, variant=variant, count=count)
-
-
-def gpu_variant(name: str) -> str:
-    """Returns `H100` for `NVIDIA H100 80GB HBM3`. A GPU that the table does not have keeps the rest of its name: `A10`,
-    `RTX3090`.
-    """
-    words = [word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word and word not in _MAKERS]
-    together = [first + second for first, second in itertools.pairwise(words)]  # RTX 4090
-    known = next((word for word in words + together if word in GPU_VARIANTS), None)
-    return known or "".join(word for word in words if not re.fullmatch(r"\d+GB|HBM\d\w*|PCIE|SXM\d*", word)) or "unknown"
+def gpu_attributes(gpus: Sequence[Gpu]) -> dict[str, Attribute]:
+    """Returns the model and the memory of a host's GPUs: of several, the model of the first and the least memory."""
+    if not gpus:
+        return {}
+    memory = min(gpu.memory_bytes for gpu in gpus)
+    return {GPU_MODEL: gpus[0].name, **({GPU_MEMORY: round(memory / GIB)} if memory else {})}
 
 
 def probe(

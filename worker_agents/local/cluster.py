@@ -2,7 +2,8 @@
 
 The supervisor restarts a child that dies. A lock on the cluster's directory prevents a second supervisor. The supervisor records
 its children's process numbers, so that the next one can remove what a `kill -9` of the supervisor left behind. It does not decide
-which machines exist: the autoscaler requests slices from the local platform, and `MachineSupervisor` runs their agents.
+which machines exist: the autoscaler requests slices from the local platform, and `MachineSupervisor` runs their agents. For a
+cluster of machines over SSH, it has none: the control plane runs their agents.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from iris.client.connect.children import Child, Restarts
 from iris.client.connect.clusters import CONFIG, ClusterRecord, ProcessRef, make_cluster_dir, read_record, write_record
 from iris.client.connect.paths import state_dir
 from iris.client.connect.process import free_ports, locked, stop_event
-from iris.config import dump_config, load_config, local_config, scale_groups_of
+from iris.config import ClusterConfig, dump_config, load_config, local_config, scale_groups_of
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
@@ -69,8 +70,11 @@ class LocalClusterOptions(BaseModel):
 
     @property
     def hosts(self) -> int:
-        """The number of hosts with which the cluster begins: the minimum of its groups."""
-        return sum(group.min_slices * group.hosts for group in scale_groups_of(load_config(self.config)))
+        """The number of hosts with which the cluster begins: the minimum of its groups. Machines over SSH come when they can."""
+        config = load_config(self.config)
+        if config.platform.manual is not None:
+            return 0
+        return sum(group.min_slices * group.hosts for group in scale_groups_of(config))
 
 
 async def supervise(options: LocalClusterOptions, umask: int) -> None:
@@ -114,16 +118,19 @@ class _LocalCluster:
         self._options = options
         self._dir = directory
         self._stop = stop
-        port, ui_port = _ports(read_record(options.name), _chosen_port(options))
+        config = load_config(options.config)
+        over_ssh = config.platform.manual is not None
+        port, ui_port = _ports(read_record(options.name), _chosen_port(config))
         self._hidden_ui = hidden_address()
         self._record = ClusterRecord(
             name=options.name,
             address=f"127.0.0.1:{port}",
-            store=(directory / "store").as_uri(),
+            store=config.controller.bundle_prefix if over_ssh else (directory / "store").as_uri(),
             ui=f"http://127.0.0.1:{ui_port}" if self._hidden_ui is not None else "",
             supervisor=ProcessRef.of(os.getpid()),
             ephemeral=options.ephemeral,
             owned=options.owner is not None,
+            over_ssh=over_ssh,
         )
         logs = directory / "logs"
         database = None if options.ephemeral else directory / DATABASE
@@ -147,7 +154,7 @@ class _LocalCluster:
         await keep_history(client)
         if self._hidden_ui is not None:
             await self._ui.enter_async_context(guarding(self._record.ui.removeprefix("http://"), self._hidden_ui))
-        self._machines_run = asyncio.create_task(self._machines.run(self._machines_stop))
+        self._machines_run = asyncio.create_task(self._keep_machines())
         keepers = [
             asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
             asyncio.create_task(self._keep_server()),
@@ -172,6 +179,12 @@ class _LocalCluster:
         finally:
             await self._control.stop(CHILD_STOP_TIMEOUT)
             await self._server.stop(CHILD_STOP_TIMEOUT)
+
+    async def _keep_machines(self) -> None:
+        if self._record.over_ssh:
+            await self._machines_stop.wait()
+        else:
+            await self._machines.run(self._machines_stop)
 
     async def _keep_server(self) -> None:
         """Waits for the end of the running server, then keeps a new one running."""
@@ -229,9 +242,9 @@ def machines_dir(directory: Path) -> Path:
     return directory / "machines"
 
 
-def _chosen_port(options: LocalClusterOptions) -> int:
+def _chosen_port(config: ClusterConfig) -> int:
     """Returns the port for clients that the configuration names; 0: none."""
-    controller = load_config(options.config).controller.local
+    controller = config.controller.local
     return controller.port if controller is not None else 0
 
 

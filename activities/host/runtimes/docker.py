@@ -42,7 +42,7 @@ _FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"
 #: The engine's error text for a mount of a missing host directory; the path follows it.
 _NO_SOURCE = "bind source path does not exist: "
 _CERTIFICATES = "SSL_CERT_FILE"
-#: The variable that lists the task's GPUs by their numbers on the host.
+#: The variable that lists the task's GPUs by their UUIDs, or by their numbers on the host.
 _CUDA = "CUDA_VISIBLE_DEVICES"
 
 #: The smallest memory limit that the engine accepts.
@@ -269,7 +269,8 @@ class DockerRuntime:
             certificates = shutil.copyfile(trusted, self._given() / "certificates.pem")
             certificates.chmod(0o644)
             inside[_CERTIFICATES] = str(certificates)
-        if gpus := _gpus(env):  # the container sees only these, numbered from 0
+        gpus = _gpus(env)
+        if gpus and not any(gpu.startswith("MIG-") for gpu in gpus):  # the container sees only these, numbered from 0
             inside[_CUDA] = ",".join(map(str, range(len(gpus))))
         if os.getuid() != 0 and "HOME" not in inside:  # the image's HOME, if any, is root's
             home = self._dir / "home"
@@ -346,9 +347,9 @@ def _appended(file: Path) -> TextIO:
 
 
 def _gpus(env: Mapping[str, str]) -> list[str]:
-    """Returns the numbers of the task's GPUs; none: any GPUs will do."""
-    numbers = env.get(_CUDA, "").split(",")
-    return numbers if all(number.isdecimal() for number in numbers) else []
+    """Returns the UUIDs or numbers of the task's GPUs; none: any GPUs will do."""
+    gpus = env.get(_CUDA, "").split(",")
+    return gpus if all(gpu.isdecimal() or gpu.startswith(("GPU-", "MIG-")) for gpu in gpus) else []
 
 
 class _Look:

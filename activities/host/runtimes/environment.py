@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from iris.messages.task import Rank, RunTask
 from iris.model import constraints, names
 from iris.model.arrays import ENV_ARRAY_COUNT, ENV_ARRAY_INDEX, param_variable
+from iris.model.gpus import Gpu, Reading
 from iris.model.hosts import Host
 from iris.model.resources import Device, DeviceKind
 
@@ -59,6 +60,10 @@ class Accelerators(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     device: Device | None = None
+    #: All GPUs of the machine, also those of another kind than the device.
+    gpus: tuple[Gpu, ...] = ()
+    #: What the driver says about its GPUs; None: there is no driver.
+    reading: Reading | None = None
     #: None: the machine is not a host of a TPU slice.
     tpu: TpuHost | None = None
     #: Includes the machine's location.
@@ -91,7 +96,8 @@ def attempt_env(
     params: Mapping[str, str] = {},
     ports: Mapping[str, int] = {},
     tpu: TpuHost | None = None,
-    gpus: Sequence[int] | None = None,
+    gpus: Sequence[str] | None = None,
+    coordinator_port: int | None = None,
 ) -> dict[str, str]:
     """Returns the program's environment. A later part overrides an earlier one.
 
@@ -106,7 +112,8 @@ def attempt_env(
         params: the task's row of the array's table.
         ports: the ports by the names that the job gave them.
         tpu: the host's real chips; None: it has none, and no variable may make a library look for them.
-        gpus: the numbers of the task's GPUs; None: all of them, or the host has none.
+        gpus: the UUIDs of the task's GPUs, or the numbers of simulated ones; None: all of them, or the host has none.
+        coordinator_port: the port for JAX' coordinator if the task needs one of its own.
     """
     identity = {**_identity(task, cluster, host), **contact, **{names.env_port(name): str(port) for name, port in ports.items()}}
     if task.array is not None:
@@ -127,13 +134,30 @@ def attempt_env(
         variables |= _meeting_variables(task, task.rank)
     if _wants(task, DeviceKind.TPU):
         variables |= _libtpu_variables(task, host, tpu)
+        if coordinator_port is not None:
+            # The task's only process is the first of one, whichever host of a slice it is on.
+            alone = Rank(coordinator=f"localhost:{coordinator_port}", tasks_per_slice=1)
+            variables |= {
+                names.ENV_JAX_COORDINATOR: alone.coordinator,
+                names.ENV_TPU_WORKER_ID: "0",
+                **_of_simulated_chips(alone),
+            }
     elif tpu is not None:
         variables["JAX_PLATFORMS"] = "cpu"  # another task has the chips
     if gpus is not None:
         # In the order of the bus, as the driver numbers them. By default, CUDA puts the fastest first.
-        variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+        variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     given = {**base, "PYTHONUNBUFFERED": "1", **defaults, **variables, **task.env}
     return {name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)} | identity
+
+
+def needs_own_coordinator(task: RunTask, tpu: TpuHost | None) -> bool:
+    """Whether JAX needs a port on this host for a task: it is alone on simulated chips.
+
+    JAX starts a coordinator for a single process, too. Without a port of its own, it takes the same one in each task, and
+    simulated hosts share the ports of the machine.
+    """
+    return task.rank is None and tpu is None and _wants(task, DeviceKind.TPU)
 
 
 def _wants(task: RunTask, kind: DeviceKind) -> bool:
@@ -170,7 +194,8 @@ def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
 def _meeting_variables(task: RunTask, rank: Rank) -> dict[str, str]:
     """Returns where a gang meets, in the words of JAX and PyTorch. A single task has no coordinator and needs none.
 
-    JAX itself reads only the coordinator's address; programs pass on the other two. PyTorch reads its variables with
+    JAX itself reads only the coordinator's address. On TPU slices it takes the other two from libtpu's variables; elsewhere
+    programs pass them on. PyTorch reads its variables with
     `init_method="env://"`, the default. `torchrun` reads an option from `PET_` and its name, and sets PyTorch's variables
     for its processes.
     Source: docs.pytorch.org/docs/stable/distributed.html and .../elastic/run.html
@@ -209,6 +234,8 @@ def _libtpu_variables(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[st
             "TPU_TYPE": device.variant if device else None,
         }
         variables = {name: str(value) for name, value in known.items() if value is not None}
+        if task.rank is not None and task.rank.coordinator:
+            variables |= _of_simulated_chips(task.rank)
     if task.rank is not None and task.rank.num_slices > 1:
         variables |= {
             "MEGASCALE_COORDINATOR_ADDRESS": task.rank.coordinator.rpartition(":")[0],
@@ -217,6 +244,23 @@ def _libtpu_variables(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[st
             "MEGASCALE_SLICE_ID": str(task.rank.slice_index),
         }
     return variables
+
+
+def _of_simulated_chips(rank: Rank) -> dict[str, str]:
+    """Returns the variables that let `jax.distributed.initialize()` find a gang without arguments, as on real chips.
+
+    JAX counts the workers of the slice, and adds the slice's number times their count to the worker's number. It asks the
+    metadata server for the two numbers of slices if no variable has them. The computations run on the CPU.
+    Source: github.com/jax-ml/jax, jax/_src/clusters/cloud_tpu_cluster.py
+    """
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_FORCE_TPU_INIT": "1",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": ",".join(["localhost"] * rank.tasks_per_slice),
+        "MEGASCALE_NUM_SLICES": str(rank.num_slices),
+        "MEGASCALE_SLICE_ID": str(rank.slice_index),
+    }
 
 
 def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:

@@ -106,11 +106,38 @@ def read(path: Path, most: int = MOST) -> bytes:
         Replaced: as in `open_file`, or the file is larger than Iris writes it.
         OSError: the file cannot be read or does not exist.
     """
-    with os.fdopen(open_file(path), "rb") as file:
-        data = file.read(most + 1)
+    data = read_from(path, 0, most + 1)
     if len(data) > most:
         raise Replaced(path)
     return data
+
+
+def read_from(path: Path, offset: int, most: int) -> bytes:
+    """Returns the bytes of a file from this offset, to its end or as many as `most`.
+
+    Without a file object of Python, which asks the system four more things about each file.
+
+    Raises:
+        Replaced: as in `open_file`.
+        OSError: the file cannot be read or does not exist.
+    """
+    file, found = open_file(path), b""
+    try:
+        while len(found) < most and (more := os.pread(file, most - len(found), offset + len(found))):
+            found += more
+    finally:
+        os.close(file)
+    return found
+
+
+def _create(name: str, at: int) -> int:
+    """Creates a private file in an open directory, instead of what has this name, and returns the descriptor."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, 0o600, dir_fd=at)
+    except FileExistsError:  # a writer that was killed, or the job, has left it
+        os.unlink(name, dir_fd=at)
+        return os.open(name, flags, 0o600, dir_fd=at)
 
 
 def write(path: Path, text: str) -> None:
@@ -128,11 +155,12 @@ def write(path: Path, text: str) -> None:
             raise Replaced(path.parent) from None
         raise
     try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=folder)
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        with os.fdopen(file, "w", encoding="utf-8") as opened:
-            opened.write(text)
+        file, data = _create(draft, folder), text.encode()
+        try:
+            while data:
+                data = data[os.write(file, data) :]
+        finally:
+            os.close(file)
         os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         os.close(folder)

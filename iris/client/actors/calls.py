@@ -11,7 +11,7 @@ import cloudpickle
 
 from iris.client.actors.wire import ActorUnavailable, Calling, CallInterrupted, token_of
 from iris.client.client import AsyncIrisClient
-from iris.client.functions.result import Raised, RemoteTraceback, restore
+from iris.client.functions.result import Raised, restore
 from iris.model.endpoints import Endpoint
 from iris.model.errors import IrisError, Unreachable
 from iris.storage.object_store import Store
@@ -184,10 +184,9 @@ def value_of(answer: bytes, what: str) -> Any:
         Exception: what it has raised.
     """
     value = restore(io.BytesIO(answer), what)
-    if not isinstance(value, Raised):
-        return value
-    raised = value.error if value.error is not None else IrisError(f"{what} raised {value.text}")
-    raise raised from RemoteTraceback(value.traceback)
+    if isinstance(value, Raised):
+        raise value.exception(what)
+    return value
 
 
 def _key(endpoint: Endpoint) -> _Key:

@@ -16,9 +16,10 @@ from typing_extensions import TypeVar
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import AsyncIrisClient
 from iris.client.entrypoint import Entrypoint
-from iris.client.job import AsyncJob, ExecResult, LogEntry
+from iris.client.job import AsyncJob, ExecResult
 from iris.client.job_filter import JobFilter
 from iris.client.job_options import Duration, JobOptions, duration_of
+from iris.client.logs.entries import LogEntry
 from iris.client.usage import InUse
 from iris.client.views import Explanation, JobRow
 from iris.client.work import Work
@@ -28,6 +29,7 @@ from iris.model.jobs import JobStatus, TaskStatus
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
     from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
+    from iris.client.notifications import NotificationRow
     from iris.config import ClusterConfig
     from iris.scheduling.forecast import Forecast
 
@@ -91,6 +93,10 @@ class Job(Generic[T]):
     def usage(self) -> Sequence[InUse]:
         """As `AsyncJob.usage`."""
         return self._loop.run(self._job.usage())
+
+    def notifications(self) -> "Sequence[NotificationRow]":
+        """As `AsyncJob.notifications`."""
+        return self._loop.run(self._job.notifications())
 
     def wait(self, timeout: Duration | None = None, *, stream_logs: bool = False) -> JobStatus:
         """As `AsyncJob.wait`. Ctrl-C ends the wait and not the job.
@@ -280,6 +286,16 @@ class IrisClient:
     def parts(self) -> tuple[AsyncIrisClient, BackgroundLoop]:
         """The asynchronous client, and the loop on which it runs: for what is built on both, such as pools."""
         return self._client, self._loop
+
+    @overload
+    def submit(
+        self,
+        work: Callable[..., Coroutine[Any, Any, T]],
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job[T]: ...
 
     @overload
     def submit(

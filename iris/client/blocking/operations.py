@@ -58,6 +58,10 @@ class Slices:
         """As `SlicesClient.list`."""
         return self._loop.run(self._slices.list())
 
+    def listed(self) -> Sequence[SliceRow]:
+        """As `SlicesClient.listed`."""
+        return self._loop.run(self._slices.listed())
+
     def show(self, prefix: str) -> SliceStatus:
         """As `SlicesClient.show`."""
         return self._loop.run(self._slices.show(prefix))

@@ -1,12 +1,12 @@
 """A pool of workers for programs that are not asynchronous."""
 
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Executor, Future
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from iris.client.blocking.client import IrisClient
 from iris.client.job_options import JobOptions
@@ -44,10 +44,27 @@ class WorkerPool(Executor):
         """As `AsyncWorkerPool.jobs`."""
         return self._pool.jobs
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]": ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]": ...
+
+    def submit(self, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "Future[Any]":
         """As `AsyncWorkerPool.submit`. The future is one of `concurrent.futures`."""
         return self._pool.call(fn, args, kwargs)
 
+    @overload
+    def map(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Generator[T, None, None]: ...
+
+    @overload
     def map(
         self,
         fn: Callable[..., T],
@@ -55,7 +72,16 @@ class WorkerPool(Executor):
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
-    ) -> Generator[T, None, None]:
+    ) -> Generator[T, None, None]: ...
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Generator[Any, None, None]:
         """As `AsyncWorkerPool.map`. The first calls are submitted at once.
 
         Args:

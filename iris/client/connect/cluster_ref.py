@@ -125,8 +125,9 @@ def resolve_cluster(
         if ":" in cluster:
             return ClusterRef(cluster)
         record = read_record(names.check_name("cluster", cluster))
-        if record is None and cluster == os.environ.get(names.ENV_CLUSTER) and (address := os.environ.get(names.ENV_ADDRESS)):
-            return ClusterRef(address)  # in a program of the cluster, on a machine from which it was not started
+        in_use = record is not None and record.in_use()
+        if not in_use and cluster == os.environ.get(names.ENV_CLUSTER) and (address := os.environ.get(names.ENV_ADDRESS)):
+            return ClusterRef(address)  # in a program of the cluster; what is kept here of a stopped one is of another cluster
         return ClusterRef(cluster) if record is None else _of_record(record)
     known = known_clusters()
     known = [record for record in known if not record.owned] or known
@@ -160,6 +161,12 @@ def _of_file(file: Path) -> ClusterRef:
             )
         check_is_free(config.name)
         return _of_record(record)
+    if record is not None and config.platform.manual is not None and config.controller.kind == "local":
+        check_is_free(config.name, over_ssh=True)
+        return _of_record(record)
+    if record is not None and record.remote and config.controller.manual is not None:
+        check_is_free(config.name, store=config.controller.bundle_prefix, machine=config.controller.manual.host)
+        return ClusterRef(config.name, record, text)
     if record is not None and gcp is not None and (record.remote or record.alive()):
         check_is_free(config.name, gcp.project_id, config.controller.bundle_prefix)
         return ClusterRef(config.name, record if _leads(record, config) else None, text)

@@ -8,6 +8,7 @@ import contextlib
 import os
 import shlex
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -75,6 +76,25 @@ class ControllerVm(BaseModel):
     iap: bool = False
 
 
+class SshController(BaseModel):
+    """The machine of a control plane over SSH, which clients reach through a tunnel."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: As `controller.manual.host`, and how to log in.
+    machine: str
+    user: str
+    ssh_port: int
+    key_file: Path | None = None
+    jump_host: str = ""
+    known_hosts: Path
+    connect_timeout: timedelta
+    #: The port of the Temporal service on that machine.
+    port: int
+    #: The port of its Web UI; 0: there is none.
+    ui_port: int = 0
+
+
 class ClusterRecord(BaseModel):
     """A cluster's address, store and Web UI. A local cluster's record also names its processes, a remote one's its machine."""
 
@@ -90,12 +110,18 @@ class ClusterRecord(BaseModel):
     ephemeral: bool = False
     #: It belongs to a program, with which it ends. Commands use it only if it is named, or the only one.
     owned: bool = False
+    #: The hosts of a cluster whose control plane is on this machine are other machines, which Iris reaches over SSH.
+    over_ssh: bool = False
     #: The cluster was started from here and is elsewhere.
     remote: bool = False
     #: The project of a cluster on Google Cloud; empty: `vm` names it.
     project: str = ""
-    #: The machine at the end of its tunnel; None: the cluster needs no tunnel. Stored records call it `gate`.
+    #: The machine of a control plane over SSH; empty: it is elsewhere.
+    machine: str = ""
+    #: The machine on Google Cloud at the end of its tunnel; None: there is no such tunnel. Stored records call it `gate`.
     vm: ControllerVm | None = Field(default=None, validation_alias=AliasChoices("vm", "gate"), serialization_alias="gate")
+    #: The machine at the end of a tunnel that needs no `gcloud`; None: there is no such tunnel.
+    ssh: SshController | None = None
     #: The process that keeps the tunnel open, at `address` on this machine. It may have ended: the next client starts another.
     tunnel: ProcessRef | None = None
 
@@ -103,8 +129,15 @@ class ClusterRecord(BaseModel):
         """Returns whether a local cluster's supervisor runs."""
         return self.supervisor is not None and self.supervisor.alive()
 
+    @property
+    def end(self) -> ControllerVm | SshController | None:
+        """The machine at the end of its tunnel; None: the cluster needs no tunnel."""
+        return self.vm or self.ssh
+
     def location(self) -> str:
         """Describes where a cluster elsewhere is, for people. Distinguishes it from another cluster with the same name."""
+        if self.machine:
+            return f"machine {self.machine}, store {self.store.rstrip('/')}"
         project = self.vm.project if self.vm is not None else self.project
         return f"project {project}, store {self.store.rstrip('/')}"
 
@@ -162,11 +195,13 @@ def _write(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def check_is_free(name: str, project: str = "", store: str = "") -> None:
+def check_is_free(name: str, project: str = "", store: str = "", *, machine: str = "", over_ssh: bool = False) -> None:
     """Raises when another cluster has this name here: records and directories are found by name.
 
     Args:
         project, store: of the cluster that is to use the name, if it is elsewhere; empty: that cluster is on this machine.
+        machine: of a control plane over SSH, instead of `project`.
+        over_ssh: as in `ClusterRecord`.
 
     Raises:
         InvalidValue: a different cluster with this name is known here.
@@ -174,13 +209,24 @@ def check_is_free(name: str, project: str = "", store: str = "") -> None:
     known = read_record(name)
     if known is None:
         return
-    here = ClusterRecord(name=name, address="", store=store, project=project, remote=bool(project))
-    if known.remote == here.remote and (not here.remote or known.location() == here.location()):
+    remote = bool(project or machine)
+    here = ClusterRecord(name=name, address="", store=store, project=project, machine=machine, remote=remote, over_ssh=over_ssh)
+    alike = (known.remote, known.over_ssh) == (here.remote, here.over_ssh)
+    if alike and (not here.remote or known.location() == here.location()):
         return
-    this = f"this one is in {here.location()}" if here.remote else "this one is on this machine"
+    if here.remote:
+        this = f"this one is in {here.location()}"
+    else:
+        this = "this one has its hosts over SSH" if over_ssh else "this one is on this machine"
     stop, forget = f"iris cluster stop {name}", f"rm -r {shlex.quote(str(cluster_dir(name)))}"
     if known.remote:
         there, remedy = f"a cluster elsewhere ({known.location()})", f"stop the other cluster with: {stop}"
+    elif known.over_ssh:
+        # Also if it does not run: its machines are leased until it is stopped.
+        there, remedy = (
+            "a cluster whose hosts are reached over SSH",
+            f"stop the other cluster and delete its jobs with: {stop} && {forget}",
+        )
     elif known.ephemeral:
         there, remedy = "a cluster on this machine", f"stop the other cluster with: {stop}"
     elif known.alive():
@@ -221,4 +267,7 @@ def not_running(name: str, beside: str = "") -> Unreachable:
         beside: the clusters that do run; empty: the message does not mention them.
     """
     beside = f" ({beside})" if beside else ""
-    return Unreachable(f"local cluster {name!r} does not run{beside}; start it with: iris cluster start --local --name {name} -d")
+    record = read_record(name)
+    over_ssh = record is not None and record.over_ssh
+    start = "iris cluster start --config FILE" if over_ssh else f"iris cluster start --local --name {name} -d"
+    return Unreachable(f"local cluster {name!r} does not run{beside}; start it with: {start}")

@@ -69,11 +69,21 @@ async def known_uid(store: "Store", cluster: str) -> str:
     Raises:
         Unreachable: this store has no uid of the cluster, which was then never started with it; or the store cannot be read.
     """
-    with _using(store):
-        found = await store.get(names.cluster_uid(cluster))
+    found = await find_uid(store, cluster)
     if found is None:
         raise Unreachable(f"no cluster {cluster} was ever started with bundle_prefix {store.url}: nothing can be its own")
-    return found.decode()
+    return found
+
+
+async def find_uid(store: "Store", cluster: str) -> str | None:
+    """Returns the uid of a cluster; None: it was never started with this store. Changes nothing.
+
+    Raises:
+        Unreachable: the store cannot be read.
+    """
+    with _using(store):
+        found = await store.get(names.cluster_uid(cluster))
+    return found.decode() if found is not None else None
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ async def connect_remote(name: str, timeout: timedelta = TUNNEL_TIMEOUT) -> tupl
         try:
             return await connect(record.address, record.namespace, timeout=ATTEMPT_TIMEOUT, quiet=True), record
         except Unreachable as error:
-            output = last_output(name) if record.vm is not None else ""
+            output = last_output(name) if record.end is not None else ""
             raise _NoAnswer(f"cluster {name} does not answer: {error}{output}") from None
 
     return await attempt()

@@ -46,6 +46,14 @@ _GONE = (
 _REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
+def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
+    """Returns the user's error if the cluster does not know a search attribute of this version; None if it is another one."""
+    if error.status is not RPCStatusCode.INVALID_ARGUMENT or "search attribute" not in error.message:
+        return None
+    remedy = f"update its control plane with `iris cluster restart {record.name}`, or leave the options out that are new"
+    return Rejected(f"cluster {record.name} has an older version of Iris than this client: {error.message}; {remedy}")
+
+
 def refused(error: RPCError, address: str) -> Rejected | None:
     """Returns the user's error if the service at this address refuses the client; None if the RPC error is another one."""
     if error.status not in _REFUSED:
@@ -94,6 +102,8 @@ class Connection:
         except RPCError as error:
             if (refusal := refused(error, self.record.address)) is not None:
                 raise refusal from None
+            if (outdating := outdated(error, self.record)) is not None:
+                raise outdating from None
             if error.status in _GONE:
                 cluster = self.record
                 raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
@@ -155,12 +165,14 @@ class Connection:
                 answer: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=RPC_TIMEOUT)
                 return answer
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-                raise Unreachable(f"the control plane of cluster {self.record.name} could not answer: {error}") from None
+                raise self._silent("could not answer", str(error)) from None
             except RPCError as error:
-                if error.status is RPCStatusCode.FAILED_PRECONDITION:  # it has not polled lately, or it fails
-                    raise Unreachable(
-                        f"the control plane of cluster {self.record.name} takes no questions; try again: {error.message}"
-                    ) from None
+                # The service answers, and has waited for it. Either side may notice first; the client's gRPC calls it cancelled.
+                if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+                    raise self._silent(f"has not answered within {RPC_TIMEOUT.total_seconds():.0f} s") from None
+                # It has not polled lately, or it fails; or too many questions wait for it.
+                if error.status in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.RESOURCE_EXHAUSTED):
+                    raise self._silent("takes no questions", error.message) from None
                 raise self._not_started(error) from None
 
     async def signal_autoscaler(self, signal: str, *arguments: Any) -> None:
@@ -190,7 +202,7 @@ class Connection:
             try:
                 reply = await asyncio.wait_for(update, RPC_TIMEOUT.total_seconds())
             except (TimeoutError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-                raise Unreachable(f"the control plane of cluster {self.record.name} does not answer: {error}") from None
+                raise self._silent("does not answer", str(error)) from None
             except RPCError as error:
                 raise self._not_started(error) from None
         if reply.answers[0].problem:
@@ -228,4 +240,11 @@ class Connection:
         """Converts NOT_FOUND for a planner's workflow to `Unreachable`. Returns any other error unchanged."""
         if error.status is not RPCStatusCode.NOT_FOUND:
             return error
-        return Unreachable(f"the control plane of cluster {self.record.name} has not started: {error.message}")
+        return self._silent("has not started", error.message)
+
+    def _silent(self, problem: str, details: str = "") -> Unreachable:
+        """Returns the error about a control plane that does not answer, with the command that starts it again."""
+        record = self.record
+        remedy = f"try again, and if this lasts, run `iris cluster restart {record.name}`"
+        remedy += "" if record.in_use() else " where the cluster was started"
+        return Unreachable(f"the control plane of cluster {record.name} {problem}{details and f': {details}'}; {remedy}")

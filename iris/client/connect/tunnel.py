@@ -1,8 +1,8 @@
-"""An SSH tunnel to a control plane that only its own network reaches. `gcloud compute ssh` forwards ports of this machine.
+"""An SSH tunnel to a control plane that only its own network reaches. It forwards ports of this machine.
 
-Each cluster's tunnel is a separate process, which outlives the command that started it and serves later commands. It reconnects
-whenever the connection breaks. It ends when the cluster's record is gone or names another machine. An open port does not prove
-that the service answers: a client must ask the service.
+`gcloud compute ssh` does so to a machine on Google Cloud, asyncssh to any other. Each cluster's tunnel is a separate process,
+which outlives the command that started it and serves later commands. It reconnects whenever the connection breaks. It ends when
+cluster's record is gone or names another machine. An open port does not prove that the service answers: a client must ask it.
 """
 
 import asyncio
@@ -18,7 +18,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from iris.client.connect.children import Child, Restarts
-from iris.client.connect.clusters import ClusterRecord, ControllerVm, ProcessRef, cluster_dir, read_record, write_record
+from iris.client.connect.clusters import (
+    ClusterRecord,
+    ControllerVm,
+    ProcessRef,
+    SshController,
+    cluster_dir,
+    read_record,
+    write_record,
+)
 from iris.client.connect.process import free_ports, locked, stop_event
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.units import format_duration
@@ -103,14 +111,15 @@ def open_tunnel(name: str) -> ClusterRecord:
     record = read_record(name)
     if record is None:
         raise Unreachable(f"cluster {name!r} is not known here; name its configuration: iris cluster start --config FILE")
-    if record.vm is None or (record.tunnel is not None and record.tunnel.alive()):
+    if record.end is None or (record.tunnel is not None and record.tunnel.alive()):
         return record
-    check_gcloud(record.name, record.vm.port)
+    if record.vm is not None:
+        check_gcloud(record.name, record.vm.port)
     process: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + START.total_seconds()
     while True:
         record = read_record(name) or record
-        if record.vm is None or (record.tunnel is not None and record.tunnel.alive()):
+        if record.end is None or (record.tunnel is not None and record.tunnel.alive()):
             return record
         ended = process.poll() if process is not None else 0
         if ended or time.monotonic() > deadline:
@@ -175,51 +184,75 @@ async def serve_tunnel(name: str) -> None:
             _end_orphans(before)
         while not stop.is_set():
             record = read_record(name)
-            vm = record.vm if record is not None else None
-            if record is None or vm is None:
+            end = record.end if record is not None else None
+            if record is None or end is None:
                 raise Unreachable(f"cluster {name} is not known here, or is reached without a tunnel")
             ports = free_ports(_ports(record))
             address, ui = (f"127.0.0.1:{port}" for port in ports)
             record = record.model_copy(update={"address": address, "ui": f"http://{ui}", "tunnel": me})
             write_record(record)
             began = time.monotonic()
-            if await _connection(record, vm, ports, stop):
+            if await _connection(record, end, ports, stop):
                 closed_since = time.monotonic()
             if time.monotonic() - closed_since > GIVE_UP.total_seconds():
-                raise Unreachable(f"machine {vm.machine} could not be reached for {format_duration(GIVE_UP)}")
+                raise Unreachable(f"machine {end.machine} could not be reached for {format_duration(GIVE_UP)}")
             delay = RESTARTS.after(timedelta(seconds=time.monotonic() - began), delay)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay.total_seconds())
 
 
-async def _connection(record: ClusterRecord, vm: ControllerVm, ports: tuple[int, int], stop: asyncio.Event) -> bool:
+async def _connection(
+    record: ClusterRecord, end: ControllerVm | SshController, ports: tuple[int, int], stop: asyncio.Event
+) -> bool:
     """Runs one connection until it breaks or is no longer needed; returns whether it was ever open.
 
     Restores its own entries in the record, because another process may overwrite them with an older copy.
     """
-    logger.info("connecting port %d to port %d of %s", ports[0], vm.port, vm.machine)
-    child = Child("the connection", tunnel_command(vm, *ports), None)
-    process = await child.start()
-    ended = asyncio.ensure_future(process.wait())
+    logger.info("connecting port %d to port %d of %s", ports[0], end.port, end.machine)
+    process: asyncio.subprocess.Process | None = None
+    ended: asyncio.Future[str]
+    if isinstance(end, SshController):
+        ended = asyncio.ensure_future(_forward(end, ports))
+    else:
+        process = await Child("the connection", tunnel_command(end, *ports), None).start()
+        ended = asyncio.ensure_future(_status_of(process))
     opened = False
     try:
         while not ended.done() and not stop.is_set():
             await asyncio.wait({ended}, timeout=CHECK_INTERVAL.total_seconds())
             if not opened and (opened := await _is_open(ports[0])):
                 logger.info("connected")
-            if (now := read_record(record.name)) is None or now.vm != vm:
+            if (now := read_record(record.name)) is None or now.end != end:
                 logger.info("the cluster was stopped, or has another machine")
                 stop.set()
             elif (now.tunnel, now.address) != (record.tunnel, record.address):
                 write_record(now.model_copy(update={"address": record.address, "ui": record.ui, "tunnel": record.tunnel}))
     finally:
-        await _end(process, ended)
+        if process is not None:
+            await _end(process, ended)
+        else:
+            ended.cancel()
+            await asyncio.wait({ended}, timeout=STOP.total_seconds())
     if not stop.is_set():
-        logger.warning("the connection ended with status %s", process.returncode)
+        logger.warning("the connection ended: %s", ended.result())
     return opened
 
 
-async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[int]") -> None:
+async def _forward(end: SshController, ports: tuple[int, int]) -> str:
+    """Runs one connection without `gcloud`, and returns why it ended."""
+    from iris.platforms.manual.forward import forward  # imports asyncssh, which is optional
+    from iris.platforms.manual.settings import HostAccess
+
+    access = HostAccess(address=end.machine, user=end.user, port=end.ssh_port, key_file=end.key_file, jump_host=end.jump_host)
+    there = dict(zip(ports, (end.port, end.ui_port) if end.ui_port else (end.port,), strict=False))
+    return await forward(access, there, known_hosts=end.known_hosts, connect_timeout=end.connect_timeout)
+
+
+async def _status_of(process: asyncio.subprocess.Process) -> str:
+    return f"status {await process.wait()}"
+
+
+async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[str]") -> None:
     """Ends `gcloud` and its `ssh` child, which would keep the ports."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
@@ -257,7 +290,7 @@ async def _is_open(port: int) -> bool:
 
 def _ports(record: ClusterRecord) -> tuple[int, int]:
     """Returns the ports of the last tunnel, so that the next one gets the same ports; zeros: there was none."""
-    if record.vm is None or not record.address.startswith("127.0.0.1:"):
+    if record.end is None or not record.address.startswith("127.0.0.1:"):
         return 0, 0
     return int(record.address.rpartition(":")[2]), int(record.ui.rpartition(":")[2])
 

@@ -15,8 +15,9 @@ from typing import Any
 import cloudpickle
 
 from iris.client.functions import run
+from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.files import workspace_files
-from iris.client.workspace.pack import ExtraFile, Packed, pack
+from iris.client.workspace.pack import Packed, pack
 from iris.model import names
 from iris.model.bundles import MAX_BUNDLE
 from iris.model.errors import InvalidValue
@@ -57,7 +58,6 @@ def pack_call(
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
     """
-    check_function(function)
     with tempfile.TemporaryDirectory(prefix="iris-call-") as directory:
         made = Path(directory)
         (made / "call.json").write_text(json.dumps([function_name(function), sys.version_info[:2]]))
@@ -101,16 +101,6 @@ def pickled(value: object, function: Callable[..., Any], module: ModuleType | No
         except Exception as error:  # the methods of the user's objects may raise anything
             raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
     return data
-
-
-def check_function(function: Callable[..., Any]) -> None:
-    """Raises:
-    InvalidValue: it is a coroutine function.
-    """
-    if inspect.iscoroutinefunction(function):
-        raise InvalidValue(
-            "function", function_name(function), "is a coroutine function", "pass a function that calls asyncio.run"
-        )
 
 
 @contextmanager

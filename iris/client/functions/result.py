@@ -46,6 +46,23 @@ class Raised:
         self.text = text
         self.traceback = traceback
 
+    def exception(self, who: str, unknown: type[IrisError] = IrisError) -> BaseException:
+        """Returns the exception for the caller, with the job's traceback as its cause.
+
+        Args:
+            who: what raised it, for the message where the exception itself cannot be raised here.
+            unknown: the type of the exception then.
+        """
+        error = self.error
+        if error is None:
+            error = unknown(f"{who} raised {self.text}")
+        elif isinstance(
+            error, StopIteration | StopAsyncIteration
+        ):  # they would end the caller's loop, and a coroutine cannot raise them
+            error = RuntimeError(f"{who} raised {self.text}")
+        error.__cause__ = RemoteTraceback(self.traceback)
+        return error
+
 
 async def read_result(store: Store, job: str, run_id: str, task: int, attempt: int, patience: timedelta = PATIENCE) -> Any:
     """Returns the value that the function returned in this attempt, or a `Raised`.

@@ -14,6 +14,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Iterator
+from types import CoroutineType
 from typing import Any, BinaryIO
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -29,7 +30,7 @@ def main() -> int:
         function, args, kwargs, rows = _load(name, version)
         if rows is not None:
             kwargs = {**kwargs, **rows[int(os.environ["IRIS_ARRAY_INDEX"])]}
-        value = function(*args, **kwargs)
+        value = finished(function(*args, **kwargs))
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
@@ -46,6 +47,15 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
     return 0
+
+
+def finished(value: Any) -> Any:
+    """Returns the value; of an `async def` function, what its coroutine returns on an event loop of its own."""
+    if not isinstance(value, CoroutineType):
+        return value
+    import asyncio
+
+    return asyncio.run(value)
 
 
 def load_library(directory: str) -> Any:

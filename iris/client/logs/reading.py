@@ -6,10 +6,11 @@ The attempts of a task are read one after the other. The lines of several tasks 
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
+from iris.concurrency import for_each
 from iris.model import names
 from iris.storage.log_format import LogLine, Stream, decode
 from iris.storage.object_store import Store
@@ -169,7 +170,7 @@ class Reader:
         """Returns the last `count` lines of all logs; `new_lines` continues after them."""
         await self._find(quick=False)
         logs = list(self._logs.values())
-        tails = await each(logs, lambda log: log.tail(self.store, count))
+        tails = await for_each(logs, lambda log: log.tail(self.store, count), at_once=AT_ONCE)
         by_task: dict[int, list[TaskLine]] = {}
         for log, lines in zip(logs, tails, strict=True):
             by_task.setdefault(log.task, []).extend(lines)
@@ -179,7 +180,7 @@ class Reader:
         found = await self._finder.find(self.store, quick=quick)
         new = [_Log(each, self._streams, self._since_ms or 0) for each in found if (each.task, each.attempt) not in self._logs]
         if self._since_ms is not None:
-            await each(new, lambda log: log.skip_old(self.store))
+            await for_each(new, lambda log: log.skip_old(self.store), at_once=AT_ONCE)
         for log in new:
             log.heard = self._look
             self._logs[log.task, log.attempt] = log
@@ -196,7 +197,7 @@ class Reader:
         return [log for log in logs if id(log) in chosen]
 
     async def _together(self, feeds: list["_Feed"]) -> AsyncIterator[list[TaskLine]]:
-        await each(feeds, partial(_Feed.fill, ahead=1))
+        await for_each(feeds, partial(_Feed.fill, ahead=1), at_once=AT_ONCE)
         while alive := [feed for feed in feeds if feed.lines]:
             if len(alive) == 1:
                 yield alive[0].take(None)
@@ -208,7 +209,7 @@ class Reader:
                 parts = [feed.take(None if feed is first else upto) for feed in alive]
                 yield list(heapq.merge(*parts, key=_time))
             ahead = max(1, AT_ONCE // len(alive))
-            await each([feed for feed in alive if not feed.lines], partial(_Feed.fill, ahead=ahead))
+            await for_each([feed for feed in alive if not feed.lines], partial(_Feed.fill, ahead=ahead), at_once=AT_ONCE)
 
 
 class _Feed:
@@ -246,17 +247,6 @@ class _Feed:
             end = next((at for at, entry in enumerate(self.lines) if entry.line.at_ms > upto), end)
         taken, self.lines = self.lines[:end], self.lines[end:]
         return taken
-
-
-async def each(of: Collection[T], do: Callable[[T], Awaitable[U]]) -> list[U]:
-    """Calls `do` for each item, at most `AT_ONCE` at a time; returns the results in the items' order."""
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(item: T) -> U:
-        async with gate:
-            return await do(item)
-
-    return await asyncio.gather(*(one(item) for item in of))
 
 
 def _time(entry: TaskLine) -> int:

@@ -5,7 +5,8 @@ This needs neither the host nor the control plane.
 
 from collections.abc import Collection, Iterable
 
-from iris.client.logs.reading import Found, Reader, TaskLine, each
+from iris.client.logs.reading import AT_ONCE, Found, Reader, TaskLine
+from iris.concurrency import for_each
 from iris.model import names
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
@@ -67,7 +68,7 @@ class _JobLogs:
         if quick and len(tasks) > FIND_AT_ONCE:
             self._turn = (self._turn + FIND_AT_ONCE) % len(tasks)
             tasks = (tasks + tasks)[self._turn : self._turn + FIND_AT_ONCE]
-        attempts = await each(tasks, lambda task: store.folders(f"{root}/{task}"))
+        attempts = await for_each(tasks, lambda task: store.folders(f"{root}/{task}"), at_once=AT_ONCE)
         return [
             Found(task, attempt, names.attempt_logs(self._job, self._run_id, task, attempt))
             for task, folders in zip(tasks, attempts, strict=True)

@@ -17,7 +17,7 @@ from iris.client.operate.delete_slices import delete_slices, unowned
 from iris.model.errors import NotFound, Unreachable
 from iris.model.provisioning import SliceObservation
 from iris.platforms.base import Unavailable
-from iris.worker_agents.local.launch import clear_stopped
+from iris.worker_agents.local.launch import clear_stopped, left_processes
 
 if TYPE_CHECKING:
     from iris.client.operate.gcp_controller import GcpController
@@ -68,8 +68,10 @@ async def leftovers(name: str | None) -> list[Leftover]:
             client = await AsyncIrisClient.connect(each)
             found += [
                 Leftover(cluster=each, kind="slice", id=seen.slice_id, state=seen.state, machines=seen)
-                for seen in await unowned(client, (await LocalController.of(each).machines().list_slices()).slices)
+                for seen in await unowned(client, (await (await LocalController.of(each).machines()).list_slices()).slices)
             ]
+        elif record.over_ssh:  # its leases are for its next start; `iris cluster stop` gives the machines back
+            found += [Leftover(cluster=each, kind="process", id=str(ref.pid)) for ref in left_processes(each)]
         else:
             plan = await LocalController.of(each).plan_stop()
             found += [Leftover(cluster=each, kind="slice", id=slice_id) for slice_id in plan.slices]
@@ -87,7 +89,7 @@ async def clean(found: list[Leftover]) -> None:
     for name in sorted({each.cluster for each in found}):
         machines = [each.machines for each in found if each.cluster == name and each.machines is not None]
         if machines:
-            await delete_slices(LocalController.of(name).machines(), machines, DELETE_TIMEOUT)
+            await delete_slices(await LocalController.of(name).machines(), machines, DELETE_TIMEOUT)
         elif read_record(name) is None:
             shutil.rmtree(cluster_dir(name), ignore_errors=True)
         else:

@@ -38,7 +38,7 @@ class ClusterManager:
     @property
     def is_local(self) -> bool:
         """Returns whether the cluster is on this machine."""
-        return self._config.controller.local is not None
+        return self._config.platform.local is not None
 
     @property
     def controller(self) -> ControllerProtocol:

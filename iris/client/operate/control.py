@@ -2,19 +2,22 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.tunnel import last_output
+from iris.client.job_filter import JobFilter
 from iris.client.slices import SliceRow
 from iris.model.errors import Unreachable
 
 #: How long a control plane may take to answer. If it does not, machines are deleted directly.
 ANSWER_TIMEOUT = timedelta(seconds=6)
+#: How long a control plane on another machine may take to answer: the tunnel to it may have to be opened first.
+REMOTE_ANSWER_TIMEOUT = timedelta(seconds=30)
 
 #: Receives progress messages of long operations.
 Progress = Callable[[str], None]
@@ -107,6 +110,15 @@ class ControllerProtocol(Protocol):
         ...
 
 
+@runtime_checkable
+class GivesUpMachines(Protocol):
+    """A control plane of machines over SSH."""
+
+    def give_up(self, machines: Collection[str]) -> None:
+        """Counts the slices of machines that will not come back as gone, at the next stop."""
+        ...
+
+
 async def answering_client(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> AsyncIrisClient | None:
     """Returns a client of the cluster if its scheduler and its autoscaler answer in time, else None."""
     with contextlib.suppress(Unreachable):
@@ -137,8 +149,31 @@ def last_lines(text: str, count: int) -> str:
     return "\n".join(text.splitlines()[-count:] if count else [])
 
 
-async def delete_through(client: AsyncIrisClient, timeout: timedelta, progress: Progress) -> bool:
-    """Lets the control plane delete the cluster's slices, after the grace period of their tasks. Returns whether none is left."""
+async def status_of(name: str, discovered: Awaitable[str | None]) -> ControllerStatus:
+    """Returns the status of a controller on another machine.
+
+    Args:
+        discovered: its address; None: it does not run.
+    """
+    if (address := await discovered) is None:
+        return ControllerStatus(running=False)
+    healthy = await answering_client(name, REMOTE_ANSWER_TIMEOUT) is not None
+    return ControllerStatus(running=True, healthy=healthy, address=address)
+
+
+async def with_contents(plan: StopPlan, client: AsyncIrisClient) -> StopPlan:
+    """Adds to the plan what the control plane answers: the slices that it made, and how many jobs are live."""
+    slices = tuple(row.id for row in await client.slices.list() if row.made)
+    jobs = len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
+    return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
+
+
+async def delete_through(client: AsyncIrisClient, timeout: Callable[[SliceRow], timedelta], progress: Progress) -> bool:
+    """Lets the control plane delete the cluster's slices, after the grace period of their tasks. Returns whether none is left.
+
+    Args:
+        timeout: returns how long to wait for a slice.
+    """
 
     def report(rows: Sequence[SliceRow]) -> None:
         if rows:
@@ -148,6 +183,6 @@ async def delete_through(client: AsyncIrisClient, timeout: timedelta, progress: 
     with contextlib.suppress(Unreachable):
         left = await client.slices.delete_all("the cluster is being stopped", timeout, report)
         if left:
-            progress(f"{len(left)} slice(s) still exist after {timeout.seconds // 60} minutes")
+            progress(f"{len(left)} slice(s) still exist: {', '.join(row.id for row in left)}")
         return not left
     return False

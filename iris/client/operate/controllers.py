@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+from collections.abc import Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,21 +19,25 @@ from iris.client.connect.clusters import (
     read_record,
     write_config,
 )
-from iris.client.job_filter import JobFilter
 from iris.client.operate.control import (
     ControllerProtocol,
     ControllerStatus,
+    GivesUpMachines,
     Progress,
     StopPlan,
     answering_client,
     delete_through,
     last_lines,
     no_progress,
+    with_contents,
 )
 from iris.client.operate.delete_slices import delete_all
-from iris.client.operate.platforms import create_platform
+from iris.client.operate.platforms import machines_of
+from iris.client.operate.ssh_start import prepare, wait_for_hosts
+from iris.client.operate.ssh_stop import give_back, without_machines
 from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config, served_kind
-from iris.model.errors import IrisError, Unreachable
+from iris.model.errors import IrisError, Rejected, Unreachable
+from iris.model.provisioning import FleetListing
 from iris.platforms.base import SliceOps
 from iris.retrying import poll
 from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, machines_dir
@@ -81,7 +86,12 @@ def create_controller(
     Raises:
         InvalidValue: this version does not support the configuration.
     """
-    if served_kind(config) == "gcp":
+    kind = served_kind(config)
+    if kind == "manual":
+        from iris.client.operate.manual_controller import ManualController  # imports asyncssh, which is optional
+
+        return ManualController(config, text=text, progress=progress)
+    if kind == "gcp":
         from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
 
         return GcpController(config, text=text, progress=progress)
@@ -102,6 +112,18 @@ def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> Cont
     return create_controller(load_config(text), text=text, progress=progress)
 
 
+def give_up(controller: ControllerProtocol, machines: Collection[str]) -> None:
+    """Counts the slices of these machines as gone, because the machines will not come back.
+
+    Raises:
+        InvalidValue: the cluster does not have such a machine.
+        Rejected: it has no machines over SSH.
+    """
+    if not isinstance(controller, GivesUpMachines):
+        raise Rejected("--give-up is for clusters of machines over SSH; run the command without it")
+    controller.give_up(machines)
+
+
 def gcp_controller(cluster: ClusterRef, refusal: str, progress: Progress = no_progress) -> "GcpController":
     """Creates the control plane of a cluster on Google Cloud.
 
@@ -117,7 +139,7 @@ def gcp_controller(cluster: ClusterRef, refusal: str, progress: Progress = no_pr
 
 
 def locate(cluster: ClusterRef) -> None:
-    """Finds a cluster on Google Cloud that has not been used from here, and writes its record. Does nothing for other clusters.
+    """Finds a cluster elsewhere that has not been used from here, and writes its record. Does nothing for other clusters.
 
     Raises:
         Unreachable: the cluster does not run.
@@ -125,8 +147,14 @@ def locate(cluster: ClusterRef) -> None:
     """
     if cluster.text is None or cluster.record is not None:
         return
-    if gcp_controller(cluster, "it cannot be reached").discover() is None:
-        raise Unreachable(f"cluster {cluster.name} does not run; start it with: iris cluster start --config FILE")
+    start = "start it with: iris cluster start --config FILE"
+    if cluster.platform == "local":  # machines over SSH: a cluster of simulated hosts has no text
+        problem = "was never started from this machine" if read_record(cluster.name) is None else "does not run"
+        raise Unreachable(f"cluster {cluster.name} {problem}; {start}")
+    elsewhere = cluster.platform == "manual"
+    controller = controller_of(cluster) if elsewhere else gcp_controller(cluster, "it cannot be reached")
+    if controller.discover() is None:
+        raise Unreachable(f"cluster {cluster.name} does not run; {start}")
 
 
 def known_config(record: ClusterRecord) -> ClusterConfig:
@@ -169,14 +197,18 @@ class LocalController:
     def start(self, *, new: bool = False) -> str:
         """Implements `ControllerProtocol.start`. Waits until the groups' minimum number of hosts takes work.
 
+        Machines over SSH that cannot be used are reported, and the cluster starts with the others.
+
         Args:
             new: has no effect: a running cluster is always refused, and one that does not come up is always ended.
 
         Raises:
             Rejected: a cluster with this name runs already, or is known to be elsewhere.
-            IrisError: the cluster did not start; the message has the end of its log.
+            IrisError: the cluster did not start; the message has the end of its log. Or no machine over SSH can be used.
         """
-        check_is_free(self.name)
+        check_is_free(self.name, over_ssh=self._over_ssh)
+        if self._over_ssh and self.discover() is None:
+            asyncio.run(prepare(self.config, self._progress))
         options = LocalClusterOptions(
             name=self.name,
             config=dump_config(self.config),
@@ -184,14 +216,42 @@ class LocalController:
             owner=ProcessRef.of(os.getpid()) if self._owned else None,
             agents=self._agents,
         )
-        return start_detached(options).address
+        address = start_detached(options).address
+        if self._over_ssh:
+            asyncio.run(wait_for_hosts(self.config, self._progress))
+        return address
 
     def stop(self) -> None:
-        """Implements `ControllerProtocol.stop`. If the control plane does not answer, the machines are deleted directly."""
+        """Implements `ControllerProtocol.stop`. If the control plane does not answer, the machines are deleted directly.
+
+        Raises:
+            IrisError: a machine over SSH may still have a slice. Everything else is stopped.
+        """
         record = read_record(self.name)
-        if record is not None and record.alive():
-            asyncio.run(self._delete_slices(record))
+        alive = record is not None and record.alive()
+        left = ""
+        if self._over_ssh:
+            left = asyncio.run(self._give_back(alive=alive))
+        elif alive:
+            asyncio.run(self._delete_slices())
         stop_local(self.name)
+        if left:
+            raise IrisError(left)
+
+    def give_up(self, machines: Collection[str]) -> None:
+        """Removes machines that will not come back from the cluster's configuration, before a stop: their slices count as gone.
+
+        Raises:
+            InvalidValue: the cluster does not have such a machine.
+            Rejected: it has no machines over SSH.
+        """
+        if not self._over_ssh:
+            raise Rejected(f"cluster {self.name} has no machines over SSH to give up; run the command without --give-up")
+        self.config = without_machines(self.config, machines)
+        if self.discover() is not None:
+            with contextlib.suppress(Unreachable):  # the stop then deletes the slices directly
+                self.reload()
+        write_config(self.name, dump_config(self.config))
 
     async def plan_stop(self) -> StopPlan:
         """Implements `ControllerProtocol.plan_stop`."""
@@ -199,16 +259,17 @@ class LocalController:
         if record is None or not record.alive():
             left = tuple(ref.pid for ref in left_processes(self.name))
             gone = record is not None and record.ephemeral
-            return StopPlan(name=self.name, running=False, ephemeral=gone, slices=await self._ids(), processes=left)
+            listing = await self._listed()
+            plan = StopPlan(name=self.name, running=False, ephemeral=gone, processes=left)
+            return plan.model_copy(update={"slices": _ids(listing), "unreachable": listing.unreachable})
         own = (record.supervisor,) if record.supervisor is not None else ()
         processes = tuple(ref.pid for ref in (*own, *record.processes))
         plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
         client = await answering_client(self.name)
         if client is None:
-            return plan.model_copy(update={"slices": await self._ids()})
-        slices = tuple(row.id for row in await client.slices.list() if row.made)
-        jobs = len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
-        return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
+            listing = await self._listed()
+            return plan.model_copy(update={"slices": _ids(listing), "unreachable": listing.unreachable})
+        return await with_contents(plan, client)
 
     def requests(self) -> dict[str, Any]:
         """Implements `ControllerProtocol.requests`. Returns nothing: a local cluster makes no platform requests."""
@@ -260,25 +321,48 @@ class LocalController:
             return last_lines(text, tail_lines)
         return None
 
-    def machines(self) -> SliceOps:
-        """Returns the part of the platform that lists and deletes the cluster's machines."""
-        return create_platform(self.config, machines_dir(cluster_dir(self.name)))
+    async def machines(self) -> SliceOps:
+        """Returns the part of the platform that lists and deletes the cluster's machines.
+
+        Raises:
+            Unreachable: as in `machines_of`.
+        """
+        return await machines_of(self.config, machines_dir(cluster_dir(self.name)))
 
     # -- private -------------------------------------------------------------------------------------------------------------
 
-    async def _delete_slices(self, record: ClusterRecord) -> None:
-        client = await answering_client(self.name)
-        if client is not None:
-            if await delete_through(client, DELETE_THROUGH_TIMEOUT, self._progress):
-                return
-        else:
-            self._progress(f"the control plane of cluster {record.name} does not answer")
+    @property
+    def _over_ssh(self) -> bool:
+        return self.config.platform.manual is not None
+
+    async def _give_back(self, *, alive: bool) -> str:
+        """Deletes the slices on machines over SSH. Returns what may be left, and how to finish; empty: nothing is."""
+        try:
+            return await give_back(self.config, await self._answering_client() if alive else None, self._progress)
+        except IrisError as error:
+            return f"cluster {self.name} is stopped, but not all of its machines are given back: {error}"
+
+    async def _delete_slices(self) -> None:
+        """Deletes the slices of a cluster whose supervisor runs."""
+        client = await self._answering_client()
+        if client is not None and await delete_through(client, lambda _: DELETE_THROUGH_TIMEOUT, self._progress):
+            return
         self._progress("deleting its machines directly")
         try:
-            deleted = await delete_all(self.machines(), DELETE_TIMEOUT, self._progress)
+            deleted = await delete_all(await self.machines(), DELETE_TIMEOUT, self._progress)
             self._progress(f"deleted {', '.join(deleted)}" if deleted else "there are none")
-        except IrisError as error:  # the supervisor's stop, or the cleanup after it, ends what is left
+        except IrisError as error:  # the supervisor's stop, or the cleanup after it, ends what is left on this machine
             self._progress(str(error))
 
-    async def _ids(self) -> tuple[str, ...]:
-        return tuple(each.slice_id for each in (await self.machines().list_slices()).slices)
+    async def _answering_client(self) -> AsyncIrisClient | None:
+        client = await answering_client(self.name)
+        if client is None:
+            self._progress(f"the control plane of cluster {self.name} does not answer")
+        return client
+
+    async def _listed(self) -> FleetListing:
+        return await (await self.machines()).list_slices()
+
+
+def _ids(listing: FleetListing) -> tuple[str, ...]:
+    return tuple(each.slice_id for each in listing.slices)

@@ -4,22 +4,19 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
-from temporalio.api.workflowservice.v1 import ListWorkersRequest
 
 from iris.autoscaling.liveness import SILENCE
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
-from iris.client.connect.connection import RPC_TIMEOUT
+from iris.client.operate.worker_reports import AgentReport, agent_reports
 from iris.messages.scheduler import HostView
 from iris.model import names
 from iris.model.errors import IrisError, NotFound, Rejected, first_line
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-PAGE = 1_000
 #: The most hosts that one check names.
 NAMED = 5
 #: The parts of a local cluster that have a log of their own.
@@ -64,13 +61,6 @@ class WorkerRow(BaseModel):
     running: tuple[str, ...] = ()
 
 
-class _Report(NamedTuple):
-    """An agent's last report."""
-
-    reported_at: datetime
-    started_at: datetime
-
-
 def _agent(view: HostView) -> tuple[str, str]:
     return view.host.id, view.host.incarnation
 
@@ -89,7 +79,7 @@ class Diagnostics:
         Raises:
             Unreachable: the service or the scheduler does not answer.
         """
-        reports = await self._reports()
+        reports = await agent_reports(self._connection)
         now = datetime.now(UTC)
         rows = {
             view.host.id: await self._row(view, reports.pop(_agent(view), None), now) for view in await self._client.hosts.list()
@@ -112,7 +102,7 @@ class Diagnostics:
 
     # -- private -------------------------------------------------------------------------------------------------------------
 
-    async def _row(self, view: HostView, report: _Report | None, now: datetime) -> WorkerRow:
+    async def _row(self, view: HostView, report: AgentReport | None, now: datetime) -> WorkerRow:
         """Builds the row of a host that the scheduler knows.
 
         An agent's first report takes ten seconds. Until then the host is alive if it polls its task queue.
@@ -125,25 +115,6 @@ class Diagnostics:
         times = report._asdict() if report is not None else {}
         host = view.host
         return WorkerRow(host=host.id, slice=host.slice_id, state=state, reason=reason, running=view.running, **times)
-
-    async def _reports(self) -> dict[tuple[str, str], _Report]:
-        """Returns the last report of each agent, by (host, incarnation)."""
-        found: dict[tuple[str, str], _Report] = {}
-        request = ListWorkersRequest(namespace=self._connection.client.namespace, page_size=PAGE)
-        with self._connection.rpc_errors():
-            while True:
-                response = await self._connection.client.workflow_service.list_workers(request, timeout=RPC_TIMEOUT)
-                for info in response.workers_info:
-                    heartbeat = info.worker_heartbeat
-                    host = names.host_of_queue(self._cluster.name, heartbeat.task_queue)
-                    if host is None:
-                        continue
-                    agent = (host, names.incarnation_of(heartbeat.worker_identity))
-                    report = _Report(heartbeat.heartbeat_time.ToDatetime(UTC), heartbeat.start_time.ToDatetime(UTC))
-                    found[agent] = max(report, found.get(agent, report))
-                if not response.next_page_token:
-                    return found
-                request.next_page_token = response.next_page_token
 
     async def _control_plane(self) -> str:
         """Checks that a process polls each of the control plane's three task queues."""

@@ -8,7 +8,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import read_record
 from iris.client.operate.control import answering_client
-from iris.client.operate.controllers import LocalController, gcp_controller
+from iris.client.operate.controllers import LocalController, controller_of, gcp_controller
 
 
 class MachineSeen(BaseModel):
@@ -52,6 +52,8 @@ def discovery(cluster: ClusterRef) -> Discovery:
     machine = None
     if cluster.platform == "local":
         status = LocalController.of(cluster.name).status()
+    elif cluster.platform == "manual":
+        status = controller_of(cluster).status()
     else:
         controller = gcp_controller(cluster, "its location is not known here")
         status = controller.status()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from iris.config import ClusterConfig, scale_groups_of
+from iris.config import ClusterConfig, machine_groups, scale_groups_of
 from iris.config.schema import GcpControllerConfig
 from iris.model import names
 from iris.model.provisioning import SliceRequest
@@ -20,7 +20,7 @@ SAMPLE_KEY = "00" * KEY_BYTES
 
 
 def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
-    """Returns the requests for the control plane's machine and for one slice of each group.
+    """Returns the requests for the control plane's machine and for one slice of each group, and the machines over SSH.
 
     Args:
         text: the configuration as it was written.
@@ -31,7 +31,10 @@ def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
     """
     settings = gcp_settings(config, UNKNOWN, text=text, address=_internal_address(config))
     shown = {}
+    machines = {name: list(group.hosts) for name, group in machine_groups(config).items()}
     for group in scale_groups_of(config):
+        if group.name in machines:
+            continue
         request = SliceRequest(
             slice_id=names.slice_id(config.slice_prefix, group.name, TOKEN),
             cluster=config.name,
@@ -40,7 +43,8 @@ def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
             group=group,
         )
         shown[group.name] = printed(create_request(settings, request, host_script(settings, request), SAMPLE_KEY))
-    return {"controller": printed(insert_request(settings, config.controller, UNKNOWN)), "slices": shown}
+    requests = {"controller": printed(insert_request(settings, config.controller, UNKNOWN)), "slices": shown}
+    return {**requests, "machines": machines} if machines else requests
 
 
 def _internal_address(config: ClusterConfig) -> str:

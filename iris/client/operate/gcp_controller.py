@@ -16,8 +16,8 @@ from iris.client.connect.controller_vm import record_of
 from iris.client.connect.identity import cluster_uid, known_uid
 from iris.client.connect.process import uninterrupted
 from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
-from iris.client.job_filter import JobFilter
 from iris.client.operate.control import (
+    REMOTE_ANSWER_TIMEOUT,
     ControllerStatus,
     Progress,
     StopPlan,
@@ -26,10 +26,11 @@ from iris.client.operate.control import (
     delete_through,
     last_lines,
     no_progress,
+    status_of,
+    with_contents,
 )
-from iris.client.operate.delete_slices import delete_all
 from iris.client.operate.dry_run import UNKNOWN, shown_requests
-from iris.client.operate.platforms import create_platform
+from iris.client.operate.gcp_deletion import delete_directly, slice_ops, timeout_of
 from iris.client.operate.wait_ready import until_it_answers
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
@@ -40,12 +41,8 @@ from iris.platforms.gcp.diagnostics import FAILED, startup_lines
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.storage.object_store import Store
 
-#: Includes the time to open a tunnel.
-ANSWER_TIMEOUT = timedelta(seconds=30)
 #: A control plane that has just not answered is not asked again for this long.
 ASK_AGAIN_AFTER = timedelta(minutes=1)
-#: How long slices may take to disappear: their tasks get their grace period, and Google takes minutes to delete a TPU.
-DELETE_TIMEOUT = timedelta(minutes=15)
 
 
 class GcpController:
@@ -116,14 +113,7 @@ class GcpController:
 
     def status(self) -> ControllerStatus:
         """Implements `ControllerProtocol.status`."""
-
-        async def look() -> ControllerStatus:
-            if (address := await self._discover()) is None:
-                return ControllerStatus(running=False)
-            healthy = await answering_client(self.name, ANSWER_TIMEOUT) is not None
-            return ControllerStatus(running=True, healthy=healthy, address=address)
-
-        return asyncio.run(look())
+        return asyncio.run(status_of(self.name, self._discover()))
 
     def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
         """Implements `ControllerProtocol.fetch_startup_logs`. Returns the end of the machine's serial console."""
@@ -150,13 +140,10 @@ class GcpController:
                     remedy = f"iris cluster stop {self.name} --yes"
                     raise Unreachable(f"{error}; to delete its machines without the control plane, run: {remedy}") from None
             try:
-                client = await self._client(seen)
-                slices = tuple(row.id for row in await client.slices.list() if row.made)
-                jobs = len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
-                return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
+                return await with_contents(plan, await self._client(seen))
             except Unreachable as error:
                 plan = plan.model_copy(update={"silent": str(error)})
-        listing = await self._slices(settings).list_slices()
+        listing = await slice_ops(self.config, settings).list_slices()
         ids = tuple(sorted(each.slice_id for each in listing.slices))
         return plan.model_copy(update={"slices": ids, "unreachable": listing.unreachable})
 
@@ -164,7 +151,7 @@ class GcpController:
 
     async def machines(self) -> SliceOps:
         """Returns the part of the platform that lists and deletes the cluster's slices."""
-        return self._slices(await self._settings())
+        return slice_ops(self.config, await self._settings())
 
     async def seen(self) -> SeenMachine | None:
         """Returns the control plane's machine, as Google reports it."""
@@ -237,7 +224,7 @@ class GcpController:
     async def _has_failed(self, machine: ControllerMachine, seen: SeenMachine) -> bool:
         """Returns whether the machine's setup has failed, and no earlier control plane answers on it."""
         lines = startup_lines(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
-        return bool(lines) and lines[-1].startswith(FAILED) and await answering_client(self.name, ANSWER_TIMEOUT) is None
+        return bool(lines) and lines[-1].startswith(FAILED) and await answering_client(self.name, REMOTE_ANSWER_TIMEOUT) is None
 
     async def _reboot(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> tuple[SeenMachine, int]:
         """Boots the machine with this configuration and its images.
@@ -277,11 +264,12 @@ class GcpController:
         self._check_name()
         settings = await self._settings()
         machine = self._machine(settings)
-        seen = await self._find_for_stop(machine)
+        seen, all_deleted = await self._find_for_stop(machine), False
         if seen is not None:
             self._write_record(seen)
             try:
-                if not await delete_through(await self._client(seen), DELETE_TIMEOUT, self._progress):
+                all_deleted = await delete_through(await self._client(seen), timeout_of, self._progress)
+                if not all_deleted:
                     self._progress("deleting its machines directly")
             except Unreachable as error:
                 self._progress(
@@ -291,7 +279,7 @@ class GcpController:
             self._progress(f"cluster {self.name} has no machine for its control plane")
         # The control plane goes first, because it would create new machines.
         await asyncio.to_thread(machine.delete)
-        deleted = await delete_all(self._slices(settings), DELETE_TIMEOUT, self._progress)
+        deleted = await delete_directly(self.config, settings, self._progress, machines=not all_deleted)
         if deleted:
             self._progress(f"deleted {', '.join(deleted)}")
         close_tunnel(self.name)
@@ -323,7 +311,7 @@ class GcpController:
         if self._silent is not None and time.monotonic() - self._silent[0] < ASK_AGAIN_AFTER.total_seconds():
             raise Unreachable(self._silent[1])
         try:
-            return await client_once_it_answers(self.name, ANSWER_TIMEOUT)
+            return await client_once_it_answers(self.name, REMOTE_ANSWER_TIMEOUT)
         except Unreachable as error:
             self._silent = time.monotonic(), str(error)
             raise
@@ -379,9 +367,6 @@ class GcpController:
 
     def _machine(self, settings: GcpSettings) -> ControllerMachine:
         return ControllerMachine(settings, self._gcp.zone, self._progress)
-
-    def _slices(self, settings: GcpSettings) -> SliceOps:
-        return create_platform(self.config, settings=settings)
 
     def _write_record(self, seen: SeenMachine) -> None:
         """Writes the cluster's record, and the configuration that its machine has, which may differ from this one.

@@ -1,21 +1,35 @@
 """Creates the platform that a configuration names."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from iris.config import ClusterConfig
+from iris.client.connect.identity import known_uid
+from iris.config import ClusterConfig, is_mixed
 from iris.model.errors import InvalidValue
+from iris.model.scale_groups import is_gcp_zone
 from iris.platforms.base import Platform
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.local import LocalPlatform
+from iris.platforms.manual.settings import ManualSettings, manual_settings
+from iris.platforms.mixed import MixedPlatform
+from iris.storage.object_store import Store
 
 
-def create_platform(config: ClusterConfig, machines: Path | None = None, *, settings: GcpSettings | None = None) -> Platform:
+def create_platform(
+    config: ClusterConfig,
+    machines: Path | None = None,
+    *,
+    settings: GcpSettings | None = None,
+    over_ssh: ManualSettings | None = None,
+) -> Platform:
     """Creates the platform that the configuration names.
 
     Args:
         machines: the directory in which a local cluster's machines are requested.
         settings: of a cluster on Google Cloud, from `gcp_settings`. They need no address for listing and deleting.
+        over_ssh: of a cluster with machines over SSH. The result lists and deletes slices, and leases machines that no agent is
+            started on: `HostKeeper` starts the agents.
 
     Raises:
         InvalidValue: this version does not have the platform.
@@ -25,9 +39,63 @@ def create_platform(config: ClusterConfig, machines: Path | None = None, *, sett
         from iris.platforms.gcp.platform import GcpPlatform
         from iris.platforms.gcp.startup import host_script
 
-        return GcpPlatform(settings, partial(host_script, settings))
+        cloud = GcpPlatform(settings, partial(host_script, settings))
+        return cloud if over_ssh is None else mixed_platform(cloud, _over_ssh(config, over_ssh), over_ssh)
+    if over_ssh is not None:
+        return _over_ssh(config, over_ssh)
     if config.platform.local is not None and machines is not None:
         return LocalPlatform(machines)
     raise InvalidValue(
         "platform", config.platform.kind, "cannot be served by this version", "run the same cluster on this machine with --local"
     )
+
+
+def mixed_platform(cloud: Platform, machines: Platform, over_ssh: ManualSettings) -> Platform:
+    """Joins Google Cloud and machines over SSH.
+
+    Args:
+        over_ssh: the settings of the machines.
+    """
+    zones = (zone for each in over_ssh.zones.values() for zone in each)
+    return MixedPlatform(cloud, machines, zones, is_gcp_zone)
+
+
+def over_ssh(config: ClusterConfig, uid: str) -> ManualSettings | None:
+    """Returns the settings to list and to delete the slices of machines beside Google Cloud; None: the cluster has none."""
+    return manual_settings(config, uid) if is_mixed(config) else None
+
+
+def secret_reader(config: ClusterConfig) -> Callable[[str], bytes] | None:
+    """Returns what reads the files for SSH that are in Secret Manager; None: the cluster is not on Google Cloud."""
+    gcp = config.platform.gcp
+    if gcp is None:
+        return None
+
+    def access(resource: str) -> bytes:
+        from iris.platforms.gcp.secret_manager import GoogleSecrets  # imports Google's libraries
+
+        return GoogleSecrets(gcp.project_id, gcp.endpoints.secret_manager).access(resource)
+
+    return access
+
+
+def _over_ssh(config: ClusterConfig, settings: ManualSettings) -> Platform:
+    from iris.platforms.manual.connections import Connections  # imports asyncssh, which is slow and optional
+    from iris.platforms.manual.platform import ManualPlatform
+
+    return ManualPlatform(settings, Connections(settings, access=secret_reader(config)))
+
+
+async def machines_of(config: ClusterConfig, machines: Path) -> Platform:
+    """Creates the platform of a cluster whose control plane is on this machine, to list and to delete slices.
+
+    Args:
+        machines: as in `create_platform`.
+
+    Raises:
+        Unreachable: the store, which has the uid that marks leases over SSH, cannot be read.
+    """
+    if config.platform.manual is None:
+        return create_platform(config, machines)
+    uid = await known_uid(Store(config.controller.bundle_prefix), config.name)
+    return create_platform(config, over_ssh=manual_settings(config, uid))

@@ -19,4 +19,4 @@ class PoolBroken(IrisError, BrokenExecutor):
 
 
 class CallLost(IrisError):
-    """The call ended its process each time that it was run, or its request was cancelled in Temporal."""
+    """The call ended its process each time that it was run, its request was cancelled in Temporal, or the store failed."""

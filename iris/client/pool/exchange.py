@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -13,13 +13,14 @@ from temporalio.exceptions import ActivityAlreadyStartedError, ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
-from iris.client.functions.result import NoResult, Raised, RemoteTraceback, restore
+from iris.client.functions.result import NoResult, Raised, restore
 from iris.client.pool.batches import Call
 from iris.client.pool.errors import CallLost
 from iris.client.pool.messages import RETIRE, RUN_CALLS, Address, Mail, MessageLost, Summary, plain
 from iris.model.errors import IrisError, Unreachable, first_line
 from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS
+from iris.storage.refusals import is_transient, remedy
 
 #: Without a heartbeat of its worker for so long, a batch is given to another one.
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
@@ -31,6 +32,8 @@ RETRIES = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=
 MAX_CRASHES = 3
 #: The delays between two tries while the service or the store does not answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
+#: How long a batch tries to reach a store that does not answer. An outage of the service has no limit: its calls are safe there.
+STORE_TIMEOUT = timedelta(minutes=15)
 #: How long the end of a pool waits for the store, in seconds.
 CLEAN_TIMEOUT = 5.0
 #: What the service says of the end of a batch that has ended already. Its sender may not know yet, after a lost connection.
@@ -77,11 +80,12 @@ class Exchange:
     async def _run(self, batch: Sequence[Call]) -> Answered:
         number = self._next_number()
         call, answer = Address(self._queue, number, "call"), Address(self._queue, number, "answer")
-        trying = retry((Unreachable, *STORE_ERRORS), every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
-        message = await trying(self._mail.send)(call, [batch[0].function, *(each.arguments for each in batch)])
+        with self._store_errors(f"the arguments of {batch[0].name} are not sent"):
+            message = await _trying(self._mail.send)(call, [batch[0].function, *(each.arguments for each in batch)])
         reply = await self._execute(RUN_CALLS, f"{self._queue}/{number}", message)
         try:
-            head, *answers = await trying(self._mail.read)(answer, reply)
+            with self._store_errors(f"{batch[0].name} was run, but its result cannot be read"):
+                head, *answers = await _trying(self._mail.read)(answer, reply)
         except MessageLost as error:
             raise CallLost(f"{batch[0].name} was run, but its result is lost: {error}") from None
         summary = Summary.model_validate_json(head)
@@ -93,8 +97,9 @@ class Exchange:
             if rest[0].crashes >= MAX_CRASHES:
                 lost = rest.pop(0)
                 lost.future.set_exception(CallLost(f"{lost.name} was run {MAX_CRASHES} times; the last time, {summary.crash}"))
-        await trying(self._mail.remove)(call, message)
-        await trying(self._mail.remove)(answer, reply)
+        with contextlib.suppress(*STORE_ERRORS):  # the results are here; `clean` removes what is left
+            await self._mail.remove(call, message)
+            await self._mail.remove(answer, reply)
         return Answered(len(answers), summary.seconds, rest)
 
     async def retire(self, workers: int) -> None:
@@ -122,6 +127,20 @@ class Exchange:
         with contextlib.suppress(TimeoutError, *STORE_ERRORS):
             async with asyncio.timeout(CLEAN_TIMEOUT):
                 await self._mail.remove_all(self._queue)
+
+    @contextlib.contextmanager
+    def _store_errors(self, problem: str) -> Iterator[None]:
+        """Raises:
+        CallLost: the store refuses a request, or has not answered for `STORE_TIMEOUT`.
+        """
+        try:
+            yield
+        except STORE_ERRORS as error:
+            why, url = first_line(error), self._mail.url
+            if todo := remedy(error):
+                raise CallLost(f"{problem}: the store {url} refuses it: {why}; {todo}") from error
+            minutes = STORE_TIMEOUT // timedelta(minutes=1)
+            raise CallLost(f"{problem}: the store {url} has failed for {minutes} min: {why}; submit the call again") from error
 
     def _next_number(self) -> int:
         self._sent += 1
@@ -167,6 +186,13 @@ class Exchange:
                 return self._client.get_activity_handle(id_, result_type=bytes)
 
 
+def _may_reach_the_store(error: Exception) -> bool:
+    return isinstance(error, STORE_ERRORS) and is_transient(error)
+
+
+_trying = retry(_may_reach_the_store, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL, timeout=STORE_TIMEOUT)
+
+
 def settle(call: Call, result: bytes) -> None:
     """Sets the result of a call's future to what its function returned or raised."""
     try:
@@ -179,13 +205,7 @@ def settle(call: Call, result: bytes) -> None:
         problem.__cause__ = error
         call.future.set_exception(problem)
         return
-    if not isinstance(value, Raised):
+    if isinstance(value, Raised):
+        call.future.set_exception(value.exception(call.name))
+    else:
         call.future.set_result(value)
-        return
-    raised = value.error
-    if raised is None:
-        raised = IrisError(f"{call.name} raised {value.text}")
-    elif isinstance(raised, StopIteration):  # it would end the caller's loop, and asyncio loses it
-        raised = RuntimeError(f"{call.name} raised {value.text}")
-    raised.__cause__ = RemoteTraceback(value.traceback)
-    call.future.set_exception(raised)

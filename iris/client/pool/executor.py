@@ -72,7 +72,7 @@ def _call(functions: collections.OrderedDict[bytes, Callable[..., Any]], packed:
                 functions.popitem(last=False)
         function = functions[packed]
         args, kwargs = pickle.loads(arguments)  # noqa: S301 the worker has checked who sent it
-        value = function(*args, **kwargs)
+        value = run.finished(function(*args, **kwargs))
     except KeyboardInterrupt:  # the worker ends
         raise
     except (Exception, SystemExit) as error:

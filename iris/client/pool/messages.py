@@ -87,6 +87,11 @@ class Mail:
         self._store = store
         self._cipher = AESGCM(bytes.fromhex(key))
 
+    @property
+    def url(self) -> str:
+        """The store's."""
+        return self._store.url
+
     async def send(self, address: Address, parts: Sequence[bytes]) -> bytes:
         """Returns what has to be passed on to the other side. Stores a large message. The cipher takes less than 2 GiB."""
         body = frames.join(parts)

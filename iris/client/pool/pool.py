@@ -12,7 +12,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Self, Unpack
 
 from iris.client.client import AsyncIrisClient
-from iris.client.functions.call import check_function, function_name, is_missing, module_of, pickled
+from iris.client.functions.call import function_name, is_missing, module_of, pickled
 from iris.client.job_options import JobOptions
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue
@@ -164,7 +164,6 @@ class AsyncWorkerPool:
 
     def call(self, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> "Future[Any]":
         """Submits a call, from any thread."""
-        check_function(function)
         module, name = self._module(function), function_name(function)
         packed = pickled(function, function, module)
         return self._add(Call(packed, _arguments(packed, (tuple(args), dict(kwargs)), function, module), name))
@@ -176,7 +175,6 @@ class AsyncWorkerPool:
         for name, value in (("chunksize", chunksize), ("buffersize", buffersize)):
             if value is not None and value < 1:
                 raise InvalidValue(name, value, "is not a number of calls", "give 1 or more, or leave it out")
-        check_function(function)
         module, name = self._module(function), function_name(function)
         packed = pickled(function, function, module)
 

@@ -15,7 +15,8 @@ from iris.client.job_options import JobOptions
 from iris.client.pool.child import SCRIPT
 from iris.client.pool.messages import FILE, Mail, PoolFile
 from iris.client.work import importable_from, make_job
-from iris.client.workspace.pack import ExtraFile, pack
+from iris.client.workspace.extra_files import ExtraFile
+from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
 from iris.model import names
 from iris.model.bundles import Bundle

@@ -21,6 +21,7 @@ from iris.model import names
 from iris.model.errors import IrisError, Rejected, Unreachable, first_line
 from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS, Store
+from iris.storage.refusals import remedy
 
 #: A batch is given to another worker after `pool.HEARTBEAT_TIMEOUT` without these.
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
@@ -68,7 +69,11 @@ class PoolWorker:
         except (Rejected, MessageLost) as error:
             raise ApplicationError(str(error), type=REFUSED, non_retryable=True) from None
         except STORE_ERRORS as error:
-            raise ApplicationError(f"the store does not answer a worker of the pool: {first_line(error)}") from None
+            why = first_line(error)
+            if todo := remedy(error):  # every worker has the same store
+                problem = f"the store {self._mail.url} refuses a worker of the pool: {why}; {todo}"
+                raise ApplicationError(problem, type=REFUSED, non_retryable=True) from None
+            raise ApplicationError(f"the store does not answer a worker of the pool: {why}") from None
         finally:
             self._busy, self._last_used = False, time.monotonic()
 

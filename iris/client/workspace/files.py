@@ -3,8 +3,8 @@
 In a git work tree these are the files that git tracks and new files that are not ignored, including those of submodules and
 nested repositories. Elsewhere these are all files that no `.gitignore` excludes, at any depth. In both cases `.irisignore` in
 the workspace's own directory overrides the selection, in the same notation: a line excludes, and a line with `!` includes, also
-what git leaves out. The last matching line applies. `.git`, `.venv`, `__pycache__` and empty directories are never part of a
-workspace.
+what git leaves out. The last matching line applies. `.git`, `.venv`, `__pycache__`, the state directory of Iris and empty
+directories are never part of a workspace.
 """
 
 import os
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from iris.client.connect.paths import state_dir
 from iris.model.errors import Rejected
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ def workspace_files(directory: Path) -> list[str]:
         Rejected: git fails, a directory cannot be read, or an ignore file has an invalid line.
     """
     own = _Rules.read(directory / IGNORE_FILE, "")
-    normal = set(_git_files(directory) if _in_git(directory) else _walk(directory))
+    state = _state_below(directory)
+    normal = set(_git_files(directory) if _in_git(directory) else _walk(directory, state=state))
     # What git leaves out can be large, so it is only listed when a line may include some of it.
-    candidates = normal.union(_walk(directory, rules=None)) if own.takes_in else normal
-    chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")))
+    candidates = normal.union(_walk(directory, rules=None, state=state)) if own.takes_in else normal
+    chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")) and not (state and path.startswith(f"{state}/")))
     return sorted(path for path in chosen if own.includes(path, otherwise=path in normal))
 
 
@@ -110,11 +112,18 @@ class _Rules(NamedTuple):
         return otherwise
 
 
-def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = ()) -> Iterator[str]:
+def _state_below(directory: Path) -> str:
+    """Returns the path of Iris' own state in the workspace, such as keys and logs of local clusters; empty: it is elsewhere."""
+    state = state_dir().resolve()
+    return "/".join(state.relative_to(directory).parts) if state.is_relative_to(directory) else ""
+
+
+def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = (), state: str = "") -> Iterator[str]:
     """Yields all files and links below the prefix that neither the rules nor a `.gitignore` on the way exclude.
 
     Args:
         rules: the ignore files of the directories above; None: nothing is excluded, whatever ignore files say.
+        state: the state directory of Iris, which is not entered.
     """
     try:
         entries = list(os.scandir(root / prefix))
@@ -130,10 +139,10 @@ def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = ()) -
         below = entry.is_dir(follow_symlinks=False)
         # The nearest ignore file with a matching line decides.
         verdicts = (each.ignores(f"{path}/" if below else path) for each in reversed(rules or ()))
-        if entry.name in _NEVER or next((verdict for verdict in verdicts if verdict is not None), False):
+        if entry.name in _NEVER or path == state or next((verdict for verdict in verdicts if verdict is not None), False):
             continue
         if below:
-            yield from _walk(root, f"{path}/", rules)
+            yield from _walk(root, f"{path}/", rules, state)
         else:
             yield path
 

@@ -10,6 +10,7 @@ from tarfile import BLOCKSIZE, GNU_FORMAT, SYMTYPE, TarInfo
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
+from iris.client.workspace.extra_files import ExtraFile, place_in_workspace
 from iris.client.workspace.files import IGNORE_FILE, workspace_files
 from iris.model.bundles import MAX_BUNDLE, Bundle, Entry, Kind, climbs_after_a_name, offence
 from iris.model.errors import InvalidValue, IrisError, Rejected
@@ -20,14 +21,6 @@ _MAX_SCANS = 3
 #: How many files a refusal names.
 _NAMED = 10
 _COPY = 1 * MIB
-
-
-class ExtraFile(NamedTuple):
-    """A file that is added to the workspace although it is ignored or outside of the workspace."""
-
-    source: Path
-    #: Its path in the workspace. None: its own path in the workspace, or its name if it is outside.
-    dest: str | None = None
 
 
 class Packed:
@@ -58,35 +51,6 @@ class _Member(NamedTuple):
     stat: os.stat_result
     #: The target of a link, relative to the link's directory; empty for a file.
     link: str = ""
-
-
-def parse_extra(text: str) -> ExtraFile:
-    """Parses `PATH[:DEST]`. A colon in the name of an existing file is part of the name.
-
-    Raises:
-        InvalidValue: there is no such file, or the destination is not inside a workspace.
-    """
-    path, colon, dest = (text, "", "") if Path(text).exists() else text.rpartition(":")
-    source = Path(path if colon else text)
-    if source.is_dir():
-        raise InvalidValue("file", path or text, "is a directory", f"name its files, or include it with ! in {IGNORE_FILE}")
-    if not source.is_file():
-        raise InvalidValue("file", path or text, "is not a file", "write PATH[:DEST]")
-    if not colon:
-        return ExtraFile(source)
-    return ExtraFile(source, _place(f"{dest}{source.name}" if dest.endswith("/") else dest))
-
-
-def _place(dest: str) -> str:
-    """Normalizes the path of a destination.
-
-    Raises:
-        InvalidValue: the destination is not inside a workspace.
-    """
-    parts = Path(dest).parts
-    if not parts or Path(dest).is_absolute() or ".." in parts:
-        raise InvalidValue("file", dest, "is not a path in a workspace", "write PATH:DEST with DEST relative to the workspace")
-    return "/".join(parts)
 
 
 def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
@@ -162,7 +126,7 @@ def _link(root: Path, path: str) -> str:
 def _add_extra(members: dict[str, _Member], directory: Path | None, files: Sequence[ExtraFile]) -> None:
     added: dict[str, Path] = {}
     for source, wanted in files:
-        dest = _place(wanted) if wanted is not None else _own_place(directory, source)
+        dest = place_in_workspace(wanted) if wanted is not None else _own_place(directory, source)
         if added.setdefault(dest, source) != source:
             raise InvalidValue("file", dest, f"would be {added[dest]} and {source}", "give each its own destination: PATH:DEST")
         try:

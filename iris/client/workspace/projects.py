@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,11 +159,15 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
 def _read(directory: Path) -> dict[str, Any]:
     """Returns the content of the directory's `pyproject.toml`; empty: there is none."""
     try:
-        return tomllib.loads((directory / _PROJECT).read_text(encoding="utf-8"))
+        content = (directory / _PROJECT).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise Rejected(f"project: {directory / _PROJECT} cannot be read ({error.strerror}); fix it, or use --no-sync") from None
+    import tomllib  # many jobs have no project
+
+    try:
+        return tomllib.loads(content.decode())
     except ValueError as error:
         raise Rejected(f"project: {directory / _PROJECT} is not TOML: {error}; fix it, or use --no-sync") from None
 

@@ -1,4 +1,4 @@
-"""Uploads a packed workspace to the store. Its name is the hash of its content, so it is uploaded only once."""
+"""Uploads packed workspaces and arrays' tables to the store. The name of each is its hash, so it is uploaded only once."""
 
 import asyncio
 import gzip
@@ -10,8 +10,11 @@ from pathlib import Path
 
 from obstore.exceptions import BaseError
 
-from iris.client.workspace.pack import Packed, no_space
+from iris.client.workspace.extra_files import ExtraFile
+from iris.client.workspace.pack import Packed, no_space, pack
 from iris.model import names
+from iris.model.array_tables import Table
+from iris.model.arrays import ROWS_FILE
 from iris.model.bundles import Bundle
 from iris.model.errors import IrisError
 from iris.storage.object_store import Store
@@ -54,6 +57,20 @@ async def upload(store: Store, packed: Packed, progress: Callable[[int, int], No
             if written is None:  # one that is there is only written again to be young
                 raise _refused(store, error) from None
     return packed.bundle
+
+
+async def upload_table(store: Store, table: Table) -> Bundle:
+    """Uploads the table, from which each host takes the rows of its tasks.
+
+    Raises:
+        IrisError: the store does not accept it.
+    """
+    with tempfile.TemporaryDirectory(prefix="iris-array-") as directory:
+        file = Path(directory) / ROWS_FILE
+        file.write_text("".join(f"{line}\n" for line in table.lines()), encoding="utf-8")
+        packed = await asyncio.to_thread(pack, None, [ExtraFile(file, ROWS_FILE)])
+    with packed:
+        return await upload(store, packed)
 
 
 class _Sum:

@@ -1,0 +1,24 @@
+"""Lets the service repeat an activity until it has news: an attempt without news fails, and attempts are not in the history."""
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from iris.messages.wire import Repetition
+
+
+def try_again(repetition: Repetition, without: str) -> None:
+    """Ends an attempt without news; returns if it is the last one.
+
+    Args:
+        without: what this attempt did not find; it stands beside the activity in Temporal's Web UI.
+
+    Raises:
+        ApplicationError: the service tries again after the pause.
+    """
+    now = activity.info()
+    if now.current_attempt_scheduled_time - now.scheduled_time < repetition.longest:
+        raise ApplicationError(
+            f"{without}; tried again every {repetition.every.total_seconds():g} s",
+            next_retry_delay=repetition.every,
+            category=ApplicationErrorCategory.BENIGN,
+        )

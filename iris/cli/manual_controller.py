@@ -1,0 +1,72 @@
+"""Implements `iris controller manual`: what runs on the machine of a control plane that another machine operates over SSH."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from iris.cli.common import show_progress
+
+if TYPE_CHECKING:
+    from iris.config import ClusterConfig
+
+_config = click.option(
+    "--config", "file", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Configuration file."
+)
+
+
+@click.group(hidden=True)
+def manual() -> None:
+    """Operate a control plane on this machine, for a client elsewhere."""
+
+
+@manual.command()
+@_config
+def check(file: Path) -> None:
+    """Log in to every host, and name those that cannot be used. Fails if none can be used."""
+    from iris.client.operate.ssh_start import prepare
+
+    asyncio.run(prepare(_config_of(file), show_progress))
+
+
+@manual.command()
+@_config
+def serve(file: Path) -> None:
+    """Run the control plane and its Temporal service until SIGTERM."""
+    from iris.client.connect.process import be_private
+    from iris.config import dump_config
+    from iris.worker_agents.local.cluster import LocalClusterOptions, supervise
+
+    config = _config_of(file)
+    umask = be_private()
+    asyncio.run(supervise(LocalClusterOptions(name=config.name, config=dump_config(config)), umask))
+
+
+@manual.command("reload")
+@_config
+def reload_(file: Path) -> None:
+    """Apply the configuration to the running control plane."""
+    from iris.client.operate.controllers import LocalController
+
+    LocalController(_config_of(file)).reload()
+
+
+@manual.command()
+@_config
+@click.option("--give-up", multiple=True, metavar="ADDRESS", help="A host that will not come back. Repeatable.")
+def stop(file: Path, give_up: tuple[str, ...]) -> None:
+    """Give back the hosts, and end the control plane."""
+    from iris.client.operate.controllers import LocalController
+
+    controller = LocalController(_config_of(file), progress=show_progress)
+    if give_up:
+        controller.give_up(give_up)
+    controller.stop()
+
+
+def _config_of(file: Path) -> "ClusterConfig":
+    """Returns the configuration as it is for the machine on which this runs."""
+    from iris.config import load_config, on_its_machine  # agents share the module of this command, and load no configuration
+
+    return on_its_machine(load_config(file))

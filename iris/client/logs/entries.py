@@ -1,0 +1,56 @@
+"""Lines of logs for Python programs."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from iris.client.logs.stored import TaskLine
+from iris.storage.log_format import LogLine, Stream
+
+#: A longer line is returned in parts: its program has probably forgotten the newlines.
+MAX_LINE = 1024 * 1024
+_STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}
+
+
+class LogEntry(NamedTuple):
+    """A line of a task's output. Its text is what `str` and `print` show."""
+
+    task: int
+    attempt: int
+    #: When the line began to be written, by the clock of the host.
+    time: datetime
+    #: `stdout`, `stderr` or `build`.
+    stream: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Entries:
+    """Joins the pieces of lines. A host stores a piece early if its program writes no newline for a while."""
+
+    def __init__(self) -> None:
+        #: The begin of each line that goes on.
+        self._begun: dict[tuple[int, int, Stream], LogLine] = {}
+
+    def add(self, lines: Sequence[TaskLine]) -> Iterator[LogEntry]:
+        """Yields each line that is whole with these pieces."""
+        for task, attempt, line in lines:
+            key = (task, attempt, line.stream)
+            if (begun := self._begun.pop(key, None)) is not None:
+                line = line._replace(at_ms=begun.at_ms, data=begun.data + line.data)
+            if line.goes_on and len(line.data) <= MAX_LINE:
+                self._begun[key] = line
+            else:
+                yield _entry(task, attempt, line)
+
+    def finish(self) -> Iterator[LogEntry]:
+        """Yields the lines that never got their newline."""
+        for (task, attempt, _), line in self._begun.items():
+            yield _entry(task, attempt, line)
+        self._begun.clear()
+
+
+def _entry(task: int, attempt: int, line: LogLine) -> LogEntry:
+    return LogEntry(task, attempt, datetime.fromtimestamp(line.at_ms / 1000, UTC), _STREAMS[line.stream], line.text)

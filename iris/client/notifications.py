@@ -1,0 +1,81 @@
+"""Looks up whether the addresses that a job notifies of its end have been called."""
+
+import asyncio
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.connect.rpc import Connection
+from iris.model.jobs import JobSpec
+from iris.model.notifications import notification_workflow, shown_webhook
+
+
+class NotificationState(StrEnum):
+    #: The job has not ended, or its end was not its own: it was terminated.
+    PENDING = "PENDING"
+    #: It is called until it accepts.
+    SENDING = "SENDING"
+    SENT = "SENT"
+    FAILED = "FAILED"
+
+
+class NotificationRow(BaseModel):
+    """What has become of the call of one address."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Without the path, in which there may be a secret.
+    url: str
+    state: NotificationState
+    #: Why it is not sent yet, or will not be; empty: there is no reason.
+    reason: str = ""
+
+    def __str__(self) -> str:
+        shown = "sent at the end" if self.state is NotificationState.PENDING else self.state.lower()
+        return f"{self.url} ({shown}{': ' * bool(self.reason)}{self.reason.removeprefix(f'{self.url} ')})"
+
+
+async def notifications_of(connection: Connection, spec: JobSpec, run_id: str) -> list[NotificationRow]:
+    """Returns what has become of the calls at the end of a job. Asks only the service.
+
+    Args:
+        run_id: the first run of the job.
+
+    Raises:
+        Unreachable: the service does not answer.
+    """
+    ids = [notification_workflow(connection.record.name, spec.id, run_id, index) for index in range(len(spec.notify))]
+    with connection.rpc_errors():
+        found = await asyncio.gather(*(_state(connection, each) for each in ids))
+    return [
+        NotificationRow(url=shown_webhook(url), state=state, reason=reason)
+        for url, (state, reason) in zip(spec.notify, found, strict=True)
+    ]
+
+
+async def _state(connection: Connection, workflow_id: str) -> tuple[NotificationState, str]:
+    handle = connection.workflow(workflow_id)
+    try:
+        described = await handle.describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return NotificationState.PENDING, ""
+    if described.status is WorkflowExecutionStatus.COMPLETED:
+        return NotificationState.SENT, ""
+    if described.status is WorkflowExecutionStatus.RUNNING:
+        failures = [each.last_failure.message for each in described.raw_description.pending_activities]
+        return NotificationState.SENDING, next(filter(None, failures), "")
+    try:
+        await handle.result()
+    except WorkflowFailureError as error:
+        return NotificationState.FAILED, _root(error)
+    return NotificationState.SENT, ""
+
+
+def _root(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return getattr(error, "message", None) or str(error)

@@ -1,0 +1,79 @@
+"""A cluster and the file that configures it: a change of the file is applied to the cluster, too."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.operate.control import Progress
+from iris.client.operate.controllers import create_controller, known_config
+from iris.config import ClusterConfig, load_config, load_written
+from iris.model.errors import IrisError, NotFound, Rejected
+
+
+class ConfiguredCluster(NamedTuple):
+    """A cluster, running or not, and its file."""
+
+    file: Path
+    text: str
+    config: ClusterConfig
+    running: bool
+    #: The configuration that was applied last; None: the cluster does not run, or it is not known here.
+    applied: ClusterConfig | None
+
+    @classmethod
+    def find(cls, cluster: ClusterRef, file: Path, progress: Progress) -> Self:
+        """Returns the cluster of the file.
+
+        Raises:
+            InvalidConfig: the file cannot be used.
+            Unreachable: it is not known whether the cluster runs.
+        """
+        config, text = load_written(file)
+        running = create_controller(config, text=text, progress=progress).discover() is not None
+        applied = None
+        if running and cluster.record is not None:
+            with contextlib.suppress(NotFound):
+                applied = known_config(cluster.record)
+        return cls(file, text, config, running, applied)
+
+    def apply(self, text: str, progress: Progress) -> Self:
+        """Writes the file, and applies it to the cluster if that runs. Returns the cluster with this text.
+
+        A repetition with the same text completes what was interrupted.
+
+        Raises:
+            Rejected: the file was changed since it was read.
+            IrisError: the file cannot be written, or the cluster does not take the configuration.
+        """
+        config = load_config(text)
+        if text != self.text:
+            _write(self.file, self.text, text)
+        if self.running:
+            progress("applying the configuration")
+            create_controller(config, text=text, progress=progress).reload()
+        return self._replace(text=text, config=config)
+
+
+def _write(file: Path, before: str, after: str) -> None:
+    """Replaces the file as a whole. Its owner and mode stay.
+
+    Raises:
+        Rejected: it was changed since it was read.
+        IrisError: it cannot be written.
+    """
+    place = file.resolve()
+    try:
+        if place.read_bytes() != before.encode():
+            raise Rejected(f"{file} was changed while the command ran; run it again")
+        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as new:
+            new.write(after.encode())
+        shutil.copymode(place, new.name)
+        with contextlib.suppress(PermissionError):  # only root gives files to others
+            os.chown(new.name, place.stat().st_uid, place.stat().st_gid)
+        Path(new.name).replace(place)
+    except OSError as error:
+        raise IrisError(f"{file} cannot be written: {error.strerror}") from None

@@ -1,0 +1,87 @@
+"""Prepares the start of a cluster of machines over SSH, and reports which of them cannot be used."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+from iris.client.client import AsyncIrisClient
+from iris.client.connect.encryption import payload_keys
+from iris.client.connect.identity import cluster_uid
+from iris.client.operate.control import Progress
+from iris.config import ClusterConfig
+from iris.model import names
+from iris.model.errors import InvalidValue, IrisError
+from iris.model.scaling import Availability
+from iris.model.slices import SliceState
+from iris.platforms.manual.settings import manual_settings
+from iris.storage.object_store import Store
+
+#: How long a start waits for its first hosts: the packages are sent to each. The cluster runs, whether they come or not.
+HOSTS_TIMEOUT = timedelta(minutes=4)
+_COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
+_BLOCKED = (Availability.BACKOFF, Availability.QUOTA_EXCEEDED)
+#: The pause between two looks, in seconds.
+POLL_INTERVAL = 0.5
+
+
+async def prepare(config: ClusterConfig, progress: Progress) -> None:
+    """Checks what the hosts need, before anything is started: the store, and a login on each machine.
+
+    Args:
+        progress: called with each machine that cannot be used now.
+
+    Raises:
+        InvalidValue: this version does not serve a setting of this process.
+        Unreachable: the store cannot be used.
+        IrisError: no machine can be used.
+    """
+    from iris.platforms.manual.platform import ManualPlatform  # imports asyncssh, which is optional
+
+    check_keys()
+    uid = await cluster_uid(Store(config.controller.bundle_prefix), config.name)
+    settings = manual_settings(config, uid)
+    unusable = await ManualPlatform(settings).unusable()
+    lines = [f"machine {host} cannot be used: {reason}" for host, reason in unusable.items()]
+    if settings.all_hosts and len(unusable) == len(settings.all_hosts):
+        raise IrisError("\n".join([f"cluster {config.name} is not started: it has no machine that can be used", *lines]))
+    for line in lines:
+        progress(line)
+
+
+def check_keys() -> None:
+    """Raises when this process encrypts payloads.
+
+    Raises:
+        InvalidValue: it does, and the hosts of such a cluster could not read them.
+    """
+    if (keys := payload_keys()) is not None:
+        remedy = "unset it: such hosts do not get the keys"
+        raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, "is not served with platform.manual", remedy)
+
+
+async def wait_for_hosts(config: ClusterConfig, progress: Progress) -> None:
+    """Waits until the minimum of the groups' hosts takes work, or no more hosts come for now.
+
+    Args:
+        progress: called with the number of hosts, and with the reason why no more come.
+    """
+    wanted = sum(group.min_slices for group in config.scale_groups.values())
+    client = await AsyncIrisClient.connect(config.name)
+    give_up = time.monotonic() + HOSTS_TIMEOUT.total_seconds()
+    reported = -1
+    while True:
+        hosts = [view.host for view in await client.hosts.list()]
+        ready = sum(await asyncio.gather(*(client.hosts.polls(host) for host in hosts)))
+        if ready != reported:
+            progress(f"{ready} of {wanted} hosts take work")
+            reported = ready
+        if ready >= wanted:
+            return
+        status = await client.autoscaler.status()
+        blocked = {each.group: each.why for each in status.groups if each.availability in _BLOCKED}
+        if (blocked and not any(each.state in _COMING for each in status.slices)) or time.monotonic() > give_up:
+            for group, why in blocked.items():
+                progress(f"scale group {group}: {why}")
+            progress(f"the cluster runs without the other hosts; see: iris cluster status {config.name}")
+            return
+        await asyncio.sleep(POLL_INTERVAL)

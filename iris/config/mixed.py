@@ -1,0 +1,83 @@
+"""Checks clusters that have machines over SSH (`manual_vm` groups) beside those of Google Cloud.
+
+The control plane of such a cluster runs on Google Cloud and reaches the machines over SSH. It has no files of the user, so the
+key and the known keys of the machines are secrets in Secret Manager.
+"""
+
+from collections.abc import Iterator
+
+from iris.config.schema import ClusterConfig, ScaleGroupConfig
+from iris.model.errors import InvalidValue
+from iris.model.scale_groups import SliceType, is_gcp_zone
+from iris.model.secrets import SecretKind, parse_source, resource_of
+
+#: The beginning of a reference to a secret.
+REFERENCE = f"{SecretKind.GCP}:"
+_STORE_IT = "store the file as a secret and write gcp:SECRET, as docs/gcp.md says"
+
+
+def machine_groups(config: ClusterConfig) -> dict[str, ScaleGroupConfig]:
+    """Returns the groups of machines that Iris reaches over SSH."""
+    return {name: group for name, group in config.scale_groups.items() if group.type is SliceType.MANUAL_VM}
+
+
+def is_mixed(config: ClusterConfig) -> bool:
+    """Returns whether the cluster has machines over SSH beside those of Google Cloud."""
+    return config.platform.gcp is not None and bool(machine_groups(config))
+
+
+def ssh_secret(config: ClusterConfig, file: str) -> str:
+    """Returns the complete name of the secret in Secret Manager that has a file for SSH; empty: it is a file.
+
+    Args:
+        file: `ssh.known_hosts`, or the `ssh_key_file` of a group.
+    """
+    if not file.startswith(REFERENCE):
+        return ""
+    project = config.platform.gcp.project_id if config.platform.gcp is not None else ""
+    return resource_of(parse_source("ssh", file), project).name
+
+
+def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
+    """Yields an error for each reference to a file for SSH that cannot be used, and for machines in a zone of the cloud."""
+    for path, file in _files(config):
+        if not file.startswith(REFERENCE):
+            continue
+        if config.platform.gcp is None:
+            yield InvalidValue(path, file, "is a secret of Google Cloud", "write the path of a file, or use platform.gcp")
+            continue
+        try:
+            parse_source("ssh", file)
+        except InvalidValue:
+            remedy = "write gcp:SECRET or gcp:projects/PROJECT/secrets/SECRET"
+            yield InvalidValue(path, file, "is not the name of a secret", remedy)
+    if config.platform.gcp is None:
+        return
+    for name, group in machine_groups(config).items():
+        for zone in filter(is_gcp_zone, group.zones):
+            remedy = "use another name, such as lab-a, for where the machines are"
+            yield InvalidValue(f"scale_groups.{name}.zones", zone, "is a zone of Google Cloud", remedy)
+
+
+def check_reachable(config: ClusterConfig) -> None:
+    """Checks that the control plane on Google Cloud can reach the machines of a mixed cluster, and they it.
+
+    Raises:
+        InvalidValue: it cannot.
+    """
+    temporal = config.controller.temporal
+    if temporal is not None and temporal.tls:
+        remedy = "remove it: machines over SSH reach only the controller's own service or one without TLS"
+        raise InvalidValue("controller.temporal.tls", "true", "is not served with manual_vm groups", remedy)
+    for path, file in _files(config):
+        if not file.startswith(REFERENCE):
+            raise InvalidValue(path, file, "is not on the controller, which connects to the machines", _STORE_IT)
+
+
+def _files(config: ClusterConfig) -> Iterator[tuple[str, str]]:
+    """Yields the settings that name files for SSH."""
+    groups = machine_groups(config)
+    for name, group in groups.items():
+        yield f"scale_groups.{name}.ssh_key_file", group.ssh_key_file
+    if groups:
+        yield "defaults.ssh.known_hosts", config.defaults.ssh.known_hosts

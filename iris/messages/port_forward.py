@@ -1,0 +1,77 @@
+"""Messages for connections to the ports of a task (`iris port-forward`).
+
+They travel as frames through the store, like the input and output of commands (`iris.messages.exec`). The frames of a connection
+begin with its number. Each side gives the other one credit for each connection, so that one that is not read delays no other.
+"""
+
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.messages.exec import Frame, FrameKind
+from iris.model.units import KIB, MIB
+
+#: The activity that every host serves on its own queue.
+FORWARD_PORTS = "forward_ports"
+#: The bytes that a side may send on a connection before the other side has consumed any.
+WINDOW = 1 * MIB
+#: The most bytes of one frame of data.
+BLOCK = 64 * KIB
+#: How many connections of a session may be open. Each may need the memory of its window on both sides.
+MAX_CONNECTIONS = 128
+_NUMBER_BYTES = 4
+
+
+class ForwardRequest(BaseModel):
+    """A request to connect to ports on a task's host."""
+
+    model_config = ConfigDict(frozen=True)
+
+    session: str
+    job: str
+    index: int
+    #: Numbers, or names of the job's own ports (`iris submit --port NAME`).
+    ports: tuple[str, ...] = Field(min_length=1)
+
+
+class ForwardReady(BaseModel):
+    """A host's first message: it now accepts connections."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The numbers of the requested ports.
+    ports: tuple[int, ...]
+    #: Equal to the client's if both are on one machine and in one network namespace.
+    machine: str
+
+
+class ForwardEnd(BaseModel):
+    """The end of a session."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reason: str
+    #: The number of chunks sent to the client.
+    chunks: int = 0
+
+
+class OfConnection(NamedTuple):
+    """The contents of a connection's frame."""
+
+    number: int
+    data: bytes
+
+
+def connection_frame(kind: FrameKind, number: int, data: bytes = b"") -> Frame:
+    return Frame(kind, number.to_bytes(_NUMBER_BYTES, "big") + data)
+
+
+def parse(frame: Frame) -> OfConnection:
+    """Returns the contents of a connection's frame.
+
+    Raises:
+        ValueError: it has no number.
+    """
+    if len(frame.data) < _NUMBER_BYTES:
+        raise ValueError("a frame of a connection has no number")
+    return OfConnection(int.from_bytes(frame.data[:_NUMBER_BYTES], "big"), frame.data[_NUMBER_BYTES:])

@@ -1,0 +1,171 @@
+"""NVIDIA's GPUs of one machine, as the program `nvidia-smi` reports them. Pure functions of its output.
+
+A GPU is known by its UUID, never by its index: indexes change when a GPU is lost, added, or found in another order at a boot.
+A GPU in MIG mode is not a device by itself; its instances are.
+"""
+
+import itertools
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from iris.model.accelerators import GPU_VARIANTS
+from iris.model.resources import Device, DeviceKind, is_partition
+from iris.model.units import GIB, MIB
+
+logger = logging.getLogger(__name__)
+
+#: Lists the GPUs, one on each line, in the form that `parse_gpus` reads. Needs driver 450 or later.
+NVIDIA_SMI = (
+    "nvidia-smi",
+    "--query-gpu=index,uuid,name,memory.total,pci.bus_id,mig.mode.current",
+    "--format=csv,noheader,nounits",
+)
+#: Lists the GPUs with their MIG instances.
+NVIDIA_SMI_LIST = ("nvidia-smi", "-L")
+
+#: Words in the name of a GPU that do not distinguish one kind from another.
+_MAKERS = {"NVIDIA", "TESLA", "GEFORCE", "QUADRO", "GRAPHICS", "DEVICE"}
+#: A GPU, and one of its instances, in the output of `nvidia-smi -L`. Before driver 470, the UUID of an instance was
+#: MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>.
+#: Source: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Enumeration"
+_LISTED_GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
+_LISTED_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
+
+#: The exit codes with which `nvidia-smi` lists all GPUs. 14: the description that a GPU stores of itself is corrupted; it works.
+_LISTS_ALL = (0, 14)
+#: The exit codes that report a lost GPU, or one that needs a reset.
+#: Source: docs.nvidia.com/deploy/nvml-api, nvmlReturn_t
+_LOST = (15, 16)
+_LOST_TEXT = re.compile(
+    r"Unable to determine the device handle for GPU.*|.*\bGPU is lost\b.*|.*has fallen off the bus.*|.*\bGPU requires reset\b.*"
+)
+
+
+class Gpu(BaseModel):
+    """A GPU, or a MIG instance, that a task can have."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: GPU-… or MIG-…; CUDA and container engines take it as a name.
+    uuid: str
+    #: The number of the GPU, in the order of the bus.
+    index: int
+    #: As the driver has it: `NVIDIA H100 80GB HBM3`.
+    name: str
+    #: As users request it: `H100`, or `A100-1g.10gb` for a MIG instance.
+    variant: str
+    memory_bytes: int = 0
+    #: The address on the PCI bus; empty: not reported.
+    bus: str = ""
+
+    @property
+    def is_instance(self) -> bool:
+        return self.uuid.startswith("MIG-")
+
+    def __str__(self) -> str:
+        return f"{self.variant} {self.uuid}" if self.is_instance else f"GPU {self.index} ({self.uuid})"
+
+
+class Reading(NamedTuple):
+    """The GPUs that a machine lists at one time."""
+
+    gpus: tuple[Gpu, ...] = ()
+    #: Why not all of them could be listed; empty: they could.
+    problem: str = ""
+    #: Whether the problem is a lost GPU. Otherwise the program itself may be the problem, and may work a moment later.
+    lost: bool = False
+
+
+def read(exit_code: int, queried: str, listed: str = "") -> Reading:
+    """Returns the GPUs by the outputs of `NVIDIA_SMI` and `NVIDIA_SMI_LIST`.
+
+    Args:
+        exit_code: the first that is not 0.
+        queried, listed: what was printed to both streams.
+    """
+    gpus = parse_gpus(queried, listed)
+    if found := _LOST_TEXT.search(queried) or _LOST_TEXT.search(listed):
+        return Reading(gpus, f"nvidia-smi reports: {found[0].strip()}", lost=True)
+    if exit_code in _LOST:
+        return Reading(gpus, f"nvidia-smi reports a lost GPU (exit code {exit_code})", lost=True)
+    if exit_code not in _LISTS_ALL:
+        said = " ".join((queried or listed).split())
+        return Reading(gpus, f"nvidia-smi fails with exit code {exit_code}{': ' if said else ''}{said[:200]}")
+    return Reading(gpus)
+
+
+def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
+    """Parses lines of `index, uuid, name, memory in MiB[, bus[, MIG mode]]`. Other lines are messages and are skipped.
+
+    Args:
+        listed: the output of `NVIDIA_SMI_LIST`, for the instances of GPUs in MIG mode.
+    """
+    instances = _instances(listed)
+    gpus: list[Gpu] = []
+    for line in queried.splitlines():
+        index, uuid, name, memory, bus, mig = ([cell.strip() for cell in line.split(",")] + [""] * 6)[:6]
+        if not index.isdecimal() or not uuid.startswith("GPU-"):
+            continue
+        size = int(memory) * MIB if memory.isdecimal() else 0
+        gpu = Gpu(uuid=uuid, index=int(index), name=name, variant=gpu_variant(name), memory_bytes=size, bus=bus)
+        if mig == "Enabled" or uuid in instances:
+            gpus += (_instance(gpu, profile, each) for profile, each in instances.get(uuid, ()))
+        else:
+            gpus.append(gpu)
+    return tuple(gpus)
+
+
+def _instances(listed: str) -> dict[str, list[tuple[str, str]]]:
+    """Returns the (profile, UUID) of each MIG instance by the UUID of its GPU."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    gpu = ""
+    for line in listed.splitlines():
+        if match := _LISTED_GPU.match(line):
+            gpu = match[1]
+        elif (match := _LISTED_INSTANCE.match(line)) and gpu:
+            found.setdefault(gpu, []).append((match[1], match[2]))
+    return found
+
+
+def _instance(gpu: Gpu, profile: str, uuid: str) -> Gpu:
+    size = re.search(r"(\d+)gb", profile)
+    memory = int(size[1]) * GIB if size else 0
+    return gpu.model_copy(update={"uuid": uuid, "variant": f"{gpu.variant}-{profile}", "memory_bytes": memory})
+
+
+def gpu_variant(name: str) -> str:
+    """Returns `H100` for `NVIDIA H100 80GB HBM3`. A GPU that the table does not have keeps the rest of its name: `A10`,
+    `RTX3090`.
+    """
+    words = [word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word and word not in _MAKERS]
+    together = [first + second for first, second in itertools.pairwise(words)]  # RTX 4090
+    known = next((word for word in words + together if word in GPU_VARIANTS), None)
+    return known or "".join(word for word in words if not re.fullmatch(r"\d+GB|HBM\d\w*|PCIE|SXM\d*", word)) or "unknown"
+
+
+def device_of(gpus: Iterable[Gpu]) -> Device | None:
+    """Returns the device that a host with these GPUs offers, which is of one kind: of several kinds, the most frequent one."""
+    kinds = Counter(gpu.variant for gpu in gpus)
+    if not kinds:
+        return None
+    (variant, count), *others = kinds.most_common()
+    if others:
+        logger.warning("this host has several kinds of GPU, and offers only its %s: %s", variant, dict(kinds))
+    return Device(kind=DeviceKind.GPU, variant=variant, count=count)
+
+
+def offered(gpus: Sequence[Gpu], device: Device | None) -> tuple[Gpu, ...]:
+    """Returns the GPUs that belong to the device that a host offers, in the order of the bus.
+
+    An operator may give a device a variant of their own. Then all GPUs belong to it.
+    """
+    if device is None or device.kind is not DeviceKind.GPU:
+        return ()
+    alike = tuple(gpu for gpu in gpus if gpu.variant.lower() == device.variant.lower())
+    known = device.variant.upper() in GPU_VARIANTS or is_partition(device.variant)
+    return alike or (() if known else tuple(gpus))

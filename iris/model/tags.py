@@ -1,0 +1,117 @@
+"""Tags and notes of jobs: what a user says of a job, for people and for lists. They change nothing about how it runs."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from iris.model.errors import InvalidValue
+
+#: The most tags of a job.
+MAX_TAGS = 32
+#: The most characters of a key, and of a value: as many as a label of Kubernetes has. With both, a value of the search attribute
+#: is below the 255 characters that Temporal's SQL stores index.
+MAX_PART = 63
+#: The most bytes of all tags of a job as a search attribute. Temporal's limit for one attribute is 2,048.
+MAX_BYTES = 2_000
+#: The most characters of a note.
+MAX_NOTE = 500
+#: Memo of a job with a note.
+MEMO_NOTE = "iris_note"
+
+#: Safe in a query, on which the service has no way to write a quote.
+_KEY = re.compile(rf"[a-zA-Z0-9](?:[a-zA-Z0-9._/-]{{0,{MAX_PART - 2}}}[a-zA-Z0-9])?")
+_VALUE = re.compile(rf"[a-zA-Z0-9._/:+@%~-]{{0,{MAX_PART}}}")
+
+
+def parse_tag(text: str) -> tuple[str, str]:
+    """Parses `KEY=VALUE` and returns both. A tag `KEY` has an empty value.
+
+    Raises:
+        InvalidValue: the text is not a tag.
+    """
+    key, _, value = text.partition("=")
+    check_tag(key, value)
+    return key, value
+
+
+def check_tag(key: str, value: str) -> None:
+    """Raises:
+    InvalidValue: a job cannot have this tag.
+    """
+    text = written(key, value)
+    if _KEY.fullmatch(key) is None:
+        remedy = f"write KEY=VALUE or KEY; a key has up to {MAX_PART} letters, digits, . _ - or /, a letter or digit at both ends"
+        raise InvalidValue("tag", text, "has no valid key", remedy)
+    if _VALUE.fullmatch(value) is None:
+        remedy = f"use up to {MAX_PART} letters, digits or . _ - / : + @ % ~, and --note for a text"
+        raise InvalidValue("tag", text, "has no valid value", remedy)
+
+
+def check_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Returns the tags of a job.
+
+    Raises:
+        InvalidValue: there are too many, or one is not valid.
+    """
+    for key, value in tags.items():
+        check_tag(key, value)
+    if len(tags) > MAX_TAGS:
+        raise InvalidValue("tag", f"{len(tags)} tags", "are too many", f"give a job at most {MAX_TAGS}")
+    if (size := len(json.dumps(indexed(tags)))) > MAX_BYTES:
+        problem = f"take {size:,} bytes in the lists of the service, which has space for {MAX_BYTES:,}"
+        raise InvalidValue("tag", f"{len(tags)} tags", problem, "use fewer or shorter ones")
+    return tags
+
+
+def written(key: str, value: str) -> str:
+    """Returns a tag as users write it."""
+    return f"{key}={value}" if value else key
+
+
+def format_tags(tags: Mapping[str, str]) -> list[str]:
+    """Returns the tags as users write them."""
+    return [written(key, value) for key, value in tags.items()]
+
+
+def indexed(tags: Mapping[str, str]) -> list[str]:
+    """Returns the values of the search attribute: each tag, and the key of each."""
+    return [text for key, value in tags.items() for text in dict.fromkeys((key, written(key, value)))]
+
+
+def tags_in(values: Iterable[str]) -> dict[str, str]:
+    """Returns the tags of a job by its search attribute. Texts that are no tags are left out: any client can set any."""
+    tags: dict[str, str] = {}
+    for text in values:
+        try:
+            key, value = parse_tag(text)
+        except InvalidValue:
+            continue
+        tags[key] = value or tags.get(key, "")
+    return tags
+
+
+def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str]]) -> bool:
+    """Returns whether a job has all the tags. A wanted tag without a value stands for any value."""
+    return all(key in tags and value in ("", tags[key]) for key, value in wanted)
+
+
+def check_note(note: str) -> str:
+    """Returns the note.
+
+    Raises:
+        InvalidValue: it is too long, or has control characters.
+    """
+    if len(note) > MAX_NOTE:
+        raise InvalidValue("note", f"{note[:20]}…", f"has {len(note):,} characters", f"write at most {MAX_NOTE:,}")
+    if any(not character.isprintable() for character in note):
+        raise InvalidValue("note", repr(note[:60]), "contains control characters", "write one line of text")
+    return note
+
+
+#: The tags of a job, by their keys.
+Tags = Annotated[dict[str, str], AfterValidator(check_tags)]
+#: A line of text about a job.
+Note = Annotated[str, AfterValidator(check_note)]

@@ -1,0 +1,360 @@
+"""Connections to machines over SSH: opened when they are needed, kept if wanted, with a limit for every wait.
+
+A key that is not in the known hosts is refused, and no password is ever asked for.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import asyncssh
+
+from iris.platforms.base import BadConfig, PlatformError, Unavailable
+from iris.platforms.manual.secret_files import SecretFiles
+from iris.platforms.manual.settings import HostAccess, ManualSettings, jump_of
+
+logger = logging.getLogger(__name__)
+
+#: The most connections that are opened at once.
+MAX_OPENING = 32
+#: A connection that answers nothing for three of these intervals is closed.
+KEEPALIVE = timedelta(seconds=15)
+#: A machine that did not let Iris in is not tried again for this time by calls that concern many machines.
+COOL_DOWN = timedelta(seconds=20)
+#: The part of a command's output that an error shows, in bytes.
+SHOWN = 400
+#: The login shell may be any, and prints what it likes, perhaps without an end of line. It ran the command if the first line of
+#: the script printed RUNS; an answer has the other lines.
+SHELL = "exec env IRIS_SHELL=runs sh -s"
+FIRST_LINE = "printf '\\niris:%s\\n' \"${IRIS_SHELL-}\"; unset IRIS_SHELL\n"
+RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
+
+
+class HostFault(Unavailable):
+    """A machine could not be reached, or did not do what a command asked for. The text names the machine."""
+
+
+class HostRefusal(HostFault):
+    """A machine cannot be a host until a person changes something there."""
+
+
+class _Done(NamedTuple):
+    """A command that has ended, or was given up."""
+
+    #: Negative: the signal that ended it.
+    status: int | None
+    output: str
+    errors: str
+    #: It did not end within its limit.
+    late: bool = False
+
+
+class Connections:
+    """Connections to machines of one cluster. They belong to one event loop.
+
+    Args:
+        keep: connections stay open until `close`; else they are closed after each use.
+        access: as in `SecretFiles`; None: no setting names a secret.
+    """
+
+    def __init__(self, settings: ManualSettings, *, keep: bool = False, access: Callable[[str], bytes] | None = None) -> None:
+        asyncssh.set_log_level("WARNING")  # it logs each command
+        self.settings = settings
+        self._keep = keep
+        self._secrets = SecretFiles(access) if access is not None else None
+        self._opening = asyncio.Semaphore(MAX_OPENING)
+        self._locks: dict[HostAccess, asyncio.Lock] = {}
+        self._open: dict[HostAccess, asyncssh.SSHClientConnection] = {}
+        self._failures: dict[HostAccess, tuple[float, HostFault]] = {}
+
+    @contextlib.asynccontextmanager
+    async def to(self, host: HostAccess, *, hurried: bool = False) -> AsyncIterator[asyncssh.SSHClientConnection]:
+        """Yields a connection to the machine.
+
+        Args:
+            hurried: fails at once if the machine was unreachable a moment ago.
+
+        Raises:
+            HostFault: the machine is not reached, or does not let Iris in.
+        """
+        if hurried and host in self._failures and time.monotonic() - self._failures[host][0] < COOL_DOWN.total_seconds():
+            raise self._failures[host][1]
+        async with self._locks.setdefault(host, asyncio.Lock()):
+            connection = self._open.get(host)
+            if connection is None or connection.is_closed():
+                connection = await self._connect(host)
+                if self._keep:
+                    self._open[host] = connection
+        try:
+            yield connection
+        except (asyncssh.Error, ConnectionError) as error:
+            connection.abort()
+            raise HostFault(f"{host}: the SSH connection broke: {error}") from None
+        finally:
+            if not self._keep:
+                connection.close()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(connection.wait_closed(), 2)
+
+    async def run(
+        self, host: HostAccess, command: str, source: bytes | Path, *, limit: timedelta, what: str, hurried: bool = False
+    ) -> str:
+        """Runs a command on the machine and returns its output, without its errors.
+
+        Args:
+            source: the input of the command, or the file with it.
+            limit: how long it may take, besides the connection.
+            what: names the command in errors.
+
+        Raises:
+            HostFault: the machine is not reached, or the command fails or takes longer.
+        """
+        done = await self._run(host, command, source, limit=limit, hurried=hurried)
+        if done.late:
+            raise HostFault(f"{host}: {what} did not end within {limit.total_seconds():g} s")
+        if done.status != 0:
+            raise _failed(host, what, done, done.errors or done.output)
+        return done.output
+
+    async def script(
+        self, host: HostAccess, script: str, *, limit: timedelta, what: str, hurried: bool = False
+    ) -> dict[str, str]:
+        """Runs a script on the machine and returns the values that it prints, by their names.
+
+        Raises:
+            HostFault: as in `run`, or the script printed no answer.
+        """
+        done = await self._run(host, SHELL, f"{FIRST_LINE}{script}".encode(), limit=limit, hurried=hurried)
+        lines = done.output.splitlines()
+        if RUNS not in lines:
+            raise _no_shell(host, done, limit)
+        if done.late:
+            raise HostFault(f"{host}: {what} did not end within {limit.total_seconds():g} s")
+        answer = lines[lines.index(RUNS) + 1 :]
+        if done.status != 0 or BEGIN not in answer or END not in answer:
+            raise _failed(host, what, done, done.errors or "\n".join(answer), answer)
+        return dict(line.partition("=")[::2] for line in answer[answer.index(BEGIN) + 1 : answer.index(END)])
+
+    async def close(self) -> None:
+        """Closes the connections that were kept."""
+        connections, self._open = list(self._open.values()), {}
+        for each in connections:
+            each.close()
+        for each in connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(each.wait_closed(), 2)
+
+    async def _run(self, host: HostAccess, command: str, source: bytes | Path, *, limit: timedelta, hurried: bool) -> _Done:
+        """Runs a command on the machine. If it is late, only its channel is closed: a kept connection may have a tunnel."""
+        async with self.to(host, hurried=hurried) as connection:
+            process: asyncssh.SSHClientProcess[bytes] | None = None
+            try:
+                async with asyncio.timeout(limit.total_seconds()):
+                    if isinstance(source, Path):
+                        process = await connection.create_process(command, stdin=str(source), encoding=None)
+                    else:
+                        process = await connection.create_process(command, encoding=None)
+                        with contextlib.suppress(BrokenPipeError):  # it has ended already: its status and output say why
+                            process.stdin.write(source)
+                            process.stdin.write_eof()
+                    output, errors = await process.communicate()
+            except TimeoutError:
+                if process is None:
+                    connection.abort()
+                    return _Done(None, "", "", late=True)
+                output, errors = process.collect_output()
+                return _Done(None, _text(output), _text(errors), late=True)
+            finally:
+                if process is not None:
+                    process.close()
+            if process.exit_status is None and connection.is_closed():
+                raise asyncssh.ConnectionLost("the machine does not answer any more")
+            return _Done(process.returncode, _text(output), _text(errors))
+
+    async def _connect(self, host: HostAccess) -> asyncssh.SSHClientConnection:
+        limit = self.settings.connect_timeout.total_seconds()
+        step = jump_of(host) if host.jump_host else host
+        try:
+            async with self._opening, asyncio.timeout(limit):
+                through = await self._open_one(step, None) if host.jump_host else None
+                step = host
+                connection = await self._open_one(host, through)
+        except (HostFault, TimeoutError) as error:
+            which = "" if step is host else f"its jump host {step}: "
+            reason = (
+                str(error).removeprefix(f"{step}: ")
+                if isinstance(error, HostFault)
+                else f"port {step.port} did not answer SSH within {limit:g} s (ssh.connect_timeout)"
+            )
+            kind = type(error) if isinstance(error, HostFault) else HostFault
+            fault = kind(f"{host}: {which}{reason}")
+            self._failures[host] = (time.monotonic(), fault)
+            raise fault from None
+        self._failures.pop(host, None)
+        return connection
+
+    async def _open_one(self, host: HostAccess, through: asyncssh.SSHClientConnection | None) -> asyncssh.SSHClientConnection:
+        known: Path | str = self.settings.known_hosts_secret or self.settings.known_hosts.expanduser()
+        key: Path | str | None = host.key_secret or (host.key_file.expanduser() if host.key_file is not None else None)
+        trusted = await self._trusted(host, known)
+        keys = await self._keys(host, key)
+        try:
+            return await asyncssh.connect(
+                host.address,
+                host.port,
+                username=host.user,
+                tunnel=through,
+                known_hosts=trusted,
+                password_auth=False,
+                kbdint_auth=False,
+                compression_algs=["none"],  # the packages are compressed already
+                keepalive_interval=KEEPALIVE.total_seconds(),
+                connect_timeout=None,
+                **keys,
+            )
+        except asyncssh.HostKeyNotVerifiable:
+            raise HostRefusal(_untrusted(host, known, trusted)) from None
+        except asyncssh.PermissionDenied:
+            with_key = f"the key {key}" if key is not None else "the keys of the SSH agent and of ~/.ssh"
+            raise HostRefusal(
+                f"{host}: refuses user {host.user} with {with_key}; add the public key to the user's ~/.ssh/authorized_keys "
+                "there (Iris never uses passwords)"
+            ) from None
+        except asyncssh.ChannelOpenError as error:
+            raise HostFault(
+                f"{host}: port {host.port} is not reached through its jump host {host.jump_host}: {error.reason}; "
+                "the host has to be up, and the jump host needs AllowTcpForwarding yes in sshd_config"
+            ) from None
+        except (OSError, asyncssh.Error) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise HostFault(f"{host}: port {host.port} is not reached: {_reason(error)}") from None
+
+    async def _keys(self, host: HostAccess, key: Path | str | None) -> dict[str, Any]:
+        """Returns the arguments of a connection that say with which keys to log in.
+
+        Raises:
+            HostRefusal: the key cannot be used.
+        """
+        if key is None:
+            return {}
+        try:
+            if isinstance(key, str):
+                return {"client_keys": [asyncssh.import_private_key(await self._secret(host, key))]}
+            await asyncio.to_thread(asyncssh.read_private_key, key)
+            return {"client_keys": [str(key)]}  # the name of the file: a certificate may lie beside it
+        except asyncssh.KeyImportError as error:
+            if "passphrase" not in str(error).lower():
+                raise HostRefusal(f"{host}: the key {key} cannot be used: {error}; name the file of a private key") from None
+        except asyncssh.KeyEncryptionError as error:
+            raise HostRefusal(f"{host}: the key {key} cannot be used: {error}; name another key") from None
+        except FileNotFoundError:
+            raise HostRefusal(f"{host}: the key {key} does not exist; create it with ssh-keygen, or name another key") from None
+        except OSError as error:
+            raise HostRefusal(f"{host}: the key {key} cannot be read: {error.strerror}") from None
+        if isinstance(key, str):
+            raise HostRefusal(f"{host}: the key {key} has a passphrase; add a version of the secret without one")
+        agent = os.environ.get("SSH_AUTH_SOCK", "")
+        public = Path(f"{key}.pub")
+        if agent and public.exists():
+            return {"agent_path": agent, "agent_identities": [str(public)]}
+        raise HostRefusal(
+            f"{host}: the key {key} has a passphrase, which Iris never asks for; add the key to an SSH agent with: "
+            f"ssh-add {key} (SSH_AUTH_SOCK and {public} have to be there), or name another key"
+        )
+
+    async def _trusted(self, host: HostAccess, known: Path | str) -> asyncssh.SSHKnownHosts:
+        """Returns the keys of machines that are trusted.
+
+        Raises:
+            HostRefusal: the list cannot be used.
+        """
+        try:
+            if isinstance(known, str):
+                return asyncssh.import_known_hosts((await self._secret(host, known)).decode())
+            return asyncssh.read_known_hosts(str(known)) if known.exists() else asyncssh.import_known_hosts("")
+        except ValueError as error:
+            raise HostRefusal(f"{host}: the known hosts in {known} cannot be used: {error}") from None
+        except OSError as error:
+            raise HostRefusal(f"{host}: the known hosts in {known} cannot be read: {error.strerror}") from None
+
+    async def _secret(self, host: HostAccess, resource: str) -> bytes:
+        """Returns the value of a secret.
+
+        Raises:
+            HostFault: it cannot be read.
+        """
+        assert self._secrets is not None, resource
+        try:
+            return await self._secrets.content(resource)
+        except BadConfig as error:
+            raise HostRefusal(f"{host}: {resource} cannot be read: {error}") from None
+        except PlatformError as error:
+            raise HostFault(f"{host}: {resource} cannot be read: {error}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Returns the system's text for an error, which asyncio replaces by one without the cause."""
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number is not None and number > 0 else str(error)
+
+
+def _text(data: bytes | str | None) -> str:
+    return data.decode(errors="replace") if isinstance(data, bytes) else data or ""
+
+
+def _end_of(text: str) -> str:
+    return text.strip()[-SHOWN:] or "no output"
+
+
+def _failed(host: HostAccess, what: str, done: _Done, output: str, answer: Sequence[str] = ()) -> HostFault:
+    """Returns why a command failed: what its script reported, or else the end of its output."""
+    full = "its disk is full: " if "No space left on device" in done.errors else ""
+    refused = [line.removeprefix(FAILED) for line in answer if line.startswith(FAILED)]
+    reason = "\n".join(refused) or f"exit status {done.status}: {_end_of(output)}"
+    return (HostRefusal if full or refused else HostFault)(f"{host}: {what} failed: {full}{reason}")
+
+
+def _no_shell(host: HostAccess, done: _Done, limit: timedelta) -> HostFault:
+    """Returns why a script did not even begin on a machine: the login shell is in the way."""
+    remedy = f"look at the start files of the login shell there, such as ~/.bashrc, until this ends at once: {login(host)} true"
+    if done.late:
+        return HostFault(f"{host}: its login shell did not run a command within {limit.total_seconds():g} s; {remedy}")
+    said = f"exit status {done.status}: {_end_of(done.output or done.errors).splitlines()[-1]}"
+    return HostRefusal(f"{host}: its login shell runs no commands ({said}); {remedy}")
+
+
+def login(host: HostAccess) -> str:
+    """Returns the command line with which a person logs in to the machine."""
+    if not host.jump_host:
+        return f"ssh -p {host.port} {host.user}@{host.address}"
+    jump = jump_of(host)
+    return f"ssh -J {jump.user}@{jump.address}:{jump.port} -p {host.port} {host.user}@{host.address}"
+
+
+def _untrusted(host: HostAccess, known: Path | str, trusted: asyncssh.SSHKnownHosts) -> str:
+    """Returns why the key of a machine is refused, and what to do."""
+    name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
+    there = any(asyncssh.match_known_hosts(trusted, host.address, "", host.port))
+    if isinstance(known, str):
+        changed = "is not the one in" if there else "is not in"
+        return (
+            f"{host}: its host key {changed} {known}; compare it with the output of: "
+            f"ssh-keyscan -p {host.port} {host.address}, and add a version of the secret that has it"
+        )
+    if there:
+        return (
+            f"{host}: its host key is not the one in {known}: the machine was installed again, or another one answers; "
+            f"if that is right, remove the old key with: ssh-keygen -f {known} -R '{name}', "
+            f"and accept the new one with: {login(host)}"
+        )
+    return f"{host}: its host key is not in {known}; compare and accept it with: {login(host)}"

@@ -1,0 +1,239 @@
+# Runs on a machine that Iris reaches over SSH, with `sh -s`. The caller assigns DIRECTORY (of Iris, in the home directory) and the
+# variables of the function that it calls at the end. The machines of a cluster may share a home directory, so each has its own
+# directory in that of Iris:
+#
+#   lease.json     the slice to which the machine is leased. It exists as long as the directory
+#   slice.key      the private key of the slice
+#   config.yaml    the configuration of the cluster
+#   runtime/       Python packages with the agent; `digest` in it says which
+#   agent/ cache/  the directories of the agent
+#   agent.pid      the agent's process, its time of start and the boot of the machine
+#   agent.log      the output of the agent
+#   tunnel.port    the port at which the machine reaches the Temporal service
+#   delete         a marker: the slice has to be deleted
+#
+# Nothing that the login prints is confused with an answer, which begins with the line iris:begin.
+set -u
+umask 077
+base=$HOME/$DIRECTORY
+home=$base/$(uname -n)
+
+fail() {
+    echo "iris:failed $*"
+    exit 1
+}
+
+# Two operations on a machine never overlap, also if they come from different processes.
+lock() {
+    mkdir -p "$base" || fail "cannot create $base"
+    exec 9< "$base" || fail "cannot open $base"
+    if command -v flock > /dev/null; then
+        flock -w 60 9 || fail "another operation of Iris on this machine did not end within 60 s"
+    fi
+}
+
+# born PID: prints when the process was started, in ticks since the boot; nothing if it does not run.
+born() {
+    sed 's/.*) //' "/proc/$1/stat" 2> /dev/null | awk '$1 != "Z" { print $20 }'
+}
+
+boot_id() { cat /proc/sys/kernel/random/boot_id; }
+
+# Returns 0 if the agent runs, whose process is then $pid.
+agent_runs() {
+    [ -f "$home/agent.pid" ] && read -r pid start boot < "$home/agent.pid" || return 1
+    [ "$boot" = "$(boot_id)" ] && [ -n "$start" ] && [ "$(born "$pid")" = "$start" ]
+}
+
+look() {
+    echo iris:begin
+    if [ -f "$home/lease.json" ]; then
+        echo "lease=$(base64 < "$home/lease.json" | tr -d '\n')"
+        if [ -e "$home/delete" ]; then echo "delete=1"; fi
+        if [ -f "$home/runtime/digest" ]; then echo "runtime=$(cat "$home/runtime/digest")"; fi
+        if [ -f "$home/tunnel.port" ]; then echo "port=$(cat "$home/tunnel.port")"; fi
+        if [ -f "$home/agent.pid" ]; then echo "started=1"; fi
+        if agent_runs; then echo "agent=1"; fi
+    fi
+    echo iris:end
+}
+
+# Leases the machine: LEASE is the content of lease.json in base64, KEY the private key. One rename creates the directory, so a
+# machine never has two leases. An existing lease stays.
+lease() {
+    lock
+    new=$base/.new-$$
+    rm -rf "$base"/.gone-* "$base"/.new-*
+    mkdir "$new" || fail "cannot create $new"
+    { echo "$LEASE" | base64 -d > "$new/lease.json" && echo "$KEY" > "$new/slice.key"; } || { rm -rf "$new"; fail "cannot write $new"; }
+    mv -T "$new" "$home" 2> /dev/null || rm -rf "$new"
+    look
+}
+
+# Checks that the machine can run the agent: MACHINE is the processor's architecture, PYTHON the version of Python, SPACE the
+# kilobytes that the runtime needs.
+check() {
+    if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
+        look # the slice is being deleted, or is gone
+        return
+    fi
+    [ "$(uname -s) $(uname -m)" = "Linux $MACHINE" ] ||
+        fail "the machine is $(uname -s) $(uname -m), and the control plane's packages are for Linux $MACHINE"
+    find_python || fail "the machine has no Python $PYTHON, which the control plane's packages need; install python$PYTHON there"
+    free=$(df -Pk "$home" 2> /dev/null | awk 'NR == 2 { print $4 }')
+    if [ ! -f "$home/lease.json" ]; then
+        look # the slice is gone meanwhile
+        return
+    fi
+    [ "$free" -ge "$SPACE" ] || fail "the disk of $home has $((free / 1024)) MiB free, and the agent needs $((SPACE / 1024)) MiB"
+    look
+}
+
+find_python() {
+    for python in "python$PYTHON" python3 "/usr/local/bin/python$PYTHON" "/usr/bin/python$PYTHON"; do
+        version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2> /dev/null) || continue
+        [ "$version" = "$PYTHON" ] && return 0
+    done
+    return 1
+}
+
+# Reports what the machine has, for a new configuration. PYTHON is the version that the agent needs, STORE a directory that should be
+# shared, with the name of a file there (both empty: none). Leaves nothing on the machine.
+survey() {
+    echo iris:begin
+    echo "system=$(uname -s) $(uname -m)"
+    if find_python; then echo "python=$PYTHON"; else echo "other=$(python3 --version 2> /dev/null)"; fi
+    echo "cores=$(nproc)"
+    echo "memory=$(awk '/^MemTotal:/ { print $2 }' /proc/meminfo)"
+    echo "disk=$(df -Pk "$HOME" | awk 'NR == 2 { print $4 }')"
+    if command -v nvidia-smi > /dev/null; then
+        queried=$(timeout 30 $NVIDIA_QUERY 2>&1)
+        code=$?
+        listed=$(timeout 30 $NVIDIA_LIST 2>&1)
+        echo "nvidia=$code"
+        echo "queried=$(echo "$queried" | base64 | tr -d '\n')"
+        echo "listed=$(echo "$listed" | base64 | tr -d '\n')"
+    fi
+    chips=$(ls -d /dev/accel[0-9]* 2> /dev/null | wc -l)
+    if [ "$chips" -gt 0 ] || [ -d /dev/vfio ]; then echo "tpu=$(tpu_type)"; fi
+    if [ ! -w "$HOME" ]; then echo "readonly=$HOME"; fi
+    if [ -n "$STORE" ]; then
+        if [ ! -d "$STORE" ]; then echo "store=does not exist"
+        elif [ ! -e "$STORE/$SHARED" ]; then echo "store=is not the directory of this machine"
+        elif [ ! -w "$STORE" ]; then echo "store=is not writable for $(id -un)"; fi
+    fi
+    if [ -f "$home/lease.json" ]; then echo "lease=$(base64 < "$home/lease.json" | tr -d '\n')"; fi
+    echo iris:end
+}
+
+# Prints the name of the machine's TPU slice, such as v5litepod-4; nothing if the machine is not Google's or has no TPU.
+tpu_type() {
+    from=http://169.254.169.254/computeMetadata/v1/instance/attributes/accelerator-type
+    curl -sf -m 2 -H 'Metadata-Flavor: Google' "$from" 2> /dev/null || wget -qO- -T 2 -t 1 --header 'Metadata-Flavor: Google' "$from" 2> /dev/null
+}
+
+# Unpacks runtime.tgz as the directory $1 of $home: DIGEST is that of the file.
+unpack_runtime() {
+    find_python || fail "the machine has no Python $PYTHON"
+    sum=$(sha256sum "$home/runtime.tgz" | cut -d' ' -f1)
+    [ "$sum" = "$DIGEST" ] || fail "the packages arrived damaged: sha256 $sum, expected $DIGEST"
+    rm -rf "$home/$1"
+    reason=$("$python" -m venv --without-pip "$home/$1" 2>&1) || fail "$python -m venv failed: $reason"
+    reason=$(tar -xzf "$home/runtime.tgz" -C "$home/$1" 2>&1) || fail "the packages could not be unpacked: $reason"
+    rm -f "$home/runtime.tgz"
+    echo "$DIGEST" > "$home/$1/digest" || fail "cannot write $home/$1/digest"
+}
+
+# Installs the packages in runtime.tgz: DIGEST is that of the file. Half an installation is not used, because the digest comes last.
+install() {
+    lock
+    if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
+        rmdir "$base" 2> /dev/null # the lock has created it again
+        look # the slice is being deleted, or is gone
+        return
+    fi
+    unpack_runtime runtime
+    look
+}
+
+# Starts the agent, unless it runs: AGENT is its command line after the Python, CONFIG the configuration in base64, PORT the port of
+# the tunnel (empty: there is none). An agent with another port is started again, which leaves its programs running.
+start() {
+    lock
+    if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
+        rmdir "$base" 2> /dev/null # the lock has created it again
+        look # the slice is being deleted, or is gone
+        return
+    fi
+    before=$(cat "$home/tunnel.port" 2> /dev/null)
+    echo "$CONFIG" | base64 -d > "$home/config.yaml" || fail "cannot write $home/config.yaml"
+    if agent_runs; then
+        if [ "$before" = "$PORT" ]; then
+            look
+            return
+        fi
+        kill -HUP "$pid"
+        for _ in $(seq 100); do
+            agent_runs || break
+            sleep 0.1
+        done
+        # A second agent would end at once, and take the place of the first one in agent.pid.
+        agent_runs && fail "the agent (process $pid) did not end within 10 s, so that it can use another tunnel; end it with: kill -KILL $pid"
+    fi
+    echo "$PORT" > "$home/tunnel.port" || fail "cannot write $home/tunnel.port"
+    cd "$home" || fail "cannot enter $home"
+    eval "set -- $AGENT"
+    setsid nohup "$home/runtime/bin/python" "$@" >> "$home/agent.log" 2>&1 < /dev/null 9<&- &
+    echo "$! $(born $!) $(boot_id)" > "$home/agent.pid" || fail "cannot write $home/agent.pid"
+    look
+}
+
+# Requests the deletion of slice SLICE.
+mark() {
+    lock
+    if is_leased_to "$SLICE"; then
+        touch "$home/delete" || fail "cannot write $home/delete"
+        if agent_runs; then kill -TERM "$pid"; fi
+    fi
+    look
+}
+
+is_leased_to() { [ -f "$home/lease.json" ] && grep -q "\"slice_id\":\"$1\"" "$home/lease.json"; }
+
+# Deletes slice SLICE: waits for the agent, at most GRACE seconds since the request, and then removes everything. HOST is the id of
+# the host, JOBS the directory of jobs with users of their own.
+remove() {
+    lock
+    if ! is_leased_to "$SLICE" || [ ! -e "$home/delete" ]; then
+        look
+        return
+    fi
+    if agent_runs; then
+        if [ $(($(date +%s) - $(stat -c %Y "$home/delete"))) -lt "$GRACE" ]; then
+            look
+            return
+        fi
+        kill -KILL "$pid"
+    fi
+    # An agent is not in agent.pid if its start was cut off.
+    for stray in $(grep -lzxF -e "$home/agent" /proc/[0-9]*/cmdline 2> /dev/null); do
+        if grep -qzxF -e "$SLICE" "$stray" 2> /dev/null; then kill -KILL "$(echo "$stray" | cut -d/ -f3)" 2> /dev/null; fi
+    done
+    if [ -d "$home/agent" ] && [ -f "$home/runtime/digest" ]; then
+        "$home/runtime/bin/python" -m iris.worker_agents.host.removal "$HOST" "$home/agent" 2>&1 ||
+            fail "what jobs have left could not be removed"
+    fi
+    rm -rf "$JOBS"
+    # The lease goes last: until then the next call finds the rest.
+    find "$home" -mindepth 1 -maxdepth 1 ! -name lease.json ! -name delete -exec rm -rf {} +
+    mv -T "$home" "$base/.gone-$$" || fail "cannot remove $home"
+    rm -rf "$base"/.gone-* "$base"/.new-*
+    rmdir "$base" 2> /dev/null # other machines may share it
+    look
+}
+
+output() {
+    echo iris:begin
+    if [ -f "$home/agent.log" ] && is_leased_to "$SLICE"; then echo "output=$(tail -c 1500 "$home/agent.log" | base64 | tr -d '\n')"; fi
+    echo iris:end
+}

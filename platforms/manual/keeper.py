@@ -1,0 +1,226 @@
+"""Makes leased machines hosts, and keeps them so: installs the agent, opens the tunnel, and starts the agent if it does not run.
+
+Each machine has a task of its own, so a machine that hangs delays no other. The task does what it finds undone on the
+machine, so the same steps continue after a restart of the control plane, of the agent or of the machine.
+"""
+
+import asyncio
+import base64
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+import asyncssh
+
+from iris.model.provisioning import SliceRequest
+from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
+from iris.platforms.manual.leases import HostState, agent_command, encoded, script, state_of
+from iris.platforms.manual.runtime import MACHINE, PYTHON, Runtime
+from iris.platforms.manual.settings import HostAccess, ManualSettings
+
+logger = logging.getLogger(__name__)
+
+#: The packages arrive within this time, over a slow line.
+UPLOAD_LIMIT = timedelta(minutes=5)
+#: The packages are unpacked within this time, on a slow disk.
+INSTALL_LIMIT = timedelta(minutes=3)
+COMMAND_LIMIT = timedelta(seconds=15)
+#: A start waits for an agent that hands over.
+START_LIMIT = timedelta(seconds=30)
+#: How many machines are installed at once: the packages have to be sent to each.
+MAX_INSTALLING = 8
+#: The longest delay between two tries on a machine that fails.
+MAX_DELAY = timedelta(minutes=1)
+#: An agent that was started so often within this time, and does not run, cannot run there.
+MAX_STARTS, STARTS_COUNT = 3, timedelta(minutes=2)
+#: The last part of an agent's output that a reason shows, in characters.
+SHOWN = 300
+#: How long no slice is started on a machine that refused one.
+AVOIDED = timedelta(minutes=5)
+
+
+class _Fault(NamedTuple):
+    """Why a slice does not start."""
+
+    reason: str
+    #: It will not start before a person changes something.
+    final: bool
+
+
+class HostKeeper:
+    """Keeps the machines of one cluster's slices.
+
+    Args:
+        pack: makes the packages that machines get. It blocks.
+        command: returns the command line of the agent, as `agent_command` does.
+    """
+
+    def __init__(
+        self,
+        settings: ManualSettings,
+        connections: Connections,
+        pack: Callable[[], Runtime],
+        command: Callable[[ManualSettings, HostAccess, SliceRequest, str], str] = agent_command,
+    ) -> None:
+        self.settings = settings
+        self._connections = connections
+        self._pack = pack
+        self._command = command
+        self._packed: asyncio.Future[Runtime] | None = None
+        self._installing = asyncio.Semaphore(MAX_INSTALLING)
+        self._wanted: dict[HostAccess, SliceRequest] = {}
+        self._tasks: dict[HostAccess, asyncio.Task[None]] = {}
+        self._listeners: dict[HostAccess, tuple[asyncssh.SSHClientConnection, int]] = {}
+        self._starts: dict[str, list[float]] = {}
+        self._faults: dict[str, _Fault] = {}
+        self._avoided: dict[HostAccess, tuple[float, str]] = {}
+        self._serving = False
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serves the machines that the platform names, for as long as the block lasts. What runs on them runs on afterwards."""
+        self._serving = True
+        for host, request in self._wanted.items():
+            self.attend(host, request)
+        try:
+            yield
+        finally:
+            self._serving = False
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._tasks.clear()
+
+    def reconfigure(self, settings: ManualSettings) -> None:
+        """Uses another configuration of the cluster from now on. Machines that it does not list are not visited any more."""
+        self.settings = self._connections.settings = settings
+        for host in self._wanted.keys() - set(settings.all_hosts):
+            del self._wanted[host]
+            if (task := self._tasks.pop(host, None)) is not None:
+                task.cancel()
+
+    def attend(self, host: HostAccess, request: SliceRequest) -> None:
+        """Begins to keep the machine for this slice, unless it is kept already."""
+        self._wanted[host] = request
+        task = self._tasks.get(host)
+        if self._serving and (task is None or task.done()):
+            self._tasks[host] = asyncio.create_task(self._keep(host))
+
+    def failure_of(self, slice_id: str) -> str:
+        """Returns why the slice will not start before a person changes something; empty: it may start."""
+        fault = self._faults.get(slice_id)
+        return fault.reason if fault is not None and fault.final else ""
+
+    def avoid(self, host: HostAccess) -> str:
+        """Returns why no slice should be started on the machine now; empty: one may be."""
+        since, reason = self._avoided.get(host, (0.0, ""))
+        if reason and time.monotonic() - since > AVOIDED.total_seconds():
+            del self._avoided[host]
+            return ""
+        return reason
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _keep(self, host: HostAccess) -> None:
+        """Visits the machine until its slice is being deleted or gone."""
+        delay = self.settings.poll_interval
+        while True:
+            slice_id = self._wanted[host].slice_id
+            try:
+                if not await self._visit(host):
+                    del self._wanted[host]
+                    self._starts.pop(slice_id, None)
+                    self._faults.pop(slice_id, None)
+                    return
+                self._faults.pop(slice_id, None)
+                delay = self.settings.poll_interval
+            except HostFault as error:
+                logger.warning("slice %s: %s", slice_id, error)
+                final = isinstance(error, HostRefusal)
+                self._faults[slice_id] = _Fault(str(error), final)
+                if final:
+                    self._avoided[host] = (time.monotonic(), str(error).removeprefix(f"{host}: "))
+                delay = min(2 * delay, MAX_DELAY)
+            except Exception:  # a fault in the keeper must not leave a machine without one
+                logger.exception("slice %s: machine %s cannot be kept", slice_id, host)
+                delay = min(2 * delay, MAX_DELAY)
+            await asyncio.sleep(delay.total_seconds())
+
+    async def _visit(self, host: HostAccess) -> bool:
+        """Does what is missing on the machine. Returns False if it has no slice of this cluster that stays."""
+        state = await self._ask(host, "look", what="reading the lease")
+        if state.lease is None or state.lease.uid != self.settings.uid or state.deleting:
+            return False
+        request = self._wanted[host] = state.lease.request
+        if not state.runtime and not (await self._install(host)).runtime:
+            return False  # deleted meanwhile
+        port = await self._tunnel(host, state.port)
+        if not state.running or port != state.port:
+            if not state.running:
+                await self._check_starts(host, request.slice_id)
+            command = self._command(self.settings, host, request, f"127.0.0.1:{port}")
+            config, what = encoded(self.settings.config), "starting the agent"
+            await self._ask(host, "start", limit=START_LIMIT, what=what, AGENT=command, CONFIG=config, PORT=str(port))
+            logger.info("slice %s: the agent on %s %s", request.slice_id, host, "starts again" if state.started else "starts")
+        return True
+
+    async def _check_starts(self, host: HostAccess, slice_id: str) -> None:
+        """Counts one more start of the slice's agent.
+
+        Raises:
+            HostRefusal: the agent ended after each of the last starts.
+        """
+        now = time.monotonic()
+        recent = [each for each in self._starts.get(slice_id, ()) if now - each < STARTS_COUNT.total_seconds()]
+        if len(recent) >= MAX_STARTS:
+            asked, what = script(self.settings, "output", SLICE=slice_id), "reading the agent's log"
+            answer = await self._connections.script(host, asked, limit=COMMAND_LIMIT, what=what)
+            output = base64.b64decode(answer.get("output", "")).decode(errors="replace").strip()
+            raise HostRefusal(f"{host}: the agent ended after each of {len(recent)} starts: {output[-SHOWN:] or 'no output'}")
+        self._starts[slice_id] = [*recent, now]
+
+    async def _install(self, host: HostAccess) -> HostState:
+        """Brings the packages to the machine. Returns its state, without packages if its slice is deleted meanwhile."""
+        if self._packed is None or (self._packed.done() and self._packed.exception() is not None):
+            self._packed = asyncio.ensure_future(asyncio.to_thread(self._pack))
+        runtime = await asyncio.shield(self._packed)
+        space = str(runtime.space)
+        what = "checking the machine"
+        state = await self._ask(host, "check", what=what, MACHINE=MACHINE, PYTHON=PYTHON, SPACE=space)
+        if state.lease is None or state.deleting:
+            return state
+        async with self._installing:
+            place = f'"$HOME/{self.settings.directory}/$(uname -n)/runtime.tgz"'
+            upload = f"exec sh -c 'umask 077; exec cat > {place}'"
+            await self._connections.run(host, upload, runtime.file, limit=UPLOAD_LIMIT, what="sending the agent's packages")
+            digest, what = runtime.digest, "installing the agent"
+            return await self._ask(host, "install", limit=INSTALL_LIMIT, what=what, DIGEST=digest, PYTHON=PYTHON)
+
+    async def _tunnel(self, host: HostAccess, port: int) -> int:
+        """Opens the tunnel from the machine to the Temporal service, unless it is open. Returns its port on the machine.
+
+        Args:
+            port: the port that it had before; 0: any.
+        """
+        target, _, target_port = self.settings.address.rpartition(":")
+        async with self._connections.to(host) as connection:
+            known = self._listeners.get(host)
+            if known is not None and known[0] is connection and not connection.is_closed():
+                return known[1]
+            for wanted in dict.fromkeys((port, 0)):
+                try:
+                    async with asyncio.timeout(COMMAND_LIMIT.total_seconds()):
+                        listener = await connection.forward_remote_port("127.0.0.1", wanted, target, int(target_port))
+                except asyncssh.ChannelListenError:
+                    continue  # the port is in use: another program took it, or the machine still has the last connection
+                except TimeoutError:
+                    raise HostFault(f"{host}: no tunnel within {COMMAND_LIMIT.total_seconds():g} s") from None
+                self._listeners[host] = (connection, listener.get_port())
+                return listener.get_port()
+        raise HostRefusal(f"{host}: its sshd allows no tunnels; set AllowTcpForwarding yes in sshd_config there")
+
+    async def _ask(self, host: HostAccess, call: str, *, what: str, limit: timedelta = COMMAND_LIMIT, **values: str) -> HostState:
+        return state_of(await self._connections.script(host, script(self.settings, call, **values), limit=limit, what=what))

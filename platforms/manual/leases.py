@@ -1,0 +1,134 @@
+"""What a machine says about its lease, and the scripts that ask it. Pure: the connections run the scripts."""
+
+import base64
+import shlex
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from iris.model import names
+from iris.model.constraints import written
+from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
+from iris.platforms.manual.settings import HostAccess, ManualSettings
+
+_SCRIPT = (Path(__file__).parent / "host.sh").read_text()
+#: The directory of jobs with users of their own is outside of Iris's, which is closed to them.
+JOBS = "/var/lib/iris-jobs-{slice_id}"
+
+
+class Lease(BaseModel):
+    """The file on a machine that says which slice has it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    uid: str
+    request: SliceRequest
+    created_at: datetime
+    public_key: str
+    #: The name of the machine in the configuration when it was leased; empty: an earlier version of Iris leased it.
+    address: str = ""
+
+
+class HostState(BaseModel):
+    """What a machine says about itself."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The slice that has the machine; None: none has it.
+    lease: Lease | None = None
+    #: The lease cannot be read: another version of Iris wrote it.
+    unreadable: bool = False
+    deleting: bool = False
+    #: The digest of the packages that are installed; empty: none are.
+    runtime: str = ""
+    #: The port of the tunnel; 0: there was none yet.
+    port: int = 0
+    #: An agent was started at some time.
+    started: bool = False
+    #: The agent runs.
+    running: bool = False
+
+    @property
+    def free(self) -> bool:
+        """Whether no slice has the machine."""
+        return self.lease is None and not self.unreadable
+
+
+def state_of(answer: Mapping[str, str]) -> HostState:
+    """Returns the state that a machine reported."""
+    lease, unreadable = None, False
+    if "lease" in answer:
+        try:
+            lease = Lease.model_validate_json(base64.b64decode(answer["lease"]))
+        except (ValidationError, ValueError):
+            unreadable = True
+    port = answer.get("port", "")
+    return HostState(
+        lease=lease,
+        unreadable=unreadable,
+        deleting="delete" in answer,
+        runtime=answer.get("runtime", ""),
+        port=int(port) if port.isdecimal() else 0,
+        started="started" in answer,
+        running="agent" in answer,
+    )
+
+
+def observation_of(host: HostAccess, state: HostState, failure: str = "") -> SliceObservation:
+    """Returns the slice that has the machine.
+
+    Args:
+        failure: why the agent cannot be started there; empty: nothing speaks against it.
+    """
+    assert state.lease is not None
+    request = state.lease.request
+    lost = bool(failure) and not state.running
+    seen = MachineState.FAILED if lost else MachineState.ACTIVE if state.started else MachineState.CREATING
+    return SliceObservation(
+        slice_id=request.slice_id,
+        group=request.group.name,
+        zone=request.zone,
+        state=MachineState.DELETING if state.deleting else seen,
+        reason=failure,
+        created_at=state.lease.created_at,
+        hosts=1,
+        token=request.token,
+        public_key=state.lease.public_key,
+    )
+
+
+def script(settings: ManualSettings, call: str, **values: str) -> str:
+    """Returns the script that calls a function of `host.sh` with these variables."""
+    assigned = {"DIRECTORY": settings.directory, **values}
+    return "\n".join((*(f"{name}={shlex.quote(value)}" for name, value in assigned.items()), _SCRIPT, call, ""))
+
+
+def encoded(text: str) -> str:
+    """Returns the text in base64, as the scripts want it."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def agent_command(settings: ManualSettings, host: HostAccess, request: SliceRequest, address: str) -> str:
+    """Returns the command line of the agent, without the Python, quoted for the shell. `$home` is the directory of the lease.
+
+    Args:
+        address: `host:port` of the Temporal service, as the machine reaches it.
+    """
+    group, slice_id = request.group, request.slice_id
+    options = ["-m", "iris.cli.main", "--cluster", f"{address}/{request.cluster}", "agent", "--slice", slice_id]
+    options += ["--host-id", host_id(slice_id), "--address", host.address, "--jobs-dir", JOBS.format(slice_id=slice_id)]
+    attributes = group.host_attributes(slice_id, request.zone, worker=0)
+    options += [f"--attribute={key}={written(value)}" for key, value in attributes.items()]
+    if group.accept_cpu_jobs:
+        options.append("--accept-cpu-jobs")
+    if group.task_image:
+        options.append(f"--image={group.task_image}")
+    files = '--key-file "$home/slice.key" --config "$home/config.yaml" --dir "$home/agent" --cache "$home/cache"'
+    return f"{shlex.join(options)} {files}"
+
+
+def host_id(slice_id: str) -> str:
+    """Returns the id of the slice's only host."""
+    return names.host_of_slice(slice_id, 0, 1)

@@ -1,0 +1,311 @@
+"""Implements a platform on machines that exist already: a slice is a lease of one machine.
+
+A lease is a file on the machine itself, so nothing is forgotten when the control plane dies, and two clusters never have the same
+machine. `HostKeeper` starts the agents of leased machines; the methods here start nothing.
+"""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from iris.model import names
+from iris.model.errors import InvalidValue
+from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.scale_groups import SliceType
+from iris.model.slice_keys import KEY_BYTES, public_key
+from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, StockOut, Unavailable
+from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
+from iris.platforms.manual.leases import JOBS, HostState, Lease, encoded, host_id, observation_of, script, state_of
+from iris.platforms.manual.settings import HostAccess, ManualSettings
+
+#: A command that only reads or writes some files.
+COMMAND_LIMIT = timedelta(seconds=15)
+#: The last step of a deletion kills programs and removes a virtual environment.
+REMOVE_LIMIT = timedelta(seconds=50)
+#: An agent gives its programs their grace, 30 s by default, before it ends.
+GRACE = timedelta(seconds=45)
+#: The most machines that a refusal names.
+MAX_REASONS = 5
+#: How long a list waits for one machine, and for its answer after the login.
+LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
+
+#: Of how many slices it is remembered where their leases may be.
+MAX_REMEMBERED = 1000
+
+#: Told of each machine with a slice that is not being deleted.
+Attend = Callable[[HostAccess, SliceRequest], None]
+#: Returns why the agent of this slice cannot run on its machine; empty: nothing speaks against it.
+FailureOf = Callable[[str], str]
+
+
+class Survey(NamedTuple):
+    """What a visit of all machines found."""
+
+    #: The slices on the machines that answered.
+    slices: tuple[SliceObservation, ...]
+    #: Why the other machines did not answer.
+    silent: dict[HostAccess, str]
+
+
+class ManualPlatform:
+    """Manages the leases of one cluster.
+
+    Args:
+        attend: called for each machine that has a slice of the cluster.
+        failure_of: what is known of a slice that does not start.
+        avoid: why a machine is not used for a while, because a slice did not start there; empty: it is used.
+    """
+
+    def __init__(
+        self,
+        settings: ManualSettings,
+        connections: Connections | None = None,
+        *,
+        attend: Attend = lambda host, request: None,
+        failure_of: FailureOf = lambda slice_id: "",
+        avoid: Callable[[HostAccess], str] = lambda host: "",
+    ) -> None:
+        self._settings = settings
+        self._connections = connections or Connections(settings)
+        self._attend = attend
+        self._failure_of = failure_of
+        self._avoid = avoid
+        #: The machines that may have the lease of a slice that was requested here. Other slices may be anywhere.
+        self._may_have: dict[str, set[HostAccess]] = {}
+
+    async def create_slice(self, request: SliceRequest) -> SliceObservation:
+        """Implements `Platform.create_slice`: leases a free machine of the group."""
+        _check(request)
+        hosts = self._settings.hosts.get(request.group.name, ())
+        may_have = self._may_have.setdefault(request.slice_id, set())
+        for oldest in list(self._may_have)[:-MAX_REMEMBERED]:
+            del self._may_have[oldest]
+        states = await self._look_at(hosts)
+        may_have.update(host for host, state in states.items() if self._has(state, request.slice_id))
+        if (found := self._lease_of(request, states)) is not None:
+            return found
+        free = [host for host, state in states.items() if isinstance(state, HostState) and state.free and not self._closed(host)]
+        for host in free:
+            may_have.add(host)
+            try:
+                states[host] = await self._lease(host, request)
+            except HostFault as error:
+                states[host] = error
+                continue
+            if self._lease_of(request, {host: states[host]}) is not None:
+                # Another call may have leased another machine for the same request. The first in the list stays.
+                states = await self._look_at(hosts)
+                await self._release_all_but_first(request, states)
+                found = self._lease_of(request, states)
+                if found is None:
+                    raise Unavailable(f"slice {request.slice_id} is being deleted")
+                return found
+        raise StockOut(f"no machine is free ({self._none_free(states) or 'the group has none'})")
+
+    async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
+        """Implements `Platform.describe_slice`."""
+        states = await self._look_at(self._settings.all_hosts)
+        for host, state in states.items():
+            if self._has(state, slice_id):
+                return self._observed(host, state)
+        self._check_complete(slice_id, states)
+        return None
+
+    async def last_output(self, slice_id: str, zone: str) -> str:
+        """Implements `Platform.last_output`: the end of the agent's log."""
+        states = await self._look_at(self._settings.all_hosts)
+        for host, state in states.items():
+            if self._has(state, slice_id):
+                lines = script(self._settings, "output", SLICE=slice_id)
+                answer = await self._connections.script(host, lines, limit=COMMAND_LIMIT, what="reading the agent's log")
+                text = base64.b64decode(answer.get("output", "")).decode(errors="replace")
+                said = f"{self._failure_of(slice_id)}\n{text}".strip()
+                return said.encode()[-MAX_OUTPUT_BYTES:].decode(errors="ignore")
+        return ""
+
+    async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
+        """Implements `Platform.delete_slice`. The first call asks the agent to end, a later one removes everything."""
+        states = await self._look_at(self._settings.all_hosts)
+        left = [(host, state) for host, state in states.items() if self._has(state, slice_id)]
+        if not left:
+            self._check_complete(slice_id, states)
+            return DeleteResult.GONE
+        after = [await self._delete(host, state, slice_id) for host, state in left if isinstance(state, HostState)]
+        # A slice has one machine: the others need not answer.
+        return DeleteResult.GOING if any(self._has(state, slice_id) for state in after) else DeleteResult.GONE
+
+    async def list_slices(self) -> FleetListing:
+        """Implements `Platform.list_slices`. The content of the zone is unknown while a machine does not answer."""
+        found = await self.survey()
+        silent: dict[str, list[str]] = {}
+        for group, hosts in self._settings.hosts.items():
+            for why in (found.silent[host] for host in hosts if host in found.silent):
+                for zone in self._settings.zones[group]:
+                    silent.setdefault(zone, []).append(why)
+        return FleetListing(
+            slices=found.slices, unreachable={zone: "; ".join(dict.fromkeys(whys)) for zone, whys in silent.items()}
+        )
+
+    async def survey(self) -> Survey:
+        """Visits every machine once."""
+        states = await self._look_at(self._settings.all_hosts)
+        slices = {}
+        for host, state in states.items():
+            if isinstance(state, HostState) and state.lease is not None and state.lease.uid == self._settings.uid:
+                slices[state.lease.request.slice_id] = self._observed(host, state)
+        silent = {host: str(state) for host, state in states.items() if isinstance(state, HostFault)}
+        return Survey(tuple(slices.values()), silent)
+
+    async def unusable(self) -> dict[HostAccess, str]:
+        """Returns why machines cannot be leased and are not leased to this cluster already. Changes nothing."""
+        states = await self._look_at(self._settings.all_hosts)
+        retiring = self._settings.retiring
+        unusable = [host for host, state in states.items() if not self._usable(state) or host.address in retiring]
+        return {host: self._why_not(host, states[host]) for host in unusable}
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _look_at(self, hosts: Iterable[HostAccess]) -> dict[HostAccess, HostState | HostFault]:
+        """Returns the state of each machine, or why it is unknown.
+
+        A machine with two names in the configuration is the one under which it was leased. The other name counts as down.
+        """
+        states = dict(zip(hosts, await asyncio.gather(*map(self._look, hosts)), strict=True))
+        names = {host.address for host in self._settings.all_hosts}
+        for host, state in states.items():
+            lease = state.lease if isinstance(state, HostState) else None
+            if lease is None or lease.uid != self._settings.uid or lease.address == host.address:
+                continue
+            if lease.address in names:
+                states[host] = HostRefusal(f"{host}: is the same machine as {lease.address}; list it only once")
+        return states
+
+    async def _look(self, host: HostAccess) -> HostState | HostFault:
+        asked = script(self._settings, "look")
+        try:
+            async with asyncio.timeout(LIST_LIMIT.total_seconds()):
+                answer = await self._connections.script(host, asked, limit=LOOK_LIMIT, what="reading the lease", hurried=True)
+        except HostFault as error:
+            return error
+        except TimeoutError:
+            through = f" through its jump host {host.jump_host}" if host.jump_host else ""
+            limit = f"{LIST_LIMIT.total_seconds():g} s"
+            return HostFault(f"{host}: port {host.port} did not answer SSH{through} within {limit}")
+        return state_of(answer)
+
+    async def _lease(self, host: HostAccess, request: SliceRequest) -> HostState:
+        key = secrets.token_hex(KEY_BYTES)
+        lease = Lease(
+            uid=self._settings.uid,
+            request=request,
+            created_at=datetime.now(UTC),
+            public_key=public_key(key),
+            address=host.address,
+        )
+        asked = script(self._settings, "lease", LEASE=encoded(lease.model_dump_json()), KEY=key)
+        return state_of(await self._connections.script(host, asked, limit=COMMAND_LIMIT, what="leasing the machine"))
+
+    async def _release_all_but_first(self, request: SliceRequest, states: dict[HostAccess, HostState | HostFault]) -> None:
+        for host, state in [each for each in states.items() if self._has(each[1], request.slice_id)][1:]:
+            assert isinstance(state, HostState)
+            states[host] = await self._delete(host, await self._delete(host, state, request.slice_id), request.slice_id)
+
+    async def _delete(self, host: HostAccess, state: HostState, slice_id: str) -> HostState:
+        """Asks the agent to end; if that was done before, removes everything once the agent has ended or its grace is over."""
+        what = f"deleting slice {slice_id}"
+        if not state.deleting:
+            asked, limit = script(self._settings, "mark", SLICE=slice_id), COMMAND_LIMIT
+        else:
+            jobs, grace = JOBS.format(slice_id=slice_id), str(int(GRACE.total_seconds()))
+            asked = script(self._settings, "remove", SLICE=slice_id, HOST=host_id(slice_id), JOBS=jobs, GRACE=grace)
+            limit = REMOVE_LIMIT
+        return state_of(await self._connections.script(host, asked, limit=limit, what=what))
+
+    def _has(self, state: HostState | HostFault, slice_id: str) -> bool:
+        """Returns whether the machine is leased to this slice of this cluster."""
+        if not isinstance(state, HostState) or state.lease is None:
+            return False
+        return (state.lease.uid, state.lease.request.slice_id) == (self._settings.uid, slice_id)
+
+    def _usable(self, state: HostState | HostFault) -> bool:
+        if not isinstance(state, HostState) or state.unreadable:
+            return False
+        return state.lease is None or (state.lease.uid == self._settings.uid and not state.deleting)
+
+    def _lease_of(self, request: SliceRequest, states: dict[HostAccess, HostState | HostFault]) -> SliceObservation | None:
+        """Returns the slice that an earlier call leased for this request; None: there is none."""
+        for host, state in states.items():
+            if not self._has(state, request.slice_id):
+                continue
+            assert isinstance(state, HostState)
+            assert state.lease is not None
+            there = state.lease.request
+            if state.deleting:
+                raise Unavailable(f"slice {request.slice_id} is being deleted")
+            if (there.cluster, there.token, there.zone) != (request.cluster, request.token, request.zone):
+                raise BadConfig(f"slice {request.slice_id} already exists on {host} and was created by another request")
+            return self._observed(host, state)
+        return None
+
+    def _observed(self, host: HostAccess, state: HostState | HostFault) -> SliceObservation:
+        assert isinstance(state, HostState)
+        assert state.lease is not None
+        if not state.deleting:
+            self._attend(host, state.lease.request)
+        return observation_of(host, state, self._failure_of(state.lease.request.slice_id))
+
+    def _none_free(self, states: Mapping[HostAccess, HostState | HostFault]) -> str:
+        """Returns why none of these machines is free: how many have slices of this cluster, and why others cannot be leased."""
+        serving = [host for host, state in states.items() if self._is_ours(state)]
+        others = [f"{host}: {self._why_not(host, state)}" for host, state in states.items() if host not in serving]
+        more = [f"and {len(others) - MAX_REASONS} more"] if len(others) > MAX_REASONS else []
+        ours = [f"{len(serving)} of {len(states)} serve this cluster"] if serving else []
+        return ", ".join([*ours, *others[:MAX_REASONS], *more])
+
+    def _is_ours(self, state: HostState | HostFault) -> bool:
+        """Returns whether the machine has a slice of this cluster that stays."""
+        return isinstance(state, HostState) and state.lease is not None and self._usable(state)
+
+    def _why_not(self, host: HostAccess, state: HostState | HostFault) -> str:
+        """Returns why the machine cannot be leased."""
+        if isinstance(state, HostFault):
+            return str(state).removeprefix(f"{host}: ")
+        if state.unreadable:
+            return "is leased by another version of Iris"
+        if state.lease is None:
+            return self._closed(host)
+        request = state.lease.request
+        if state.lease.uid != self._settings.uid:
+            return f"is leased to cluster {request.cluster}"
+        return f"has slice {request.slice_id}" + (", which is being deleted" if state.deleting else "")
+
+    def _closed(self, host: HostAccess) -> str:
+        """Returns why no slice begins on the machine, although none is there; empty: one may begin."""
+        return "is being removed (retiring_hosts)" if host.address in self._settings.retiring else self._avoid(host)
+
+    def _check_complete(self, slice_id: str, states: dict[HostAccess, HostState | HostFault]) -> None:
+        """Checks that no machine may have the slice. One that was down when the slice found no machine cannot have it.
+
+        Raises:
+            Unavailable: one that may have it does not answer.
+        """
+        may_have = self._may_have.get(slice_id, set(states))
+        silent = [str(state) for host, state in states.items() if isinstance(state, HostFault) and host in may_have]
+        if silent:
+            raise Unavailable(f"it is unknown whether slice {slice_id} is gone: {'; '.join(silent)}")
+
+
+def _check(request: SliceRequest) -> None:
+    """Refuses a request that no machine can fulfil."""
+    try:
+        names.check_name("slice", request.slice_id)
+        names.check_name("host", host_id(request.slice_id))
+    except InvalidValue as error:
+        raise BadConfig(str(error)) from None
+    if request.group.hosts != 1 or request.group.type is not SliceType.MANUAL_VM:
+        raise BadConfig(
+            f"scale group {request.group.name} has slices of {request.group.hosts} hosts of type {request.group.type}"
+        )

@@ -1,0 +1,165 @@
+"""Connections to ports beside a task: through the store, several at once, and nothing is left of them."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from iris.activities.host.port_forward import PortForwards
+from iris.activities.host.relay import Relay, Streams
+from iris.activities.host.runtimes.base import Launch
+from iris.activities.host.sessions import SILENCE
+from iris.activities.host.store_stream import StoreStream
+from iris.messages.exec import Frame, FrameKind, chunks_prefix
+from iris.messages.port_forward import MAX_CONNECTIONS, ForwardEnd, ForwardRequest, connection_frame
+from iris.model import names
+from iris.storage.object_store import Store
+from tests.activities.test_exec import JOB, KEY, PATIENCE, Beside, Here
+
+LARGE = bytes(range(256)) * 16_384  # 4 MiB: several windows
+
+
+class Client:
+    """A client's side, with connections whose own ends are in this process."""
+
+    def __init__(self, store: Store, here: Here, port: int | str, silence: timedelta = SILENCE) -> None:
+        self.request = ForwardRequest(session="s1", job=JOB, index=0, ports=(str(port),))
+        self.port = port
+        self.reasons: list[str] = []
+        self.stream = StoreStream(store, "s1", writes="in")
+        self.relay = Relay(self.stream.send_in_turn, self.stream.send, self.reasons.append)
+        forwards = PortForwards(store, here, silence)
+        self.end = asyncio.create_task(ActivityEnvironment().run(forwards.forward_ports, self.request))
+        self.tasks = [asyncio.create_task(self.stream.write()), asyncio.create_task(self._hear())]
+
+    async def _hear(self) -> None:
+        while (frames := await self.stream.receive()) is not None:
+            for frame in frames:
+                if frame.kind is not FrameKind.READY:
+                    self.relay.take(frame)
+            self.stream.acknowledge(self.stream.received)
+
+    async def connect(self, number: int) -> Streams:
+        """Returns the user's end of a new connection."""
+        accepted: asyncio.Queue[Streams] = asyncio.Queue()
+        server = await asyncio.start_server(lambda *streams: accepted.put_nowait(streams), "127.0.0.1", 0)
+        async with server:
+            user = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+            await self.stream.send_in_turn(connection_frame(FrameKind.CONNECT, number, str(self.port).encode()))
+            self.relay.add(number, accepted.get)
+        return user
+
+    async def close(self) -> None:
+        await self.relay.close()
+        for each in (self.end, *self.tasks):
+            each.cancel()
+        await asyncio.gather(self.end, *self.tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"file://{tmp_path / 'store'}")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(Beside(KEY, 1, tmp_path, Launch(env={names.env_port("http"): "31000"}), None))
+
+
+async def echo_at_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers only after the client has half-closed its connection."""
+    writer.write(await reader.read())
+    writer.close()
+
+
+async def test_connections_are_carried_whole_beside_one_that_is_not_read(store: Store, here: Here) -> None:
+    """A half-closed connection still brings the answer; a paused download delays no other one; consumed chunks are deleted."""
+    async with asyncio.timeout(PATIENCE), await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server:
+        client = Client(store, here, server.sockets[0].getsockname()[1])
+        try:
+            paused, unread = await client.connect(0)
+            unread.write(LARGE)
+            unread.write_eof()
+
+            async def echoed(number: int) -> bytes:
+                reader, writer = await client.connect(number)
+                writer.write(LARGE)
+                writer.write_eof()
+                try:
+                    return await reader.read()
+                finally:
+                    writer.close()
+
+            assert await asyncio.gather(echoed(1), echoed(2)) == [LARGE, LARGE]
+            assert await paused.read() == LARGE
+            client.stream.send(Frame(FrameKind.HANG_UP))
+            assert await client.end == ForwardEnd(reason="the client disconnected", chunks=client.end.result().chunks)
+            assert len(await store.objects(chunks_prefix("s1", "in"))) < client.stream.sent
+        finally:
+            await client.close()
+
+
+async def test_a_port_without_a_program_closes_the_connection_and_the_end_of_the_attempt_all(store: Store, here: Here) -> None:
+    """Both with a reason for the user."""
+    async with asyncio.timeout(PATIENCE):
+        async with await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+        client = Client(store, here, port)
+        try:
+            reader, writer = await client.connect(0)
+            assert await reader.read() == b""
+            writer.close()
+            assert client.reasons == [f"no program listens on port {port}"]
+            here.attempt = None
+            assert (await client.end).reason == "the task's attempt has ended"
+        finally:
+            await client.close()
+
+
+async def test_a_client_that_was_killed_leaves_neither_connections_nor_objects(store: Store, here: Here) -> None:
+    """It cannot hang up, so the host ends what it no longer hears from."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        ended.set()
+
+    async with asyncio.timeout(PATIENCE), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        client = Client(store, here, server.sockets[0].getsockname()[1], silence=timedelta(seconds=1))
+        try:
+            _, writer = await client.connect(0)
+            assert (await client.end).reason == "the client sent nothing for too long"
+            await ended.wait()
+            assert not [path for side in ("in", "out") for path in await store.objects(chunks_prefix("s1", side))]
+            writer.close()
+        finally:
+            await client.close()
+
+
+async def test_a_client_cannot_open_more_connections_than_the_host_holds_buffers_for(store: Store, here: Here) -> None:
+    """Each may need the memory of its windows; those beyond the limit are refused with the reason."""
+    async with asyncio.timeout(PATIENCE), await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server:
+        client = Client(store, here, server.sockets[0].getsockname()[1])
+        try:
+            users = [await client.connect(number) for number in range(MAX_CONNECTIONS + 1)]
+            reader, writer = users[-1]
+            assert await reader.read() == b""
+            assert client.reasons == [f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"]
+            for _, other in [*users[:-1], (reader, writer)]:
+                other.close()
+        finally:
+            await client.close()
+
+
+async def test_a_port_that_the_job_has_not_is_refused(store: Store, here: Here) -> None:
+    """With its name, and what to do."""
+    client = Client(store, here, "https")
+    try:
+        with pytest.raises(ApplicationError, match="no port named 'https'; name it by its number"):
+            await client.end
+    finally:
+        await client.close()

@@ -1,0 +1,148 @@
+"""What Iris says of machines that do not let it in or run no commands, against real `sshd` processes."""
+
+import asyncio
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from iris.platforms.base import StockOut
+from iris.platforms.manual.connections import Connections, HostFault
+from iris.platforms.manual.platform import ManualPlatform
+from iris.platforms.manual.survey import survey
+from tests.platforms.worlds import MANUAL_KIND, ManualWorld, a_group, wanted
+from tests.sshd import Machine, an_agent, machines, make_key, user
+
+REQUEST = wanted(group=a_group(**MANUAL_KIND))
+
+
+@pytest.fixture
+def lab(sshd: None, tmp_path: Path) -> Iterator[list[Machine]]:
+    """Two machines."""
+    with machines(tmp_path, 2, first=17) as found:
+        yield found
+
+
+def platform(lab: list[Machine], known_hosts: Path, **changes: object) -> ManualPlatform:
+    """The platform with the machines, whose entries are changed."""
+    world = ManualWorld(lab, known_hosts)
+    hosts = tuple(each.access.model_copy(update=changes) for each in lab)
+    return ManualPlatform(world.settings().model_copy(update={"hosts": {REQUEST.group.name: hosts}}))
+
+
+async def refusal(platform: ManualPlatform) -> str:
+    """Why no machine of the group is leased."""
+    with pytest.raises(StockOut) as refused:
+        await platform.create_slice(REQUEST)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("start_file", "reason"),
+    [
+        ("echo go away; exit 1", "exit status 1: go away"),
+        ("exit", "exit status 0: no output"),
+        ("exec cat", "exit status 0: "),
+        ("cat > /dev/null", "exit status 0: no output"),
+        ("exec sh", "exit status "),
+    ],
+)
+async def test_a_login_shell_that_runs_no_command_is_named_and_others_are_used(
+    lab: list[Machine], tmp_path: Path, start_file: str, reason: str
+) -> None:
+    """The script is lost on its way, in one of several ways. The remedy is a command that shows the fault to its user."""
+    (lab[0].home / ".bashrc").write_text(f"{start_file}\n")
+    ours = platform(lab, tmp_path / "known_hosts")
+
+    (said,) = (await ours.unusable()).values()
+    await ours.create_slice(REQUEST)
+
+    assert f"its login shell runs no commands ({reason}" in said
+    assert said.endswith(f"such as ~/.bashrc, until this ends at once: ssh -p {lab[0].port} {user()}@{lab[0].address} true")
+    assert lab[1].left() != []
+
+
+async def test_a_login_shell_that_hangs_is_given_up_within_a_limit_that_is_named(lab: list[Machine], tmp_path: Path) -> None:
+    """A start file that waits for a directory of the network, for example."""
+    (lab[0].home / ".bashrc").write_text("sleep 1000\n")
+    connections = Connections(ManualWorld(lab, tmp_path / "known_hosts").settings())
+
+    with pytest.raises(HostFault) as given_up:
+        await connections.script(lab[0].access, "true", limit=timedelta(seconds=1), what="asking")
+
+    assert "its login shell did not run a command within 1 s; look at the start files" in str(given_up.value)
+
+
+async def test_a_start_file_may_print_what_it_likes(lab: list[Machine], tmp_path: Path) -> None:
+    """Also text without an end of line, as for the title of a terminal, and what looks like an answer."""
+    (lab[0].home / ".bashrc").write_text("echo iris:begin; echo cores=1; echo iris:end; echo -n Welcome\n")
+    settings = ManualWorld(lab[:1], tmp_path / "known_hosts").settings()
+
+    (found,) = (await survey([lab[0].access], Connections(settings))).values()
+
+    assert found.notes == ()
+    assert found.report is not None
+    assert found.report.cores == len(os.sched_getaffinity(0))
+
+
+async def test_a_key_with_a_passphrase_needs_an_agent_that_has_it(
+    lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iris never asks for a passphrase. What it suggests works."""
+    key = make_key(tmp_path / "locked", passphrase="secret")
+    for each in lab:
+        (each.directory / "authorized_keys").write_text(key.with_suffix(".pub").read_text())
+    ours = platform(lab, tmp_path / "known_hosts", key_file=key)
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+    said = await refusal(ours)
+    assert f"the key {key} has a passphrase, which Iris never asks for; add the key to an SSH agent with: ssh-add {key}" in said
+
+    with an_agent(tmp_path / "agent") as agent:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
+        assert "refuses user" in await refusal(platform(lab, tmp_path / "known_hosts", key_file=key))
+        (tmp_path / "askpass").write_text("#!/bin/sh\necho secret\n")
+        (tmp_path / "askpass").chmod(0o700)
+        env = {**os.environ, "SSH_ASKPASS": str(tmp_path / "askpass"), "SSH_ASKPASS_REQUIRE": "force"}
+        await asyncio.to_thread(subprocess.run, ["ssh-add", "-q", key], env=env, check=True, timeout=60)
+        assert await platform(lab, tmp_path / "known_hosts", key_file=key).unusable() == {}
+
+
+@pytest.mark.parametrize("setting", ["key", "known hosts"])
+async def test_a_file_that_cannot_be_read_is_not_blamed_on_the_network(lab: list[Machine], tmp_path: Path, setting: str) -> None:
+    """A directory in the place of a file is a mistake in the configuration."""
+    known = tmp_path if setting == "known hosts" else tmp_path / "known_hosts"
+    changes = {"key_file": tmp_path} if setting == "key" else {}
+
+    said = await refusal(platform(lab, known, **changes))
+
+    assert re.search(rf"the {setting} (in )?{tmp_path} cannot be read: Is a directory", said)
+
+
+async def test_a_jump_host_that_does_not_let_iris_through_is_the_one_that_is_named(lab: list[Machine], tmp_path: Path) -> None:
+    """The machine behind it may be healthy."""
+    gateway, inner = lab
+    settings = ManualWorld(lab, tmp_path / "known_hosts").settings().model_copy(update={"connect_timeout": timedelta(seconds=2)})
+    behind = inner.access.model_copy(update={"jump_host": f"{gateway.address}:{gateway.port}"})
+
+    async def why() -> str:
+        (found,) = (await survey([behind], Connections(settings))).values()
+        assert found.report is None
+        return found.notes[0]
+
+    (tmp_path / "known_hosts").write_text(gateway.known)
+    assert f"accept it with: ssh -J {user()}@{gateway.address}:{gateway.port} -p {inner.port} {user()}@" in await why()
+    inner.stop()
+    assert f"not reached through its jump host {gateway.address}:{gateway.port}: Connection refused" in await why()
+    gateway.stop()
+    assert await why() == f"its jump host {gateway.address}: port {gateway.port} is not reached: Connection refused"
+    with socket.create_server((gateway.address, gateway.port)):  # accepts connections, and never answers
+        assert (
+            await why()
+            == f"its jump host {gateway.address}: port {gateway.port} did not answer SSH within 2 s (ssh.connect_timeout)"
+        )

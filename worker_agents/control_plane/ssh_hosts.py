@@ -1,0 +1,41 @@
+"""Keeps the hosts of a cluster over SSH for as long as the control plane runs, with its current configuration."""
+
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from iris.platforms.base import Platform
+from iris.platforms.manual.connections import Connections
+from iris.platforms.manual.keeper import HostKeeper
+from iris.platforms.manual.platform import ManualPlatform
+from iris.platforms.manual.runtime import pack
+from iris.platforms.manual.settings import ManualSettings
+
+
+class SshHosts:
+    """The connections of one control plane to its hosts, and what it keeps running there.
+
+    Args:
+        directory: for the packages that hosts get.
+        access: as in `Connections`.
+    """
+
+    def __init__(self, settings: ManualSettings, directory: Path, access: Callable[[str], bytes] | None = None) -> None:
+        self._connections = Connections(settings, keep=True, access=access)
+        self._keeper = HostKeeper(settings, self._connections, functools.partial(pack, directory))
+
+    def platform(self, settings: ManualSettings) -> Platform:
+        """Returns the platform with these settings, which replace the earlier ones."""
+        keeper = self._keeper
+        keeper.reconfigure(settings)
+        return ManualPlatform(settings, self._connections, attend=keeper.attend, failure_of=keeper.failure_of, avoid=keeper.avoid)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serves the hosts for as long as the block lasts. Agents and programs run on afterwards."""
+        try:
+            async with self._keeper.serving():
+                yield
+        finally:
+            await self._connections.close()
