@@ -1,19 +1,17 @@
 """A job uses a secret, and the value is looked for wherever Iris keeps or shows anything."""
 
-import base64
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import psutil
 import pytest
 
 from tests.e2e.cluster import Cluster, a_home, eventually
+from tests.searches import files_of, files_with, histories
 
 pytestmark = pytest.mark.long
 
@@ -51,32 +49,9 @@ def cluster() -> Iterator[Cluster]:
                 cluster.clear()
 
 
-def having(cluster: Cluster) -> list[str]:
+def having(cluster: Cluster) -> set[Path]:
     """The files of the state directory that have a value: databases, logs, the store, records. Not the file with the key."""
-    found = []
-    for path in cluster.home.rglob("*"):
-        if path.is_file() and not path.is_symlink() and path != cluster.work / "key":
-            data = path.read_bytes()
-            found += [str(path.relative_to(cluster.home)) for value in (VALUE, IN_FILE) if value.encode() in data]
-    return found
-
-
-def histories(cluster: Cluster) -> str:
-    """Everything that Temporal tells of every workflow, with payloads decoded."""
-    listed = [each["execution"]["workflowId"] for each in cluster.temporal("workflow", "list")]
-    return json.dumps([readable(cluster.temporal("workflow", "show", "--workflow-id", each)) for each in listed])
-
-
-def readable(content: Any) -> Any:
-    """The same with the data of payloads as text."""
-    if isinstance(content, list):
-        return [readable(each) for each in content]
-    if isinstance(content, dict):
-        return {
-            key: base64.b64decode(value).decode(errors="replace") if key == "data" and isinstance(value, str) else readable(value)
-            for key, value in content.items()
-        }
-    return content
+    return files_with(files_of(cluster.home), VALUE.encode(), IN_FILE.encode()) - {cluster.work / "key"}
 
 
 def shown(*command: str) -> str:
@@ -93,7 +68,7 @@ def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(clust
 
     assert spoken == ["none"]
     assert VALUE not in shown("ps", "-ef") + shown("ps", "axww")
-    assert having(cluster) == []
+    assert having(cluster) == set()
     assert VALUE not in histories(cluster)
 
     host = cluster.only_host()
@@ -104,13 +79,13 @@ def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(clust
 
     assert cluster.status("train")["state"] == "SUCCEEDED"
     assert sorted(cluster.logs("train")) == ["again ***", "key ***", "token ***"]
-    assert having(cluster) == []
+    assert having(cluster) == set()
     history = histories(cluster)
     assert "env:OURS" in history
     assert VALUE not in history
     assert IN_FILE not in history
     cluster.stop()
-    assert having(cluster) == []
+    assert having(cluster) == set()
 
 
 def test_a_job_that_fails_for_its_secret_names_it_and_ends(cluster: Cluster) -> None:
@@ -124,7 +99,7 @@ def test_a_job_that_fails_for_its_secret_names_it_and_ends(cluster: Cluster) -> 
     assert "credential of the agent itself" in own.err
     assert (task["attempt"], task["exit_code"]) == (1, 126)
     assert cluster.logs("loud", "--stream", "stdout") == ["***"]
-    assert having(cluster) == []
+    assert having(cluster) == set()
     assert VALUE not in histories(cluster)
 
 

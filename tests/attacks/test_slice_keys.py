@@ -1,11 +1,7 @@
 """A program that reads histories and command lines tries to report its own host in the place of a slice's."""
 
-import os
-from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
-import psutil
 import pytest
 from google.protobuf.json_format import MessageToDict
 
@@ -15,11 +11,12 @@ from iris.model.slice_keys import is_signed, public_key, sign
 from iris.model.slice_lifecycle import step
 from iris.model.slices import SliceState
 from tests.builders import a_host
-from tests.e2e.cluster import Cluster, a_cluster, eventually
+from tests.e2e.cluster import a_cluster, eventually
 from tests.fleet_harness import FleetCluster
 from tests.fleet_played import TenantNotifier
 from tests.harness import time_skipping_cluster
 from tests.scaling_world import a_group
+from tests.searches import command_lines, files_of, files_with
 
 KEY = "5eed" * 16
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -142,26 +139,6 @@ def test_a_host_that_joined_with_an_older_agent_gets_its_key_with_the_upgrade() 
     assert joined.report("theirs") == ("first",)
 
 
-def command_lines() -> list[str]:
-    """Returns the command lines of all processes of the machine, which every user can read."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            found.append(" ".join(process.cmdline()))
-    return found
-
-
-def files_with(cluster: Cluster, text: str) -> set[str]:
-    """Returns the names of the cluster's files that contain the text: database, records and logs."""
-    found = set()
-    for folder, _, files in os.walk(cluster.home):
-        for path in (Path(folder, name) for name in files):
-            with suppress(OSError):
-                if text.encode() in path.read_bytes():
-                    found.add(path.name)
-    return found
-
-
 @pytest.mark.long
 def test_the_key_of_a_slice_is_in_its_file_and_nowhere_else() -> None:
     """Neither in the command line of an agent nor in the server's database, where it would stay for years."""
@@ -173,5 +150,5 @@ def test_the_key_of_a_slice_is_in_its_file_and_nowhere_else() -> None:
 
         assert file.stat().st_mode & 0o077 == 0
         assert [line for line in command_lines() if key in line] == []
-        assert files_with(cluster, key) == {"slice.key"}
+        assert files_with(files_of(cluster.home), key.encode()) == {file}
         assert any(str(file) in line for line in command_lines()), "its agent reads the file"

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-import psutil
 import pytest
 
 from tests.e2e.cluster import Cluster, a_home, until
+from tests.searches import command_lines, files_of, files_with
 
 pytestmark = pytest.mark.long
 
@@ -54,20 +54,6 @@ def open_to_others(cluster: Cluster) -> list[str]:
     return found
 
 
-def where_the_value_is(cluster: Cluster) -> set[str]:
-    """The names of the files that have it."""
-    return {path.name for path in kept(cluster) if path.is_file() and VALUE.encode() in path.read_bytes()}
-
-
-def command_lines() -> list[str]:
-    """Of all processes of the machine: everybody can read them."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            found.append(" ".join(process.cmdline()))
-    return found
-
-
 @pytest.mark.parametrize("umask", [0o000, 0o022])
 def test_nothing_that_a_cluster_keeps_is_open_to_others(umask: int) -> None:
     """The database and the files of attempts have what was given with `--env`, which is where passwords are."""
@@ -80,7 +66,8 @@ def test_nothing_that_a_cluster_keeps_is_open_to_others(umask: int) -> None:
         cluster.there_is("begun")
         cluster.iris("exec", "train", "--", "true")
 
-        assert where_the_value_is(cluster) & {"launch.json", "state.json", "temporal.sqlite", "temporal.sqlite-wal"}
+        found = {path.name for path in files_with(files_of(cluster.home), VALUE.encode())}
+        assert found & {"launch.json", "state.json", "temporal.sqlite", "temporal.sqlite-wal"}
         assert [line for line in command_lines() if VALUE in line] == []
         assert open_to_others(cluster) == []
 
