@@ -27,6 +27,7 @@ from benchmarks import (
     pool,
     python,
     recovery,
+    ssh,
 )
 from benchmarks.table import Row, show
 
@@ -57,6 +58,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "actor": actor.measure,
     "array": array.measure,
     "live": live.measure,
+    "ssh": ssh.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {
