@@ -35,6 +35,8 @@ SHOWN = 400
 SHELL = "exec env IRIS_SHELL=runs sh -s"
 FIRST_LINE = "printf '\\niris:%s\\n' \"${IRIS_SHELL-}\"; unset IRIS_SHELL\n"
 RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
+#: The system's texts for a full disk and for a full quota. The scripts ask for them in English.
+FULL = ("No space left on device", "Disk quota exceeded")
 
 
 class HostFault(Unavailable):
@@ -219,14 +221,10 @@ class Connections:
                 connect_timeout=None,
                 **keys,
             )
-        except asyncssh.HostKeyNotVerifiable:
-            raise HostRefusal(_untrusted(host, known, trusted)) from None
+        except asyncssh.HostKeyNotVerifiable as error:
+            raise HostRefusal(_untrusted(host, known, trusted, str(error))) from None
         except asyncssh.PermissionDenied:
-            with_key = f"the key {key}" if key is not None else "the keys of the SSH agent and of ~/.ssh"
-            raise HostRefusal(
-                f"{host}: refuses user {host.user} with {with_key}; add the public key to the user's ~/.ssh/authorized_keys "
-                "there (Iris never uses passwords)"
-            ) from None
+            raise HostRefusal(f"{host}: refuses user {host.user} with {_remedied(key)} (Iris never uses passwords)") from None
         except asyncssh.ChannelOpenError as error:
             raise HostFault(
                 f"{host}: port {host.port} is not reached through its jump host {host.jump_host}: {error.reason}; "
@@ -318,7 +316,7 @@ def _end_of(text: str) -> str:
 
 def _failed(host: HostAccess, what: str, done: _Done, output: str, answer: Sequence[str] = ()) -> HostFault:
     """Returns why a command failed: what its script reported, or else the end of its output."""
-    full = "its disk is full: " if "No space left on device" in done.errors else ""
+    full = "its disk is full: " if any(text in done.errors for text in FULL) else ""
     refused = [line.removeprefix(FAILED) for line in answer if line.startswith(FAILED)]
     reason = "\n".join(refused) or f"exit status {done.status}: {_end_of(output)}"
     return (HostRefusal if full or refused else HostFault)(f"{host}: {what} failed: {full}{reason}")
@@ -341,10 +339,27 @@ def login(host: HostAccess) -> str:
     return f"ssh -J {jump.user}@{jump.address}:{jump.port} -p {host.port} {host.user}@{host.address}"
 
 
-def _untrusted(host: HostAccess, known: Path | str, trusted: asyncssh.SSHKnownHosts) -> str:
-    """Returns why the key of a machine is refused, and what to do."""
+def _remedied(key: Path | str | None) -> str:
+    """Returns with which key a machine did not let Iris in, and what to do."""
+    if key is None:
+        return "the keys of the SSH agent and of ~/.ssh; add a public key to the user's ~/.ssh/authorized_keys there"
+    if isinstance(key, Path) and (certificate := Path(f"{key}-cert.pub")).exists():
+        return f"the key {key} and its certificate; check its principals and validity with: ssh-keygen -L -f {certificate}"
+    return f"the key {key}; add the public key to the user's ~/.ssh/authorized_keys there"
+
+
+def _untrusted(host: HostAccess, known: Path | str, trusted: asyncssh.SSHKnownHosts, error: str) -> str:
+    """Returns why the key of a machine is refused, and what to do.
+
+    Args:
+        error: what asyncssh says of it.
+    """
     name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
-    there = any(asyncssh.match_known_hosts(trusted, host.address, "", host.port))
+    keys, authorities, *_ = matches = asyncssh.match_known_hosts(trusted, host.address, "", host.port)
+    if authorities and not keys:
+        remedy = f"signed by the authority in {known}; check it with ssh-keygen -L, and the clocks here and there"
+        return f"{host}: its host certificate is refused: {error}; it has to be valid now, for this address, and {remedy}"
+    there = any(matches)
     if isinstance(known, str):
         changed = "is not the one in" if there else "is not in"
         return (

@@ -138,6 +138,7 @@ launch() {
     echo "$manager" > "$home/manager"
     if [ "$manager" = none ]; then
         cd "$home" || fail "cannot enter $home"
+        own_locale
         IRIS_STATE_DIR=$home/state setsid nohup "$home/runtime/bin/python" -m iris.cli.main controller manual serve \
             --config "$home/config.yaml" >> "$home/supervisor.log" 2>&1 < /dev/null 9<&- &
         echo "$! $(born $!) $(boot_id)" > "$home/agent.pid" || fail "cannot write $home/agent.pid"

@@ -15,6 +15,9 @@
 # Nothing that the login prints is confused with an answer, which begins with the line iris:begin.
 set -u
 umask 077
+# The caller knows the system's errors by their English texts. What `start` leaves running has the user's own locale.
+locale=${LC_ALL-}
+export LC_ALL=C
 base=$HOME/$DIRECTORY
 home=$base/$(uname -n)
 
@@ -22,6 +25,8 @@ fail() {
     echo "iris:failed $*"
     exit 1
 }
+
+own_locale() { if [ -n "$locale" ]; then LC_ALL=$locale; else unset LC_ALL; fi; }
 
 # Two operations on a machine never overlap, also if they come from different processes.
 lock() {
@@ -103,6 +108,7 @@ survey() {
     echo iris:begin
     echo "system=$(uname -s) $(uname -m)"
     if find_python; then echo "python=$PYTHON"; else echo "other=$(python3 --version 2> /dev/null)"; fi
+    echo "clock=$(date +%s)"
     echo "cores=$(nproc)"
     echo "memory=$(awk '/^MemTotal:/ { print $2 }' /proc/meminfo)"
     echo "disk=$(df -Pk "$HOME" | awk 'NR == 2 { print $4 }')"
@@ -183,6 +189,7 @@ start() {
     echo "$PORT" > "$home/tunnel.port" || fail "cannot write $home/tunnel.port"
     cd "$home" || fail "cannot enter $home"
     eval "set -- $AGENT"
+    own_locale
     setsid nohup "$home/runtime/bin/python" "$@" >> "$home/agent.log" 2>&1 < /dev/null 9<&- &
     echo "$! $(born $!) $(boot_id)" > "$home/agent.pid" || fail "cannot write $home/agent.pid"
     look

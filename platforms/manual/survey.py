@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from iris.model import gpus
 from iris.model.accelerators import tpu
 from iris.model.errors import InvalidValue
 from iris.model.resources import Device, DeviceKind
-from iris.model.units import GIB, KIB
+from iris.model.units import GIB, KIB, format_duration
 from iris.platforms.manual.connections import Connections, HostFault
 from iris.platforms.manual.leases import script, state_of
 from iris.platforms.manual.runtime import MACHINE, PYTHON
@@ -25,6 +26,8 @@ from iris.platforms.manual.settings import HostAccess
 #: Drivers that are being loaded make `nvidia-smi` slow.
 SURVEY_LIMIT = timedelta(seconds=90)
 TUNNEL_LIMIT = timedelta(seconds=15)
+#: S3 refuses requests whose time is off by more than 15 minutes; an answer of a busy machine takes a while.
+CLOCK_TOLERANCE = timedelta(minutes=5)
 #: The disk that the agent and its packages need.
 LEAST_DISK = GIB // 4
 
@@ -57,7 +60,7 @@ async def _ask(host: HostAccess, connections: Connections, store: str, shared: s
     asked = script(connections.settings, "survey", **values)
     try:
         answer = await connections.script(host, asked, limit=SURVEY_LIMIT, what="asking what it has")
-        found = read_survey(host, answer, store)
+        found = read_survey(host, answer, store, now=time.time())
         return found if found.report is None else await _with_tunnel(host, connections, found)
     except HostFault as error:
         return Surveyed(None, (str(error).removeprefix(f"{host}: "),))
@@ -77,8 +80,12 @@ async def _with_tunnel(host: HostAccess, connections: Connections, found: Survey
     return found
 
 
-def read_survey(host: HostAccess, answer: Mapping[str, str], store: str = "") -> Surveyed:
-    """Returns what the answer of a machine means."""
+def read_survey(host: HostAccess, answer: Mapping[str, str], store: str = "", *, now: float) -> Surveyed:
+    """Returns what the answer of a machine means.
+
+    Args:
+        now: the time at which it arrived, in seconds since 1970.
+    """
     if answer.get("system") != f"Linux {MACHINE}":
         return Surveyed(None, (f"is {answer.get('system')}, and the packages of this machine are for Linux {MACHINE}",))
     if "python" not in answer:
@@ -94,7 +101,7 @@ def read_survey(host: HostAccess, answer: Mapping[str, str], store: str = "") ->
         return Surveyed(None, (f"the user's home directory {answer['readonly']} is not writable; Iris keeps its files there",))
     if "store" in answer:
         return Surveyed(None, (f"its {store} {answer['store']}; mount the shared directory of the store there",))
-    notes = []
+    notes = [wrong] if (wrong := clock_fault(answer.get("clock", ""), now)) else []
     device = None
     if "nvidia" in answer:
         reading = gpus.read(int(answer["nvidia"]), _decoded(answer.get("queried", "")), _decoded(answer.get("listed", "")))
@@ -110,6 +117,21 @@ def read_survey(host: HostAccess, answer: Mapping[str, str], store: str = "") ->
     login = Login(address=host.address, user=host.user, port=host.port)
     report = MachineReport(login=login, cores=cores, memory_bytes=memory * KIB, disk_bytes=disk * KIB, device=device)
     return Surveyed(report, tuple(notes))
+
+
+def clock_fault(clock: str, now: float) -> str:
+    """Returns what is wrong with the clock of a machine; empty: nothing, or the machine did not tell.
+
+    Args:
+        clock: its time when it answered, in seconds since 1970, as a decimal.
+        now: the time here when the answer arrived.
+    """
+    if not clock.isdecimal() or abs(apart := now - int(clock)) < CLOCK_TOLERANCE.total_seconds():
+        return ""
+    size = format_duration(timedelta(seconds=round(abs(apart))))
+    side = "behind" if apart > 0 else "ahead of"
+    consequence = "buckets refuse its requests and times in logs are wrong: enable NTP there"
+    return f"its clock is {size} {side} that of this machine; {consequence}"
 
 
 def _tpu(name: str) -> tuple[Device | None, str]:

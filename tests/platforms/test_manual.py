@@ -1,5 +1,7 @@
 """What the platform of machines over SSH says about machines that it cannot use, against real `sshd` processes."""
 
+import os
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -15,6 +17,7 @@ from iris.platforms.manual.keeper import HostKeeper
 from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.settings import HostAccess
 from tests.platforms.worlds import MANUAL_KIND, ManualWorld, a_group, no_packages, wanted
+from tests.small_disk import small_disk
 from tests.sshd import Machine, machines, make_key
 
 REQUEST = wanted(group=a_group(**MANUAL_KIND))
@@ -116,6 +119,28 @@ async def test_a_slice_that_found_no_machine_is_gone_although_one_does_not_answe
     lab[1].stop()
     with pytest.raises(Unavailable, match=f"unknown whether slice {REQUEST.slice_id} is gone: {lab[1].address}: [^;]*$"):
         await ours.delete_slice(REQUEST.slice_id, REQUEST.zone)
+
+
+async def test_a_full_disk_is_named_others_are_used_and_nothing_is_left_there(world: ManualWorld, lab: list[Machine]) -> None:
+    """The lease itself is a file. A disk that fills later does not keep a deletion from its end."""
+    with small_disk(lab[0].home / "small", 400) as disk:
+
+        def fill() -> None:
+            subprocess.run(["sh", "-c", f"cat /dev/zero >> {disk / 'fill'}"], capture_output=True, check=False)
+
+        fill()
+        ours = platform(world, directory="small/.iris", hosts={REQUEST.group.name: (lab[0].access,)})
+        assert f"{lab[0].address}: leasing the machine failed: its disk is full: " in await refusal(ours)
+        (lab[1].home / "small").mkdir()
+        both = platform(world, directory="small/.iris")
+        await both.create_slice(REQUEST.model_copy(update={"slice_id": "elsewhere"}))
+
+        os.truncate(disk / "fill", 100 * 1024)
+        await ours.create_slice(REQUEST)
+        fill()
+        while await ours.delete_slice(REQUEST.slice_id, REQUEST.zone) is not DeleteResult.GONE:
+            pass
+        assert [each.name for each in disk.iterdir()] == ["fill"]
 
 
 async def test_an_exhausted_pool_says_who_has_its_machines(world: ManualWorld, lab: list[Machine]) -> None:

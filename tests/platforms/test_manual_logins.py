@@ -113,6 +113,42 @@ async def test_a_key_with_a_passphrase_needs_an_agent_that_has_it(
         assert await platform(lab, tmp_path / "known_hosts", key_file=key).unusable() == {}
 
 
+def sign(authority: Path, key: Path, valid: str, *options: str) -> None:
+    """Makes a certificate beside a public key, valid for this time."""
+    command = ["ssh-keygen", "-q", "-s", authority, "-I", key.name, "-V", valid, *options, key.with_suffix(".pub")]
+    subprocess.run(command, check=True, timeout=60)
+
+
+async def test_certificates_of_users_and_hosts_are_used_and_expired_ones_are_named(lab: list[Machine], tmp_path: Path) -> None:
+    """An expired host certificate is no changed host key: removing the known key, as for that one, would remove the authority."""
+    authority, key, machine = make_key(tmp_path / "authority"), make_key(tmp_path / "ada"), lab[0]
+    known = tmp_path / "authorities"
+    known.write_text(f"@cert-authority {machine.address},[{machine.address}]:* {authority.with_suffix('.pub').read_text()}")
+    machine.settings = f"TrustedUserCAKeys {authority}.pub\nHostCertificate {machine.directory / 'host_key-cert.pub'}"
+    ours = platform(lab[:1], known, key_file=key)
+
+    async def why() -> list[str]:
+        machine.stop()
+        machine.start()
+        return list((await platform(lab[:1], known, key_file=key).unusable()).values())
+
+    sign(authority, key, "+1d", "-n", user())
+    sign(authority, machine.directory / "host_key", "+1d", "-h", "-n", machine.address)
+    assert await why() == []
+    assert await ours.unusable() == {}
+
+    sign(authority, machine.directory / "host_key", "20200101:20200102", "-h", "-n", machine.address)
+    (host,) = await why()
+    assert host.startswith("its host certificate is refused: ")
+    assert "-R" not in host
+    assert "check it with ssh-keygen -L, and the clocks here and there" in host
+
+    sign(authority, machine.directory / "host_key", "+1d", "-h", "-n", machine.address)
+    sign(authority, key, "20200101:20200102", "-n", user())
+    (login,) = await why()
+    assert f"check its principals and validity with: ssh-keygen -L -f {key}-cert.pub" in login
+
+
 @pytest.mark.parametrize("setting", ["key", "known hosts"])
 async def test_a_file_that_cannot_be_read_is_not_blamed_on_the_network(lab: list[Machine], tmp_path: Path, setting: str) -> None:
     """A directory in the place of a file is a mistake in the configuration."""
