@@ -1,6 +1,9 @@
 """What the machine of a control plane over SSH says when it cannot have one, against a real `sshd` process."""
 
+import asyncio
 import hashlib
+import io
+import os
 import shutil
 import socket
 import subprocess
@@ -13,8 +16,9 @@ import pytest
 from iris.platforms.manual import controller_ops, leases
 from iris.platforms.manual.connections import HostFault, HostRefusal
 from iris.platforms.manual.controller_ops import ControllerHost, SeenController
-from iris.platforms.manual.runtime import Runtime
+from iris.platforms.manual.runtime import PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
+from tests.fakes.systemctl import SYSTEMCTL
 from tests.sshd import Machine, machines
 
 
@@ -92,6 +96,64 @@ async def test_packages_of_an_interrupted_restart_are_reported_because_the_next_
     await controller(machine).install(runtime)
 
     assert (await controller(machine).look()).runtime == runtime.digest
+
+
+#: In the place of Iris: it checks and stops nothing, and serves until it is ended.
+PROGRAM = b"""
+import signal, sys
+if "serve" in sys.argv:
+    print("serving", flush=True)
+    signal.pause()
+"""
+
+
+async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_the_stop(
+    machine: Machine, free_port: int, tmp_path: Path
+) -> None:
+    """Its unit is enabled, so the machine starts it. A halt leaves it enabled, and the removal leaves no unit."""
+    systemctl = machine.home / "bin" / "systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text(SYSTEMCTL)
+    systemctl.chmod(0o755)
+    (machine.home / ".bashrc").write_text("export PATH=$HOME/bin:$PATH\n")
+    ours, packages = controller(machine), tmp_path / "packages.tgz"
+    with tarfile.open(packages, "w:gz") as archive:
+        for name, content in {"iris/__init__.py": b"", "iris/cli/__init__.py": b"", "iris/cli/main.py": PROGRAM}.items():
+            entry = tarfile.TarInfo(f"lib/python{PYTHON}/site-packages/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    await ours.claim(free_port)
+    await ours.install(Runtime(packages, hashlib.sha256(packages.read_bytes()).hexdigest()))
+    (machine.home / ".iris-controller" / "lab" / "manager").write_text(
+        "user\n"
+    )  # this machine has no systemd that could be found
+
+    launched = await ours.launch("name: lab\n")
+    assert (launched.manager, launched.config) == ("user", "name: lab\n")
+    (serving,) = (each for each in machine.processes() if "serve" in each.cmdline())
+    assert launched.pid == serving.pid
+
+    machine.power_off()
+    machine.start()
+    assert (await ours.look()).pid == 0
+    home = {**os.environ, "HOME": str(machine.home)}
+    await asyncio.to_thread(subprocess.run, [systemctl, "--user", "boot"], env=home, check=True, timeout=60)
+    again = await ours.look()
+    assert again.pid not in (0, launched.pid)
+    assert (await ours.launch("name: lab\n")).pid == again.pid
+    assert "serving" in await ours.output(10)
+
+    await ours.halt()
+    assert (await ours.look()).pid == 0
+    enabled = machine.home / ".systemd" / "iris-lab.service.enabled"
+    assert enabled.exists()
+    assert (await ours.launch("name: lab\n")).pid
+
+    await ours.remove()
+    assert (await ours.look()) == SeenController()
+    assert not enabled.exists()
+    assert [each for each in machine.left() if "iris" in each and not each.startswith(".systemd")] == []
+    assert machine.processes() == []
 
 
 async def test_a_machine_that_is_down_is_named(machine: Machine) -> None:
