@@ -9,7 +9,7 @@ PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo demo-recording docs tour test test-long test-docker test-production env lint types check bench build lock clean
+.PHONY: demo demo-recording docs files tour test test-long test-docker test-production env lint types check bench build lock clean
 
 demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
@@ -37,6 +37,9 @@ types: env ## check the types, and what type checkers know of users' programs
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typing
 	$(BIN)/basedpyright
+
+files: env ## run the tests of documents, examples, scripts and Dockerfiles, without a cluster
+	$(BIN)/pytest -q -m "not long and not docker" tests/test_docs.py tests/test_docker_files.py tests/test_examples.py
 
 docs: env ## build the documentation with the Python reference in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build # not --quiet: it would hide warnings from strict mode, too

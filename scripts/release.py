@@ -83,7 +83,7 @@ def main() -> None:
     if not options.check_only:
         done += [
             _item("wheel", _attempt(lambda: record.update(files=_build()))),
-            _item("SBOM", _attempt(lambda: record.update(sbom=_sbom(version)))),
+            _item("SBOM", _attempt(lambda: record.update(sbom=_sbom(project)))),
             _item("images", _images(record, version, options.push)),
         ]
     if not all(done):
@@ -119,9 +119,14 @@ def _build() -> dict[str, str]:
     return {path.name: _sha256(path) for path in sorted(DIST.glob("iris_temporal-*")) if path.suffix != ".json"}
 
 
-def _sbom(version: str) -> dict[str, str]:
+def with_all_extras(project: dict[str, Any], wheel: str) -> str:
+    """Returns the requirement of a wheel with every extra of `pyproject.toml`."""
+    return f"{project['name']}[{','.join(sorted(project['optional-dependencies']))}] @ {wheel}"
+
+
+def _sbom(project: dict[str, Any]) -> dict[str, str]:
     """Lists every package that the wheel with all extras needs, in the versions of the lock."""
-    out = DIST / f"iris_temporal-{version}.cdx.json"
+    out = DIST / f"iris_temporal-{project['version']}.cdx.json"
     (wheel,) = DIST.glob("*.whl")
     with tempfile.TemporaryDirectory() as work:
         constraints = Path(work) / "constraints"
@@ -129,8 +134,17 @@ def _sbom(version: str) -> dict[str, str]:
         constraints.write_text("\n".join(line.removesuffix("\\").rstrip() for line in lines if "--hash" not in line))
         python = f"{work}/venv/bin/python"
         _run("uv", "venv", "--quiet", "--python", ".venv/bin/python", f"{work}/venv")
-        package = f"iris-temporal[local,gcp,secrets,docker] @ {wheel.as_uri()}"
-        _run("uv", "pip", "install", "--quiet", "--python", python, "--constraint", str(constraints), package)
+        _run(
+            "uv",
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            python,
+            "--constraint",
+            str(constraints),
+            with_all_extras(project, wheel.as_uri()),
+        )
         tool = ("uv", "tool", "run", "--from", SBOM_TOOL, "cyclonedx-py")
         _run(*tool, "environment", "--output-reproducible", "--output-file", str(out), python)
     out.write_text(out.read_text().replace(wheel.as_uri(), wheel.name))

@@ -42,6 +42,7 @@ def test_every_link_to_a_file_resolves(document: Path) -> None:
         "docs/how-to/why-waiting.md",
         "docs/how-to/sweep.md",
         "docs/how-to/own-machines.md",
+        "docs/how-to/google-cloud.md",
         "docs/arrays.md",
         "docs/reference/by-task.md",
         "docs/coming-from.md",

@@ -1,6 +1,7 @@
 """The checklist of a release: what it refuses."""
 
 import importlib.util
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,11 @@ def test_what_is_not_committed_is_not_released() -> None:
     """The tag would name sources other than those of the wheel."""
     assert list(release.tree_problems("")) == []
     assert list(release.tree_problems(" M README.md\n?? notes.txt\n")) == ["commit or remove: README.md, notes.txt"]
+
+
+def test_the_list_of_packages_has_those_of_every_extra() -> None:
+    """Who checks a release for a vulnerable package looks only into its SBOM, and SSH is an extra, too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirement = release.with_all_extras(project, "file:///iris.whl")
+
+    assert requirement == "iris-temporal[docker,gcp,local,secrets,ssh] @ file:///iris.whl"

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import CommandGroup, cluster_option, json_option, print_json, with_client
+from iris.cli.common import CommandGroup, Known, cluster_option, json_option, print_json, with_client
+from iris.client.client import AsyncIrisClient
 
 
 @click.group(cls=CommandGroup)
@@ -19,11 +20,17 @@ def autoscaler() -> None:
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show each scale group with its slices, its demand and what limits it, and the last actions."""
-    found = with_client(ctx, lambda client: client.autoscaler.status())
+    found = with_client(ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json)
     if as_json:
         print_json(render_fleet.autoscaler_json(found))
     else:
         click.echo(render_fleet.autoscaler_text(found, datetime.now(UTC)))
+
+
+async def _known(client: AsyncIrisClient) -> Known:
+    from iris.cli.known_fleet import known_groups  # most of the time the control plane answers
+
+    return await known_groups(client, of_autoscaler=True)
 
 
 @autoscaler.command()

@@ -19,6 +19,7 @@ from iris.cli.common import (
     KEY_VALUE,
     MEMORY,
     CommandGroup,
+    Known,
     Parsed,
     cluster_option,
     config_option,
@@ -210,15 +211,16 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
         live = await _live_jobs(client)
         return client.record, await client.cluster.status(), await client.autoscaler.status(), live
 
-    async def known(client: AsyncIrisClient) -> str:
+    async def known(client: AsyncIrisClient) -> Known:
         live = await _live_jobs(client)
         silent = f"cluster {client.record.name} has {live} live job(s); its control plane does not answer"
-        return f"{silent}\n{_location(client.record)}"
+        fields = {**_location_json(client.record), "live_jobs": live}
+        return Known(f"{silent}\n{_location(client.record)}", "hosts, slices, waiting jobs, the autoscaler", fields)
 
     chosen = selected(ctx, name, file)
-    record, shown, scaling, jobs = with_client(ctx, work, chosen, known=None if as_json else known)
+    record, shown, scaling, jobs = with_client(ctx, work, chosen, known=known, as_json=as_json)
     if as_json:
-        fields = record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
+        fields = _location_json(record)
         counts = {"hosts": shown.total_hosts, "live_jobs": jobs, "waiting": shown.waiting, "held": shown.held}
         paused = {"paused": shown.paused, "paused_groups": shown.paused_groups, "quarantined": shown.quarantined}
         fleet = {"slices": render_fleet.counts_json(render_fleet.slice_counts(scaling)), "blocked": render_fleet.blocked(scaling)}
@@ -250,6 +252,10 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
 
 async def _live_jobs(client: AsyncIrisClient) -> int:
     return len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
+
+
+def _location_json(record: ClusterRecord) -> dict[str, Any]:
+    return record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
 
 
 def _location(record: ClusterRecord) -> str:

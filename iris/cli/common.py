@@ -5,9 +5,9 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -164,18 +164,33 @@ async def locate(cluster: ClusterRef) -> None:
         await asyncio.to_thread(controllers.locate, cluster)
 
 
+class Known(NamedTuple):
+    """What is known of an object, or of a list, without the control plane.
+
+    Args:
+        text: for people.
+        not_asked: the parts of the object that are missing.
+        fields: the object as JSON. None for a list: a part of one would look like the whole.
+    """
+
+    text: str
+    not_asked: str = ""
+    fields: Mapping[str, Any] | None = None
+
+
 def with_client(
     ctx: click.Context,
     work: Callable[[AsyncIrisClient], Awaitable[T]],
     cluster: ClusterRef | None = None,
     *,
-    known: Callable[[AsyncIrisClient], Awaitable[str]] | None = None,
+    known: Callable[[AsyncIrisClient], Awaitable[Known]] | None = None,
+    as_json: bool = False,
 ) -> T:
     """Connects to the cluster, else to the one that the options select, and runs `work`.
 
     Args:
-        known: returns what is known without the control plane. It is printed if that does not answer, before the error. None: the
-            output is JSON, or nothing is known.
+        known: returns what is known without the control plane. It is printed if that does not answer, before the error.
+        as_json: print its fields instead of its text.
 
     Raises:
         Unreachable: the service does not answer, or the control plane that `work` asks.
@@ -190,10 +205,17 @@ def with_client(
         except Unreachable:
             if known is not None:
                 with contextlib.suppress(IrisError):  # the service does not answer either, as the first error says
-                    click.echo(await known(client))
+                    _print_known(await known(client), as_json=as_json)
             raise
 
     return asyncio.run(run())
+
+
+def _print_known(known: Known, *, as_json: bool) -> None:
+    if not as_json:
+        click.echo(known.text)
+    elif known.fields is not None:
+        print_json({**known.fields, "not_asked": known.not_asked})
 
 
 def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[AsyncIrisClient, str], Awaitable[str]]) -> None:

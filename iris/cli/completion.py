@@ -1,6 +1,6 @@
 """Implements `iris completion`, and answers a shell that asks how a command line may go on.
 
-A shell asks at each press of the key. So the names of jobs, hosts, groups and slices are kept for some seconds, and where the
+A shell asks at each press of the key. So the names of a cluster's objects are kept for some seconds, and where the
 place of a name is plain, the modules of the command are not imported: they, and the client, take a third of a second.
 """
 
@@ -46,6 +46,8 @@ class Kind(StrEnum):
     HOSTS = "hosts"
     GROUPS = "groups"
     SLICES = "slices"
+    SCHEDULES = "schedules"
+    MACHINES = "machines"
     CLUSTERS = "clusters"
 
 
@@ -54,19 +56,26 @@ _COMMANDS = {
     **dict.fromkeys(
         (
             *("status", "logs", "fetch", "exec", "port-forward", "endpoints", "profile"),
-            *("wait", "cancel", "explain", "hold", "release", "open"),
+            *("wait", "cancel", "explain", "hold", "release", "open", "rerun", "priority"),
         ),
         Kind.JOBS,
     ),
     **dict.fromkeys(("host show", "host cordon", "host uncordon", "host drain"), Kind.HOSTS),
+    "host remove": Kind.MACHINES,
+    **dict.fromkeys((f"schedule {verb}" for verb in ("show", "pause", "resume", "trigger", "delete")), Kind.SCHEDULES),
     **dict.fromkeys(("slice show", "slice drain", "slice delete"), Kind.SLICES),
     **dict.fromkeys(("cluster stop", "cluster status", "cluster restart", "cluster reload", "cluster tunnel"), Kind.CLUSTERS),
 }
-_OPTIONS = {"--cluster": Kind.CLUSTERS, "--group": Kind.GROUPS, "--agent": Kind.HOSTS}
+_OPTIONS = {
+    **{"--cluster": Kind.CLUSTERS, "--group": Kind.GROUPS, "--agent": Kind.HOSTS},
+    **dict.fromkeys(("--after", "--after-ok", "--after-any", "--after-fail", "--from-checkpoint"), Kind.JOBS),
+}
 #: The arguments of commands that have names, for all other places.
 _PARAMETERS = {
     **{"job": Kind.JOBS, "host": Kind.HOSTS, "slice_id": Kind.SLICES, "slices": Kind.SLICES},
     **{"cluster": Kind.CLUSTERS, "group": Kind.GROUPS, "agent": Kind.HOSTS},
+    **{"schedule_id": Kind.SCHEDULES, "schedules": Kind.SCHEDULES, "machines": Kind.MACHINES},
+    **dict.fromkeys(("after", "after_any", "after_fail", "from_checkpoint"), Kind.JOBS),
 }
 
 
@@ -74,7 +83,7 @@ _PARAMETERS = {
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that lets SHELL complete commands, options, and the names of jobs, hosts, groups, slices and clusters.
+    """Print the script that lets SHELL complete commands, options, and the names of jobs, schedules, hosts and the like.
 
     \b
     eval "$(iris completion bash)"     in ~/.bashrc
@@ -121,10 +130,25 @@ def kind_of(words: Sequence[str], incomplete: str) -> Kind | None:
     return _COMMANDS.get(" ".join(words[:1])) or _COMMANDS.get(" ".join(words[:2]))
 
 
+def _without_watch(words: list[str], incomplete: str) -> list[str]:
+    """Returns the words before the last one without `watch` and its options: what it runs is completed as if alone."""
+    at = 0
+    while words[at : at + 1] in (["--cluster"], ["--debug"]):
+        at += 2 if words[at] == "--cluster" else 1
+    if words[at : at + 1] != ["watch"]:
+        return words
+    end = at + 1
+    while end < len(words) and words[end].startswith("-"):
+        end += 2 if words[end] in ("-n", "--interval") else 1
+    of_watch = end > len(words) or (end == len(words) and incomplete.startswith("-"))
+    return words if of_watch else words[:at] + words[end:]
+
+
 class _Names(ShellComplete):
     """Completes the names of a cluster's objects."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        args = _without_watch(args, incomplete)
         kind = kind_of(args, incomplete)
         if kind is None:
             ctx = _resolve_context(self.cli, self.ctx_args, self.prog_name, args)
@@ -132,8 +156,9 @@ class _Names(ShellComplete):
             kind = _PARAMETERS.get(str(found.name)) if isinstance(found, click.Parameter) else None
             if kind is None:
                 return found.shell_complete(ctx, incomplete)
+        before, comma, start = incomplete.rpartition(",")  # `--after` takes several names, and no name has a comma
         known = names_of(kind, _cluster(args))
-        return [CompletionItem(name, help=text) for name, text in known if name.startswith(incomplete)]
+        return [CompletionItem(f"{before}{comma}{name}", help=text) for name, text in known if name.startswith(start)]
 
 
 class _Bash(_Names, BashComplete):
@@ -187,15 +212,19 @@ def _keep(file: Path, found: list[tuple[str, str]]) -> None:
 async def _ask(kind: Kind, cluster: str | None) -> list[tuple[str, str]]:
     from iris.client.client import AsyncIrisClient  # takes a third of a second
 
+    own = f"{current_user()}/"
     try:
         async with asyncio.timeout(PATIENCE_S):
             client = await AsyncIrisClient.connect(cluster)
             match kind:
                 case Kind.JOBS:
-                    own = f"{current_user()}/"
                     return [(row.id.removeprefix(own), row.state) for row in await client.jobs.list(limit=MAX_NAMES)]
+                case Kind.SCHEDULES:
+                    return [(row.id.removeprefix(own), row.when) for row in await client.schedules.list()]
                 case Kind.HOSTS:
                     return [(view.host.id, "") for view in await client.hosts.list()]
+                case Kind.MACHINES:
+                    return [(view.host.address, view.host.id) for view in await client.hosts.list() if view.host.address]
                 case Kind.SLICES:
                     return [(row.id, row.state) for row in await client.slices.list()]
                 case _:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import click
 
@@ -45,15 +45,22 @@ async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Print
         waiting.cancel()
 
 
-async def follow_job(client: AsyncIrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool) -> JobStatus:
-    """Follows logs and state until the job ends, and returns its last status. A terminal shows the state in a block below."""
+async def follow_job(
+    client: AsyncIrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool, upload: timedelta
+) -> JobStatus:
+    """Follows logs and state until the job ends, and returns its last status. A terminal shows the state in a block below.
+
+    Args:
+        prefixed: lines have the number of their task.
+        upload: how long the job's files took.
+    """
     printer = LinePrinter(
         prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
     )
     if is_live():
         from iris.cli.live_job import LiveJob  # only a terminal needs it
 
-        async with LiveJob(client, job, run_id) as live:
+        async with LiveJob(client, job, run_id, upload) as live:
             await _follow_output(client, reader, live.above(printer), job, run_id)
         return await client.jobs.final_status(job, run_id)
     states = asyncio.create_task(_print_states(client, job, run_id, {state for state in JobState if not state.ended}))

@@ -3,7 +3,7 @@
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import CommandGroup, cluster_option, json_option, with_client
+from iris.cli.common import CommandGroup, Known, cluster_option, json_option, with_client
 from iris.client.client import AsyncIrisClient
 
 
@@ -18,11 +18,11 @@ def group() -> None:
 @click.pass_context
 def list_groups(ctx: click.Context, as_json: bool) -> None:
     """List scale groups: the kind of slice, existing and allowed slices, and whether more can be created."""
-    found = with_client(ctx, lambda client: client.autoscaler.status(), known=None if as_json else _known)
+    found = with_client(ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json)
     render_fleet.groups(found).show(found.settings.groups if found.settings else (), as_json=as_json)
 
 
-async def _known(client: AsyncIrisClient) -> str:
+async def _known(client: AsyncIrisClient) -> Known:
     from iris.cli.known_fleet import known_groups  # most of the time the control plane answers
 
     return await known_groups(client)

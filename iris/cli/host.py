@@ -6,7 +6,7 @@ from datetime import timedelta
 import click
 
 from iris.cli import render
-from iris.cli.common import DURATION, CommandGroup, cluster_option, for_each, json_option, print_json, with_client
+from iris.cli.common import DURATION, CommandGroup, Known, cluster_option, for_each, json_option, print_json, with_client
 from iris.cli.host_machines import add, remove
 from iris.cli.host_ssh import ssh
 from iris.client.client import AsyncIrisClient
@@ -27,7 +27,7 @@ for _command in (ssh, add, remove):
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: their resources, free resources and tasks, and why some take no new tasks."""
-    views = with_client(ctx, lambda client: client.hosts.list(), known=None if as_json else _known)
+    views = with_client(ctx, lambda client: client.hosts.list(), known=_known, as_json=as_json)
     render.HOSTS.show(views, as_json=as_json)
 
 
@@ -38,9 +38,7 @@ def list_hosts(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def show(ctx: click.Context, host: str, as_json: bool) -> None:
     """Show HOST: its resources, attributes and tasks, and why it takes no new tasks."""
-    view = with_client(
-        ctx, lambda client: client.hosts.show(host), known=None if as_json else lambda client: _known(client, host)
-    )
+    view = with_client(ctx, lambda client: client.hosts.show(host), known=lambda client: _known(client, host), as_json=as_json)
     if as_json:
         print_json(render.HOSTS.json(view))
     else:
@@ -84,7 +82,7 @@ def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None,
     for_each(ctx, host, lambda client, name: client.hosts.drain(name, reason, deadline))
 
 
-async def _known(client: AsyncIrisClient, host: str | None = None) -> str:
+async def _known(client: AsyncIrisClient, host: str | None = None) -> Known:
     from iris.cli.known_fleet import known_hosts  # most of the time the control plane answers
 
     return await known_hosts(client, host)

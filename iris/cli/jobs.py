@@ -14,6 +14,7 @@ from iris.cli.common import (
     DURATION,
     TAG,
     Command,
+    Known,
     cluster_option,
     for_each,
     job_and_run,
@@ -132,8 +133,9 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
         children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
         return found, in_use, spec, calls, ui, children
 
-    known = None if as_json else lambda client: _listed(client, name, number)
-    found, in_use, spec, calls, ui, children = with_client(ctx, work, known=known)
+    found, in_use, spec, calls, ui, children = with_client(
+        ctx, work, known=lambda client: _listed(client, name, number), as_json=as_json
+    )
     if as_json:
         shown = {**render.status_json(found), **spec_json(spec, calls)}
         print_json({**shown, "resources": render.uses_json(in_use, spec.resources)} if resources else shown)
@@ -147,12 +149,12 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
         click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
 
 
-async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> str:
+async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
     """Returns what lists show of a job that cannot be asked itself, because no control plane answers."""
     from iris.client.job_lists import listed_job
 
     row = await listed_job(client.connection, job, await client.jobs.run(job, number))
-    return render.listed_text(row, datetime.now(UTC))
+    return Known(render.listed_text(row, datetime.now(UTC)), "its tasks, and changes of its state", render.JOBS.json(row))
 
 
 async def _calls(client: AsyncIrisClient, spec: JobSpec, run_id: str | None) -> Sequence["NotificationRow"]:
@@ -295,10 +297,9 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
             return found, ""
         return found, submission_text(await client.jobs.submitted_spec(full, run_id), client.jobs.page(full, run_id))
 
-    known = None if as_json else lambda client: _listed(client, full_job_id(name), number)
-    found, submission = with_client(ctx, work, known=known)
-    if as_json and not found.attempts_unknown:
-        print_json(render.explanation_json(found))
+    found, submission = with_client(ctx, work, known=lambda client: _listed(client, full_job_id(name), number), as_json=as_json)
+    if as_json:
+        print_json({**render.explanation_json(found), **({"not_asked": "attempts"} if found.attempts_unknown else {})})
     if not as_json:
         click.echo(render.explanation_text(found, datetime.now(UTC), submission))
     if found.attempts_unknown:

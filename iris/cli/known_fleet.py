@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from iris.cli import render_fleet
 from iris.cli.columns import Column, Listing
+from iris.cli.common import Known
 from iris.client.client import AsyncIrisClient
 from iris.client.operate.worker_reports import agent_reports
 from iris.client.slices import SliceRow
@@ -33,7 +34,7 @@ _SLICES: Listing[SliceRow] = Listing(
 )
 
 
-async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> str:
+async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> Known:
     """Returns the hosts, or one host, whose agents report to the service.
 
     Raises:
@@ -41,21 +42,31 @@ async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> str:
     """
     reports = {name: report for (name, _), report in sorted((await agent_reports(client.connection)).items())}
     rows = [ReportedHost(name, *report) for name, report in reports.items() if host in (None, name)]
-    return _known(client, "agents that report to Temporal", _HOSTS.table(rows), "the hosts' resources and tasks, cordons")
+    fields = _HOSTS.json(rows[0]) if host is not None and rows else None
+    return _known(client, "agents that report to Temporal", _HOSTS.table(rows), "the hosts' resources and tasks, cordons", fields)
 
 
-async def known_slices(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool]) -> str:
+async def known_slices(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False) -> Known:
     """Returns the wanted slices as the service lists them.
+
+    Args:
+        one: only one is wanted.
 
     Raises:
         IrisError: the service does not answer.
     """
     rows: Sequence[SliceRow] = [row for row in await client.slices.listed() if wanted(row)]
-    return _known(client, "slices that Temporal lists", _SLICES.table(rows), "changes since their last report, hosts, tasks")
+    fields = _SLICES.json(rows[0]) if one and len(rows) == 1 else None
+    not_asked = "changes since their last report, hosts, tasks"
+    return _known(client, "slices that Temporal lists", _SLICES.table(rows), not_asked, fields)
 
 
-async def known_groups(client: AsyncIrisClient) -> str:
-    """Returns the scale groups of the configuration that the cluster was started with from here."""
+async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) -> Known:
+    """Returns the scale groups of the configuration that the cluster was started with from here.
+
+    Args:
+        of_autoscaler: they are a part of the autoscaler's state.
+    """
     from iris.client.configuring import scaling_settings
     from iris.client.operate.controllers import known_config
 
@@ -63,9 +74,12 @@ async def known_groups(client: AsyncIrisClient) -> str:
         groups = scaling_settings(known_config(client.record)).groups
     except IrisError as error:
         return _known(client, "its configuration is not known here", str(error), "scale groups")
-    table = render_fleet.groups(AutoscalerStatus()).table(groups)
-    return _known(client, "scale groups of its last configuration from here", table, "slices and availability")
+    listing = render_fleet.groups(AutoscalerStatus())
+    fields = {"groups": [listing.json(each) for each in groups]} if of_autoscaler else None
+    not_asked = "slices and availability" + (", demand, waiting jobs, actions" if of_autoscaler else "")
+    return _known(client, "scale groups of its last configuration from here", listing.table(groups), not_asked, fields)
 
 
-def _known(client: AsyncIrisClient, what: str, text: str, not_asked: str) -> str:
-    return f"the control plane of cluster {client.record.name} does not answer; {what}:\n{text}\nnot asked: {not_asked}"
+def _known(client: AsyncIrisClient, what: str, text: str, not_asked: str, fields: dict[str, Any] | None = None) -> Known:
+    silent = f"the control plane of cluster {client.record.name} does not answer"
+    return Known(f"{silent}; {what}:\n{text}\nnot asked: {not_asked}", not_asked, fields)

@@ -23,12 +23,16 @@ SILENCE = timedelta(seconds=5)
 
 
 class LiveJob:
-    """The block of a followed job. Use it as an asynchronous context manager, in which it looks at the state and draws."""
+    """The block of a followed job. Use it as an asynchronous context manager, in which it looks at the state and draws.
 
-    def __init__(self, client: AsyncIrisClient, job: str, run_id: str) -> None:
+    Args:
+        upload: how long the job's files took.
+    """
+
+    def __init__(self, client: AsyncIrisClient, job: str, run_id: str, upload: timedelta) -> None:
         self._client, self._job, self._run_id = client, job, run_id
         self._answered = datetime.now(UTC)
-        self._progress = JobProgress(job, since=self._answered)
+        self._progress = JobProgress(job, since=self._answered, upload=upload)
         self._block = LiveBlock(lambda look: self._progress.lines(datetime.now(UTC), look))
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -24,6 +24,8 @@ MAX_REASON_LINES = 3
 MAX_PHASES = 5
 _BAR = 24
 _NARROW_BAR = 8
+#: The block shows whole seconds.
+_WORTH_A_PHASE = timedelta(seconds=1)
 #: Before this time, a rate says little.
 _MIN_RATE_TIME = timedelta(seconds=0.5)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
@@ -97,6 +99,7 @@ def step_line(text: str, elapsed: timedelta, look: Look) -> str:
 class Phase(StrEnum):
     """A part of a job's life, as its submitter sees it."""
 
+    UPLOAD = "upload"
     QUEUED = "queued"
     HELD = "held"
     SLICE = "waiting for a slice"
@@ -127,6 +130,8 @@ class JobProgress:
     job: str
     #: When the job was submitted.
     since: datetime
+    #: How long its files took before that.
+    upload: timedelta = timedelta(0)
     status: JobStatus | None = None
     #: Why it waits.
     refusal: Refusal | None = None
@@ -137,10 +142,12 @@ class JobProgress:
 
     def seen(self, status: JobStatus, refusal: Refusal | None, now: datetime) -> "JobProgress":
         """Returns the progress after the state was read."""
-        phase = phase_of(status, refusal)
-        phases = self.phases
-        if not phases or phases[-1][0] is not phase:
-            phases = (*phases, (phase, now if phases else self.since))
+        phase, phases = phase_of(status, refusal), self.phases
+        if not phases:
+            before = ((Phase.UPLOAD, self.since - self.upload),) if self.upload >= _WORTH_A_PHASE else ()
+            phases = (*before, (phase, self.since))
+        elif phases[-1][0] is not phase:
+            phases = (*phases, (phase, now))
         return replace(self, status=status, refusal=refusal, phases=phases, silent_since=None)
 
     def silent(self, now: datetime) -> "JobProgress":

@@ -5,6 +5,7 @@ import json
 import os
 import select
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
 
@@ -60,6 +61,8 @@ def main() -> None:
     if sys.stdout is None:
         click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
         os._exit(1)
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: other locales than UTF-8 lack letters
     guard_terminal()
     if instruction := os.environ.get("_IRIS_COMPLETE"):
         from iris.cli.completion import answer  # a shell asks for completions
@@ -147,6 +150,8 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
         message = "the current directory was deleted; change to another one"
     elif isinstance(error, OSError) and error.filename is not None:
         message = f"{error.filename}: {error.strerror}"
+        if _is_of_state_directory(error):
+            message += "; to keep the state of Iris elsewhere, set IRIS_STATE_DIR"
     else:
         message = f"{type(error).__name__}: {error} (--debug shows where)"
     if as_json:
@@ -154,6 +159,16 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
     else:
         click.echo(f"error: {message}", err=True)
     return code
+
+
+def _is_of_state_directory(error: OSError) -> bool:
+    """Returns whether the state directory cannot be made or written."""
+    from iris.client.connect.paths import state_dir
+
+    state, path = state_dir(), Path(str(error.filename))
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):  # of a file in it, something else is wrong
+        return path in (state, *state.parents)
+    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and (path in state.parents or state in (path, *path.parents))
 
 
 def _directory_is_gone() -> bool:

@@ -124,13 +124,13 @@ def list_schedules(ctx: click.Context, as_json: bool) -> None:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("schedule_id", metavar="NAME")
 @json_option
 @cluster_option
 @click.pass_context
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, schedule_id: str, as_json: bool) -> None:
     """Show schedule NAME: its times, its job, the next five runs, and the last ones."""
-    view = with_client(ctx, lambda client: client.schedules.show(name))
+    view = with_client(ctx, lambda client: client.schedules.show(schedule_id))
     if as_json:
         print_json({**SCHEDULES.json(view.row), "overlap": view.overlap, "runs": [_RUNS.json(run) for run in view.runs]})
         return
@@ -138,44 +138,44 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     click.echo(f"\n{_RUNS.table(view.runs)}")
 
 
-_names = click.argument("name", nargs=-1, required=True)
+_schedules = click.argument("schedules", metavar="NAME...", nargs=-1, required=True)
 
 
 @schedule.command()
-@_names
+@_schedules
 @click.option("--reason", default="", help="Reason, shown by `iris schedule show`.")
 @cluster_option
 @click.pass_context
-def pause(ctx: click.Context, name: tuple[str, ...], reason: str) -> None:
+def pause(ctx: click.Context, schedules: tuple[str, ...], reason: str) -> None:
     """Start no more runs of each NAME. A run that has started continues."""
-    _each(ctx, name, lambda client, each: client.schedules.pause(each, reason), "is paused")
+    _each(ctx, schedules, lambda client, each: client.schedules.pause(each, reason), "is paused")
 
 
 @schedule.command()
-@_names
+@_schedules
 @cluster_option
 @click.pass_context
-def resume(ctx: click.Context, name: tuple[str, ...]) -> None:
+def resume(ctx: click.Context, schedules: tuple[str, ...]) -> None:
     """Start runs of each NAME again. Times that have passed are left out."""
-    _each(ctx, name, lambda client, each: client.schedules.resume(each), "is active")
+    _each(ctx, schedules, lambda client, each: client.schedules.resume(each), "is active")
 
 
 @schedule.command()
-@_names
+@_schedules
 @cluster_option
 @click.pass_context
-def trigger(ctx: click.Context, name: tuple[str, ...]) -> None:
+def trigger(ctx: click.Context, schedules: tuple[str, ...]) -> None:
     """Start a run of each NAME now, also of a paused schedule."""
-    _each(ctx, name, lambda client, each: client.schedules.trigger(each), "starts a run")
+    _each(ctx, schedules, lambda client, each: client.schedules.trigger(each), "starts a run")
 
 
 @schedule.command()
-@_names
+@_schedules
 @cluster_option
 @click.pass_context
-def delete(ctx: click.Context, name: tuple[str, ...]) -> None:
+def delete(ctx: click.Context, schedules: tuple[str, ...]) -> None:
     """Delete each schedule NAME. A run that has started continues; `iris cancel NAME` stops it."""
-    _each(ctx, name, lambda client, each: client.schedules.delete(each), "is deleted")
+    _each(ctx, schedules, lambda client, each: client.schedules.delete(each), "is deleted")
 
 
 async def _create(cluster: ClusterRef, options: dict[str, Any], when: When) -> ScheduleRow:

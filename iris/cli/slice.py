@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli import render_fleet
-from iris.cli.common import DURATION, CommandGroup, cluster_option, confirm, for_each, json_option, print_json, with_client
+from iris.cli.common import DURATION, CommandGroup, Known, cluster_option, confirm, for_each, json_option, print_json, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.slices import SliceRow
 from iris.messages.scheduler import HostView
@@ -44,7 +44,7 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
     def wanted(row: SliceRow) -> bool:
         return group in (None, row.group) and state in (None, row.state)
 
-    rows, hosts = with_client(ctx, work, known=None if as_json else lambda client: _known(client, wanted))
+    rows, hosts = with_client(ctx, work, known=lambda client: _known(client, wanted), as_json=as_json)
     render_fleet.slices(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
 
 
@@ -59,18 +59,20 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
     async def work(client: AsyncIrisClient) -> tuple[SliceStatus, list[HostView]]:
         return await client.slices.show(slice_id), await client.hosts.list()
 
-    known = None if as_json else lambda client: _known(client, lambda row: row.id.startswith(slice_id))
-    status, hosts = with_client(ctx, work, known=known)
+    def wanted(row: SliceRow) -> bool:
+        return row.id.startswith(slice_id)
+
+    status, hosts = with_client(ctx, work, known=lambda client: _known(client, wanted, one=True), as_json=as_json)
     if as_json:
         print_json(render_fleet.slice_json(status, hosts))
     else:
         click.echo(render_fleet.slice_text(status, hosts, datetime.now(UTC)))
 
 
-async def _known(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool]) -> str:
+async def _known(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False) -> Known:
     from iris.cli.known_fleet import known_slices  # most of the time the control plane answers
 
-    return await known_slices(client, wanted)
+    return await known_slices(client, wanted, one=one)
 
 
 _slices = click.argument("slices", metavar="SLICE...", nargs=-1, required=True)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -172,8 +173,9 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             raise Rejected(infeasible(refusal))
         for warning in job_warnings(spec):
             click.echo(f"warning: {warning}", err=True)
-        files = files_options(options, within)
+        files, began = files_options(options, within), time.monotonic()
         (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])
+        upload = timedelta(seconds=time.monotonic() - began)
         submitted = await client.jobs.submit(spec)
         await _warn(client, spec)
         if options["as_json"]:
@@ -185,7 +187,7 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             _print_next(submitted.id, iris)
         else:
             _print_submitted(submitted)
-            return await _follow(client, spec, submitted, None if needs_no_cluster else iris)
+            return await _follow(client, spec, submitted, upload, None if needs_no_cluster else iris)
     return None
 
 
@@ -198,14 +200,17 @@ async def _warn(client: AsyncIrisClient, spec: JobSpec) -> None:
         click.echo(f"warning: {infeasible(refusal)}", err=True)
 
 
-async def _follow(client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, iris: str | None) -> IrisError | None:
+async def _follow(
+    client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, upload: timedelta, iris: str | None
+) -> IrisError | None:
     from iris.cli.follow import follow_job  # a detached submit does not read logs
     from iris.client.logs.stored import LogReader
     from iris.storage.object_store import Store
 
     reader = LogReader(Store(client.record.store), spec.id, submitted.run_id)
     try:
-        print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=spec.replicas > 1))
+        prefixed = spec.replicas > 1
+        print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=prefixed, upload=upload))
     except IrisError as error:
         return error
     except asyncio.CancelledError:

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from iris.cli import render, render_fleet
-from iris.cli.common import DURATION, Command, cluster_option, locate, selected
+from iris.cli.common import DURATION, Command, cluster_option, locate, print_json, selected
 from iris.cli.full_screen import full_screen
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
@@ -41,9 +41,10 @@ class View(NamedTuple):
 @click.command(cls=Command)
 @click.option("--once", is_flag=True, help="Print the present state once, also without a terminal.")
 @click.option("-n", "--interval", type=DURATION, default="2s", show_default=True, help="Between two looks.")
+@click.option("--json", "as_json", is_flag=True, help="Print the present state once, as JSON.")
 @cluster_option
 @click.pass_context
-def top(ctx: click.Context, once: bool, interval: timedelta) -> None:
+def top(ctx: click.Context, once: bool, interval: timedelta, as_json: bool) -> None:
     """Show the cluster, its scale groups and your jobs, and keep them up to date. Ctrl-C ends it.
 
     Shows what it can while the control plane does not answer, and says what it could not ask.
@@ -53,6 +54,9 @@ def top(ctx: click.Context, once: bool, interval: timedelta) -> None:
         chosen = selected(ctx)
         await locate(chosen)
         client = await AsyncIrisClient.connect(chosen)
+        if as_json:
+            print_json(top_json(await look(client)))
+            return
         if once:
             click.echo(top_text(await look(client), datetime.now(UTC)))
             return
@@ -61,7 +65,7 @@ def top(ctx: click.Context, once: bool, interval: timedelta) -> None:
                 draw(top_text(await look(client), datetime.now(UTC)))
                 await asyncio.sleep(max(0.1, interval.total_seconds()))
 
-    with contextlib.nullcontext() if once else contextlib.suppress(KeyboardInterrupt):
+    with contextlib.nullcontext() if once or as_json else contextlib.suppress(KeyboardInterrupt):
         asyncio.run(show())
 
 
@@ -85,6 +89,23 @@ async def look(client: AsyncIrisClient) -> View:
         ask("jobs", client.jobs.list(JobFilter(user=user), limit=MAX_JOBS)),
     )
     return View(client.record.name, user, snapshot, scaling, jobs, tuple(unknown))
+
+
+def top_json(view: View) -> dict[str, Any]:
+    """Returns what the screen shows. What could not be asked is null, and `not_asked` says why."""
+    snapshot, scaling, jobs = view.snapshot, view.autoscaler, view.jobs
+    counts = None if snapshot is None else {"total": snapshot.total_hosts, "quarantined": snapshot.quarantined}
+    queue = None if snapshot is None else {"waiting": snapshot.waiting, "held": snapshot.held, "paused": snapshot.paused}
+    return {
+        "cluster": view.cluster,
+        "user": view.user,
+        "hosts": counts,
+        "queue": queue,
+        "groups": None if scaling is None else [render_fleet.GROUPS.json(each) for each in scaling.groups],
+        "problems": None if scaling is None else render_fleet.problems(scaling),
+        "jobs": None if jobs is None else [render.JOBS.json(row) for row in jobs],
+        "not_asked": "; ".join(view.unknown),
+    }
 
 
 def top_text(view: View, now: datetime) -> str:

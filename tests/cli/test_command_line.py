@@ -15,6 +15,8 @@ from iris.client.connect.identity import full_job_id
 from iris.model.errors import InvalidValue
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "local.yaml")
+#: A locale without letters but ASCII, as in a cron job, which Python does not replace by UTF-8.
+C_LOCALE = "LC_ALL=C PYTHONCOERCECLOCALE=0 PYTHONUTF8=0"
 SERVE = ["controller", "serve", "--name", "x", "--address", "x:1", "--store", "file:///x"]
 
 
@@ -320,7 +322,20 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
             1,
             "error: the current directory was deleted; change to another one\n",
         ),
-        ("IRIS_STATE_DIR=/dev/null/state iris cluster start --local -d", 1, "error: /dev/null/state: Not a directory\n"),
+        (
+            "IRIS_STATE_DIR=/dev/null/state iris cluster start --local -d",
+            1,
+            "error: /dev/null/state: Not a directory; to keep the state of Iris elsewhere, set IRIS_STATE_DIR\n",
+        ),
+        (
+            "unset IRIS_STATE_DIR XDG_STATE_HOME; HOME=/proc iris cluster start --local -d",
+            1,
+            "error: /proc/.local: No such file or directory; to keep the state of Iris elsewhere, set IRIS_STATE_DIR\n",
+        ),
+        ("unset IRIS_STATE_DIR XDG_STATE_HOME; HOME=/proc iris config > /dev/null", 0, ""),
+        ("iris cluster config schema | head -0; exit ${PIPESTATUS[0]}", 0, ""),
+        (f"IRIS_STATE_DIR=$PWD/✓ {C_LOCALE} iris config > /dev/null", 0, ""),
+        ("IRIS_STATE_DIR=$PWD/✓ PYTHONIOENCODING=latin-1 iris config > /dev/null", 0, ""),
     ],
 )
 def test_a_stream_or_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path, shell: str, code: int, said: str) -> None:

@@ -26,6 +26,19 @@ from iris.cli.completion import Kind, kind_of
         ("cluster pause --group", "", Kind.GROUPS),
         ("cluster stop", "", Kind.CLUSTERS),
         ("slice show", "", Kind.SLICES),
+        ("rerun", "s", Kind.JOBS),
+        ("priority", "t", Kind.JOBS),
+        ("submit --after", "", Kind.JOBS),
+        ("submit --after-ok", "a,", Kind.JOBS),
+        ("submit --after-any", "", Kind.JOBS),
+        ("submit --after-fail", "", Kind.JOBS),
+        ("submit --tag a=b --from-checkpoint", "", Kind.JOBS),
+        ("schedule show", "", Kind.SCHEDULES),
+        ("schedule pause nightly", "", Kind.SCHEDULES),
+        ("schedule resume", "", Kind.SCHEDULES),
+        ("schedule trigger", "", Kind.SCHEDULES),
+        ("schedule delete", "", Kind.SCHEDULES),
+        ("host remove", "10.", Kind.MACHINES),
         ("logs", "--t", None),
         ("logs --tail", "", None),
         ("exec train --", "l", None),
@@ -49,13 +62,41 @@ def ask(home: Path, line: str) -> tuple[list[str], bool]:
     return [each.partition(",")[2] for each in found], imported == "True"
 
 
-def test_names_that_were_asked_for_a_moment_ago_need_no_cluster(tmp_path: Path) -> None:
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """A home from which names were asked for a moment ago."""
+    kept = tmp_path / "completions/-"
+    kept.mkdir(parents=True)
+    (kept / "jobs.json").write_text(json.dumps([["train", "RUNNING"], ["test", "FAILED"]]))
+    (kept / "schedules.json").write_text(json.dumps([["nightly", "0 2 * * *"]]))
+    return tmp_path
+
+
+def test_names_that_were_asked_for_a_moment_ago_need_no_cluster(asked: Path) -> None:
     """A shell asks at each press of the key, and the client takes a third of a second."""
-    kept = tmp_path / "completions/-/jobs.json"
-    kept.parent.mkdir(parents=True)
-    kept.write_text(json.dumps([["train", "RUNNING"], ["test", "FAILED"]]))
-    assert ask(tmp_path, "iris logs tr") == (["train"], False)
-    assert ask(tmp_path, "iris cancel train te") == (["test"], False)
+    assert ask(asked, "iris logs tr") == (["train"], False)
+    assert ask(asked, "iris cancel train te") == (["test"], False)
+
+
+def test_of_a_list_of_jobs_the_last_one_is_completed(asked: Path) -> None:
+    """`--after a,b` is one word for the shell, which replaces all of it."""
+    assert ask(asked, "iris submit --after te") == (["test"], False)
+    assert ask(asked, "iris submit --after test,tr") == (["test,train"], False)
+
+
+def test_the_command_that_is_watched_is_completed_as_alone(asked: Path) -> None:
+    """`iris watch` takes the words of another command."""
+    assert ask(asked, "iris watch status tr") == (["train"], False)
+    assert ask(asked, "iris watch -n 5s status tr") == (["train"], False)
+    assert ask(asked, "iris --cluster - watch expl")[0] == ["explain"]
+    assert ask(asked, "iris watch --int")[0] == ["--interval"]
+
+
+def test_names_of_schedules_are_completed_after_options_too(asked: Path) -> None:
+    """A word after an option may be its value, so the command itself is asked."""
+    assert ask(asked, "iris schedule pause nig") == (["nightly"], False)
+    assert ask(asked, "iris schedule pause --reason x nig")[0] == ["nightly"]
+    assert ask(asked, "iris submit --name nig")[0] == []
 
 
 def test_commands_options_and_clusters_are_completed_without_the_client(tmp_path: Path) -> None:

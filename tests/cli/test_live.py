@@ -94,6 +94,16 @@ def test_a_job_s_block_tells_its_day_from_the_queue_to_the_hosts() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("upload", "trail"),
+    [(12.6, ["  upload 12s → queued 3s"]), (0.4, [])],
+)
+def test_the_trail_begins_with_an_upload_that_took_time(upload: float, trail: list[str]) -> None:
+    """Who waits for a job that starts late must see that the time went into its files."""
+    progress = JobProgress("ada/train", since=at(0), upload=timedelta(seconds=upload)).seen(WAITS, BEHIND, at(1))
+    assert progress.lines(at(3), Look())[2:] == trail
+
+
 def test_tasks_that_differ_are_counted_and_silence_is_told() -> None:
     """A job of many tasks has no single state; and a control plane that does not answer is not a job that stands still."""
     mixed = status(TaskState.RUNNING, TaskState.BUILDING, TaskState.PENDING, TaskState.SUCCEEDED, TaskState.FAILED)

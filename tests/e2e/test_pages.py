@@ -30,7 +30,7 @@ def newcomer() -> Iterator[Cluster]:
             cluster.clear()
 
 
-@pytest.mark.parametrize("page", ["index", "how-to/tpu-gang", "how-to/spot", "how-to/why-waiting", "how-to/sweep"])
+@pytest.mark.parametrize("page", ["index", "how-to/tpu-gang", "how-to/spot", "how-to/why-waiting", "how-to/sweep", "arrays"])
 def test_a_page_does_what_it_says(page: str) -> None:
     """A newcomer who types a page in sees what it shows, and leaves no process behind."""
     guide = DOCS / f"{page}.md"

@@ -1,5 +1,6 @@
 """What commands still say while the control plane hangs and Temporal answers."""
 
+import json
 import os
 import re
 import signal
@@ -38,11 +39,12 @@ def test_a_job_that_has_ended_tells_its_whole_status(silent: Cluster) -> None:
 
 
 def test_a_job_that_has_ended_is_explained_without_its_attempts(silent: Cluster) -> None:
-    """Only the control plane has their records; the reason of the end is in the job's result."""
+    """Only the control plane has their records; the reason of the end is in the job's result. JSON says so, too."""
     asked, as_json = silent.begin("explain", "bad"), silent.begin("explain", "bad", "--json")
     explained = asked.ends(code=4)
     assert explained.out.startswith(f"{USER}/bad  FAILED\nexited with code 3")
-    assert as_json.ends(code=4).out == ""
+    fields = as_json.ends(code=4).json
+    assert (fields["state"], fields["attempts"], fields["not_asked"]) == ("FAILED", [], "attempts")
     assert explained.err.startswith("error: the outcome of its attempts is not known: the control plane of cluster local ")
 
 
@@ -68,12 +70,56 @@ def test_commands_about_the_fleet_print_what_the_service_and_this_machine_know(s
         "group list": r"scale groups of its last configuration from here:\nNAME .*\nlocal-cpu .*\nnot asked: slices",
         "slice list --group local-cpu": r"slices that Temporal lists:\nID .*\nlocal-cpu-\w+  READY .*\nnot asked: changes",
         "slice list --state FAILED": r"slices that Temporal lists:\nno slices\nnot asked: ",
+        "autoscaler status": r"scale groups of its last configuration from here:\nNAME .*\nlocal-cpu .*\nnot asked: slices",
         "slice show local-cpu": r"slices that Temporal lists:\nID .*\nlocal-cpu-\w+  READY .*\nnot asked: ",
     }
     asked = {command: silent.begin(*command.split()) for command in known}
-    as_json = silent.begin("host", "list", "--json")
     for command, text in known.items():
         said = asked[command].ends(code=4)
         assert re.match(f"the control plane of cluster local does not answer; {text}", said.out)
         assert said.err.startswith("error: the control plane of cluster local ")
-    assert as_json.ends(code=4).out == ""
+
+
+def test_json_of_an_object_has_what_is_known_and_names_what_was_not_asked(silent: Cluster) -> None:
+    """A script that reads one field must not parse text in an outage; the exit code tells that fields are missing."""
+    (host_id,) = re.findall(r"^local-cpu-[\w-]+", silent.iris("host", "list", code=4).out, re.MULTILINE)
+    known = {
+        "status long": ("id", f"{USER}/long"),
+        "explain long": ("state", "RUNNING"),
+        "cluster status": ("live_jobs", 1),
+        f"host show {host_id}": ("id", host_id),
+        "slice show local-cpu": ("state", "READY"),
+    }
+    asked = {command: silent.begin(*command.split(), "--json") for command in known}
+    scaling = silent.begin("autoscaler", "status", "--json")
+    for command, (key, value) in known.items():
+        said = asked[command].ends(code=4)
+        assert "the control plane of cluster local " in json.loads(said.err)["message"]
+        assert said.json[key] == value
+        assert said.json["not_asked"]
+    assert [group["name"] for group in scaling.ends(code=4).json["groups"]] == ["local-cpu"]
+
+
+@pytest.mark.parametrize("listing", ["host list", "slice list", "group list"])
+def test_a_list_as_json_is_whole_or_not_there(silent: Cluster, listing: str) -> None:
+    """Part of a list looks like all of it, and a script would take what is missing for gone."""
+    said = silent.iris(*listing.split(), "--json", code=4)
+    assert said.out == ""
+    assert json.loads(said.err)["exit_code"] == 4
+
+
+def test_what_only_the_service_knows_is_shown_as_always(silent: Cluster) -> None:
+    """Jobs and schedules are in Temporal; the screen of everything shows them, and names what it could not ask."""
+    schedules, jobs, screen, fields = (
+        silent.begin(*command.split()) for command in ("schedule list", "jobs", "top --once", "top --json")
+    )
+    assert schedules.ends().out == "no schedules\n"
+    assert f"{USER}/long" in jobs.ends().out
+    shown = screen.ends().out
+    assert shown.startswith("cluster local: its control plane does not answer")
+    assert "\nunknown  hosts and queue: " in shown
+    assert f"{USER}/good " in shown
+    seen = fields.ends().json
+    assert (seen["hosts"], seen["groups"]) == (None, None)
+    assert [row["id"] for row in seen["jobs"]] == [f"{USER}/long", f"{USER}/bad", f"{USER}/good"]
+    assert re.match("hosts and queue: .*; scale groups: ", seen["not_asked"])

@@ -461,7 +461,7 @@ def _rows(cluster: Cluster, name: str) -> list[tuple[int | None, str]]:
 def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None:
     """Exit code 3, whatever was asked of it."""
     cluster.iris("submit", "-n", "training-run", "--", "true")
-    for asked in [cluster.begin(command, "traning-run") for command in ("status", "explain", "logs", "wait", "cancel")]:
+    for asked in [cluster.begin(command, "traning-run") for command in ("status", "explain", "logs", "wait", "cancel", "rerun")]:
         assert f"there is no job {USER}/traning-run; did you mean {USER}/training-run?" in asked.ends(3).err
 
 
