@@ -80,7 +80,9 @@ class ArrayParts(SeparateTasks):
                 if (part_of := self._part_of.get(index)) is not None:
                     self._cancellations = self._cancellations.with_task(index, reason)
                     part_of.unsent.append(("cancel_task", message))
-                    if part_of.running is None:
+                    if part_of.running is not None:
+                        self._cancels(index, reason)
+                    else:
                         self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
                         if not self._running and workflow.patched("cancelled-before-start"):  # the job waits for other jobs
                             self._take_reports()

@@ -7,7 +7,7 @@ them stands for: waits, asks the scheduler, runs the programs, releases the host
 import asyncio
 import builtins
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from temporalio import workflow
@@ -15,6 +15,7 @@ from temporalio import workflow
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
+from iris.model.cancelling import Cancelling
 from iris.model.gangs import Gang, GangState
 from iris.model.overrides import Overrides
 from iris.model.requests import Placement, request_for
@@ -42,6 +43,8 @@ class GangRun:
         self._lifecycle = GangLifecycle(gang, held_since=workflow.now() if gang.overrides.hold else None)
         self._changed = changed
         self._carried = carried
+        #: Its tasks end together.
+        self.cancelling: Mapping[int, Cancelling] = {}
 
     @property
     def gang(self) -> Gang:

@@ -67,6 +67,8 @@ class IndependentTasks(SeparateTasks):
             case TaskCancellation(index=index, reason=reason) if self._is_live(index):
                 self._cancellations = self._cancellations.with_task(index, reason)
                 if index in self._running:
+                    self._cancels(index, reason)
+                    self._changed()
                     self._running[index].cancel()
                 else:  # nothing of it has begun, perhaps because the job waits for other jobs
                     self._set_task(self._cancelled(index))

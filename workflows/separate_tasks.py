@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from temporalio import workflow
 
+from iris.model.cancelling import Cancelling
 from iris.model.gangs import Gang
 from iris.model.states import TaskState
 from iris.scheduling.recovery import GangReport
@@ -20,6 +21,8 @@ class SeparateTasks:
 
     def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
         self.gang = job
+        #: The tasks that the user cancels alone and whose programs may still run, by index; also some that have ended since.
+        self.cancelling: dict[int, Cancelling] = {}
         self._changed = changed
 
     @property
@@ -36,6 +39,10 @@ class SeparateTasks:
     def report(self) -> GangReport:
         """The tasks' workflows have the requests and the hosts."""
         return GangReport()
+
+    def _cancels(self, index: int, reason: str) -> None:
+        """Records that a task that has begun is cancelled. The first request counts."""
+        self.cancelling.setdefault(index, Cancelling.begun(reason, workflow.now(), self.gang.spec.grace))
 
     def ready(self) -> None:
         """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""

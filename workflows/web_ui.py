@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from iris.model.bounds import cut
+from iris.model.cancelling import state_text
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.model.tags import format_tags
@@ -54,8 +55,8 @@ def job_details(spec: JobSpec, status: JobStatus, refusal: "Refusal | None" = No
     Args:
         refusal: why it waits, by the scheduler; None if it does not wait, or its tasks wait each by itself.
     """
-    waits = refusal if status.state is JobState.PENDING else None
-    lines = [*_headline(status.state, status.reason, waits)]
+    waits = refusal if status.state is JobState.PENDING and status.cancelling is None else None
+    lines = [*_headline(state_text(status), status.reason, waits)]
     lines += [f"Job {code(spec.id)}: {code(summary(spec))}, each task with {escaped(str(spec.resources))}.", ""]
     if spec.tags:
         lines += [f"Tags: {', '.join(map(code, format_tags(spec.tags)))}", ""]
@@ -70,8 +71,8 @@ def job_details(spec: JobSpec, status: JobStatus, refusal: "Refusal | None" = No
 
 def task_details(spec: JobSpec, task: TaskStatus, refusal: "Refusal | None" = None) -> str:
     """Returns the state of one task of a job of several."""
-    waits = refusal if task.state is TaskState.PENDING else None
-    lines = [*_headline(task.state, task.reason, waits), f"Task {task.index} of {spec.num_tasks} of job {code(spec.id)}."]
+    waits = refusal if task.state is TaskState.PENDING and task.cancelling is None else None
+    lines = [*_headline(state_text(task), task.reason, waits), f"Task {task.index} of {spec.num_tasks} of job {code(spec.id)}."]
     if task.host:
         lines.append(f"Attempt {task.attempt} on host {code(task.host)}.")
     return "\n".join([*lines, "", f"Logs: {code(f'iris logs {spec.id} --task {task.index}')}"])
@@ -137,7 +138,7 @@ def _task(task: TaskStatus, known: str) -> str:
     facts = [f"attempt {task.attempt}"] if task.attempt else []
     facts += [f"exit code {task.exit_code}"] if task.exit_code is not None else []
     reason = "" if task.reason == known else task.reason
-    return f"task {task.index} **{task.state}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
+    return f"task {task.index} **{state_text(task)}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
 
 
 def _hosts(hosts: "Iterable[Host]") -> list[str]:

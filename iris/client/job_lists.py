@@ -12,6 +12,7 @@ from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
 from iris.client.job_filter import JobFilter, commit_in, device_in, note_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of, tags_of
 from iris.model import names
+from iris.model.cancelling import CANCELLING, cancelling_in
 from iris.model.children import parent_in
 from iris.model.errors import NotFound
 from iris.model.tags import format_tags
@@ -40,7 +41,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
             if len(found) == limit:
                 break
             row = await _row(execution)
-            if wanted.takes(row.id, row.command, row.state, row.reason, row.note, *format_tags(row.tags), tags=row.tags):
+            texts = (row.id, row.command, row.state, CANCELLING * (row.cancelling is not None), row.reason, row.note)
+            if wanted.takes(*texts, *format_tags(row.tags), tags=row.tags):
                 found.append((row, execution.run_id))
     # The service sorts ended jobs by their end.
     found.sort(key=lambda each: each[0].submitted_at, reverse=True)
@@ -163,6 +165,7 @@ def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:
 async def _row(execution: WorkflowExecution) -> JobRow:
     memo = await memo_of(execution)
     known, state = memo is not UNREADABLE_MEMO, state_of(execution)
+    cancelling = None if state.ended else cancelling_in(memo)
     return JobRow(
         id=names.job_of_workflow(execution.id),
         state=state,
@@ -174,7 +177,8 @@ async def _row(execution: WorkflowExecution) -> JobRow:
         device=device_in(memo),
         commit=commit_in(memo),
         parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
-        reason=reason_in(memo, state),
+        reason=str(cancelling) if cancelling is not None else reason_in(memo, state),
+        cancelling=cancelling,
         tags=tags_of(execution),
         note=note_in(memo),
         run_id=execution.run_id,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from iris.model import names
 from iris.model.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.bundles import Bundle
+from iris.model.cancelling import Cancelling
 from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
@@ -321,13 +322,8 @@ class JobSpec(BaseModel):
             )
         passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)
         if size * passed_on > MAX_SPECS_BYTES:
-            most = MAX_SPECS_BYTES // size
-            raise InvalidValue(
-                "replicas",
-                self.replicas,
-                f"is too many for a job of {size:,} bytes",
-                f"ask for at most {most}, or pass less data",
-            )
+            remedy = f"ask for at most {MAX_SPECS_BYTES // size}, or pass less data"
+            raise InvalidValue("replicas", self.replicas, f"is too many for a job of {size:,} bytes", remedy)
         return self
 
 
@@ -378,6 +374,8 @@ class TaskStatus(BaseModel):
     key: str | None = None
     #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
     code: str = ""
+    #: The cancellation of this task alone, until it ends.
+    cancelling: Cancelling | None = None
 
 
 class JobStatus(BaseModel):
@@ -394,4 +392,6 @@ class JobStatus(BaseModel):
     submitted_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    #: The cancellation of the whole job, until it ends.
+    cancelling: Cancelling | None = None
     tasks: tuple[TaskStatus, ...]
