@@ -1,7 +1,7 @@
 """Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used again."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
@@ -19,6 +19,8 @@ from iris.model.tags import format_tags
 
 #: The command of a job whose description is encrypted with a key that this client does not have.
 UNREADABLE = "(cannot be read with the keys known here)"
+#: About how many jobs are read together if not all of them are in the list.
+READ_TOGETHER = 500
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -35,7 +37,7 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
             query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.below)}/'"
         if wanted.prefix:
             query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.prefix)}'"
-        async for execution in connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
+        async for execution in _newest_first(connection, query, wanted, limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
             if len(found) == limit:
@@ -44,8 +46,6 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
             texts = (row.id, row.command, row.state, CANCELLING * (row.cancelling is not None), row.reason, row.note)
             if wanted.takes(*texts, *format_tags(row.tags), tags=row.tags):
                 found.append((row, execution.run_id))
-    # The service sorts ended jobs by their end.
-    found.sort(key=lambda each: each[0].submitted_at, reverse=True)
     if wanted.live_only or not found:
         return [row for row, _ in found]
     runs = await runs_of(connection, {row.id for row, _ in found})
@@ -154,6 +154,14 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
     near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
     hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
     return NotFound(f"there is no job {job}; {hint}")
+
+
+def _newest_first(connection: Connection, query: str, wanted: JobFilter, limit: int) -> AsyncIterator[WorkflowExecution]:
+    if wanted.only_running:  # those the service sorts by their start
+        return connection.client.list_workflows(query, limit=None if wanted.needs_all else limit)
+    from iris.client.newest_first import newest_first  # most lists have only jobs that run
+
+    return newest_first(connection.client, query, READ_TOGETHER if wanted.needs_all else limit)
 
 
 def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:

@@ -248,6 +248,21 @@ def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
     cluster.iris("wait", "farewell", code=126)
 
 
+def test_the_newest_job_is_the_one_submitted_last_whichever_ended_last(cluster: Cluster) -> None:
+    """The service lists ended jobs by their end, so with many of them the list had lost the newest ones."""
+    cluster.submit("early", "--", "sh", "-c", until("early.go"))
+    cluster.iris("submit", "-q", "-n", "late", "--", "true")
+    cluster.iris("wait", "late")
+    cluster.file("early.go").touch()
+    cluster.iris("wait", "early")
+
+    def newest(*options: str) -> list[str]:
+        return [row["id"] for row in cluster.iris("jobs", "--json", *options).json]
+
+    eventually(lambda: newest("--limit", "2") == [f"{USER}/late", f"{USER}/early"])
+    assert newest("--limit", "1") == newest("--limit", "1", "--state", "succeeded") == [f"{USER}/late"]
+
+
 def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     """Who has hundreds of jobs looks for some. Jobs that have ended are listed where a state is named."""
     for name, code in (("listed-good", 0), ("listed-bad", 3)):
