@@ -1,5 +1,6 @@
 """What Temporal's Web UI shows: what a workflow is, in which state, why, on which hosts, and where its logs are."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -62,6 +63,25 @@ async def test_a_job_that_ended_without_success_shows_no_traceback_of_iris(clust
     assert end.failure is not None
     assert "no host within the scheduling timeout" in end.failure.message
     assert end.failure.stack_trace == ""
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_cancelled_job_shows_no_traceback_of_iris(cluster: Cluster, replicas: int) -> None:
+    """Neither on its page nor on its tasks' pages: whoever cancelled it reads why it ended, and nothing else."""
+    runs = Held()
+    host = await cluster.join(offers=some(cpu=replicas), program=runs)
+    job = await cluster.submit(replicas=replicas)
+    await cluster.until(lambda: len(host.taken) == replicas)
+    await cluster.cancel(job, "cancelled by ada")
+    await cluster.end(job)
+    tasks = [cluster.task(job, index) for index in range(replicas)] if replicas > 1 else []
+
+    for handle in (cluster.job(job), *tasks):
+        assert await cluster.shown_end(handle) == "CANCELED"
+        history = json.loads((await handle.fetch_history()).to_json())
+        assert history["events"][-1]["eventType"] == "EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED"
+        assert "stackTrace" not in str(history)
+        assert (await cluster.page(handle)).startswith("**KILLED** cancelled")
 
 
 async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(cluster: Cluster) -> None:
