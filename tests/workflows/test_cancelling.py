@@ -69,7 +69,7 @@ async def test_a_job_is_cancelled_until_its_last_program_has_ended(cluster: Clus
     status = await cluster.status(job)
 
     assert (status.state, status.cancelling is not None, status.finished_at) == (JobState.RUNNING, True, None)
-    assert (await cluster.page(cluster.task(job, 1))).startswith("**CANCELLING** ")
+    assert (await cluster.page(cluster.task(job, 1))).startswith("**CANCELLING** cancelled by ada; ")
     saves.save()
     assert (await cluster.end(job)).state is JobState.KILLED
 

@@ -81,7 +81,7 @@ async def test_a_cancelled_job_shows_no_traceback_of_iris(cluster: Cluster, repl
         history = json.loads((await handle.fetch_history()).to_json())
         assert history["events"][-1]["eventType"] == "EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED"
         assert "stackTrace" not in str(history)
-        assert (await cluster.page(handle)).startswith("**KILLED** cancelled")
+        assert (await cluster.page(handle)).startswith("**KILLED** cancelled by ada")
 
 
 async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(cluster: Cluster) -> None:
