@@ -224,4 +224,5 @@ class ArrayParts(SeparateTasks):
     def _kept(self, task: TaskStatus) -> TaskStatus:
         """Returns the status as the job keeps it. A task that ended with its part has the job's reason."""
         reason = (self._cancellations.all if task.state is TaskState.KILLED else None) or task.reason
-        return task.model_copy(update={"reason": cut(reason, MAX_KEPT_REASON)})
+        texts = {"reason": cut(reason, MAX_KEPT_REASON), "remedy": cut(task.remedy, MAX_KEPT_REASON)}
+        return task.model_copy(update=texts)

@@ -9,6 +9,7 @@ import builtins
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from temporalio import workflow
 
@@ -43,6 +44,8 @@ class GangRun:
         self._lifecycle = GangLifecycle(gang, held_since=workflow.now() if gang.overrides.hold else None)
         self._changed = changed
         self._carried = carried
+        #: When the scheduler gave the refusal.
+        self.refused_at: datetime | None = None
         #: Its tasks end together.
         self.cancelling: Mapping[int, Cancelling] = {}
 
@@ -215,6 +218,8 @@ class GangRun:
 
     def _set(self, lifecycle: GangLifecycle) -> None:
         before, self._lifecycle = self._lifecycle, lifecycle
+        if lifecycle.refusal is not before.refusal:
+            self.refused_at = workflow.now()
         if lifecycle.gang.tasks is not before.gang.tasks:
             self._changed()
 

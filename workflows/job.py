@@ -246,8 +246,8 @@ class JobWorkflow:
             self._run.ready()
 
     def _describe(self) -> None:
-        refusal = self._run.refusal if self._run is not None else None
-        workflow.set_current_details(web_ui.job_details(self._job.spec, self.status(), refusal))
+        refusal, at = (self._run.refusal, self._run.refused_at) if self._run is not None else (None, None)
+        workflow.set_current_details(web_ui.job_details(self._job.spec, self.status(), refusal, at))
         status = self._known()
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
         states = {task.state for task in status.tasks}

@@ -1,14 +1,16 @@
 """What the runners of independent tasks have in common: the job sees the tasks' states, their own workflows have the requests."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 from temporalio import workflow
 
 from iris.model.cancelling import Cancelling
 from iris.model.gangs import Gang
+from iris.model.jobs import TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.refusals import Refusal, RefusalCode
 
 
 class SeparateTasks:
@@ -26,9 +28,22 @@ class SeparateTasks:
         self._changed = changed
 
     @property
+    def _explained(self) -> TaskStatus | None:
+        """The task whose reason is that of a job that waits; None: no task waits, or none has a reason yet."""
+        return next((task for task in self.gang.tasks if task.state is TaskState.PENDING and task.reason), None)
+
+    @property
     def refusal(self) -> Refusal | None:
-        """Each task has a refusal of its own."""
-        return None
+        """What is known of the refusal of the task whose reason the job shows."""
+        task = self._explained
+        if task is None or task.code not in RefusalCode.__members__:
+            return None
+        return Refusal(code=RefusalCode(task.code), message=task.reason, remedy=task.remedy)
+
+    @property
+    def refused_at(self) -> datetime | None:
+        """When the scheduler gave that refusal."""
+        return self._explained.refused_at if self._explained is not None else None
 
     @property
     def waits_for(self) -> str:

@@ -107,7 +107,7 @@ class TaskWorkflow:
             self._unreported = self._reported = status
 
     def _describe(self) -> None:
-        workflow.set_current_details(web_ui.task_details(self._task.spec, self.status(), self._run.refusal))
+        workflow.set_current_details(web_ui.task_details(self._task.spec, self.status(), self._run.refusal, self._run.refused_at))
 
     async def _show_cancellation(self) -> None:
         """Shows the cancellation of the task as soon as it arrives. Its program may take its whole grace period."""
@@ -128,7 +128,9 @@ class TaskWorkflow:
             status, self._unreported = self._unreported, None
             assert status is not None
             if status.state is TaskState.PENDING and self._run.refusal is not None:
-                status = status.model_copy(update={"code": self._run.refusal.code})
+                refusal = self._run.refusal
+                known = {"code": refusal.code, "remedy": refusal.remedy, "refused_at": self._run.refused_at}
+                status = status.model_copy(update=known)
             if not await send_signal(parent, "task_changed", status):
                 return  # the job is gone; this task is about to be cancelled
             await workflow.sleep(pause)

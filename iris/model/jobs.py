@@ -280,12 +280,9 @@ class JobSpec(BaseModel):
         self._check_tasks_per_host(self.coscheduling)
         device = self.resources.device
         if device is not None and device.several and (groups > 1 or self.coscheduling.group_by != TPU_NAME):
-            raise InvalidValue(
-                "device",
-                device,
-                "leaves the variant open to a gang that is not on one slice",
-                "name one variant: programs that compute together need devices of one kind",
-            )
+            problem = "leaves the variant open to a gang that is not on one slice"
+            remedy = "name one variant: programs that compute together need devices of one kind"
+            raise InvalidValue("device", device, problem, remedy)
         if self.max_task_failures:
             raise InvalidValue(
                 "max_task_failures",
@@ -372,8 +369,11 @@ class TaskStatus(BaseModel):
     faults: int = 0
     #: The scheduler's key of the current attempt while it waits or runs.
     key: str | None = None
-    #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
+    #: The code, remedy and time of the scheduler's reason while it waits, of one of several independent tasks; empty: the job
+    #: does not know them.
     code: str = ""
+    remedy: str = ""
+    refused_at: datetime | None = None
     #: The cancellation of this task alone, until it ends.
     cancelling: Cancelling | None = None
 

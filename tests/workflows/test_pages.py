@@ -21,6 +21,17 @@ async def test_the_page_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster
     assert "iris logs ada/train" in page
 
 
+async def test_the_page_of_a_job_of_several_tasks_that_wait_has_the_code_and_the_remedy_too(cluster: Cluster) -> None:
+    """The tasks' pages had them, of which there may be a thousand."""
+    await cluster.join(offers=some(cpu=4))
+    job = await cluster.submit(replicas=2, resources=some(cpu=32))
+    await cluster.waits(job)
+    page = await cluster.page(cluster.job(job))
+
+    assert page.startswith("**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind has 4 cpu")
+    assert "Remedy: request at most 4 cpu, or add larger hosts" in page
+
+
 async def test_the_page_of_a_running_job_says_where_it_runs(cluster: Cluster) -> None:
     """Before anybody has asked a control plane anything."""
     runs = Held()
