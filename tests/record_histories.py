@@ -138,6 +138,7 @@ async def _jobs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.cancel(running)
     await cluster.end(running)
     await keep("job-cancelled-while-running", cluster.job(running))
+    await keep("job-shown-as-cancelling", cluster.job(running))
 
     host.program = in_turn(hangs, fails, is_refused, is_preempted, fails)
     tried = await cluster.submit("tried", max_retries_failure=1)

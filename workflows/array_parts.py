@@ -80,7 +80,9 @@ class ArrayParts(SeparateTasks):
                 if (part_of := self._part_of.get(index)) is not None:
                     self._cancellations = self._cancellations.with_task(index, reason)
                     part_of.unsent.append(("cancel_task", message))
-                    if part_of.running is None:
+                    if part_of.running is not None:
+                        self._cancels(index, reason)
+                    else:
                         self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
                         if not self._running and workflow.patched("cancelled-before-start"):  # the job waits for other jobs
                             self._take_reports()
@@ -222,4 +224,5 @@ class ArrayParts(SeparateTasks):
     def _kept(self, task: TaskStatus) -> TaskStatus:
         """Returns the status as the job keeps it. A task that ended with its part has the job's reason."""
         reason = (self._cancellations.all if task.state is TaskState.KILLED else None) or task.reason
-        return task.model_copy(update={"reason": cut(reason, MAX_KEPT_REASON)})
+        texts = {"reason": cut(reason, MAX_KEPT_REASON), "remedy": cut(task.remedy, MAX_KEPT_REASON)}
+        return task.model_copy(update=texts)

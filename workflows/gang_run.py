@@ -7,14 +7,16 @@ them stands for: waits, asks the scheduler, runs the programs, releases the host
 import asyncio
 import builtins
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from temporalio import workflow
 
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
+from iris.model.cancelling import Cancelling
 from iris.model.gangs import Gang, GangState
 from iris.model.overrides import Overrides
 from iris.model.requests import Placement, request_for
@@ -42,6 +44,10 @@ class GangRun:
         self._lifecycle = GangLifecycle(gang, held_since=workflow.now() if gang.overrides.hold else None)
         self._changed = changed
         self._carried = carried
+        #: When the scheduler gave the refusal.
+        self.refused_at: datetime | None = None
+        #: Its tasks end together.
+        self.cancelling: Mapping[int, Cancelling] = {}
 
     @property
     def gang(self) -> Gang:
@@ -212,6 +218,8 @@ class GangRun:
 
     def _set(self, lifecycle: GangLifecycle) -> None:
         before, self._lifecycle = self._lifecycle, lifecycle
+        if lifecycle.refusal is not before.refusal:
+            self.refused_at = workflow.now()
         if lifecycle.gang.tasks is not before.gang.tasks:
             self._changed()
 

@@ -67,7 +67,9 @@ class IndependentTasks(SeparateTasks):
             case TaskCancellation(index=index, reason=reason) if self._is_live(index):
                 self._cancellations = self._cancellations.with_task(index, reason)
                 if index in self._running:
-                    self._running[index].cancel()
+                    self._cancels(index, reason)
+                    self._changed()
+                    self._running[index].cancel(reason)
                 else:  # nothing of it has begun, perhaps because the job waits for other jobs
                     self._set_task(self._cancelled(index))
             case TaskStatus(index=index) if self._is_live(index):  # a report may arrive after the end
@@ -113,7 +115,7 @@ class IndependentTasks(SeparateTasks):
     async def _end(self, running: list[asyncio.Task[None]], reason: str) -> None:
         self._cancellations = self._cancellations.with_all(reason)
         for task in (*running, *([self._earlier_tasks] if self._earlier_tasks is not None else [])):
-            task.cancel()
+            task.cancel(reason)
         await asyncio.gather(*running, return_exceptions=True)
 
     # One task, from its start to its end.

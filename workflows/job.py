@@ -18,14 +18,15 @@ from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
 from iris.model.bounds import check_demands
+from iris.model.cancelling import Cancelling
 from iris.model.endpoints import Endpoint, changed, visible
 from iris.model.errors import InvalidValue
 from iris.model.gangs import Gang
-from iris.model.job_status import status_of
+from iris.model.job_status import status_of, with_cancellations
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.overrides import Hold
 from iris.model.requests import Placement
-from iris.model.states import ENDED, JobState, TaskState
+from iris.model.states import ENDED, LIVE, JobState, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
@@ -66,6 +67,8 @@ class JobWorkflow:
         else:
             self._run = IndependentTasks(self._job, self._describe)
         self._listed = ListEntry()
+        #: None: the job is not cancelled.
+        self._cancelling: Cancelling | None = None
         #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the next run needs none.
         self._endpoints: tuple[Endpoint, ...] = ()
         self._describe()
@@ -77,6 +80,7 @@ class JobWorkflow:
 
     @workflow.run
     async def run(self, job: JobInput) -> JobStatus:
+        asyncio.create_task(self._show_cancellation())  # noqa: RUF006 - it ends with the workflow
         try:
             if self._is_refused(job):
                 pass
@@ -168,7 +172,7 @@ class JobWorkflow:
 
     @workflow.query(description="The current status of the job and its tasks")
     def status(self) -> JobStatus:
-        return self._dependencies.shown(status_of(self._gang))
+        return with_cancellations(self._known(), self._cancelling, self._run.cancelling if self._run is not None else {})
 
     @workflow.query(description="The request or the placement that the job has, for a scheduler that recovers its ledger")
     def claim(self) -> GangReport:
@@ -181,6 +185,18 @@ class JobWorkflow:
     @workflow.query(description="The endpoints of the attempts that run")
     def endpoints(self) -> Endpoints:
         return Endpoints(endpoints=visible(self._endpoints, self._gang.tasks))
+
+    def _known(self) -> JobStatus:
+        """Returns the status without cancellations whose end the job waits for."""
+        return self._dependencies.shown(status_of(self._gang))
+
+    async def _show_cancellation(self) -> None:
+        """Shows the cancellation of the job as soon as it arrives. Programs may take their whole grace period."""
+        await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
+        self._cancelling = Cancelling.begun(workflow.cancellation_reason(), workflow.now(), self._job.spec.grace)
+        self._describe()
+        if any(task.state in LIVE for task in self._gang.tasks) and workflow.patched("cancelling"):
+            self._listed.show_cancelling(self._cancelling)
 
     def _receive(self, message: JobMessage) -> None:
         if self._run is not None:
@@ -230,8 +246,9 @@ class JobWorkflow:
             self._run.ready()
 
     def _describe(self) -> None:
-        status = self.status()
-        workflow.set_current_details(web_ui.job_details(self._job.spec, status, self._run.refusal if self._run else None))
+        refusal, at = (self._run.refusal, self._run.refused_at) if self._run is not None else (None, None)
+        workflow.set_current_details(web_ui.job_details(self._job.spec, self.status(), refusal, at))
+        status = self._known()
         # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
         states = {task.state for task in status.tasks}
         if TaskState.RUNNING in states or (TaskState.BUILDING in states and workflow.patched("true-states")):

@@ -25,7 +25,6 @@ from iris.messages.scheduler import (
     Message,
     Notices,
     Owners,
-    Reason,
     Release,
     SchedulerStart,
     Signalled,
@@ -375,11 +374,8 @@ class SchedulerWorkflow:
         ledger = self._ledger
         changed, sent = reason_changes(ledger, self._sent_reasons, short=self._guard is not None)
         ledger.effort.explained(ledger.hosts, ledger.live, ledger.waiting, min(len(sent), MAX_SHAPES))
-        reasons = [
-            Reason(key=request.key, owner=request.owner, refusal=each.refusal) for each in changed for request in each.requests
-        ]
         try:
-            await unsent_signals.send_reasons(self._cluster, reasons)
+            await unsent_signals.send_reasons(self._cluster, unsent_signals.reasons_of(ledger, changed))
         except ActivityError as error:
             if is_cancelled_exception(error):  # the run ends: the server refuses an end after which anything begins
                 raise asyncio.CancelledError from error

@@ -9,7 +9,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from iris.model import names
 from iris.model.arrays import MEMO_ARRAY
 from iris.model.bounds import cut
-from iris.model.jobs import Band, JobSpec
+from iris.model.cancelling import MEMO_CANCELLING, MEMO_GRACE, Cancelling
+from iris.model.jobs import DEFAULT_GRACE, Band, JobSpec
 from iris.model.states import JobState
 from iris.model.tags import MEMO_NOTE, indexed
 from iris.workflows import web_ui
@@ -38,6 +39,8 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
         memo[MEMO_ARRAY] = True
     if spec.commit:
         memo[names.MEMO_COMMIT] = spec.commit
+    if spec.grace != DEFAULT_GRACE:
+        memo[MEMO_GRACE] = spec.grace.total_seconds()
     if spec.note:
         memo[MEMO_NOTE] = spec.note
     if spec.call is not None:
@@ -79,6 +82,11 @@ class ListEntry:
         if reason and (state, reason) != self._reason and workflow.patched("listed-reasons"):
             self._reason = state, reason
             workflow.upsert_memo({names.MEMO_REASON: {"state": state, "reason": cut(reason, MOST_REASON)}})
+
+    def show_cancelling(self, cancelling: Cancelling) -> None:
+        """Shows that the job is being cancelled, beside its state."""
+        short = cancelling.model_copy(update={"reason": cut(cancelling.reason, MOST_REASON)})
+        workflow.upsert_memo({MEMO_CANCELLING: short.model_dump(mode="json")})
 
 
 def show_band(band: Band) -> None:

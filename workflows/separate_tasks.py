@@ -1,13 +1,16 @@
 """What the runners of independent tasks have in common: the job sees the tasks' states, their own workflows have the requests."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 from temporalio import workflow
 
+from iris.model.cancelling import Cancelling
 from iris.model.gangs import Gang
+from iris.model.jobs import TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.refusals import Refusal, RefusalCode
 
 
 class SeparateTasks:
@@ -20,12 +23,27 @@ class SeparateTasks:
 
     def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
         self.gang = job
+        #: The tasks that the user cancels alone and whose programs may still run, by index; also some that have ended since.
+        self.cancelling: dict[int, Cancelling] = {}
         self._changed = changed
 
     @property
+    def _explained(self) -> TaskStatus | None:
+        """The task whose reason is that of a job that waits; None: no task waits, or none has a reason yet."""
+        return next((task for task in self.gang.tasks if task.state is TaskState.PENDING and task.reason), None)
+
+    @property
     def refusal(self) -> Refusal | None:
-        """Each task has a refusal of its own."""
-        return None
+        """What is known of the refusal of the task whose reason the job shows."""
+        task = self._explained
+        if task is None or task.code not in RefusalCode.__members__:
+            return None
+        return Refusal(code=RefusalCode(task.code), message=task.reason, remedy=task.remedy)
+
+    @property
+    def refused_at(self) -> datetime | None:
+        """When the scheduler gave that refusal."""
+        return self._explained.refused_at if self._explained is not None else None
 
     @property
     def waits_for(self) -> str:
@@ -36,6 +54,10 @@ class SeparateTasks:
     def report(self) -> GangReport:
         """The tasks' workflows have the requests and the hosts."""
         return GangReport()
+
+    def _cancels(self, index: int, reason: str) -> None:
+        """Records that a task that has begun is cancelled. The first request counts."""
+        self.cancelling.setdefault(index, Cancelling.begun(reason, workflow.now(), self.gang.spec.grace))
 
     def ready(self) -> None:
         """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""

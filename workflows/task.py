@@ -9,10 +9,11 @@ from temporalio.exceptions import ApplicationError
 from iris.messages.job import Attempts
 from iris.messages.scheduler import Reason
 from iris.messages.task import OwnStatus, TaskInput, TaskProgress
+from iris.model.cancelling import Cancelling
 from iris.model.jobs import TaskStatus
 from iris.model.overrides import Overrides
 from iris.model.requests import Placement
-from iris.model.states import TaskState
+from iris.model.states import ENDED, TaskState
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.workflows import web_ui
@@ -34,10 +35,13 @@ class TaskWorkflow:
         self._unreported: TaskStatus | None = None
         #: The last status that was reported, or is about to be.
         self._reported = task.tasks[0]
+        #: None: the task is not cancelled.
+        self._cancelling: Cancelling | None = None
 
     @workflow.run
     async def run(self, task: TaskInput) -> TaskStatus:
         reports = asyncio.create_task(self._report())
+        asyncio.create_task(self._show_cancellation())  # noqa: RUF006 - it ends with the workflow
         try:
             await self._run.run()
         except asyncio.CancelledError:
@@ -75,7 +79,10 @@ class TaskWorkflow:
 
     @workflow.query(description="The current status of the task")
     def status(self) -> TaskStatus:
-        return self._run.gang.first
+        task = self._run.gang.first
+        if self._cancelling is None or task.state in ENDED:
+            return task
+        return task.model_copy(update={"cancelling": self._cancelling, "reason": str(self._cancelling)})
 
     @workflow.query(description="The current status of the task, and the run of its job, for a client that knows both by name")
     def own_status(self) -> OwnStatus:
@@ -92,12 +99,21 @@ class TaskWorkflow:
     def _changed(self) -> None:
         """Shows the new state, and reports to the job that the task is prepared, runs or waits again. Its end reaches the job
         as this workflow's own end."""
-        status = self.status()
-        workflow.set_current_details(web_ui.task_details(self._task.spec, status, self._run.refusal))
+        self._describe()
+        status = self._run.gang.first
         waits = status.state is TaskState.PENDING and status.reason
         built = status.state is TaskState.BUILDING and workflow.patched("built")
         if (status.state is TaskState.RUNNING or waits or built) and not self._known(status):
             self._unreported = self._reported = status
+
+    def _describe(self) -> None:
+        workflow.set_current_details(web_ui.task_details(self._task.spec, self.status(), self._run.refusal, self._run.refused_at))
+
+    async def _show_cancellation(self) -> None:
+        """Shows the cancellation of the task as soon as it arrives. Its program may take its whole grace period."""
+        await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
+        self._cancelling = Cancelling.begun(workflow.cancellation_reason(), workflow.now(), self._task.spec.grace)
+        self._describe()
 
     def _known(self, status: TaskStatus) -> bool:
         """Returns whether the job knows the status: it is the reported one, or differs by the hold, which is the job's."""
@@ -112,7 +128,9 @@ class TaskWorkflow:
             status, self._unreported = self._unreported, None
             assert status is not None
             if status.state is TaskState.PENDING and self._run.refusal is not None:
-                status = status.model_copy(update={"code": self._run.refusal.code})
+                refusal = self._run.refusal
+                known = {"code": refusal.code, "remedy": refusal.remedy, "refused_at": self._run.refused_at}
+                status = status.model_copy(update=known)
             if not await send_signal(parent, "task_changed", status):
                 return  # the job is gone; this task is about to be cancelled
             await workflow.sleep(pause)

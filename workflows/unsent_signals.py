@@ -16,6 +16,7 @@ from iris.model.bounds import fitting, size_of
 from iris.model.requests import Placement
 from iris.scheduling.ledger import Ledger
 from iris.scheduling.preemption import Eviction
+from iris.scheduling.reason_changes import ReasonChange
 from iris.workflows import policies
 
 #: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
@@ -63,6 +64,17 @@ def unpack(ledger: Ledger, start: SchedulerStart) -> tuple[dict[str, Placement],
 def batch(unsent: Iterable[Item]) -> tuple[Item, ...]:
     """Returns the first of the items, as many as one activity sends."""
     return tuple(fitting(((each, size_of(each)) for each in unsent), MAX_SIGNALS))
+
+
+def reasons_of(ledger: Ledger, changes: Sequence[ReasonChange]) -> list[Reason]:
+    """Returns the changed reasons for their gangs, with the positions of those that wait for their turn."""
+    asked = ((each.refusal, each.requests) for each in changes)
+    placed = ledger.wait_reasons().with_positions(asked) if changes and workflow.patched("positions") else {}
+    return [
+        Reason(key=request.key, owner=request.owner, refusal=placed.get(request.key, each.refusal))
+        for each in changes
+        for request in each.requests
+    ]
 
 
 async def send_reasons(cluster: str, reasons: Sequence[Reason]) -> None:

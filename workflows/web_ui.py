@@ -6,13 +6,16 @@ so all text that a user, a host or a provider chose is escaped, or quoted as cod
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from iris.model.bounds import cut
+from iris.model.cancelling import state_text
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.model.tags import format_tags
 from iris.model.units import MIB
+from iris.scheduling.refusals import IN_QUEUE, Refusal
 
 if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
     from iris.model.hosts import Host
@@ -20,7 +23,6 @@ if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
     from iris.model.slices import SliceStatus
     from iris.scheduling.ledger import Ledger
     from iris.scheduling.ledger_size import LedgerSize
-    from iris.scheduling.refusals import Refusal
 
 #: The most entries of a list; a job's other tasks are counted.
 SHOWN = 20
@@ -48,14 +50,15 @@ def summary(spec: JobSpec) -> str:
     return times + (text if len(text) <= 120 else f"{text[:117]}...")
 
 
-def job_details(spec: JobSpec, status: JobStatus, refusal: "Refusal | None" = None) -> str:
+def job_details(spec: JobSpec, status: JobStatus, refusal: Refusal | None = None, refused_at: datetime | None = None) -> str:
     """Returns the state of a job and of its first tasks.
 
     Args:
-        refusal: why it waits, by the scheduler; None if it does not wait, or its tasks wait each by itself.
+        refusal: why it waits, by the scheduler; None if it does not wait. Of independent tasks, that of one of them.
+        refused_at: when the scheduler gave it.
     """
-    waits = refusal if status.state is JobState.PENDING else None
-    lines = [*_headline(status.state, status.reason, waits)]
+    waits = refusal if status.state is JobState.PENDING and status.cancelling is None else None
+    lines = [*_headline(state_text(status), status.reason, waits), *_as_of(spec.id, waits, refused_at)]
     lines += [f"Job {code(spec.id)}: {code(summary(spec))}, each task with {escaped(str(spec.resources))}.", ""]
     if spec.tags:
         lines += [f"Tags: {', '.join(map(code, format_tags(spec.tags)))}", ""]
@@ -68,10 +71,11 @@ def job_details(spec: JobSpec, status: JobStatus, refusal: "Refusal | None" = No
     return "\n".join([*lines, "", f"Why: {code(f'iris explain {spec.id}')}, logs: {code(f'iris logs {spec.id}')}"])
 
 
-def task_details(spec: JobSpec, task: TaskStatus, refusal: "Refusal | None" = None) -> str:
+def task_details(spec: JobSpec, task: TaskStatus, refusal: Refusal | None = None, refused_at: datetime | None = None) -> str:
     """Returns the state of one task of a job of several."""
-    waits = refusal if task.state is TaskState.PENDING else None
-    lines = [*_headline(task.state, task.reason, waits), f"Task {task.index} of {spec.num_tasks} of job {code(spec.id)}."]
+    waits = refusal if task.state is TaskState.PENDING and task.cancelling is None else None
+    lines = [*_headline(state_text(task), task.reason, waits), *_as_of(f"{spec.id}:{task.index}", waits, refused_at)]
+    lines += [f"Task {task.index} of {spec.num_tasks} of job {code(spec.id)}."]
     if task.host:
         lines.append(f"Attempt {task.attempt} on host {code(task.host)}.")
     return "\n".join([*lines, "", f"Logs: {code(f'iris logs {spec.id} --task {task.index}')}"])
@@ -124,11 +128,18 @@ def counts(status: "GroupStatus") -> str:
     return ", ".join(f"{count} {state}" for state, count in status.counts.items() if count) or "none"
 
 
-def _headline(state: str, reason: str, refusal: "Refusal | None" = None) -> list[str]:
+def _headline(state: str, reason: str, refusal: Refusal | None = None) -> list[str]:
     """Returns the state, with the code and the remedy if something waits, and an empty line."""
     what = f"**{state}** ({refusal.code})" if refusal is not None else f"**{state}**"
     lines = [f"{what} {escaped(reason)}".strip(), ""]
     return [*lines, f"Remedy: {escaped(refusal.remedy)}", ""] if refusal is not None and refusal.remedy else lines
+
+
+def _as_of(job: str, refusal: Refusal | None, refused_at: datetime | None) -> list[str]:
+    """Returns when a request had this place in the queue, which changes more often than the page, and an empty line."""
+    if refusal is None or refused_at is None or refusal.code not in IN_QUEUE:
+        return []
+    return [f"As of {refused_at:%Y-%m-%d %H:%M} UTC; its present place in the queue: {code(f'iris explain {job}')}", ""]
 
 
 def _task(task: TaskStatus, known: str) -> str:
@@ -137,7 +148,7 @@ def _task(task: TaskStatus, known: str) -> str:
     facts = [f"attempt {task.attempt}"] if task.attempt else []
     facts += [f"exit code {task.exit_code}"] if task.exit_code is not None else []
     reason = "" if task.reason == known else task.reason
-    return f"task {task.index} **{task.state}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
+    return f"task {task.index} **{state_text(task)}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
 
 
 def _hosts(hosts: "Iterable[Host]") -> list[str]:

@@ -33,7 +33,7 @@ _COLOURS = {
     **dict.fromkeys(("PENDING", "HELD", "CORDONED", "DRAINED", "PAUSED", "CLOSED"), "yellow"),
     **dict.fromkeys(("QUARANTINED", "FAILED", "WORKER_FAILED", "UNSCHEDULABLE", "SILENT"), "red"),
     "RUNNING": "cyan",
-    **dict.fromkeys(("KILLED", "CANCELLED"), "magenta"),
+    **dict.fromkeys(("KILLED", "CANCELLED", "CANCELLING"), "magenta"),
 }
 _ABSENT: tuple[Any, ...] = (None, "", (), [], {})
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")

@@ -38,7 +38,8 @@ from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Unreachable, WaitTimeout
 from iris.model.jobs import Band, JobSpec, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
-from iris.model.states import JobState, TaskState
+from iris.model.states import JobState
+from iris.model.units import format_duration
 
 if TYPE_CHECKING:
     from iris.client.notifications import NotificationRow
@@ -260,16 +261,16 @@ def cancel(
         if name in listed:  # by now, another job may have the name
             run_id = (await client.jobs.log_source(name, listed[name])).run_id
         if task is None:
-            ended: JobState | TaskState | None = await client.jobs.cancel(name, reason, run_id)
+            request = await client.jobs.cancel(name, reason, run_id)
             name += run
         else:
-            ended = await client.jobs.cancel_task(name, task, reason, run_id)
+            request = await client.jobs.cancel_task(name, task, reason, run_id)
             name = names.task_id(name + run, task)
-        if ended is not None:
-            return f"{name} has ended already ({ended})"
+        if request.ended is not None:
+            return f"{name} has ended already ({request.ended})"
         below = await client.jobs.family.live_below(name) if task is None and not run else 0
         with_them = f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it" if below else ""
-        return f"cancelling {name}{with_them}"
+        return f"cancelling {name} (grace period {format_duration(request.grace)}){with_them}"
 
     for_each(ctx, job, work)
 

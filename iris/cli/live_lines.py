@@ -106,11 +106,12 @@ class Phase(StrEnum):
     STARTING = "starting"
     ENVIRONMENT = "preparing the environment"
     RUNNING = "running"
+    CANCELLING = "cancelling"
 
 
 #: The phases in which the job has hosts, by the state that a task of it has; the furthest first.
 _WITH_HOSTS = {TaskState.RUNNING: Phase.RUNNING, TaskState.BUILDING: Phase.ENVIRONMENT, TaskState.ASSIGNED: Phase.STARTING}
-_COLOURS = {Phase.RUNNING: "cyan", Phase.ENVIRONMENT: "cyan", Phase.STARTING: "cyan"}
+_COLOURS = {Phase.CANCELLING: "magenta", Phase.RUNNING: "cyan", Phase.ENVIRONMENT: "cyan", Phase.STARTING: "cyan"}
 #: How tasks in these states are counted.
 _COUNTED = {
     TaskState.RUNNING: "running",
@@ -177,6 +178,8 @@ class JobProgress:
 
 def phase_of(status: JobStatus, refusal: Refusal | None) -> Phase:
     """Returns the phase of a job, by the task that is furthest."""
+    if status.cancelling is not None:
+        return Phase.CANCELLING
     states = {task.state for task in status.tasks}
     for state, phase in _WITH_HOSTS.items():
         if state in states:
@@ -193,7 +196,7 @@ def _described(phase: Phase, status: JobStatus, refusal: Refusal | None, now: da
     if phase in _COLOURS:
         hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
         where = "" if not hosts else f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
-        return f"{phase}{where}", ""
+        return f"{phase}{where}", status.reason if phase is Phase.CANCELLING else ""
     if refusal is None:
         return str(phase), status.reason
     if phase is Phase.SLICE:

@@ -9,10 +9,11 @@ from iris.cli.columns import Column, Listing, age, coloured, several
 from iris.client.views import Explanation, JobRow
 from iris.model import names
 from iris.model.attempts import Account, AttemptRecord
+from iris.model.cancelling import state_text
 from iris.model.constraints import written
 from iris.model.jobs import JobSpec, JobStatus, TaskStatus
 from iris.model.resources import Resources, format_amounts
-from iris.model.states import LIVE
+from iris.model.states import ENDED, LIVE
 from iris.model.tags import format_tags
 from iris.model.units import format_bytes, format_cpu, format_duration
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -46,7 +47,9 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="parent"),
     Column(key="commit"),
     Column(key="note"),
-    Column("STATE", "state"),
+    Column("STATE", value=state_text),
+    Column(key="state"),
+    Column(key="cancelling"),
     Column(key="user"),
     Column("PRIORITY", "priority", optional=True),
     Column("TASKS", "tasks"),
@@ -61,16 +64,18 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
         wraps=True,
     ),
 )
-_JOB_KEYS = "id run state user submitted_at priority tasks device parent commit tags note reason"
+_JOB_KEYS = "id run state cancelling user submitted_at priority tasks device parent commit tags note reason"
 JOBS: Listing[JobRow] = Listing(Column("ID", value=lambda row: _numbered(row)), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs")
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),
-    Column("STATE", "state"),
+    Column("STATE", value=state_text),
+    Column(key="state"),
+    Column(key="cancelling"),
     Column("HOST", "host"),
     Column("ATTEMPT", "attempt", text=lambda number: number or None),
     Column("EXIT", "exit_code"),
     Column("REASON", "reason", absent="", wraps=True),
-    keys="index state attempt host exit_code reason",
+    keys="index state cancelling attempt host exit_code reason",
 )
 
 
@@ -103,14 +108,14 @@ def job_tree(rows: Sequence[JobRow]) -> str:
 
 def children_text(rows: Sequence[JobRow], most: int = 5) -> str:
     """Returns how many jobs belong to a job, in which states, and the names of the first live ones."""
-    counts = Counter(str(row.state) for row in sorted(rows, key=lambda row: row.state.ended))
-    live = [f"{row.id} {row.state}" for row in rows if not row.state.ended]
+    counts = Counter(state_text(row) for row in sorted(rows, key=lambda row: row.state.ended))
+    live = [f"{row.id} {state_text(row)}" for row in rows if not row.state.ended]
     numbers = ", ".join(f"{count} {state}" for state, count in counts.items())
     return f"{len(rows)}: {numbers}" + (f" ({several(live, most)})" if live else "")
 
 
 def status_json(status: JobStatus) -> dict[str, Any]:
-    fields = {"id", "state", "reason", "user", "submitted_at", "started_at", "finished_at"}
+    fields = {"id", "state", "cancelling", "reason", "user", "submitted_at", "started_at", "finished_at"}
     return {
         **status.model_dump(mode="json", include=fields),
         "parent": names.parent_id(status.id),
@@ -131,7 +136,10 @@ def status_text(status: JobStatus, now: datetime, submission: str = "", children
     # The reason of the whole job is not repeated for each task.
     repeated = status.reason if len(status.tasks) > 1 else None
     tasks = [task.model_copy(update={"reason": ""}) if task.reason == repeated else task for task in status.tasks]
-    lines = [_headline(status.id, status.state, status.reason), ", ".join(times), *([submission] if submission else [])]
+    if status.cancelling is not None:
+        end = {"cancelling": status.cancelling}
+        tasks = [task.model_copy(update=end) if task.state not in ENDED else task for task in tasks]
+    lines = [_headline(status.id, state_text(status), status.reason), ", ".join(times), *([submission] if submission else [])]
     lines += _family(names.parent_id(status.id), children)
     return "\n".join([*lines, "", TASKS.table(tasks, now)])
 
@@ -147,7 +155,7 @@ def listed_text(row: JobRow, now: datetime) -> str:
     """Formats what lists show of a job, for people: its state may have changed since its control plane answered last."""
     tasks = "unknown" if row.tasks is None else str(row.tasks)
     facts = {"command": row.command, "tasks": f"{tasks}; their states were not asked"}
-    lines = [_headline(row.id, row.state, row.reason), f"submitted {age(row.submitted_at, now)} ago"]
+    lines = [_headline(row.id, state_text(row), row.reason), f"submitted {age(row.submitted_at, now)} ago"]
     return "\n".join([*lines, *(f"{name:<10}{fact}" for name, fact in facts.items())])
 
 
@@ -216,6 +224,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "id": explanation.id,
         "state": explanation.state,
+        "cancelling": explanation.cancelling.model_dump(mode="json") if explanation.cancelling is not None else None,
         "code": explanation.code,
         "message": explanation.message,
         **{key: numbers[key] for key in keys},
@@ -234,7 +243,7 @@ def explanation_text(explanation: Explanation, now: datetime, submission: str = 
         submission: as for `status_text`.
     """
     refusal = explanation.refusal
-    lines = [_headline(explanation.id, explanation.state, refusal.code if refusal else ""), explanation.message]
+    lines = [_headline(explanation.id, state_text(explanation), refusal.code if refusal else ""), explanation.message]
     if refusal is not None:
         if refusal.since is not None:
             lines.append(f"requested: {age(refusal.since, now)} ago")

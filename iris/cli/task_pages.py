@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from iris.model.cancelling import state_text
 from iris.model.jobs import TaskStatus
 from iris.model.states import ENDED, LIVE, TaskState
 
@@ -23,7 +24,7 @@ def page_of_tasks(tasks: Sequence[TaskStatus], text: str, limit: int, page: int)
 
     If not all tasks fit on one page, those that did not succeed come first, then those that run.
     """
-    found = [task for task in tasks if text.lower() in f"{task.state} {task.host or ''} {task.reason}".lower()]
+    found = [task for task in tasks if text.lower() in f"{task.state} {state_text(task)} {task.host or ''} {task.reason}".lower()]
     if len(found) > limit:
         found.sort(key=_rank)
     shown = tuple(found[(page - 1) * limit : page * limit])

@@ -42,6 +42,11 @@ class JobFilter:
         """Returns whether the service cannot check all conditions, so that more jobs must be read than are shown."""
         return bool(self.states or self.text or self.tags)
 
+    @property
+    def only_running(self) -> bool:
+        """Returns whether no job that has ended is wanted. No ended workflow shows a live state."""
+        return self.live_only or (bool(self.states) and not any(state.ended for state in self.states))
+
     def takes(self, *texts: str, tags: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Returns whether one of a job's texts has the text, and the job all the tags.
 
@@ -56,8 +61,7 @@ class JobFilter:
             InvalidValue: no user can have this name, or no job such a tag.
         """
         conditions = ["ExecutionStatus != 'ContinuedAsNew'"]
-        # No ended workflow shows a live state, and the service knows those of a month.
-        if self.live_only or (self.states and not any(state.ended for state in self.states)):
+        if self.only_running:
             conditions.append("ExecutionStatus = 'Running'")
         if self.user:
             conditions.append(f"{names.SA_USER} = '{names.check_name('user', self.user)}'")

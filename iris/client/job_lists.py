@@ -1,7 +1,7 @@
 """Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used again."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
@@ -12,12 +12,15 @@ from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
 from iris.client.job_filter import JobFilter, commit_in, device_in, note_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of, tags_of
 from iris.model import names
+from iris.model.cancelling import CANCELLING, cancelling_in
 from iris.model.children import parent_in
 from iris.model.errors import NotFound
 from iris.model.tags import format_tags
 
 #: The command of a job whose description is encrypted with a key that this client does not have.
 UNREADABLE = "(cannot be read with the keys known here)"
+#: About how many jobs are read together if not all of them are in the list.
+READ_TOGETHER = 500
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -34,16 +37,15 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
             query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.below)}/'"
         if wanted.prefix:
             query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.prefix)}'"
-        async for execution in connection.client.list_workflows(query, limit=None if wanted.needs_all else limit):
+        async for execution in _newest_first(connection, query, wanted, limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
             if len(found) == limit:
                 break
             row = await _row(execution)
-            if wanted.takes(row.id, row.command, row.state, row.reason, row.note, *format_tags(row.tags), tags=row.tags):
+            texts = (row.id, row.command, row.state, CANCELLING * (row.cancelling is not None), row.reason, row.note)
+            if wanted.takes(*texts, *format_tags(row.tags), tags=row.tags):
                 found.append((row, execution.run_id))
-    # The service sorts ended jobs by their end.
-    found.sort(key=lambda each: each[0].submitted_at, reverse=True)
     if wanted.live_only or not found:
         return [row for row, _ in found]
     runs = await runs_of(connection, {row.id for row, _ in found})
@@ -154,6 +156,14 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
     return NotFound(f"there is no job {job}; {hint}")
 
 
+def _newest_first(connection: Connection, query: str, wanted: JobFilter, limit: int) -> AsyncIterator[WorkflowExecution]:
+    if wanted.only_running:  # those the service sorts by their start
+        return connection.client.list_workflows(query, limit=None if wanted.needs_all else limit)
+    from iris.client.newest_first import newest_first  # most lists have only jobs that run
+
+    return newest_first(connection.client, query, READ_TOGETHER if wanted.needs_all else limit)
+
+
 def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:
     if run_id not in runs[:-1]:
         return row
@@ -163,6 +173,7 @@ def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:
 async def _row(execution: WorkflowExecution) -> JobRow:
     memo = await memo_of(execution)
     known, state = memo is not UNREADABLE_MEMO, state_of(execution)
+    cancelling = None if state.ended else cancelling_in(memo)
     return JobRow(
         id=names.job_of_workflow(execution.id),
         state=state,
@@ -174,7 +185,8 @@ async def _row(execution: WorkflowExecution) -> JobRow:
         device=device_in(memo),
         commit=commit_in(memo),
         parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
-        reason=reason_in(memo, state),
+        reason=str(cancelling) if cancelling is not None else reason_in(memo, state),
+        cancelling=cancelling,
         tags=tags_of(execution),
         note=note_in(memo),
         run_id=execution.run_id,

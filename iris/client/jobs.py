@@ -10,18 +10,19 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
 from iris.client.connect.identity import current_user
-from iris.client.connect.rpc import Connection
+from iris.client.connect.rpc import Connection, memo_of
 from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
 from iris.client.job_lists import count_ended, describe_job, list_jobs, numbered_run, unknown_job
 from iris.client.reported_status import reported_status
 from iris.client.views import (
+    CancelRequest,
     Explanation,
     JobRow,
     LogSource,
     Refused,
     Submitted,
-    cancelling,
+    cancelling_of,
     check_task,
     described,
     overruled,
@@ -31,9 +32,10 @@ from iris.client.views import (
 )
 from iris.model import names
 from iris.model.arrays import MEMO_ARRAY
+from iris.model.cancelling import grace_in
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
-from iris.model.jobs import Band, JobSpec, JobStatus
-from iris.model.states import ENDED, JobState, TaskState
+from iris.model.jobs import DEFAULT_GRACE, Band, JobSpec, JobStatus
+from iris.model.states import ENDED, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -108,41 +110,35 @@ class JobsClient:
         from iris.client.attempts import known_attempts  # most commands list no attempts
 
         known = await known_attempts(self._connection, status, index, run_id)
-        message = refusal.message if refusal else status.reason or described(status)
+        message = refusal.message if refusal else described(status, index)
         if refusal is not None and (remark := await self.family.held_above(job, refusal)):
             message = f"{message}; {remark}"
         children = tuple(await self.family.children(job, (await self.log_source(job, run_id)).run_id))
-        return Explanation(
-            id=status.id, state=status.state, message=message, refusal=refusal, children=children, **known._asdict()
-        )
+        facts = {**known._asdict(), "cancelling": cancelling_of(status, index), "children": children}
+        return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, **facts)
 
-    async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> JobState | None:
+    async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> CancelRequest:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
 
         Args:
             run_id: only this run, if another job has the name by now; None: the latest.
 
-        Returns:
-            None; for a job that has ended already, its state: there is nothing to cancel.
-
         Raises:
             NotFound: there is no such job.
         """
         described = await describe_job(self._connection, job, run_id)
+        grace = grace_in(await memo_of(described), DEFAULT_GRACE)
         if described.status is not WorkflowExecutionStatus.RUNNING:
-            return state_of(described)
+            return CancelRequest(state_of(described), grace)
         with self._connection.rpc_errors():
             await self._handle(job, described.run_id).cancel(reason=reason or f"cancelled by {current_user()}")
-        return None
+        return CancelRequest(None, grace)
 
-    async def cancel_task(self, job: str, index: int, reason: str = "", run_id: str | None = None) -> TaskState | None:
+    async def cancel_task(self, job: str, index: int, reason: str = "", run_id: str | None = None) -> CancelRequest:
         """Requests the cancellation of one task; the job's other tasks continue. The task is CANCELLED once its program is dead.
 
         Args:
             run_id: as in `cancel`.
-
-        Returns:
-            None; for a task that has ended already, its state: there is nothing to cancel.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -153,8 +149,7 @@ class JobsClient:
         spec = await self.submitted_spec(job, described.run_id)
         check_task(job, index, spec.indices)
         if spec.replicas == 1:
-            ended = await self.cancel(job, reason, described.run_id)
-            return None if ended is None else TaskState(ended)
+            return await self.cancel(job, reason, described.run_id)
         if spec.is_gang:
             raise Rejected(
                 f"task {index} of {job} cannot be cancelled alone: its {spec.replicas} tasks are a gang, which ends as a whole; "
@@ -162,14 +157,14 @@ class JobsClient:
             )
         task = task_of(job, index, (await self.status(job, described.run_id, index)).tasks)
         if task.state in ENDED:
-            return task.state
+            return CancelRequest(task.state, spec.grace)
         await self._connection.check_keys()
         from iris.messages.task import TaskCancellation  # only this needs it
 
         cancellation = TaskCancellation(index=index, reason=reason or f"cancelled by {current_user()}")
         with self._connection.rpc_errors():
             await self._handle(job, described.run_id).signal("cancel_task", cancellation)
-        return None
+        return CancelRequest(None, spec.grace)
 
     async def hold(self, job: str, reason: str = "", run_id: str | None = None) -> JobStatus:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
@@ -349,14 +344,15 @@ class JobsClient:
             check_task(job, index, [task.index for task in status.tasks])
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return overruled(status, state_of(described)), None
-        if described.raw_description.workflow_extended_info.cancel_requested:
-            return cancelling(status), None
+        if status.cancelling is not None:
+            return status, None
         if index is not None:
             from iris.client.task_status import with_own_status  # with messages that other commands do not need
 
             status = await with_own_status(self._connection, status, index, first_run(described))
         tasks_to_explain = [task for task in status.tasks if index is None or task.index == index]
-        waiting = next((task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key), None)
+        waits = (task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key and task.cancelling is None)
+        waiting = next(waits, None)
         if waiting is None or waiting.key is None:
             return status, None
         refusal = await self._connection.query(self._connection.scheduler, "explain", Refusal, waiting.key)

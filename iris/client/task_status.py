@@ -31,6 +31,8 @@ async def with_own_status(connection: Connection, status: JobStatus, index: int,
     task = own.task
     if task.state is TaskState.KILLED:  # alone, for the job goes on
         task = task.model_copy(update={"state": TaskState.CANCELLED})
+    if known.cancelling is not None and task.state not in ENDED:  # the job knows who cancelled it
+        task = task.model_copy(update={"cancelling": known.cancelling, "reason": known.reason})
     runs = {"state": JobState.RUNNING, "reason": ""} if status.state is JobState.PENDING and task.state in LIVE else {}
     tasks = tuple(task if each.index == index else each for each in status.tasks)
     return status.model_copy(update={"tasks": tasks, **runs})

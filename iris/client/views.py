@@ -1,7 +1,8 @@
 """The client's views of jobs, and the conversion of Temporal's workflow status to a job state."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +12,7 @@ from temporalio.common import SearchAttributeKey
 from iris.model import names
 from iris.model.arrays import find_task, format_indices
 from iris.model.attempts import AttemptRecord
+from iris.model.cancelling import Cancelling
 from iris.model.errors import NotFound
 from iris.model.jobs import Band, JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
@@ -28,6 +30,15 @@ class Submitted(BaseModel):
     run_id: str
     #: The job's page in Temporal's Web UI; empty when the cluster has none.
     ui: str
+
+
+class CancelRequest(NamedTuple):
+    """The answer to the request to cancel a job or one of its tasks."""
+
+    #: The state of one that has ended already: there is nothing to cancel. None: it has not.
+    ended: JobState | TaskState | None
+    #: How long its programs may take to end.
+    grace: timedelta
 
 
 class JobRow(BaseModel):
@@ -49,6 +60,8 @@ class JobRow(BaseModel):
     device: str = ""
     #: For a waiting job the code of the scheduler's reason; why a job is held or did not succeed; empty: none is known.
     reason: str = ""
+    #: The cancellation of a job whose programs still run.
+    cancelling: Cancelling | None = None
     #: The first run of the job that it belongs to; empty: it belongs to none.
     parent_run: str = ""
     #: The git commit of its files, with a `+` if they differ from it; empty: none is known.
@@ -97,6 +110,8 @@ class Explanation(BaseModel):
 
     id: str
     state: JobState
+    #: The cancellation of the job, or of its task, until it ends.
+    cancelling: Cancelling | None = None
     #: The reason for the state; for a waiting job the message of its refusal.
     message: str
     #: Why the job waits, by the scheduler; None if it does not wait.
@@ -164,16 +179,6 @@ def overruled(status: JobStatus, end: JobState) -> JobStatus:
     return status.model_copy(update={"state": end, "reason": reason, "tasks": tuple(ended(task) for task in status.tasks)})
 
 
-def cancelling(status: JobStatus) -> JobStatus:
-    """Adds to the status that the job's cancellation was requested, until its programs are dead."""
-    if status.state.ended:
-        return status
-    reason = "is being cancelled: its programs got SIGTERM, and get SIGKILL after their grace period"
-    return status.model_copy(
-        update={"reason": reason if any(task.state in LIVE for task in status.tasks) else "is being cancelled"}
-    )
-
-
 def task_of(job: str, index: int, tasks: Sequence[TaskStatus]) -> TaskStatus:
     """Returns the task of the job with this index.
 
@@ -198,8 +203,16 @@ def check_task(job: str, index: int, tasks: Sequence[int]) -> None:
         raise NotFound(f"job {job} has no task {index}; its tasks are {numbers}")
 
 
-def described(status: JobStatus) -> str:
-    """Describes the state of a job that has no reason itself."""
+def cancelling_of(status: JobStatus, index: int | None) -> Cancelling | None:
+    """Returns the cancellation of the job, or of its task with that index; None: it is not being cancelled."""
+    task = find_task(status.tasks, index) if index is not None else None
+    return task.cancelling if task is not None and task.cancelling is not None else status.cancelling
+
+
+def described(status: JobStatus, index: int | None = None) -> str:
+    """Describes why a job, or its task with that index, is in its state, without the scheduler's help."""
+    if (cancelling := cancelling_of(status, index)) is not None or status.reason:
+        return str(cancelling or status.reason)
     if status.state is JobState.SUCCEEDED:
         return "every task ended with exit code 0"
     live = [task for task in status.tasks if task.host and task.state in LIVE]

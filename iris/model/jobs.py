@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from iris.model import names
 from iris.model.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.bundles import Bundle
+from iris.model.cancelling import Cancelling
 from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.children import Parent
 from iris.model.constraints import TPU_NAME, Constraint, check_key
@@ -279,12 +280,9 @@ class JobSpec(BaseModel):
         self._check_tasks_per_host(self.coscheduling)
         device = self.resources.device
         if device is not None and device.several and (groups > 1 or self.coscheduling.group_by != TPU_NAME):
-            raise InvalidValue(
-                "device",
-                device,
-                "leaves the variant open to a gang that is not on one slice",
-                "name one variant: programs that compute together need devices of one kind",
-            )
+            problem = "leaves the variant open to a gang that is not on one slice"
+            remedy = "name one variant: programs that compute together need devices of one kind"
+            raise InvalidValue("device", device, problem, remedy)
         if self.max_task_failures:
             raise InvalidValue(
                 "max_task_failures",
@@ -321,13 +319,8 @@ class JobSpec(BaseModel):
             )
         passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)
         if size * passed_on > MAX_SPECS_BYTES:
-            most = MAX_SPECS_BYTES // size
-            raise InvalidValue(
-                "replicas",
-                self.replicas,
-                f"is too many for a job of {size:,} bytes",
-                f"ask for at most {most}, or pass less data",
-            )
+            remedy = f"ask for at most {MAX_SPECS_BYTES // size}, or pass less data"
+            raise InvalidValue("replicas", self.replicas, f"is too many for a job of {size:,} bytes", remedy)
         return self
 
 
@@ -376,8 +369,13 @@ class TaskStatus(BaseModel):
     faults: int = 0
     #: The scheduler's key of the current attempt while it waits or runs.
     key: str | None = None
-    #: The code of the scheduler's reason while it waits, of one of several independent tasks; empty: it is not known to the job.
+    #: The code, remedy and time of the scheduler's reason while it waits, of one of several independent tasks; empty: the job
+    #: does not know them.
     code: str = ""
+    remedy: str = ""
+    refused_at: datetime | None = None
+    #: The cancellation of this task alone, until it ends.
+    cancelling: Cancelling | None = None
 
 
 class JobStatus(BaseModel):
@@ -394,4 +392,6 @@ class JobStatus(BaseModel):
     submitted_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    #: The cancellation of the whole job, until it ends.
+    cancelling: Cancelling | None = None
     tasks: tuple[TaskStatus, ...]

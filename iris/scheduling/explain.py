@@ -1,6 +1,6 @@
 """Explains why requests wait, and which requests can never be served."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from iris.model.jobs import Band
@@ -9,7 +9,7 @@ from iris.scheduling import feasibility
 from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.queue import Queue
 from iris.scheduling.queue_position import NOTHING, HostHolders, Releases, first_ahead, position
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.refusals import IN_QUEUE, Refusal, RefusalCode
 from iris.scheduling.usage import Usage
 
 #: The most shapes whose reason is computed for one answer. For the others the answer refers to `iris explain`.
@@ -21,8 +21,6 @@ MOST_COMPARED = 100_000
 #: The most requests ahead of one that are named.
 MOST_NAMED = 5
 _MANY = Refusal(code=RefusalCode.QUEUED, message="many requests arrived at once; run iris explain to see why this one waits")
-#: The codes of requests that wait for their turn.
-_IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
 
 
 class WaitReasons:
@@ -90,14 +88,11 @@ class WaitReasons:
             if number and number * self._users > MOST_COMPARED:
                 answers.update((request.key, refusal) for request in line)
                 continue
-            found = position(self._waiting, self._usage, line[0], releases[shape, band])
-            bound = "up to " if found.least < found.ahead else ""
-            answers[line[0].key] = _with_position(refusal, line[0], found.ahead, bound, found.why)
-            if len(keys) == 1 and found.ahead and refusal.code in _IN_QUEUE and self._waiting.lines <= MOST_COMPARED:
+            answers.update(self._in_queue(line, refusal, releases[shape, band]))
+            oldest = answers[line[0].key]
+            if len(keys) == 1 and oldest.ahead and refusal.code in IN_QUEUE and self._waiting.lines <= MOST_COMPARED:
                 first = first_ahead(self._waiting, self._usage, line[0], releases[shape, band], MOST_NAMED)
-                answers[line[0].key] = answers[line[0].key].model_copy(update={"ahead_first": first})
-            for place, request in enumerate(line[1:], start=1):
-                answers[request.key] = _with_position(refusal, request, found.least + place, "at least ", found.why)
+                answers[line[0].key] = oldest.model_copy(update={"ahead_first": first})
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 
     def by_shape(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
@@ -112,6 +107,41 @@ class WaitReasons:
                 break
             found[shape] = feasibility.reason(self._state, firsts[shape])
         return found
+
+    def with_positions(self, reasons: Iterable[tuple[Refusal, Sequence[Request]]]) -> dict[str, Refusal]:
+        """Returns the reasons of requests that wait for their turn with their positions, by key.
+
+        Leaves out the last ones if all would take too long.
+
+        Args:
+            reasons: each reason, and requests of one shape that wait for it, in the order of the queue.
+        """
+        found: dict[str, Refusal] = {}
+        compared = 0
+        for refusal, requests in reasons:
+            lines: dict[tuple[Band, str], list[Request]] = {}
+            for request in requests if refusal.code in IN_QUEUE else ():
+                lines.setdefault((request.band, request.user), []).append(request)
+            releases: dict[Band, Releases] = {}
+            for (band, _), line in lines.items():
+                if compared and compared + self._users > MOST_COMPARED:
+                    return found
+                compared += self._users
+                if band not in releases:
+                    releases[band] = self._holders.releases(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
+                found.update(self._in_queue(line, refusal, releases[band]))
+        return found
+
+    def _in_queue(self, line: Sequence[Request], refusal: Refusal, releases: Releases) -> dict[str, Refusal]:
+        """Returns the reason of the requests of one user, band and shape with their positions, by key."""
+        first = line[0]
+        found = position(self._waiting, self._usage, first, releases)
+        answers = {
+            request.key: _with_position(refusal, request, found.least + place, "at least ", found.why)
+            for place, request in enumerate(line)
+        }
+        bound = "up to " if found.least < found.ahead else ""
+        return {**answers, first.key: _with_position(refusal, first, found.ahead, bound, found.why)}
 
     def infeasible(self, request: Request) -> Refusal | None:
         """Returns why no host, present or to be created, could ever serve the request; None when some could."""
@@ -132,7 +162,7 @@ def _with_position(refusal: Refusal, request: Request, ahead: int, bound: str, w
         why: why another user's gangs are among them.
     """
     message = refusal.message
-    if refusal.code in _IN_QUEUE:
+    if refusal.code in IN_QUEUE:
         requests = f"{ahead} request{'' if ahead == 1 else 's'} ahead of it in band {request.band} and above"
         place = f"{bound}{requests}" if ahead else f"first in the queue of band {request.band}"
         message = f"{message}; {place}{'; ' if why else ''}{why}"

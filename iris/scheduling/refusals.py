@@ -37,6 +37,8 @@ class RefusalCode(StrEnum):
 INFEASIBLE = frozenset(
     {RefusalCode.NO_HOSTS, RefusalCode.NO_DEVICE, RefusalCode.TOO_BIG, RefusalCode.CONSTRAINTS, RefusalCode.NO_GROUP}
 )
+#: The codes of requests that wait for their turn.
+IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
 
 
 def _within_limit(text: str) -> str:

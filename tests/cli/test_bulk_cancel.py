@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 from iris.cli.bulk_cancel import MAX_JOBS
 from iris.cli.jobs import cancel
 from iris.client.job_filter import JobFilter
-from iris.client.views import JobRow
-from iris.model.jobs import JobStatus
+from iris.client.views import CancelRequest, JobRow
+from iris.model.jobs import DEFAULT_GRACE
 from iris.model.states import JobState
 from tests.cli.test_live import T0
 
@@ -32,9 +32,9 @@ class Service:
     async def log_source(self, job: str, run_id: str) -> SimpleNamespace:
         return SimpleNamespace(run_id=f"first of {run_id}")
 
-    async def cancel(self, job: str, reason: str, run_id: str | None) -> JobStatus | None:
+    async def cancel(self, job: str, reason: str, run_id: str | None) -> CancelRequest:
         self.cancelled.append((job, run_id))
-        return None
+        return CancelRequest(None, DEFAULT_GRACE)
 
     @property
     def family(self) -> SimpleNamespace:
@@ -59,7 +59,7 @@ def test_many_jobs_are_cancelled_by_the_runs_that_were_listed(monkeypatch: pytes
     service = Service([row("ada/sweep-2", "r2"), row("ada/sweep-1", "r1"), row("ada/other", "r0")])
     result = run(service, monkeypatch, "--prefix", "ada/sweep", "--yes")
 
-    assert result.output == "cancelling ada/sweep-2\ncancelling ada/sweep-1\n"
+    assert result.output == "cancelling ada/sweep-2 (grace period 30s)\ncancelling ada/sweep-1 (grace period 30s)\n"
     assert service.cancelled == [("ada/sweep-2", "first of r2"), ("ada/sweep-1", "first of r1")]
 
 
@@ -69,8 +69,11 @@ def test_a_tag_selects_among_the_users_own_jobs_or_those_of_a_prefix(monkeypatch
     rows = [row("ada/b", "r3", sweep="lr"), row("ada/a", "r2", sweep="wd"), row("bob/a", "r1", sweep="lr")]
     service = Service(rows)
 
-    assert run(service, monkeypatch, "--tag", "sweep=lr", "--yes").output == "cancelling ada/b\n"
-    assert run(service, monkeypatch, "--tag", "sweep", "--prefix", "bob/a", "--yes").output == "cancelling bob/a\n"
+    assert run(service, monkeypatch, "--tag", "sweep=lr", "--yes").output == "cancelling ada/b (grace period 30s)\n"
+    assert (
+        run(service, monkeypatch, "--tag", "sweep", "--prefix", "bob/a", "--yes").output
+        == "cancelling bob/a (grace period 30s)\n"
+    )
     nothing = run(service, monkeypatch, "--tag", "sweep", "--tag", "other=1", "--yes")
     assert nothing.output == "no live job's id begins with ada/ and has the tags sweep, other=1\n"
     assert service.cancelled == [("ada/b", "first of r3"), ("bob/a", "first of r1")]

@@ -14,6 +14,7 @@ from iris.client.operate.versions import AgentVersion, Versions
 from iris.client.views import Explanation, JobRow, Submitted
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord, MemberEnd
+from iris.model.cancelling import Cancelling
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.forecast import Fit, Forecast
@@ -47,9 +48,11 @@ def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None
         started_at=at(60),
         tasks=(done, a_task(index=1, key="internal")),
     )
+    plain = {"cancelling": None}
     assert render.status_json(status) == {
         "id": "ada/train",
         "state": "RUNNING",
+        "cancelling": None,
         "reason": "why",
         "user": "ada",
         "submitted_at": NOON,
@@ -57,10 +60,26 @@ def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None
         "finished_at": None,
         "parent": None,
         "tasks": [
-            {"index": 0, "state": "FAILED", "host": "h1", "attempt": 2, "exit_code": 3, "reason": "exited with code 3"},
-            {"index": 1, "state": "PENDING", "host": None, "attempt": 0, "exit_code": None, "reason": ""},
+            {**plain, "index": 0, "state": "FAILED", "host": "h1", "attempt": 2, "exit_code": 3, "reason": "exited with code 3"},
+            {**plain, "index": 1, "state": "PENDING", "host": None, "attempt": 0, "exit_code": None, "reason": ""},
         ],
     }
+
+
+def test_what_is_being_cancelled_says_why_since_when_and_until_when_and_keeps_its_state() -> None:
+    """A script that waits for `RUNNING` to end still may."""
+    cancelling = Cancelling(reason="cancelled by ada", since=at(0), until=at(60))
+    shown = {"reason": "cancelled by ada", "since": NOON, "until": LATER}
+    facts: dict[str, Any] = {"id": "ada/train", "state": JobState.RUNNING, "cancelling": cancelling}
+    task = a_task(state=TaskState.RUNNING, cancelling=cancelling)
+    status = render.status_json(JobStatus(**facts, user="ada", submitted_at=at(0), tasks=(task,)))
+    rows = [
+        status,
+        status["tasks"][0],
+        render.JOBS.json(JobRow(**facts, user="ada", submitted_at=at(0), command="x")),
+        render.explanation_json(Explanation(**facts, message="")),
+    ]
+    assert [(row["state"], row["cancelling"]) for row in rows] == [("RUNNING", shown)] * 4
 
 
 def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
@@ -70,6 +89,7 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
         "id": "ada/train",
         "run": None,
         "state": "SUCCEEDED",
+        "cancelling": None,
         "user": "ada",
         "priority": "interactive",
         "tasks": 1,
@@ -122,6 +142,7 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
     assert render.explanation_json(explanation) == {
         "id": "ada/train",
         "state": "PENDING",
+        "cancelling": None,
         "code": "BUSY",
         "message": "needs more",
         "needed": {"cpu": 1.5, "memory_bytes": 2**30, "disk_bytes": 5, "devices": 4},
@@ -233,8 +254,8 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id run state user submitted_at priority tasks device parent commit tags note reason"),
-        (render.TASKS, "index state attempt host exit_code reason"),
+        (render.JOBS, "id run state cancelling user submitted_at priority tasks device parent commit tags note reason"),
+        (render.TASKS, "index state cancelling attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),
         (render.HOSTS, "id state reason slice resources free attributes running address"),

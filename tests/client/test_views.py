@@ -2,10 +2,11 @@
 
 import pytest
 
-from iris.client.views import cancelling, described
+from iris.client.views import described
+from iris.model.cancelling import Cancelling
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
-from tests.builders import at
+from tests.builders import a_task, at
 
 
 def a_job(state: JobState, *tasks: TaskState, attempt: int = 1) -> JobStatus:
@@ -27,17 +28,11 @@ def test_a_job_without_a_reason_is_described_as_it_is(status: JobStatus, text: s
     assert described(status) == text
 
 
-@pytest.mark.parametrize(
-    ("status", "reason"),
-    [
-        (
-            a_job(JobState.RUNNING, TaskState.RUNNING),
-            "is being cancelled: its programs got SIGTERM, and get SIGKILL after their grace period",
-        ),
-        (a_job(JobState.PENDING, TaskState.PENDING), "is being cancelled"),
-        (a_job(JobState.KILLED, TaskState.KILLED), ""),
-    ],
-)
-def test_a_job_that_is_being_cancelled_says_so_until_it_has_ended(status: JobStatus, reason: str) -> None:
-    """Programs may take their whole grace period; the list still says RUNNING."""
-    assert cancelling(status).reason == reason
+def test_a_cancelled_job_and_a_task_cancelled_alone_say_so_themselves() -> None:
+    """Beside the others of its job, only the cancelled one has another reason."""
+    cancelling = Cancelling(reason="too slow", since=at(0), until=at(62))
+    tasks = (a_task(state=TaskState.RUNNING), a_task(index=1, state=TaskState.RUNNING, cancelling=cancelling))
+    status = JobStatus(id="ada/train", state=JobState.RUNNING, reason="why", user="ada", submitted_at=at(0), tasks=tasks)
+
+    assert described(status, 0) == described(status) == "why"
+    assert described(status, 1) == "too slow; programs that ignore SIGTERM get SIGKILL at about 12:01:02 UTC"

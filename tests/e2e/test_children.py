@@ -57,7 +57,9 @@ def test_the_jobs_of_a_cancelled_parent_end_though_the_control_plane_dies_meanwh
     """Whatever the control plane was doing, the next one goes on with it. No program is left."""
     cluster.submit("top", "--", sys.executable, "-c", LAUNCHER)
     eventually(lambda: len(cluster.lines("runs")) == 2)
-    assert cluster.iris("cancel", "top").out == f"cancelling {USER}/top and the 1 live job that belongs to it\n"
+    assert (
+        cluster.iris("cancel", "top").out == f"cancelling {USER}/top (grace period 30s) and the 1 live job that belongs to it\n"
+    )
     cluster.kill("controller")
     cluster.iris("wait", "top", "ada/top/slow", code=126)
 

@@ -209,7 +209,7 @@ def test_many_jobs_are_cancelled_by_the_beginning_of_their_names_after_a_look_at
     assert "prefix: '' would select every job of a user" in cluster.iris("cancel", "--prefix", "", code=2).err
     cancelled = cluster.iris("cancel", "--prefix", "sweep-", "--yes", "--reason", "wrong data").out
 
-    assert cancelled == f"cancelling {USER}/sweep-2\ncancelling {USER}/sweep-1\n"
+    assert cancelled == f"cancelling {USER}/sweep-2 (grace period 30s)\ncancelling {USER}/sweep-1 (grace period 30s)\n"
     cluster.iris("wait", "sweep-1", "sweep-2", code=126)
     assert {cluster.status(job)["reason"] for job in ("sweep-1", "sweep-2")} == {"wrong data"}
     assert not cluster.file("sweep.started").exists()
@@ -220,16 +220,47 @@ def test_many_jobs_are_cancelled_by_the_beginning_of_their_names_after_a_look_at
 
 def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
     """Else it looks as if the command had done nothing, for as long as the program saves its work."""
-    cluster.submit("farewell", "--", "sh", "-c", f"trap 'touch farewell.told' TERM; touch farewell.runs; {until('farewell.go')}")
+    program = f"trap 'touch farewell.told' TERM; touch farewell.runs; {until('farewell.go')}"
+    cluster.submit("farewell", "--grace", "90s", "--", "sh", "-c", program)
     cluster.there_is("farewell.runs")
-    cluster.iris("cancel", "farewell")
+    assert cluster.iris("cancel", "farewell").out == f"cancelling {USER}/farewell (grace period 1m 30s)\n"
     cluster.there_is("farewell.told")
     status = cluster.status("farewell")
-    assert status["state"] == "RUNNING"
-    assert status["reason"].startswith("is being cancelled: its programs got SIGTERM")
-    assert "is being cancelled" in cluster.iris("explain", "farewell").out
+    why = f"cancelled by {USER}; programs that ignore SIGTERM get SIGKILL at about "
+    assert (status["state"], status["cancelling"]["reason"]) == ("RUNNING", f"cancelled by {USER}")
+    assert status["cancelling"]["since"] < status["cancelling"]["until"]
+    assert status["reason"].startswith(why)
+    for command in ("status", "explain"):
+        shown = cluster.iris(command, "farewell").out
+        assert f"{USER}/farewell  CANCELLING" in shown
+        assert why in shown
+
+    def listed(*options: str) -> bool:
+        rows = cluster.iris("jobs", *options, "--json").json
+        return [row["reason"].startswith(why) for row in rows if row["id"] == f"{USER}/farewell" and row["cancelling"]] == [True]
+
+    eventually(lambda: listed("--state", "running"))
+    assert listed("--filter", "cancelling")
+    (line,) = [line for line in cluster.iris("jobs").out.splitlines() if f"{USER}/farewell" in line]
+    assert "CANCELLING" in line
+    assert why in line
     cluster.file("farewell.go").touch()
     cluster.iris("wait", "farewell", code=126)
+
+
+def test_the_newest_job_is_the_one_submitted_last_whichever_ended_last(cluster: Cluster) -> None:
+    """The service lists ended jobs by their end, so with many of them the list had lost the newest ones."""
+    cluster.submit("early", "--", "sh", "-c", until("early.go"))
+    cluster.iris("submit", "-q", "-n", "late", "--", "true")
+    cluster.iris("wait", "late")
+    cluster.file("early.go").touch()
+    cluster.iris("wait", "early")
+
+    def newest(*options: str) -> list[str]:
+        return [row["id"] for row in cluster.iris("jobs", "--json", *options).json]
+
+    eventually(lambda: newest("--limit", "2") == [f"{USER}/late", f"{USER}/early"])
+    assert newest("--limit", "1") == newest("--limit", "1", "--state", "succeeded") == [f"{USER}/late"]
 
 
 def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
@@ -284,7 +315,7 @@ def test_jobs_are_found_and_cancelled_by_their_tags(cluster: Cluster) -> None:
         assert "tags      sweep=lr, lr=3e-4\nnote      first try\n" in cluster.iris(command, "tagged-a").out
     assert cluster.iris("cancel", "--tag", "sweep=lr", "--dry-run").out.count(f"\n{USER}/tagged-") == 2
     cancelled = cluster.iris("cancel", "--tag", "sweep=lr", "--yes").out
-    assert cancelled == f"cancelling {USER}/tagged-b\ncancelling {USER}/tagged-a\n"
+    assert cancelled == f"cancelling {USER}/tagged-b (grace period 30s)\ncancelling {USER}/tagged-a (grace period 30s)\n"
     cluster.iris("cancel", "tagged-c")
     cluster.iris("wait", "tagged-a", "tagged-b", "tagged-c", code=126)
     cluster.iris("rerun", "tagged-a", "-n", "tagged-again")
@@ -322,7 +353,7 @@ def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
     refused = cluster.iris("hold", f"{USER}/zz9:1", code=5).err
     assert f"{USER}/zz9:1 is a task of {USER}/zz9, which has 2; this command acts on whole jobs: name {USER}/zz9" in refused
     assert "has no task 2; its tasks are 0 to 1" in cluster.iris("cancel", "zz9:2", code=3).err
-    assert cluster.iris("cancel", f"{USER}/zz9:1").out == f"cancelling {USER}/zz9:1\n"
+    assert cluster.iris("cancel", f"{USER}/zz9:1").out == f"cancelling {USER}/zz9:1 (grace period 30s)\n"
     eventually(lambda: cluster.status("zz9")["tasks"][1]["state"] == "CANCELLED")
     assert cluster.iris("cancel", "zz9:1").out == f"{USER}/zz9:1 has ended already (CANCELLED)\n"
     cluster.file("zz9.go").touch()

@@ -17,6 +17,7 @@ from iris.model.rules import Rules
 from iris.scheduling.codec import LedgerState
 from iris.scheduling.explain import MOST_NAMED
 from iris.scheduling.ledger import Ledger
+from iris.scheduling.reason_changes import reason_changes
 from iris.scheduling.recent_use import HALF_LIFE, MOST_ACCOUNTS
 from iris.scheduling.refusals import Refusal
 from tests.builders import CHIPS, a_gang, a_host, a_request, a_slice, at, some
@@ -453,3 +454,29 @@ def test_who_had_all_of_the_cluster_for_days_is_served_again_soon(random: Random
         hours += 1
         # Each of n others has as much as the first when that is halved log2(n + 1) times; the rest is for a gang of each user.
         assert hours <= HALF_LIFE / timedelta(hours=1) * log2(others + 1) + 4 * (others + 1)
+
+
+def test_changed_reasons_have_the_positions_that_an_explanation_has() -> None:
+    """A page of the Web UI says the same as the command, at that moment."""
+    ledger = a_ledger(slices=3)
+    ask(ledger, [*gangs("bob", 5), *gangs("eve", 4), *gangs("ada", 3)])
+    ledger.settle(at(0))
+    waiting = ledger.waiting.keys()
+    reasons = ledger.wait_reasons()
+    changes, _ = reason_changes(ledger, {})
+    found = reasons.with_positions((change.refusal, change.requests) for change in changes)
+
+    assert len(waiting) == 9
+    assert found == dict(zip(waiting, reasons.explain_all(waiting), strict=True))
+
+
+def test_positions_that_would_take_too_long_are_left_out_of_changed_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler answers nobody meanwhile, and each replay of its history repeats it."""
+    monkeypatch.setattr("iris.scheduling.explain.MOST_COMPARED", 1)
+    ledger = a_ledger(slices=1)
+    ask(ledger, [*gangs("bob", 2), *gangs("eve", 2), *gangs("ada", 2)])
+    ledger.settle(at(0))
+    changes, _ = reason_changes(ledger, {})
+    found = ledger.wait_reasons().with_positions((change.refusal, change.requests) for change in changes)
+
+    assert len({request.user for change in changes for request in change.requests if request.key in found}) == 1

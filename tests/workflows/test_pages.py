@@ -1,5 +1,6 @@
 """What Temporal's Web UI shows: what a workflow is, in which state, why, on which hosts, and where its logs are."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -18,6 +19,17 @@ async def test_the_page_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster
     assert "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind has 4 cpu" in page
     assert "Remedy: request at most 4 cpu, or add larger hosts" in page
     assert "iris logs ada/train" in page
+
+
+async def test_the_page_of_a_job_of_several_tasks_that_wait_has_the_code_and_the_remedy_too(cluster: Cluster) -> None:
+    """The tasks' pages had them, of which there may be a thousand."""
+    await cluster.join(offers=some(cpu=4))
+    job = await cluster.submit(replicas=2, resources=some(cpu=32))
+    await cluster.waits(job)
+    page = await cluster.page(cluster.job(job))
+
+    assert page.startswith("**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind has 4 cpu")
+    assert "Remedy: request at most 4 cpu, or add larger hosts" in page
 
 
 async def test_the_page_of_a_running_job_says_where_it_runs(cluster: Cluster) -> None:
@@ -62,6 +74,25 @@ async def test_a_job_that_ended_without_success_shows_no_traceback_of_iris(clust
     assert end.failure is not None
     assert "no host within the scheduling timeout" in end.failure.message
     assert end.failure.stack_trace == ""
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_cancelled_job_shows_no_traceback_of_iris(cluster: Cluster, replicas: int) -> None:
+    """Neither on its page nor on its tasks' pages: whoever cancelled it reads why it ended, and nothing else."""
+    runs = Held()
+    host = await cluster.join(offers=some(cpu=replicas), program=runs)
+    job = await cluster.submit(replicas=replicas)
+    await cluster.until(lambda: len(host.taken) == replicas)
+    await cluster.cancel(job, "cancelled by ada")
+    await cluster.end(job)
+    tasks = [cluster.task(job, index) for index in range(replicas)] if replicas > 1 else []
+
+    for handle in (cluster.job(job), *tasks):
+        assert await cluster.shown_end(handle) == "CANCELED"
+        history = json.loads((await handle.fetch_history()).to_json())
+        assert history["events"][-1]["eventType"] == "EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED"
+        assert "stackTrace" not in str(history)
+        assert (await cluster.page(handle)).startswith("**KILLED** cancelled by ada")
 
 
 async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(cluster: Cluster) -> None:

@@ -78,6 +78,31 @@ async def test_a_reason_that_stays_is_told_once(cluster: Cluster) -> None:
     assert len({reason.key for reason in cluster.notifier.reasons}) == len(jobs)
 
 
+async def test_the_page_of_a_job_that_waits_for_its_turn_has_its_place_and_when_that_was(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look of the next minute took the place away again that the scheduler's answer had told. It costs no message more."""
+    monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
+    runs = Held()
+    host = await cluster.join(offers=some(cpu=4), program=runs)
+    await cluster.submit("first", resources=some(cpu=4))
+    await cluster.until(lambda: host.taken)
+    jobs = [await cluster.submit(f"j{number}", resources=some(cpu=4)) for number in range(2)]
+    pair = await cluster.submit("pair", replicas=2, resources=some(cpu=3))
+    for job in (*jobs, pair):
+        await cluster.waits(job)
+    await cluster.until(lambda: len(_told(cluster)) == 4)
+
+    places = ["first in the queue of band interactive", "at least 1 request ahead of it in band interactive and above"]
+    for job, place in zip(jobs, places, strict=True):
+        await cluster.until(lambda job=job, place=place: _says(cluster, job, place))
+        assert await _says(cluster, job, f" UTC; its present place in the queue: `iris explain {job}`")
+    assert await _says(cluster, pair, f" UTC; its present place in the queue: `iris explain {pair}`")
+    assert await _says(cluster, pair, "**PENDING** (BUSY) ")
+    assert _told(cluster) == [RefusalCode.BUSY] * 4
+    runs.let_go()
+
+
 async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(cluster: Cluster) -> None:
     """It wants nothing, so there is nothing to tell it; not even what comes late."""
     job = await cluster.submit()

@@ -121,7 +121,7 @@ async def test_a_task_cancelled_alone_ends_and_the_others_go_on(cluster: Cluster
     assert status.tasks[1].reason == "its learning rate is too high"
     assert (status.state, status.reason) == (JobState.SUCCEEDED, "2 of 3 tasks ended with exit code 0; 1 was cancelled")
     assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == ["COMPLETED", "CANCELED", "COMPLETED"]
-    assert await cluster.users.jobs.cancel_task(job, 1) is TaskState.CANCELLED
+    assert (await cluster.users.jobs.cancel_task(job, 1)).ended is TaskState.CANCELLED
     assert await cluster.nothing_held()
 
 
