@@ -14,11 +14,12 @@ from typing import Any
 
 import cloudpickle
 
-from iris.client.functions import run
+import iris
+from iris.client.functions import run, same_python
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.files import workspace_files
 from iris.client.workspace.pack import Packed, pack
-from iris.model import names
+from iris.model import call_files
 from iris.model.bundles import MAX_BUNDLE
 from iris.model.errors import InvalidValue
 from iris.model.units import format_bytes
@@ -27,6 +28,16 @@ from iris.model.units import format_bytes
 PROTOCOL = 5
 #: How much of a bundle the library and the script may take.
 _OVERHEAD = 1024 * 1024
+#: The modules of `iris.context()`, which need nothing but the standard library.
+_CONTEXT = (
+    "__init__.py",
+    "client/__init__.py",
+    "client/blocking/__init__.py",
+    "client/blocking/context.py",
+    "model/__init__.py",
+    "model/errors.py",
+    "model/names.py",
+)
 _REMEDY = "pass plain data, and open files, locks and connections inside the function"
 #: What cloudpickle passes as a whole is global, and threads share it.
 _registry = threading.Lock()
@@ -45,6 +56,7 @@ def pack_call(
     kwargs: Mapping[str, Any],
     workspace: Path | None = None,
     params: Sequence[Mapping[str, Any]] | None = None,
+    python: str | None = None,
 ) -> Packed:
     """Packs the call with everything that the job's interpreter needs for it.
 
@@ -54,6 +66,7 @@ def pack_call(
     Args:
         workspace: the directory whose files the job gets; None: it gets none.
         params: further keyword arguments of each task, by its index; None: all tasks have the same.
+        python: the path of the interpreter in which it runs, on hosts that have it; None: that of the job's environment.
 
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
@@ -76,14 +89,31 @@ def pack_call(
                 "pass a path or a URL of large data, and read it inside the function",
             )
         files = [ExtraFile(made / name, name) for name in ("call.json", "call.pickle")]
-        files.append(ExtraFile(Path(run.__file__), names.CALL_SCRIPT))
-        return pack(None, files + library_files())
+        files.append(ExtraFile(Path(run.__file__), call_files.SCRIPT))
+        return pack(None, [*files, *library_files(), *python_file(python, made)])
 
 
 def library_files() -> list[ExtraFile]:
-    """Returns the files of cloudpickle, which reads what this copy of it has written."""
+    """Returns what a call's scripts import, and its function may import.
+
+    These are the module beside the scripts, cloudpickle, which reads what this copy of it has written, and `iris.context()`.
+    """
     library = Path(cloudpickle.__file__).parent
-    return [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
+    files = [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
+    files += [ExtraFile(Path(iris.__file__).parent / name, f"context/iris/{name}") for name in _CONTEXT]
+    return [ExtraFile(Path(same_python.__file__), "same_python.py"), *files]
+
+
+def python_file(python: str | None, directory: Path) -> list[ExtraFile]:
+    """Returns the file that names the interpreter of a call; none: it is that of the job's environment.
+
+    Args:
+        directory: for the file.
+    """
+    if python is None:
+        return []
+    (directory / call_files.PYTHON).write_text(python)
+    return [ExtraFile(directory / call_files.PYTHON, call_files.PYTHON)]
 
 
 def pickled(value: object, function: Callable[..., Any], module: ModuleType | None) -> bytes:

@@ -1,0 +1,48 @@
+"""Chooses the interpreter of a function's job: its version, and on a cluster of this machine the interpreter of this program."""
+
+import sys
+from pathlib import Path
+
+from iris.client.connect.clusters import ClusterRecord
+from iris.client.workspace.projects import ProjectFiles, check_python, is_installed
+from iris.model.errors import InvalidValue
+from iris.model.jobs import JobSpec
+
+#: The minor version that pickles, which the job needs, too.
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def for_pickles(spec: JobSpec, root: Path | None) -> JobSpec:
+    """Returns the job with an environment that can unpickle what this program pickles.
+
+    Args:
+        root: the directory of the job's files; None: it has none.
+
+    Raises:
+        InvalidValue: its environment or project is not for this version of Python.
+    """
+    environment = spec.environment
+    if environment.python not in ("", VERSION):
+        remedy = f"submit it from Python {environment.python}, or leave the version out"
+        raise InvalidValue("python", environment.python, f"cannot run a function that Python {VERSION} pickles", remedy)
+    if root is not None and environment.sync:
+        check_python(ProjectFiles(root, environment.project), sys.version_info[:2])
+    return spec.model_copy(update={"environment": environment.model_copy(update={"python": VERSION})})
+
+
+def own_interpreter(cluster: ClusterRecord, spec: JobSpec, root: Path | None) -> str | None:
+    """Returns the path of this program's interpreter if the job runs in it; None: the job has an environment of its own.
+
+    A job on this machine for which nothing is installed gets what its user has installed for this program. Nothing is installed
+    into this interpreter.
+
+    Args:
+        root: as for `for_pickles`.
+    """
+    environment = spec.environment
+    on_this_machine = cluster.supervisor is not None and not cluster.over_ssh
+    if not on_this_machine or spec.image is not None or environment.pip or environment.setup or environment.extras:
+        return None
+    if root is not None and environment.sync and is_installed(ProjectFiles(root, environment.project)):
+        return None
+    return sys.executable or None
