@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import iris
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.result import NoResult, Raised, RemoteTraceback, read_result
@@ -296,8 +298,6 @@ async def test_another_version_of_python_is_refused_with_both_versions(place: Pl
 
 async def test_a_module_that_the_job_lacks_is_named_with_what_to_do(place: Place) -> None:
     """A package that is installed here only: the interpreter of the job has no site-packages."""
-    import yaml
-
     ran = place.run(yaml.safe_load, "1")
 
     assert ran.code == 1
@@ -316,6 +316,32 @@ async def test_a_result_of_a_class_that_is_missing_here_is_refused_and_not_the_j
     assert ran.code == 0
     with pytest.raises(NoResult, match=r"the result of task 0 of ada/call, a Point, cannot be restored here: No module named"):
         await ran.result()
+
+
+def with_global_module(text: str) -> object:
+    return pytest.importorskip(text)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [(yaml.safe_load, ["1"]), (with_global_module, ["yaml"]), (isinstance, [1, yaml.YAMLError]), (len, [[len, yaml.Loader]])],
+    ids=["a function", "a module that it uses", "an argument", "a class in an argument"],
+)
+def test_a_module_that_the_job_may_lack_is_warned_about_before_the_submission(function: Any, args: list[Any]) -> None:
+    """A machine is paid for until the function says so. The machine may have the module all the same, so nothing is refused."""
+    with pytest.warns(UserWarning, match=r"uses (pytest|yaml), .*fails on hosts whose Python lacks that; submit it from its"):
+        pack_call(function, args, {}, bare=True).close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_modules_that_the_job_has_are_not_warned_about(tmp_path: Path) -> None:
+    """Those of the standard library, of its workspace, what comes with the call, and any where something is installed."""
+    here = tmp_path / "here"
+    here.mkdir()
+    module = module_in(here, "sender", "import json\nimport iris\n\ndef text(x):\n    return json.dumps([x, iris.context])\n")
+    pack_call(module.text, [Path, threading.Thread], {}, here, bare=True).close()
+    pack_call(identity, [iris.context, iris.IrisError], {}, bare=True).close()
+    pack_call(yaml.safe_load, ["1"], {}).close()
 
 
 @pytest.mark.parametrize(

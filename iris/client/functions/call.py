@@ -1,9 +1,7 @@
 """Packs a function and its arguments into a bundle that a job can run."""
 
-import inspect
 import json
 import sys
-import sysconfig
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +14,8 @@ import cloudpickle
 
 import iris
 from iris.client.functions import run, same_python
+from iris.client.functions.modules import Pickler, missing_module, warn_of_missing
 from iris.client.workspace.extra_files import ExtraFile
-from iris.client.workspace.files import workspace_files
 from iris.client.workspace.pack import Packed, pack
 from iris.model import call_files
 from iris.model.bundles import MAX_BUNDLE
@@ -38,6 +36,8 @@ _CONTEXT = (
     "model/errors.py",
     "model/names.py",
 )
+#: Their names.
+_PROVIDED = frozenset(".".join(("iris", *Path(file).with_suffix("").parts)).removesuffix(".__init__") for file in _CONTEXT)
 _REMEDY = "pass plain data, and open files, locks and connections inside the function"
 #: What cloudpickle passes as a whole is global, and threads share it.
 _registry = threading.Lock()
@@ -57,6 +57,8 @@ def pack_call(
     workspace: Path | None = None,
     params: Sequence[Mapping[str, Any]] | None = None,
     python: str | None = None,
+    *,
+    bare: bool = False,
 ) -> Packed:
     """Packs the call with everything that the job's interpreter needs for it.
 
@@ -67,6 +69,7 @@ def pack_call(
         workspace: the directory whose files the job gets; None: it gets none.
         params: further keyword arguments of each task, by its index; None: all tasks have the same.
         python: the path of the interpreter in which it runs, on hosts that have it; None: that of the job's environment.
+        bare: whether nothing is installed for the job. Modules that it may lack are warned about then.
 
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
@@ -77,9 +80,12 @@ def pack_call(
         with (made / "call.pickle").open("wb") as file, by_value(missing_module(function, workspace)):
             try:
                 rows = None if params is None else [dict(row) for row in params]
-                cloudpickle.dump((function, tuple(args), dict(kwargs), rows), file, PROTOCOL)
+                pickler = Pickler(file, PROTOCOL)
+                pickler.dump((function, tuple(args), dict(kwargs), rows))
             except Exception as error:  # the methods of the user's objects may raise anything
                 raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
+        if bare:
+            warn_of_missing(pickler.modules, function_name(function), workspace, _PROVIDED)
         size = (made / "call.pickle").stat().st_size
         if size > MAX_BUNDLE - _OVERHEAD:
             raise InvalidValue(
@@ -145,34 +151,3 @@ def by_value(module: ModuleType | None) -> Iterator[None]:
             yield
         finally:
             cloudpickle.unregister_pickle_by_value(module)
-
-
-def module_of(function: Callable[..., Any]) -> ModuleType | None:
-    """Returns the module in which the function was defined; None: there is none."""
-    return inspect.getmodule(getattr(function, "func", function))
-
-
-def missing_module(function: Callable[..., Any], workspace: Path | None) -> ModuleType | None:
-    """Returns the function's module, if a job with this workspace cannot import it; otherwise None."""
-    module = module_of(function)
-    return module if module is not None and is_missing(module, workspace) else None
-
-
-def is_missing(module: ModuleType, workspace: Path | None) -> bool:
-    """Returns whether a job with this workspace cannot import the module: it is not installed, and not where the job looks."""
-    file = getattr(module, "__file__", None)
-    if module.__name__ == "__main__" or file is None:
-        return False
-    path = Path(file).resolve()
-    installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    if any(path.is_relative_to(Path(place).resolve()) for place in installed):
-        return False
-    if workspace is None or not path.is_relative_to(workspace.resolve()):
-        return True
-    if str(path.relative_to(workspace.resolve())) not in workspace_files(workspace.resolve()):
-        return True  # git ignores it
-    # The job imports from the workspace's directory, and what its projects install. A script's own directory is not among them.
-    depth = len(module.__name__.split(".")) + (path.name == "__init__.py")
-    base = path.parents[depth - 1]
-    project = base.parent if base.name == "src" else base
-    return base != workspace.resolve() and not (project / "pyproject.toml").is_file()

@@ -30,19 +30,22 @@ def for_pickles(spec: JobSpec, root: Path | None) -> JobSpec:
     return spec.model_copy(update={"environment": environment.model_copy(update={"python": VERSION})})
 
 
-def own_interpreter(cluster: ClusterRecord, spec: JobSpec, root: Path | None) -> str | None:
-    """Returns the path of this program's interpreter if the job runs in it; None: the job has an environment of its own.
-
-    A job on this machine for which nothing is installed gets what its user has installed for this program. Nothing is installed
-    into this interpreter.
+def is_bare(spec: JobSpec, root: Path | None) -> bool:
+    """Returns whether nothing is installed for the job, and it names no image: it has what its host's Python has.
 
     Args:
         root: as for `for_pickles`.
     """
     environment = spec.environment
+    if spec.image is not None or environment.pip or environment.setup or environment.extras:
+        return False
+    return root is None or not environment.sync or not is_installed(ProjectFiles(root, environment.project))
+
+
+def own_interpreter(cluster: ClusterRecord) -> str | None:
+    """Returns the path of this program's interpreter if a bare job of the cluster runs in it; None: its hosts are other machines.
+
+    On this machine, such a job gets what its user has installed for this program. Nothing is installed into this interpreter.
+    """
     on_this_machine = cluster.supervisor is not None and not cluster.over_ssh
-    if not on_this_machine or spec.image is not None or environment.pip or environment.setup or environment.extras:
-        return None
-    if root is not None and environment.sync and is_installed(ProjectFiles(root, environment.project)):
-        return None
-    return sys.executable or None
+    return sys.executable or None if on_this_machine else None

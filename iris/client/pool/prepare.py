@@ -11,7 +11,7 @@ from typing import NamedTuple, Unpack
 from iris.client.client import AsyncIrisClient
 from iris.client.functions import run
 from iris.client.functions.call import library_files, python_file
-from iris.client.functions.interpreter import for_pickles, own_interpreter
+from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
 from iris.client.job_options import JobOptions
 from iris.client.pool.child import SCRIPT
 from iris.client.pool.messages import FILE, Mail, PoolFile
@@ -86,7 +86,7 @@ async def prepare(
     spec = await asyncio.to_thread(for_pickles, spec, root)
     queue, store = names.pool_queue(client.record.name, spec.id, token), Store(client.record.store)
     file = PoolFile(queue=queue, key=key, python=sys.version_info[:2], idle_timeout=idle.total_seconds())
-    call = await _upload(store, file, own_interpreter(client.record, spec, root))
+    call = await _upload(store, file, own_interpreter(client.record) if is_bare(spec, root) else None)
     spec = spec.model_copy(update={"call": call, "replicas": num_workers})
     return Prepared(spec, queue, Mail(store, key), root)
 
