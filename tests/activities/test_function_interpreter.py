@@ -12,6 +12,8 @@ import pytest
 
 from iris.client.functions.call import pack_call
 from iris.client.functions.result import read_result
+from iris.client.pool.messages import PoolFile
+from iris.client.pool.prepare import worker_files
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
@@ -100,6 +102,18 @@ async def test_a_function_for_which_there_is_no_python_is_not_run_again(host: Ho
         f"exited with code 1: RuntimeError: builtins:abs was pickled by Python 3.1, and this job has Python {VERSION}; install"
     )
     assert outcome.reason.startswith(wanted)
+
+
+async def test_a_worker_of_a_pool_for_which_there_is_no_python_says_so_and_is_not_run_again(host: Host, tmp_path: Path) -> None:
+    """The pool is broken by it, and `PoolBroken` has the reason of the job: the exit code alone says nothing."""
+    pool = PoolFile(queue="local/pool/ada/sweep-1", key="aa" * 32, python=(3, 1), idle_timeout=600)
+    with pack(None, worker_files(pool, tmp_path)) as packed:
+        outcome = await host.ran(await upload(host.store, packed), str(Path(sys.executable).parent))
+
+    assert outcome.final
+    assert (
+        f"code 1: error: the pool's calls are pickled by Python 3.1, and this job has Python {VERSION}; install" in outcome.reason
+    )
 
 
 async def test_an_exception_of_a_function_is_no_reason_not_to_run_it_again(host: Host) -> None:

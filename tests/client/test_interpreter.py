@@ -89,7 +89,9 @@ async def test_a_function_with_an_environment_of_its_own_runs_in_that(here: Clie
 
 
 async def test_on_other_machines_nothing_is_said_of_an_interpreter_of_this_one(elsewhere: Client) -> None:
-    """They may have another Python at the same path."""
+    """They may have another Python at the same path. The control plane of machines over SSH may be on this one."""
+    assert await elsewhere.interpreter() is None
+    elsewhere.record = elsewhere.record.model_copy(update={"supervisor": ProcessRef.of(os.getpid()), "over_ssh": True})
     assert await elsewhere.interpreter() is None
 
 

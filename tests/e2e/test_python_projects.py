@@ -123,6 +123,17 @@ def test_a_program_of_the_machine_still_gets_the_machines_python(client: iris.Ir
     assert job.wait().state is JobState.SUCCEEDED
 
 
+def version_and_package() -> tuple[str, str]:
+    import yaml
+
+    return f"{sys.version_info.major}.{sys.version_info.minor}", yaml.safe_load("a package of this program")
+
+
+def test_a_function_without_an_environment_runs_in_the_interpreter_of_its_program(client: iris.IrisClient) -> None:
+    """A notebook's kernel is seldom the machine's `python`."""
+    assert client.submit(version_and_package).result() == (VERSION, "a package of this program")
+
+
 def version_and_double(number: int) -> tuple[str, int]:
     import libdouble  # type: ignore[import-not-found]
 
