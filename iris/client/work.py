@@ -77,7 +77,7 @@ async def make_job(
     store, root = Store(cluster.store), project.root if project is not None else None
     if callable(work):
         files = within.root if within is not None and inherits else root
-        spec = await asyncio.to_thread(for_pickles, spec, files)
+        spec = await asyncio.to_thread(for_pickles, spec, files, options.get("environment"))
         bare = is_bare(spec, files)
         python = own_interpreter(cluster) if bare else None
         bare = bare and python is None

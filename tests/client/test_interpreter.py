@@ -1,8 +1,10 @@
 """Which interpreter the job of a function gets: of the version that pickles, on this machine the program's own."""
 
+import itertools
 import os
 import sys
 import tarfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -10,12 +12,14 @@ import pytest
 
 from iris.client.connect.clusters import ClusterRecord, ProcessRef
 from iris.client.job_options import JobOptions
+from iris.client.parent import EnclosingJob
 from iris.client.work import make_job
 from iris.model import call_files, names
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 from iris.storage.object_store import Store
+from tests.builders import a_spec
 from tests.pythons import VERSION
 
 #: The minor version after the one that runs the tests.
@@ -33,6 +37,12 @@ class Client:
 
     async def job(self, *, workspace: Path | bool = False, **options: Unpack[JobOptions]) -> JobSpec:
         return await make_job(self.record, abs, (-1,), {}, workspace, **options)
+
+    async def child(self, parent: JobSpec) -> JobSpec:
+        """A job that a program of the parent submits from the directory in which it was started."""
+        number = defaultdict[str, "itertools.count[int]"](lambda: itertools.count(1))
+        within = EnclosingJob(parent, "ada/top", "r", "r", 0, 1, 1, Path.cwd(), registers=True, submitted=number)
+        return await make_job(self.record, abs, (-1,), {}, None, within)
 
     async def interpreter(self, **options: Any) -> str | None:
         """The interpreter that the job's call names."""
@@ -135,6 +145,13 @@ async def test_a_project_that_admits_the_version_of_the_program_is_accepted(
 ) -> None:
     """Also one whose requirement only uv understands: uv then says what is wrong."""
     await elsewhere.job(workspace=project(tmp_path, requires, **({"python_version": pin} if pin else {})))
+
+
+async def test_the_child_of_a_program_in_another_python_gets_the_version_of_that_program(here: Client) -> None:
+    """A function may start a script with another Python, which submits jobs: they inherit the environment without its version."""
+    parent = a_spec(environment=EnvironmentSpec(pip=("numpy",), python="3.1"))
+
+    assert (await here.child(parent)).environment == EnvironmentSpec(pip=("numpy",), python=VERSION)
 
 
 async def test_a_version_that_is_asked_for_is_refused_if_it_cannot_unpickle_the_function(elsewhere: Client) -> None:

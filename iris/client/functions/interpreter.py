@@ -5,6 +5,7 @@ from pathlib import Path
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.projects import ProjectFiles, check_python, is_installed
+from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
 from iris.model.jobs import JobSpec
 
@@ -12,19 +13,20 @@ from iris.model.jobs import JobSpec
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def for_pickles(spec: JobSpec, root: Path | None) -> JobSpec:
+def for_pickles(spec: JobSpec, root: Path | None, asked: EnvironmentSpec | None = None) -> JobSpec:
     """Returns the job with an environment that can unpickle what this program pickles.
 
     Args:
         root: the directory of the job's files; None: it has none.
+        asked: the environment that the user has named; None: the job inherits one, or has none.
 
     Raises:
         InvalidValue: its environment or project is not for this version of Python.
     """
     environment = spec.environment
-    if environment.python not in ("", VERSION):
-        remedy = f"submit it from Python {environment.python}, or leave the version out"
-        raise InvalidValue("python", environment.python, f"cannot run a function that Python {VERSION} pickles", remedy)
+    if asked is not None and asked.python not in ("", VERSION):
+        remedy = f"submit it from Python {asked.python}, or leave the version out"
+        raise InvalidValue("python", asked.python, f"cannot run a function that Python {VERSION} pickles", remedy)
     if root is not None and environment.sync:
         check_python(ProjectFiles(root, environment.project), sys.version_info[:2])
     return spec.model_copy(update={"environment": environment.model_copy(update={"python": VERSION})})

@@ -83,7 +83,7 @@ async def prepare(
     if spec.replicas > 1:
         raise InvalidValue("tpu", options.get("resources"), "has several hosts", "give the workers a slice of one host each")
     root = await importable_from(workspace, within, **options)
-    spec = await asyncio.to_thread(for_pickles, spec, root)
+    spec = await asyncio.to_thread(for_pickles, spec, root, options.get("environment"))
     queue, store = names.pool_queue(client.record.name, spec.id, token), Store(client.record.store)
     file = PoolFile(queue=queue, key=key, python=sys.version_info[:2], idle_timeout=idle.total_seconds())
     call = await _upload(store, file, own_interpreter(client.record) if is_bare(spec, root) else None)
