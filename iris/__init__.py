@@ -131,7 +131,17 @@ def __getattr__(name: str) -> Any:
 
     Raises:
         AttributeError: the name is not public.
+        ImportError: this is a job without an Iris of its own. It gets the modules of `context` with its function.
     """
     if name not in _MODULES:
         raise AttributeError(f"module 'iris' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    try:
+        module = importlib.import_module(_MODULES[name])
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("iris."):
+            raise
+        raise ImportError(
+            f"this job has only iris.context(), without its client, and iris.{name} needs all of Iris: add the wheel of "
+            "iris-temporal to the job's project, packages or image"
+        ) from None
+    return getattr(module, name)

@@ -369,6 +369,7 @@ class Attempt:
             faults=self._context.faults,
             device_fault=self._context.device_fault(self.task),
             left_out=self._delivery.left_out,
+            final=self.task.call is not None and prepare.is_final(self._dir),
         )
 
     def _details(self) -> Mapping[str, Any]:

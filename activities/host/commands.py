@@ -30,7 +30,8 @@ def with_commands(env: Mapping[str, str], directory: Path, mode: int = 0o700) ->
     """Returns the environment with a PATH that ends with a directory for the commands that the machine may lack.
 
     `iris` runs the agent's own installation. `python` is the machine's `python3`, or the Python on which the agent's environment
-    is based, without the agent's packages; it is there only if the machine has no command of this name.
+    is based, without the agent's packages; it is there only if the machine has no command of this name. The latter is also there
+    with its version, such as `python3.12`, for functions that need this version.
 
     Args:
         directory: the parent of the directory with the commands; created if it does not exist.
@@ -38,9 +39,10 @@ def with_commands(env: Mapping[str, str], directory: Path, mode: int = 0o700) ->
     """
     directory = directory / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]  # agents of a machine may share the parent
     path = env.get("PATH") or PATH
-    base = str(Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}"))
+    versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    base = str(Path(sys.base_prefix, "bin", versioned))
     python3 = shutil.which("python3", path=path)
-    links = {"python3": base} if python3 is None else {}
+    links = {versioned: base} | ({"python3": base} if python3 is None else {})
     if shutil.which("python", path=path) is None:
         links["python"] = python3 or base
     with suppress(OSError):  # without them, the program still has the machine's commands

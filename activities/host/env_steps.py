@@ -32,13 +32,15 @@ _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_BREAK_S
 _RESOLVED_BY = {"UV_RESOLUTION", "UV_PRERELEASE", "UV_FORK_STRATEGY", "UV_EXCLUDE_NEWER"}
 #: Settings that name the package indexes.
 _INDEXES = {"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
-#: Writes the path of the first python into the file `$0`, with its package directories if it is that of a virtual environment.
+#: Writes the path of a python into the file `$0`, with its package directories if it is that of a virtual environment. The python
+#: is the first one of version `$1`, or the first one of any version.
 _LOOK = """\
-for python in python python3; do $python -I -c '
+for version in $1 ""; do for python in python python3 python${version:-3}; do $python -I -c '
 import json, sys, sysconfig
+if sys.argv[2] not in ("", "%d.%d" % sys.version_info[:2]): sys.exit(1)
 sites = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}) if sys.prefix != sys.base_prefix else []
-json.dump([sys.executable, sites], open(sys.argv[1], "w"))' "$0" 2>/dev/null && exit
-done
+json.dump([sys.executable, sites], open(sys.argv[1], "w"))' "$0" "$version" 2>/dev/null && exit
+done; done
 exit 127"""
 #: Removes `--user`, which uv's pip does not support: such packages go into the environment.
 _WITHOUT_USER = 'for word; do shift; [ "$word" = --user ] || set -- "$@" "$word"; done'
@@ -95,14 +97,15 @@ class Steps:
         await self.uv.provide()
         async with self.uv.lend(venv) as kept:
             env = {**self._env, **kept.env, "NO_COLOR": "1"}
+            python = ["--python", spec.python] if spec.python else []
             if alone or self._runtime.apart:  # a link would share a file between users
                 env["UV_LINK_MODE"] = "copy"
             if project is not None:
-                options = _sync_options(spec, project)
+                options = [*_sync_options(spec, project), *python]
                 sync_env = self._obeying_lock(env, project) if project.locked else env
                 await self._call_uv(f"uv sync {shlex.join(options)}", ["sync", *options], sync_env, kept)
             else:  # any project is ignored; the packages of the host or the image stay visible
-                options = ["--quiet", "--no-project", "--system-site-packages"]
+                options = ["--quiet", "--no-project", "--system-site-packages", *python]
                 await self._call_uv("uv venv", ["venv", *options, str(venv)], env, kept)
             if spec.pip:
                 shown = f"uv pip install {shlex.join(_words(spec.pip))}"
@@ -124,11 +127,14 @@ class Steps:
             await in_thread(lambda _: end_user(owner))  # a process that a build left could write to its open files
             await in_thread(lambda _: give(place, 0, of=owner))
 
-    async def make_beside(self, venv: Path) -> bool:
+    async def make_beside(self, venv: Path, version: str) -> bool:
         """Makes an empty environment for the user's commands, based on the Python that the program would find without it.
 
         Everything that this Python can import can be imported in the new environment, also if this Python belongs to a virtual
         environment. Packages are installed into the new environment.
+
+        Args:
+            version: the minor version of Python that the program needs; empty: any. If there is none of it, any will do.
 
         Returns:
             True if the environment was made. False if there is no Python, or the image cannot run uv.
@@ -137,7 +143,7 @@ class Steps:
             CannotStart: uv reports that the environment cannot be made.
             HostUnable: the disk is full.
         """
-        python = await self._look_at_python(venv.with_name("python.json"))
+        python = await self._look_at_python(venv.with_name("python.json"), version)
         if python is None:
             return False
         await self.uv.provide()
@@ -182,9 +188,10 @@ class Steps:
     def _owner(self) -> int | None:
         return self._runtime.owner
 
-    async def _look_at_python(self, answer: Path) -> "_Python | None":
+    async def _look_at_python(self, answer: Path, version: str) -> "_Python | None":
         """Returns the Python that a program would find, or None if there is none, or if its answer is none of a Python."""
-        status = await self._runtime.step(("/bin/sh", "-c", _LOOK, str(answer)), self._env, self._workdir, self._output)
+        argv = ("/bin/sh", "-c", _LOOK, str(answer), version)
+        status = await self._runtime.step(argv, self._env, self._workdir, self._output)
         return await asyncio.to_thread(_read_python, answer, self._owner) if status == 0 else None
 
     def _obeying_lock(self, env: Mapping[str, str], project: Project) -> dict[str, str]:

@@ -38,6 +38,8 @@ class Evidence(NamedTuple):
     device_fault: str = ""
     #: The sentence about output files that are not stored; empty: all are.
     left_out: str = ""
+    #: Whether the program says that another attempt would end in the same way.
+    final: bool = False
 
 
 def outcome_of(evidence: Evidence) -> TaskOutcome:
@@ -58,7 +60,8 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
     end = exits.explain(status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit)
     said = error_line(evidence.last_lines)
     reason = f"{end.reason}: {said}" if said else end.reason
-    outcome = TaskOutcome(state=TaskState.FAILED, reason=reason, exit_code=end.exit_code, signal=end.signal, **ran)
+    ended = {"exit_code": end.exit_code, "signal": end.signal, "final": evidence.final, **ran}
+    outcome = TaskOutcome(state=TaskState.FAILED, reason=reason, **ended)
     if not exited.out_of_memory and (fault := recognise(evidence.last_lines, evidence.faults)):
         reason = f"infrastructure fault: {fault.why} ({end.reason})"
         outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": fault.name, "reason": reason})

@@ -20,10 +20,10 @@ from iris.activities.host.restore import restore
 from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
 from iris.activities.host.runtimes.environment import attempt_env, needs_own_coordinator
-from iris.activities.host.runtimes.job_users import USERS_FAULT
+from iris.activities.host.runtimes.job_users import USERS_FAULT, files_of
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
-from iris.model import names
+from iris.model import call_files, names
 from iris.model.arrays import substituted, task_values
 from iris.model.images import has_digest
 from iris.model.units import MIB, format_bytes
@@ -34,8 +34,15 @@ MIN_FREE_BYTES = 4 * MIB
 CAUSED_BY_OTHERS = (USERS_FAULT, COORDINATOR_FAULT)
 
 
-#: The command that runs a task's function. Some machines and images have only one of the two names of Python.
-CALL = ("sh", "-c", f'exec "$(command -v python || echo python3)" "${names.ENV_CALL_DIR}/{names.CALL_SCRIPT}"')
+#: The command that runs a task's function: in the interpreter that the call names, if this host has it, else in the first one on
+#: PATH. Some machines and images have only one of the two names of Python.
+CALL = (
+    "sh",
+    "-c",
+    f'python="$(cat "${names.ENV_CALL_DIR}/{call_files.PYTHON}" 2>/dev/null)"; '
+    '[ -x "$python" ] || python="$(command -v python || echo python3)"; '
+    f'exec "$python" "${names.ENV_CALL_DIR}/{call_files.SCRIPT}"',
+)
 #: The name that programs show for a user who has only a number.
 USER_NAME = "iris-job"
 #: Names the port of a task that needs a coordinator of its own; the program sees it in the variable for JAX only.
@@ -164,6 +171,12 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         undo.pop_all()
         keep = (*ports.keep, *own.keep, *meeting, *(taken.keep if taken else ()), *ready.keep)
         return Built(launch, keep, ports.numbers, secrets)
+
+
+def is_final(directory: Path) -> bool:
+    """Returns whether the program of this attempt has left the mark that another attempt would end in the same way."""
+    mark = files_of(directory) / "outputs" / call_files.FINAL
+    return os.path.exists(mark)  # noqa: PTH110 Path raises for a folder that the job has closed
 
 
 def _checkpoint_url(context: HostContext, task: RunTask) -> str:

@@ -136,7 +136,7 @@ async def _set_up(
     if project is None and not spec.pip:
         if not spec.setup:
             return Ready(dict(env))
-        venv = own / "venv" if await steps.make_beside(own / "venv") else None
+        venv = own / "venv" if await steps.make_beside(own / "venv", spec.python) else None
         program = activated(env, venv, workdir) if venv is not None else dict(env)
         await steps.run(spec.setup, program, venv)
         steps.say(f"environment ready ({since(begun)})")
@@ -175,7 +175,7 @@ async def _key(
 ) -> str:
     """Returns a hash of everything that an environment depends on."""
     depends: dict[str, object] = {"made": _MADE_AS, "uv": uv_version(), "runtime": identity, "project": project, "pip": spec.pip}
-    depends["extras"] = sorted(spec.extras)
+    depends["extras"], depends["python"] = sorted(spec.extras), spec.python
     # The URL of an index may contain a user name and a password.
     settings = {name: re.sub("//[^/@]*@", "//", value) for name, value in env.items() if name.startswith("UV_")}
     depends["settings"] = {name: value for name, value in settings.items() if not _HOW.fullmatch(name)}

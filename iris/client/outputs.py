@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from iris.model import names
+from iris.model import call_files, names
 from iris.model.errors import IrisError, Rejected
 from iris.storage.object_store import Store
 from iris.storage.output_names import path_of
@@ -58,7 +58,7 @@ async def outputs_of(
     for name, size in await store.sizes(root if task is None else f"{root}/{task}"):
         index, number, *rest = name.removeprefix(f"{root}/").split("/", 2)
         if index.isdecimal() and number.isdecimal() and rest and attempt in (None, int(number)):
-            if rest[0].startswith(f"{names.RESULT_FOLDER}/"):
+            if rest[0].startswith(f"{call_files.FOLDER}/"):
                 continue
             file = OutputFile(int(index), int(number), path_of(rest[0]), size, name)
             found.setdefault(file.task, {}).setdefault(file.attempt, []).append(file)

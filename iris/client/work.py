@@ -10,6 +10,7 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.entrypoint import Entrypoint
 from iris.client.functions.call import function_name, pack_call
+from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
 from iris.client.job_options import JobOptions, job_spec
 from iris.client.parent import EnclosingJob
 from iris.client.work_digest import work_of_call, work_of_command
@@ -71,10 +72,16 @@ async def make_job(
     if project is not None and spec.environment.sync:
         build_env = await asyncio.to_thread(build_variables, project, spec.env, shares_files=here)
         changes["environment"] = spec.environment.model_copy(update={"project": project.project, "build_env": build_env})
+    spec = spec.model_copy(update=changes)
+    changes = {}
     store, root = Store(cluster.store), project.root if project is not None else None
     if callable(work):
-        imported_from = within.root if within is not None and inherits else root
-        with await asyncio.to_thread(pack_call, work, args, kwargs, imported_from, params) as packed:
+        files = within.root if within is not None and inherits else root
+        spec = await asyncio.to_thread(for_pickles, spec, files, options.get("environment"))
+        bare = is_bare(spec, files)
+        python = own_interpreter(cluster) if bare else None
+        bare = bare and python is None
+        with await asyncio.to_thread(pack_call, work, args, kwargs, files, params, python, bare=bare) as packed:
             changes["call"] = await upload(store, packed)
     if table is not None and spec.array is not None:
         changes["array"] = spec.array.model_copy(update={"table": await upload_table(store, table)})

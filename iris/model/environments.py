@@ -26,6 +26,9 @@ class EnvironmentSpec(BaseModel):
     extras: tuple[str, ...] = ()
     #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`, `-r FILE`.
     pip: tuple[str, ...] = ()
+    #: The minor version of Python of an environment that is made: `3.12`; empty: that of the first Python that uv finds for it. A
+    #: function needs the version that has pickled it, which the client sets.
+    python: str = ""
     #: Variables of the set-up alone: the project's version, which build backends read from git. A bundle has no `.git`.
     build_env: dict[str, str] = {}
     #: Shell commands. They run one after the other in the program's directory, with its environment.
@@ -66,6 +69,13 @@ class EnvironmentSpec(BaseModel):
         if path.is_absolute() or ".." in path.parts or "\0" in project:
             raise InvalidValue("project", project, "is not a path in a workspace", "write a path relative to the workspace")
         return "" if path == PurePosixPath() else str(path)
+
+    @field_validator("python")
+    @classmethod
+    def _is_a_minor_version(cls, python: str) -> str:
+        if python and re.fullmatch(r"3\.\d{1,3}", python) is None:
+            raise InvalidValue("python", python, "is not a minor version of Python", "write one such as 3.12")
+        return python
 
     @field_validator("setup")
     @classmethod

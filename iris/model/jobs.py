@@ -342,6 +342,8 @@ class TaskOutcome(BaseModel):
     peak_memory_bytes: int = 0
     #: The name of the infrastructure fault that ended it; empty: none.
     fault: str = ""
+    #: Whether another attempt would end in the same way, so that there is none.
+    final: bool = False
     #: Whether an agent of the host refused the attempt: it serves another incarnation than the attempt names, or stops.
     refused: bool = False
     #: Whether the host ended or refused the attempt because its incarnation, which the attempt names, ends or is over.

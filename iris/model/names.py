@@ -309,13 +309,6 @@ def shared_checkpoints(saves: str) -> str:
     return f"{saves.rpartition('/')[0]}/shared"
 
 
-#: The script of a function's directory that runs it.
-CALL_SCRIPT = "run.py"
-#: Where a function's result is in the task's output directory, in a folder that no user fetches.
-RESULT_FOLDER = ".iris"
-RESULT_FILE = f"{RESULT_FOLDER}/result"
-
-
 def agent_logs(cluster: str, host_id: str) -> str:
     """Returns the folder of an agent's logs. Each incarnation of the agent has a folder in it, and these sort by time."""
     return f"agents/{cluster}/{host_id}"

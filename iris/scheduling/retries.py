@@ -138,11 +138,11 @@ def decide(spec: JobSpec, before: TaskStatus, result: AttemptResult) -> RetryDec
         Account.FAILURES: (before.failures + 1, spec.max_retries_failure),
         Account.PREEMPTIONS: (before.preemptions + 1, spec.max_retries_preemption),
     }[account]
-    if spent <= limit:
+    if spent <= limit and not outcome.final:
         # A preempted task did nothing wrong and is queued again at once, unless an infrastructure fault ended it.
         in_a_row = {Account.FAILURES: spent - 1, Account.PREEMPTIONS: before.faults if outcome.fault else None}[account]
         return RetryDecision(account=account, retry=True, delay=_delay(in_a_row) if in_a_row is not None else timedelta(0))
-    used_up = f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})" if limit else ""
+    used_up = f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})" if spent > limit > 0 else ""
     return RetryDecision(account=account, retry=False, reason=f"{outcome.reason}{used_up}")
 
 

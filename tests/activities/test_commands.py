@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.commands import with_commands, without_environment
+from tests.pythons import VERSION
 
 
 def test_programs_do_not_get_the_environment_of_their_agent(tmp_path: Path) -> None:
@@ -52,6 +53,13 @@ def test_python_is_the_machines_or_else_a_standard_one(tmp_path: Path, there: tu
 
     assert (ran(env, "python", *version), ran(env, "python3", *version)) == (python, python3)
     assert env["HOME"] == "/home/ada"
+
+
+def test_the_python_of_the_agent_is_there_by_its_version(tmp_path: Path) -> None:
+    """A function needs the version that has pickled it, and the machine's `python` often is another one."""
+    env = with_commands(machine(tmp_path / "bin", "python", "python3"), tmp_path / "commands")
+
+    assert ran(env, f"python{VERSION}", "-c", "import sys; print('%d.%d' % sys.version_info[:2])") == VERSION
 
 
 def test_the_standard_python_has_none_of_the_agents_packages(tmp_path: Path) -> None:

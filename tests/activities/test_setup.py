@@ -29,6 +29,7 @@ from iris.activities.host.uv_places import uv_version
 from iris.model.environments import EnvironmentSpec
 from iris.model.resources import Resources
 from tests.e2e.cluster import eventually
+from tests.pythons import a_real_other_python
 from tests.small_disk import small_disk
 
 ROOM = 1 << 32
@@ -729,3 +730,18 @@ def test_ways_to_packages_are_for_the_set_up_and_nothing_else_is() -> None:
     }
 
     assert build_env({**ways, "AWS_SECRET_ACCESS_KEY": "x", "HOME": "/root", "MY_UV_X": "1"}) == ways
+
+
+# -- the version of Python -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", ["pip", "project", "setup"])
+async def test_an_environment_has_the_version_of_python_that_its_function_needs(host: Host, wanted: str) -> None:
+    """The host finds another version first. A function is pickled for one version, and no other can unpickle it."""
+    version, python = a_real_other_python()
+    host.env["PATH"] = f"{host.env['PATH']}:{python.parent}"
+    if wanted == "project":
+        host.write(pyproject=PROJECT)
+    ready = await host.ready(**{"pip": {"pip": ["tiny"]}, "project": {}, "setup": {"setup": ["true"]}}[wanted], python=version)
+
+    assert await host.sees(ready, "import sys; print('%d.%d' % sys.version_info[:2])") == version

@@ -15,17 +15,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import iris
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.result import NoResult, Raised, RemoteTraceback, read_result
 from iris.client.work import make_job
-from iris.model import names
+from iris.model import call_files, names
 from iris.model.errors import InvalidValue, Rejected
 from iris.storage.object_store import Store
 from tests.client import halves
 
 JOB, RUN = "ada/call", "0198c0de-aaaa-bbbb-cccc-0123456789ab"
+#: What a host says to a task of a job of four.
+IDENTITY = {
+    names.ENV_CLUSTER: "local",
+    names.ENV_JOB_ID: JOB,
+    names.ENV_TASK_INDEX: "3",
+    names.ENV_NUM_TASKS: "4",
+    names.ENV_ATTEMPT: "1",
+    names.ENV_HOST_ID: "h1",
+    names.ENV_SLICE_ID: "s1",
+    names.ENV_WORKDIR: "/work",
+    names.ENV_CHECKPOINT_DIR: "/checkpoint",
+    names.env_port("http"): "8080",
+}
 
 
 class Odd(Exception):
@@ -76,8 +91,8 @@ class Place:
         outputs = self._dir / "store" / names.attempt_outputs(JOB, RUN, 0, 1)
         outputs.mkdir(parents=True)
         # Isolated and without site-packages: as in an image that has never heard of Iris.
-        command = [sys.executable, "-I", "-S", str(call / names.CALL_SCRIPT)]
-        env = {"IRIS_OUTPUT_DIR": str(outputs), **({"IRIS_ARRAY_INDEX": "1"} if params is not None else {})}
+        command = [sys.executable, "-I", "-S", str(call / call_files.SCRIPT)]
+        env = {**IDENTITY, "IRIS_OUTPUT_DIR": str(outputs), **({"IRIS_ARRAY_INDEX": "1"} if params is not None else {})}
         process = subprocess.run(command, cwd=self.work, env=env, capture_output=True, text=True, timeout=120)
         return Ran(self._dir, call, process)
 
@@ -128,6 +143,42 @@ async def test_an_other_cloudpickle_in_the_job_is_left_alone(place: Place) -> No
     (place.work / "cloudpickle.py").write_text("raise ImportError('too old')")
 
     assert await place.run(lambda: 5).result() == 5
+
+
+def identity() -> tuple[str, int, int, int, str]:
+    import iris
+
+    here = iris.context()
+    return here.job, here.task, here.num_tasks, here.port("http"), here.checkpoint_dir.name
+
+
+async def test_a_function_reads_its_context_where_iris_is_not_installed(place: Place) -> None:
+    """A function of a notebook saves its state and meets its siblings on every host, also in an image without Iris."""
+    ran = place.run(identity)
+
+    assert await ran.result() == (JOB, 3, 4, 8080, "checkpoint"), ran.err
+
+
+def uses(name: str) -> object:
+    import iris
+
+    return getattr(iris, name) if name != "client" else iris.context().client
+
+
+@pytest.mark.parametrize("name", ["client", "ActorServer"])
+async def test_what_needs_all_of_iris_says_so_where_it_is_not_installed(place: Place, name: str) -> None:
+    """`No module named 'iris.client.blocking.client'` says nothing of what to do."""
+    ran = place.run(uses, name)
+
+    assert ran.code == 1
+    assert "needs all of Iris: add the wheel of iris-temporal to the job's project, packages or image" in ran.err
+
+
+async def test_an_iris_that_the_job_has_is_used(place: Place) -> None:
+    """A project may have another version of it, whose modules belong together."""
+    (place.work / "iris.py").write_text("ActorServer = 'of the job'")
+
+    assert await place.run(uses, "ActorServer").result() == "of the job"
 
 
 async def test_a_module_that_the_job_does_not_get_travels_with_its_function(place: Place) -> None:
@@ -183,7 +234,7 @@ async def test_an_exception_comes_back_with_its_type_and_the_jobs_traceback(plac
     assert ran.code == 1
     assert ran.err.startswith("Traceback")
     assert "in fails" in ran.err
-    assert names.CALL_SCRIPT not in ran.err
+    assert call_files.SCRIPT not in ran.err
     assert isinstance(raised, Raised)
     assert repr(raised.error) == "KeyError('lr')"
     assert "in fails" in str(RemoteTraceback(raised.traceback))
@@ -235,20 +286,18 @@ async def test_another_version_of_python_is_refused_with_both_versions(place: Pl
 
     def made_elsewhere(call: Path) -> None:
         name, _ = json.loads((call / "call.json").read_text())
-        (call / "call.json").write_text(json.dumps([name, [3, 8]]))
+        (call / "call.json").write_text(json.dumps([name, [3, 1]]))
 
     ran = place.run(int, 1, changed=made_elsewhere)
 
     assert ran.code == 1
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert f"builtins:int was pickled by Python 3.8, and this job has Python {here}" in ran.err
-    assert f"submit it from Python {here}, or give the job an image or a project with Python 3.8" in (await ran.result()).text
+    assert f"builtins:int was pickled by Python 3.1, and this job has Python {here}" in ran.err
+    assert f"give the job a project or an image with it, or submit from Python {here}" in (await ran.result()).text
 
 
 async def test_a_module_that_the_job_lacks_is_named_with_what_to_do(place: Place) -> None:
     """A package that is installed here only: the interpreter of the job has no site-packages."""
-    import yaml
-
     ran = place.run(yaml.safe_load, "1")
 
     assert ran.code == 1
@@ -267,6 +316,32 @@ async def test_a_result_of_a_class_that_is_missing_here_is_refused_and_not_the_j
     assert ran.code == 0
     with pytest.raises(NoResult, match=r"the result of task 0 of ada/call, a Point, cannot be restored here: No module named"):
         await ran.result()
+
+
+def with_global_module(text: str) -> object:
+    return pytest.importorskip(text)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [(yaml.safe_load, ["1"]), (with_global_module, ["yaml"]), (isinstance, [1, yaml.YAMLError]), (len, [[len, yaml.Loader]])],
+    ids=["a function", "a module that it uses", "an argument", "a class in an argument"],
+)
+def test_a_module_that_the_job_may_lack_is_warned_about_before_the_submission(function: Any, args: list[Any]) -> None:
+    """A machine is paid for until the function says so. The machine may have the module all the same, so nothing is refused."""
+    with pytest.warns(UserWarning, match=r"uses (pytest|yaml), .*fails on hosts whose Python lacks that; submit it from its"):
+        pack_call(function, args, {}, bare=True).close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_modules_that_the_job_has_are_not_warned_about(tmp_path: Path) -> None:
+    """Those of the standard library, of its workspace, what comes with the call, and any where something is installed."""
+    here = tmp_path / "here"
+    here.mkdir()
+    module = module_in(here, "sender", "import json\nimport iris\n\ndef text(x):\n    return json.dumps([x, iris.context])\n")
+    pack_call(module.text, [Path, threading.Thread], {}, here, bare=True).close()
+    pack_call(identity, [iris.context, iris.IrisError], {}, bare=True).close()
+    pack_call(yaml.safe_load, ["1"], {}).close()
 
 
 @pytest.mark.parametrize(

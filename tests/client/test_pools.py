@@ -27,7 +27,8 @@ from iris.client.pool.child import Child, Crashed
 from iris.client.pool.exchange import settle
 from iris.client.pool.messages import INLINE, Address, Mail, MessageLost, PoolFile
 from iris.client.pool.prepare import worker_files
-from iris.model import names
+from iris.model import call_files, names
+from iris.model.error_lines import error_line
 from iris.model.errors import Rejected
 from iris.storage.object_store import Store
 
@@ -352,9 +353,10 @@ def test_a_worker_that_cannot_start_says_what_its_job_needs(tmp_path: Path, pyth
     running = Running(tmp_path)
     file = running.directory / "pool.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **({"python": python} if python else {})}))
+    env = {"PATH": "", "IRIS_OUTPUT_DIR": str(tmp_path)}
     ran = subprocess.run(
-        [sys.executable, running.directory / names.CALL_SCRIPT], env={"PATH": ""}, capture_output=True, text=True, timeout=60
+        [sys.executable, running.directory / call_files.SCRIPT], env=env, capture_output=True, text=True, timeout=60
     )
 
     assert ran.returncode in (1, 127)
-    assert message in ran.stderr
+    assert message in error_line(ran.stderr), "the job's reason has it"

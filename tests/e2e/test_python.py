@@ -87,6 +87,34 @@ def test_an_exception_of_the_function_is_raised_where_its_result_is_asked_for(cl
     assert job.status().state is JobState.FAILED
 
 
+def parent_with_a_package() -> tuple[str, int, str]:
+    import yaml
+
+    here = iris.context()
+    child = here.client.submit(abs, -3, name="child", resources=iris.Resources(cpu=0.1))
+    return yaml.safe_dump([here.task]), child.result(), child.id
+
+
+def test_a_function_has_the_packages_of_its_program_on_a_cluster_of_this_machine(client: iris.IrisClient) -> None:
+    """A researcher's numpy, and Iris: its context, and jobs that belong to it. Nothing has to be installed for them."""
+    job = client.submit(parent_with_a_package, name="parent", resources=iris.Resources(cpu=0.1))
+
+    assert job.result() == ("- 0\n", 3, "ada/parent/child")
+
+
+def test_the_calls_of_a_pool_have_the_packages_of_its_program_too(client: iris.IrisClient) -> None:
+    """Its workers are tasks of a job like others."""
+    with iris.WorkerPool(client, 1, resources=iris.Resources(cpu=0.1, memory="256m"), name="packages") as pool:
+        assert pool.submit(_number_of_the_task).result() == 0
+
+
+def _number_of_the_task() -> int:
+    import yaml
+
+    number: int = yaml.safe_load(str(iris.context().task))
+    return number
+
+
 def test_a_program_without_a_function_has_no_result_and_fails_by_its_exit_code(client: iris.IrisClient) -> None:
     """The status is part of the error."""
     assert client.submit("sh", "-c", "echo fine").result() is None

@@ -116,6 +116,13 @@ def test_without_retries_the_reason_is_the_outcome_and_nothing_else() -> None:
     assert decided(a_spec(), a_task(), an_outcome(S.FAILED, reason="exit code 1")).reason == "exit code 1"
 
 
+def test_an_attempt_whose_end_is_final_is_not_repeated_and_says_only_why() -> None:
+    """A host that has no Python for a function has none at the next attempt either. No limit has ended the task."""
+    decision = decided(a_spec(max_retries_failure=3), a_task(), an_outcome(S.FAILED, reason="no such Python", final=True))
+
+    assert (decision.retry, decision.reason) == (False, "no such Python")
+
+
 @pytest.mark.parametrize("started_at", [NOON, None])
 def test_an_infrastructure_fault_is_paid_like_a_preemption_and_slowed_down_like_a_failure(started_at: datetime | None) -> None:
     """It is not the program's fault, but the next host may have it too: a busy accelerator must not be tried in a loop."""

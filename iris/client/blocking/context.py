@@ -66,6 +66,7 @@ class JobContext:
         Asynchronous programs use `await iris.AsyncIrisClient.from_env()`.
 
         Raises:
+            ImportError: Iris is not installed in the job's environment.
             Unreachable: the cluster does not answer.
         """
         return _client(os.getpid())
@@ -94,7 +95,7 @@ class JobContext:
 @functools.cache
 def _client(process: int) -> "IrisClient":
     """Returns the client of this process. A forked process cannot use the connection of the one that it comes from."""
-    from iris.client.blocking.client import IrisClient  # most programs in a job read the context alone
+    from iris import IrisClient  # most programs in a job read the context alone
 
     return IrisClient.from_env()
 

@@ -1,9 +1,7 @@
 """Packs a function and its arguments into a bundle that a job can run."""
 
-import inspect
 import json
 import sys
-import sysconfig
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +12,12 @@ from typing import Any
 
 import cloudpickle
 
-from iris.client.functions import run
+import iris
+from iris.client.functions import run, same_python
+from iris.client.functions.modules import Pickler, missing_module, warn_of_missing
 from iris.client.workspace.extra_files import ExtraFile
-from iris.client.workspace.files import workspace_files
 from iris.client.workspace.pack import Packed, pack
-from iris.model import names
+from iris.model import call_files
 from iris.model.bundles import MAX_BUNDLE
 from iris.model.errors import InvalidValue
 from iris.model.units import format_bytes
@@ -27,6 +26,18 @@ from iris.model.units import format_bytes
 PROTOCOL = 5
 #: How much of a bundle the library and the script may take.
 _OVERHEAD = 1024 * 1024
+#: The modules of `iris.context()`, which need nothing but the standard library.
+_CONTEXT = (
+    "__init__.py",
+    "client/__init__.py",
+    "client/blocking/__init__.py",
+    "client/blocking/context.py",
+    "model/__init__.py",
+    "model/errors.py",
+    "model/names.py",
+)
+#: Their names.
+_PROVIDED = frozenset(".".join(("iris", *Path(file).with_suffix("").parts)).removesuffix(".__init__") for file in _CONTEXT)
 _REMEDY = "pass plain data, and open files, locks and connections inside the function"
 #: What cloudpickle passes as a whole is global, and threads share it.
 _registry = threading.Lock()
@@ -45,6 +56,9 @@ def pack_call(
     kwargs: Mapping[str, Any],
     workspace: Path | None = None,
     params: Sequence[Mapping[str, Any]] | None = None,
+    python: str | None = None,
+    *,
+    bare: bool = False,
 ) -> Packed:
     """Packs the call with everything that the job's interpreter needs for it.
 
@@ -54,6 +68,8 @@ def pack_call(
     Args:
         workspace: the directory whose files the job gets; None: it gets none.
         params: further keyword arguments of each task, by its index; None: all tasks have the same.
+        python: the path of the interpreter in which it runs, on hosts that have it; None: that of the job's environment.
+        bare: whether nothing is installed for the job. Modules that it may lack are warned about then.
 
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
@@ -64,9 +80,12 @@ def pack_call(
         with (made / "call.pickle").open("wb") as file, by_value(missing_module(function, workspace)):
             try:
                 rows = None if params is None else [dict(row) for row in params]
-                cloudpickle.dump((function, tuple(args), dict(kwargs), rows), file, PROTOCOL)
+                pickler = Pickler(file, PROTOCOL)
+                pickler.dump((function, tuple(args), dict(kwargs), rows))
             except Exception as error:  # the methods of the user's objects may raise anything
                 raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
+        if bare:
+            warn_of_missing(pickler.modules, function_name(function), workspace, _PROVIDED)
         size = (made / "call.pickle").stat().st_size
         if size > MAX_BUNDLE - _OVERHEAD:
             raise InvalidValue(
@@ -76,14 +95,31 @@ def pack_call(
                 "pass a path or a URL of large data, and read it inside the function",
             )
         files = [ExtraFile(made / name, name) for name in ("call.json", "call.pickle")]
-        files.append(ExtraFile(Path(run.__file__), names.CALL_SCRIPT))
-        return pack(None, files + library_files())
+        files.append(ExtraFile(Path(run.__file__), call_files.SCRIPT))
+        return pack(None, [*files, *library_files(), *python_file(python, made)])
 
 
 def library_files() -> list[ExtraFile]:
-    """Returns the files of cloudpickle, which reads what this copy of it has written."""
+    """Returns what a call's scripts import, and its function may import.
+
+    These are the module beside the scripts, cloudpickle, which reads what this copy of it has written, and `iris.context()`.
+    """
     library = Path(cloudpickle.__file__).parent
-    return [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
+    files = [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
+    files += [ExtraFile(Path(iris.__file__).parent / name, f"context/iris/{name}") for name in _CONTEXT]
+    return [ExtraFile(Path(same_python.__file__), "same_python.py"), *files]
+
+
+def python_file(python: str | None, directory: Path) -> list[ExtraFile]:
+    """Returns the file that names the interpreter of a call; none: it is that of the job's environment.
+
+    Args:
+        directory: for the file.
+    """
+    if python is None:
+        return []
+    (directory / call_files.PYTHON).write_text(python)
+    return [ExtraFile(directory / call_files.PYTHON, call_files.PYTHON)]
 
 
 def pickled(value: object, function: Callable[..., Any], module: ModuleType | None) -> bytes:
@@ -115,34 +151,3 @@ def by_value(module: ModuleType | None) -> Iterator[None]:
             yield
         finally:
             cloudpickle.unregister_pickle_by_value(module)
-
-
-def module_of(function: Callable[..., Any]) -> ModuleType | None:
-    """Returns the module in which the function was defined; None: there is none."""
-    return inspect.getmodule(getattr(function, "func", function))
-
-
-def missing_module(function: Callable[..., Any], workspace: Path | None) -> ModuleType | None:
-    """Returns the function's module, if a job with this workspace cannot import it; otherwise None."""
-    module = module_of(function)
-    return module if module is not None and is_missing(module, workspace) else None
-
-
-def is_missing(module: ModuleType, workspace: Path | None) -> bool:
-    """Returns whether a job with this workspace cannot import the module: it is not installed, and not where the job looks."""
-    file = getattr(module, "__file__", None)
-    if module.__name__ == "__main__" or file is None:
-        return False
-    path = Path(file).resolve()
-    installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    if any(path.is_relative_to(Path(place).resolve()) for place in installed):
-        return False
-    if workspace is None or not path.is_relative_to(workspace.resolve()):
-        return True
-    if str(path.relative_to(workspace.resolve())) not in workspace_files(workspace.resolve()):
-        return True  # git ignores it
-    # The job imports from the workspace's directory, and what its projects install. A script's own directory is not among them.
-    depth = len(module.__name__.split(".")) + (path.name == "__init__.py")
-    base = path.parents[depth - 1]
-    project = base.parent if base.name == "src" else base
-    return base != workspace.resolve() and not (project / "pyproject.toml").is_file()

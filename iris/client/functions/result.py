@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from obstore.exceptions import BaseError
 
-from iris.model import names
+from iris.model import call_files, names
 from iris.model.errors import IrisError, first_line
 from iris.retrying import retry
 from iris.storage.object_store import Store
@@ -75,7 +75,7 @@ async def read_result(store: Store, job: str, run_id: str, task: int, attempt: i
     Raises:
         NoResult: there is none, or it cannot be restored here.
     """
-    name = f"{names.attempt_outputs(job, run_id, task, attempt)}/{names.RESULT_FILE}"
+    name = f"{names.attempt_outputs(job, run_id, task, attempt)}/{call_files.RESULT}"
     with tempfile.TemporaryDirectory(prefix="iris-result-") as directory:
         file = Path(directory) / "result"
 

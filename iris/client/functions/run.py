@@ -1,13 +1,14 @@
 """Runs a pickled function in a job. Each call has a copy of this script: it needs Python 3.8 or later, and nothing of Iris.
 
 The script's directory has `call.json` (the function's name, and by which Python it was pickled), `call.pickle` (the function,
-its arguments, and those of each task of an array) and the library cloudpickle. The result goes into the task's output directory:
-a line of JSON, then the pickled value.
+its arguments, and those of each task of an array), the library cloudpickle, `same_python.py`, and the part of Iris for
+`iris.context()`. The result goes into the task's output directory: a line of JSON, then the pickled value.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import pickle
@@ -25,9 +26,13 @@ def main() -> int:
     with open(os.path.join(HERE, "call.json")) as file:
         name, version = json.load(file)
     sys.path[0] = os.getcwd()
-    pickler = load_library(HERE)
+    problem = load(HERE, "same_python").problem_with(version)
+    provide_context(HERE)
+    pickler = load(HERE, "cloudpickle")
     try:
-        function, args, kwargs, rows = _load(name, version)
+        if problem:
+            raise RuntimeError(f"{name} was {problem}")
+        function, args, kwargs, rows = _load(name)
         if rows is not None:
             kwargs = {**kwargs, **rows[int(os.environ["IRIS_ARRAY_INDEX"])]}
         value = finished(function(*args, **kwargs))
@@ -58,22 +63,22 @@ def finished(value: Any) -> Any:
     return asyncio.run(value)
 
 
-def load_library(directory: str) -> Any:
-    """Imports the copy of cloudpickle in the directory. Another version cannot always read what this one has written."""
+def load(directory: str, module: str) -> Any:
+    """Imports the directory's copy of a module. Another version of cloudpickle cannot always read what this one has written."""
     sys.path.insert(0, directory)
-    import cloudpickle
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path.remove(directory)
 
-    sys.path.remove(directory)
-    return cloudpickle
+
+def provide_context(directory: str) -> None:
+    """Lets programs import the directory's part of Iris, which has `iris.context()`, if the job has no Iris of its own."""
+    if importlib.util.find_spec("iris") is None:
+        sys.path.append(os.path.join(directory, "context"))
 
 
-def _load(name: str, version: list[int]) -> Any:
-    here, there = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, version))
-    if here != there:
-        raise RuntimeError(
-            f"{name} was pickled by Python {there}, and this job has Python {here} ({sys.executable}); a function needs the same "
-            f"version on both sides: submit it from Python {here}, or give the job an image or a project with Python {there}"
-        )
+def _load(name: str) -> Any:
     try:
         with open(os.path.join(HERE, "call.pickle"), "rb") as file:
             return pickle.load(file)  # noqa: S301 the user's own call

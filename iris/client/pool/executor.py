@@ -38,7 +38,8 @@ def main() -> None:
     """Answers calls until the worker closes the socket."""
     stream = socket.socket(fileno=int(sys.argv[1])).makefile("rwb")
     sys.path[0] = os.getcwd()
-    pickler = run.load_library(HERE)
+    run.provide_context(HERE)
+    pickler = run.load(HERE, "cloudpickle")
     functions: collections.OrderedDict[bytes, Callable[..., Any]] = collections.OrderedDict()
     for batch in _batches(stream):
         function, *calls = frames.split(batch)

@@ -7,24 +7,25 @@ import json
 import os
 import shutil
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iris.client.functions import same_python
+else:
+    import same_python
 
 
 def main() -> int:
     """Returns the exit code, if the worker cannot be started."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pool.json")) as file:
         version = json.load(file)["python"]
-    here, there = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, version))
-    if here != there:
-        print(
-            f"the pool's calls are pickled by Python {there}, and this job has Python {here} ({sys.executable}); "
-            f"make the pool from Python {here}, or give it an image or a project with Python {there}",
-            file=sys.stderr,
-        )
+    if problem := same_python.problem_with(version):
+        print(f"error: the pool's calls are {problem}", file=sys.stderr)
         return 1
     iris = shutil.which("iris")
     if iris is not None:
         os.execv(iris, [iris, "pool-worker", sys.executable])
-    print("the worker of a pool needs the command iris; install iris-temporal in the image", file=sys.stderr)
+    print("error: the worker of a pool needs the command iris; install iris-temporal in the image", file=sys.stderr)
     return 127
 
 

@@ -12,7 +12,8 @@ from types import ModuleType, TracebackType
 from typing import Any, Self, Unpack
 
 from iris.client.client import AsyncIrisClient
-from iris.client.functions.call import function_name, is_missing, module_of, pickled
+from iris.client.functions.call import function_name, pickled
+from iris.client.functions.modules import is_missing, module_of
 from iris.client.job_options import JobOptions
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue

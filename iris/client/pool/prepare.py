@@ -10,7 +10,8 @@ from typing import NamedTuple, Unpack
 
 from iris.client.client import AsyncIrisClient
 from iris.client.functions import run
-from iris.client.functions.call import library_files
+from iris.client.functions.call import library_files, python_file
+from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
 from iris.client.job_options import JobOptions
 from iris.client.pool.child import SCRIPT
 from iris.client.pool.messages import FILE, Mail, PoolFile
@@ -18,7 +19,7 @@ from iris.client.work import importable_from, make_job
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
-from iris.model import names
+from iris.model import call_files, names
 from iris.model.bundles import Bundle
 from iris.model.errors import InvalidValue
 from iris.model.jobs import MAX_REPLICAS, JobSpec
@@ -82,27 +83,30 @@ async def prepare(
     if spec.replicas > 1:
         raise InvalidValue("tpu", options.get("resources"), "has several hosts", "give the workers a slice of one host each")
     root = await importable_from(workspace, within, **options)
+    spec = await asyncio.to_thread(for_pickles, spec, root, options.get("environment"))
     queue, store = names.pool_queue(client.record.name, spec.id, token), Store(client.record.store)
     file = PoolFile(queue=queue, key=key, python=sys.version_info[:2], idle_timeout=idle.total_seconds())
-    spec = spec.model_copy(update={"call": await _upload(store, file), "replicas": num_workers})
+    call = await _upload(store, file, own_interpreter(client.record) if is_bare(spec, root) else None)
+    spec = spec.model_copy(update={"call": call, "replicas": num_workers})
     return Prepared(spec, queue, Mail(store, key), root)
 
 
-async def _upload(store: Store, pool: PoolFile) -> Bundle:
+async def _upload(store: Store, pool: PoolFile, python: str | None) -> Bundle:
     with tempfile.TemporaryDirectory(prefix="iris-pool-") as directory:
-        packed = await asyncio.to_thread(pack, None, worker_files(pool, Path(directory)))
+        packed = await asyncio.to_thread(pack, None, worker_files(pool, Path(directory), python))
     with packed:
         return await upload(store, packed)
 
 
-def worker_files(pool: PoolFile, directory: Path) -> list[ExtraFile]:
+def worker_files(pool: PoolFile, directory: Path, python: str | None = None) -> list[ExtraFile]:
     """Returns what each worker finds in the directory of its call.
 
     Args:
-        directory: for the file about the pool.
+        directory: for the files about the pool.
+        python: as for `pack_call`.
     """
     (directory / FILE).write_text(pool.model_dump_json())
     here = Path(__file__).parent
-    sources = {FILE: directory / FILE, names.CALL_SCRIPT: here / "launch.py", "one_call.py": Path(run.__file__)}
+    sources = {FILE: directory / FILE, call_files.SCRIPT: here / "launch.py", "one_call.py": Path(run.__file__)}
     sources |= {name: here / name for name in (SCRIPT, "frames.py")}
-    return [*(ExtraFile(source, name) for name, source in sources.items()), *library_files()]
+    return [*(ExtraFile(source, name) for name, source in sources.items()), *library_files(), *python_file(python, directory)]

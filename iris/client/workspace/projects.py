@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from iris.client.workspace import python_versions
 from iris.client.workspace.files import git_env
-from iris.model.errors import Rejected
+from iris.model.errors import InvalidValue, Rejected
 
 _PROJECT = "pyproject.toml"
 #: The variable in which a build backend takes a version that it would otherwise read from git. `{}`: the project's name.
@@ -151,6 +152,39 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
                 f"or set the version with --env {variable}=VERSION"
             )
     return found
+
+
+# -- Python --------------------------------------------------------------------------------------------------------------------
+
+
+def is_installed(files: ProjectFiles) -> bool:
+    """Returns whether hosts install something for the project: they make an environment for it.
+
+    Raises:
+        Rejected: its `pyproject.toml` cannot be read.
+    """
+    directory = files.root / files.project
+    document = _read(directory)
+    return "project" in document or _workspace(document) is not None or (directory / "requirements.txt").is_file()
+
+
+def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
+    """Raises if the project's environment cannot have this minor version of Python.
+
+    Raises:
+        InvalidValue: the project requires or pins another one.
+        Rejected: its `pyproject.toml` cannot be read.
+    """
+    directory = files.root / files.project
+    project, shown = _table(_read(directory), "project"), ".".join(map(str, version))
+    remedy = "submit from a Python of the project, for example with `uv run`, or change the file"
+    required = project.get("requires-python")
+    if isinstance(required, str) and not python_versions.admits(required, version):
+        raise InvalidValue("python", shown, f"is excluded by requires-python = {required!r} in {directory / _PROJECT}", remedy)
+    pins = (parent / ".python-version" for parent in (directory, *directory.parents) if parent.is_relative_to(files.root))
+    pin = next((each for each in pins if each.is_file()), None)
+    if project and pin is not None and (pinned := python_versions.pinned(pin.read_text(errors="replace"))) not in (None, version):
+        raise InvalidValue("python", shown, f"is not that of {pin}, {'.'.join(map(str, pinned))}", remedy)
 
 
 # -- pyproject.toml ------------------------------------------------------------------------------------------------------------
