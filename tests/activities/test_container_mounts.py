@@ -75,3 +75,12 @@ def test_a_container_gets_the_place_and_not_the_link(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("disk1")
 
     assert places([tmp_path / "data"], own=[tmp_path / "agent"]) == {tmp_path / "data": tmp_path.resolve() / "disk1"}
+
+
+def test_a_directory_that_the_agent_does_not_see_is_mounted_under_its_name(tmp_path: Path) -> None:
+    """An agent in a container has its image's links, such as /lib to /usr/lib; the machine's directory is elsewhere."""
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "lib").symlink_to("usr")
+    machines = tmp_path / "lib" / "modules"
+
+    assert places([machines], own=[tmp_path / "agent"]) == {machines: machines}

@@ -15,7 +15,8 @@ def places(directories: Iterable[Path], own: Iterable[Path]) -> Mapping[Path, Pa
     """Returns the directories, each with its place on this host.
 
     A place has no links, so a container never gets what a link leads to after this check. The configuration was checked by names
-    only: a link may lead elsewhere, and each host has the agent's directories at other places.
+    only: a link may lead elsewhere, and each host has the agent's directories at other places. A directory that does not exist
+    here is its own place: an agent in a container sees the links of its image, and not those of the machine.
 
     Args:
         own: the agent's own directories and files.
@@ -33,4 +34,4 @@ def places(directories: Iterable[Path], own: Iterable[Path]) -> Mapping[Path, Pa
             leads = "" if place == directory else f" leads to {place}, which"
             reason = f"no container gets {directory}: it{leads} {why}; remove it from bootstrap.mounts"
             raise HostUnable(reason, engine.FAULT)
-    return found
+    return {directory: place if place.exists() else directory for directory, place in found.items()}
