@@ -86,14 +86,22 @@ class Machine:
         """Takes the machine off the network: ends sshd and all of its connections. What runs on the machine runs on."""
         if self._process is None:
             return
-        with contextlib.suppress(psutil.NoSuchProcess):
-            sessions = psutil.Process(self._process.pid).children(recursive=True)
-            for each in (*sessions, psutil.Process(self._process.pid)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if each.name() == "sshd":
-                        each.kill()
+        for each in self.sshd():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         self._process.wait()
         self._process = None
+
+    def sshd(self) -> list[psutil.Process]:
+        """Returns the processes of its sshd: those of the connections first."""
+        found = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            main = psutil.Process(self._process.pid if self._process is not None else 0)
+            for each in (*main.children(recursive=True), main):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if each.name() == "sshd":
+                        found.append(each)
+        return found
 
     def processes(self) -> list[psutil.Process]:
         """Returns what runs on the machine, except for sshd."""

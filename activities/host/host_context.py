@@ -56,6 +56,8 @@ class HostContext:
     require_digests: bool = False
     #: Directories of the host that the configuration mounts into every container.
     mounts: Sequence[Path] = ()
+    #: The agent's own directories and files, which no job gets.
+    own: Sequence[Path] = ()
     #: Variables of every task's environment, unless its job sets them.
     env_vars: Mapping[str, str] = field(default_factory=dict)
     #: The umask of programs and of their set-up commands; -1: the agent's umask.
@@ -176,6 +178,7 @@ class HostContext:
             self.cluster,
             directory,
             mounts=self.mounts,
+            own=self.own,
             host_env=self.base_env,
             token=self.registry_token,
         )

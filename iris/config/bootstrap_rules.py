@@ -2,10 +2,12 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from iris.config.schema import ClusterConfig
-from iris.model import names
+from iris.model import mounts, names
 from iris.model.errors import InvalidValue
 from iris.model.images import has_digest
 from iris.model.run_as import parse_run_as
@@ -19,8 +21,9 @@ def bootstrap_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
     sections = {"defaults.bootstrap": config.defaults.bootstrap, "bootstrap": config.bootstrap}
     for path, bootstrap in sections.items():
         yield from _variables(f"{path}.env_vars", bootstrap.env_vars)
+    closed = _closed(config)
     for path, bootstrap in sections.items():
-        yield from _mounts(f"{path}.mounts", bootstrap.mounts)
+        yield from _mounts(f"{path}.mounts", bootstrap.mounts, closed)
     for path, bootstrap in sections.items():
         for pattern in bootstrap.secrets:
             yield from raised_by(check_pattern, f"{path}.secrets", pattern)
@@ -59,7 +62,7 @@ def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:
             )
 
 
-def _mounts(path: str, directories: Sequence[str]) -> Iterator[InvalidValue]:
+def _mounts(path: str, directories: Sequence[str], closed: Mapping[Path, str]) -> Iterator[InvalidValue]:
     for directory in directories:
         if not directory.startswith("/"):
             yield InvalidValue(path, directory, "is not an absolute path", f"write /{posixpath.normpath(directory)}")
@@ -69,3 +72,18 @@ def _mounts(path: str, directories: Sequence[str]) -> Iterator[InvalidValue]:
             )
         elif ".." in directory.split("/"):
             yield InvalidValue(path, directory, "contains '..'", f"write {posixpath.normpath(directory)}")
+        elif why := mounts.why_not(_path(directory), closed):
+            yield InvalidValue(path, directory, why, "list a directory that has only files for jobs")
+
+
+def _closed(config: ClusterConfig) -> Mapping[Path, str]:
+    """Returns the directories of hosts that no container may get, each with what is there."""
+    store = urlsplit(config.controller.bundle_prefix)
+    own = {_path(config.bootstrap.cache_dir): "where the agent has its caches (bootstrap.cache_dir)"}
+    if store.scheme == "file":
+        own[_path(unquote(store.path))] = "where the cluster has its store (controller.bundle_prefix)"
+    return mounts.CLOSED | own
+
+
+def _path(text: str) -> Path:
+    return Path("/" + posixpath.normpath(text).strip("/"))

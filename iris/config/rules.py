@@ -115,6 +115,10 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
         yield InvalidValue("controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy)
     if controller.temporal is not None:
         yield from _temporal(config, controller.temporal)
+    if controller.payload_keys and config.platform.gcp is None:
+        problem = f"does not work with platform.{config.platform.kind}"
+        remedy = f"remove it and set {names.ENV_PAYLOAD_KEYS}=FILE where you start the cluster"
+        yield InvalidValue("controller.payload_keys", controller.payload_keys, problem, remedy)
     machine = names.controller_machine(config.slice_prefix, config.name)
     if kind == "gcp" and len(machine) > _MAX_MACHINE:
         problem = f"makes the name of the control plane's machine, {machine}, too long"

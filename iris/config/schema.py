@@ -23,6 +23,7 @@ from iris.config.values import (
     Port,
     Rate,
     Scope,
+    SecretSource,
     Section,
     Size,
     Whole,
@@ -293,6 +294,7 @@ class Controller(Section):
     temporal: TemporalService | None = Field(
         None, description="The Temporal service to use; unset: the control plane runs its own, with the state on its disk."
     )
+    payload_keys: SecretSource = Field("", description="Payload keys on Google Cloud: gcp:SECRET or file:/PATH; empty: none.")
     gcp: GcpControllerConfig | None = Field(None, description="A virtual machine of Google Cloud.")
     manual: ManualController | None = Field(None, description="An existing machine.")
     local: LocalControllerConfig | None = Field(None, description="A process on this machine.")

@@ -41,15 +41,15 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         #: The directory of a `file://` store; None for other stores.
-        self._directory = _directory(url)
+        self.directory = _directory(url)
         self._store: ObjectStore
         try:
-            if self._directory is None:
+            if self.directory is None:
                 self._store = from_url(url)
             else:
-                if not self._directory.is_dir():
-                    make_private(self._directory)
-                self._store = LocalStore(self._directory)
+                if not self.directory.is_dir():
+                    make_private(self.directory)
+                self._store = LocalStore(self.directory)
         except OSError as error:
             reason = f"{error.strerror}; use a writable directory"
             raise Unreachable(f"the store {url} cannot be used: {reason}") from None
@@ -177,19 +177,19 @@ class Store:
         """Deletes these objects. An object that does not exist is ignored."""
         if paths:
             # In a `file://` store, also delete directories that become empty.
-            here = self._store if self._directory is None else LocalStore(self._directory, automatic_cleanup=True)
+            here = self._store if self.directory is None else LocalStore(self.directory, automatic_cleanup=True)
             with contextlib.suppress(FileNotFoundError):
                 await obstore.delete_async(here, list(paths))
 
     def _open_as_the_directory(self, path: str) -> None:
         """Gives the object's file, and the directories between it and the store's directory, that directory's mode."""
-        if self._directory is None:
+        if self.directory is None:
             return
-        mode = stat.S_IMODE(self._directory.stat().st_mode)
-        made = self._directory / path
+        mode = stat.S_IMODE(self.directory.stat().st_mode)
+        made = self.directory / path
         with contextlib.suppress(FileNotFoundError, PermissionError):  # deleted since, or owned by another user
             made.chmod(mode & 0o666)
-            while (made := made.parent) != self._directory and stat.S_IMODE(made.stat().st_mode) != mode:
+            while (made := made.parent) != self.directory and stat.S_IMODE(made.stat().st_mode) != mode:
                 made.chmod(mode)
 
 

@@ -8,6 +8,7 @@ if [ "$(id -u)" = 0 ]; then
 fi
 environment=()
 write_profile 10001:10001
+write_keys 10001:10001
 ready_docker
 get_image
 if [ -n "${GCE_METADATA_HOST:-}" ]; then

@@ -17,6 +17,7 @@ say "this is host $host; its cluster is at $address"
 write_config
 environment=(-e "TEMPORAL_NAMESPACE=$NAMESPACE")
 write_profile 0:0
+write_keys 0:0
 # The slice's private key, with which the agent proves that this machine was created for the slice. It is in no command line.
 key=$root/etc/iris/slice.key
 (umask 077 && attribute iris-private-key > "$key.new") || fail "the metadata has no iris-private-key"

@@ -37,6 +37,8 @@ class GcpSettings(BaseModel):
     #: option is a text; a credential is a reference, `gcp:projects/P/secrets/S/versions/V` or `file:/PATH`.
     temporal_options: dict[str, str] = Field(default_factory=dict)
     temporal_credentials: dict[str, str] = Field(default_factory=dict)
+    #: A reference to the file of keys with which the cluster encrypts payloads; empty: it does not.
+    payload_keys: str = ""
     #: The container image of the host agent.
     image: str = ""
     cache_dir: str = "/var/cache/iris"
@@ -81,6 +83,7 @@ def gcp_settings(
         namespace=namespace,
         temporal_options=_temporal_options(config),
         temporal_credentials=_temporal_credentials(config, gcp.project_id),
+        payload_keys=_complete(config.controller.payload_keys, gcp.project_id),
         image=config.bootstrap.image,
         cache_dir=config.bootstrap.cache_dir,
         config=text,

@@ -1,5 +1,6 @@
-# The common start of both scripts. The caller first assigns IMAGE (of the container), CONFIG (the configuration in base64), and
-# PROFILE_OPTIONS and PROFILE_CREDENTIALS (pairs of keys in a profile of Temporal's: with texts, with references to secrets).
+# The common start of both scripts. The caller first assigns IMAGE (of the container), CONFIG (the configuration in base64),
+# PROFILE_OPTIONS and PROFILE_CREDENTIALS (pairs of keys in a profile of Temporal's: with texts, with references to secrets), and
+# PAYLOAD_KEYS (a reference to the file of payload keys; empty: there is none).
 #
 # The script reports its progress on the serial console, in lines that begin with [iris-init]. They are the only information from
 # a machine without login. The script runs at every boot, and may run at any other time.
@@ -11,6 +12,8 @@ state=$root/var/lib/iris
 config=$root/etc/iris/config.yaml
 # The profile with the credentials of the Temporal service. The containers read it; no command line has its values.
 profile=$root/etc/iris/temporal.toml
+# The keys with which the cluster encrypts payloads, for the containers too.
+payload_keys=$root/etc/iris/payload.keys
 secret_manager=${IRIS_SECRET_MANAGER:-https://secretmanager.googleapis.com}
 # The number of tries of a command that may fail temporarily, and the seconds between two tries.
 tries=${IRIS_TRIES:-20}
@@ -140,13 +143,35 @@ write_profile() {
         esac
         text+=$'\n'"$key = '''$secret'''"
     done
-    (umask 077 && printf '%s\n' "$text" > "$profile.new")
-    if [ "$(id -u)" = 0 ]; then
-        chown "$1" "$profile.new"
-    fi
-    mv "$profile.new" "$profile"
+    write_private "$profile" "$1" <<< "$text"
     environment+=(-e "TEMPORAL_CONFIG_FILE=$profile")
-    say "wrote $profile"
+}
+
+# write_keys OWNER: looks up the payload keys, writes their file, which only OWNER can read, and adds its path to the containers'
+# environment.
+write_keys() {
+    local secret
+    if [ -z "$PAYLOAD_KEYS" ]; then
+        rm -f "$payload_keys"
+        return
+    fi
+    if retry "reading $PAYLOAD_KEYS" read_secret "$PAYLOAD_KEYS"; then
+        write_private "$payload_keys" "$1" <<< "$secret"
+    else
+        [ -f "$payload_keys" ] || fail "could not read $PAYLOAD_KEYS, the payload keys"
+        say "could not read $PAYLOAD_KEYS, the payload keys; using those of the last boot"
+    fi
+    environment+=(-e "IRIS_PAYLOAD_KEYS=$payload_keys")
+}
+
+# write_private FILE OWNER: writes the standard input to a file that only OWNER can read.
+write_private() {
+    (umask 077 && cat > "$1.new")
+    if [ "$(id -u)" = 0 ]; then
+        chown "$2" "$1.new"
+    fi
+    mv "$1.new" "$1"
+    say "wrote $1"
 }
 
 # Logs in to Google's registries with a token of the machine's service account, which needs no further program.
@@ -185,14 +210,16 @@ write_config() {
 }
 
 # start NAME OPTION… IMAGE COMMAND…: starts a container on the machine's network, which docker restarts whenever it ends. A
-# container with the same arguments, configuration, credentials and image is kept, and its programs continue.
+# container with the same arguments, configuration, credentials, keys and image is kept, and its programs continue.
 start() {
-    local name=$1 build there
+    local name=$1 build there file
     shift
     build=$({
         printf '%s\0' "$@" "$CONFIG"
         docker image inspect --format='{{.Id}}' "$IMAGE" 2> /dev/null || true
-        if [ -e "$profile" ]; then cat "$profile"; fi
+        for file in "$profile" "$payload_keys"; do
+            if [ -e "$file" ]; then cat "$file"; fi
+        done
     } | sha256sum | cut -c1-16)
     there=$(docker inspect --format='{{index .Config.Labels "iris.build"}}' "$name" 2> /dev/null) || there=
     before=0

@@ -75,7 +75,7 @@ def _script(body: str, settings: GcpSettings, image: str, values: Mapping[str, s
         "PROFILE_OPTIONS": [word for option in settings.temporal_options.items() for word in option],
         "PROFILE_CREDENTIALS": [word for credential in settings.temporal_credentials.items() for word in credential],
     }
-    assigned = {"IMAGE": image, **values, **profile, "CONFIG": config}
+    assigned = {"IMAGE": image, **values, **profile, "PAYLOAD_KEYS": settings.payload_keys, "CONFIG": config}
     return "\n".join(
         (
             "#!/bin/bash",

@@ -3,6 +3,7 @@
 #
 #   uid             the uid of the cluster
 #   config.yaml     the configuration, exactly as it was written
+#   payload.keys    the keys with which the cluster encrypts payloads, if it does
 #   runtime/        Python packages with the control plane; `digest` in it says which
 #   runtime.new/    those that the next start uses, if they are others
 #   state/          the state directory of Iris, with the jobs
@@ -68,6 +69,7 @@ look() {
             fi
         done
         if [ -f "$home/config.yaml" ]; then echo "config=$(base64 < "$home/config.yaml" | tr -d '\n')"; fi
+        echo "keys=$(keys_digest)"
         if [ -f "$home/manager" ]; then echo "manager=$manager"; fi
         if runs; then echo "pid=$pid"; fi
         if [ -f "$kept/cluster.json" ]; then echo "record=$(base64 < "$kept/cluster.json" | tr -d '\n')"; fi
@@ -116,11 +118,12 @@ configure() {
 manual() {
     packages=$1
     shift
+    use_keys
     IRIS_STATE_DIR=$home/state "$packages/bin/python" -m iris.cli.main controller manual "$@" --config "$home/config.yaml" 9<&-
 }
 
-# Starts the control plane, unless it runs, with the packages and CONFIG, the configuration in base64. A host that cannot be used is
-# reported; without any, nothing is started.
+# Starts the control plane, unless it runs, with the packages, CONFIG, the configuration in base64, and PAYLOAD_KEYS as in
+# `write_keys`. A host that cannot be used is reported; without any, nothing is started.
 launch() {
     lock
     find_manager
@@ -129,6 +132,7 @@ launch() {
         return
     fi
     configure
+    write_keys
     if [ -f "$home/runtime.new/digest" ]; then
         rm -rf "$home/runtime" && mv -T "$home/runtime.new" "$home/runtime" || fail "cannot replace $home/runtime"
     fi
@@ -139,6 +143,7 @@ launch() {
     if [ "$manager" = none ]; then
         cd "$home" || fail "cannot enter $home"
         own_locale
+        use_keys
         IRIS_STATE_DIR=$home/state setsid nohup "$home/runtime/bin/python" -m iris.cli.main controller manual serve \
             --config "$home/config.yaml" >> "$home/supervisor.log" 2>&1 < /dev/null 9<&- &
         echo "$! $(born $!) $(boot_id)" > "$home/agent.pid" || fail "cannot write $home/agent.pid"
@@ -153,7 +158,8 @@ launch() {
 }
 
 write_unit() {
-    place=$(printf %s "$home" | sed 's/%/%%/g')
+    place=$(printf %s "$home" | sed 's/%/%%/g') keys=
+    if [ -f "$home/payload.keys" ]; then keys=" \"IRIS_PAYLOAD_KEYS=$place/payload.keys\""; fi
     cat << UNIT
 [Unit]
 Description=Control plane of the Iris cluster $CLUSTER
@@ -161,7 +167,7 @@ Wants=network-online.target
 After=network-online.target
 
 [Service]
-Environment="IRIS_STATE_DIR=$place/state" "HOME=$(printf %s "$HOME" | sed 's/%/%%/g')"
+Environment="IRIS_STATE_DIR=$place/state" "HOME=$(printf %s "$HOME" | sed 's/%/%%/g')"$keys
 WorkingDirectory=$place
 ExecStart="$place/runtime/bin/python" -m iris.cli.main controller manual serve --config "$place/config.yaml"
 StandardOutput=append:$place/supervisor.log

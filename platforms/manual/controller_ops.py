@@ -46,6 +46,8 @@ class SeenController(NamedTuple):
     runtime: str = ""
     #: The configuration, as it was written; empty: it was never started.
     config: str = ""
+    #: The digest of its file of payload keys; empty: it has none.
+    keys: str = ""
     #: A key of `MANAGERS`; empty: it was never started.
     manager: str = ""
     #: The process of its supervisor; 0: it does not run.
@@ -62,6 +64,7 @@ class SeenController(NamedTuple):
         return cls(
             uid=answer.get("uid", ""),
             runtime=answer.get("runtime", ""),
+            keys=answer.get("keys", ""),
             manager=answer.get("manager", ""),
             pid=int(answer.get("pid", "0")),
             **text,
@@ -112,14 +115,17 @@ class ControllerHost:
         await self._connections.run(self.access, upload, runtime.file, limit=UPLOAD_LIMIT, what=what)
         await self._ask("unpack", "installing the control plane", limit=INSTALL_LIMIT, DIGEST=runtime.digest, PYTHON=PYTHON)
 
-    async def launch(self, config: str) -> SeenController:
+    async def launch(self, config: str, payload_keys: str = "") -> SeenController:
         """Starts the control plane with this configuration, unless it runs.
+
+        Args:
+            payload_keys: the content of the file with the keys with which the cluster encrypts payloads; empty: it does not.
 
         Raises:
             HostRefusal: it can use none of the hosts, or the machine does not start it.
         """
-        what = "starting the control plane"
-        return SeenController.of(await self._ask("launch", what, limit=LAUNCH_LIMIT, CONFIG=encoded(config)))
+        what, given = "starting the control plane", {"CONFIG": encoded(config), "PAYLOAD_KEYS": encoded(payload_keys)}
+        return SeenController.of(await self._ask("launch", what, limit=LAUNCH_LIMIT, **given))
 
     async def halt(self) -> None:
         """Ends the control plane. What runs on hosts runs on."""

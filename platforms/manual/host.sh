@@ -5,6 +5,7 @@
 #   lease.json     the slice to which the machine is leased. It exists as long as the directory
 #   slice.key      the private key of the slice
 #   config.yaml    the configuration of the cluster
+#   payload.keys   the keys with which the cluster encrypts payloads, if it does
 #   runtime/       Python packages with the agent; `digest` in it says which
 #   agent/ cache/  the directories of the agent
 #   agent.pid      the agent's process, its time of start and the boot of the machine
@@ -57,6 +58,7 @@ look() {
         if [ -e "$home/delete" ]; then echo "delete=1"; fi
         if [ -f "$home/runtime/digest" ]; then echo "runtime=$(cat "$home/runtime/digest")"; fi
         if [ -f "$home/tunnel.port" ]; then echo "port=$(cat "$home/tunnel.port")"; fi
+        echo "keys=$(keys_digest)"
         if [ -f "$home/agent.pid" ]; then echo "started=1"; fi
         if agent_runs; then echo "agent=1"; fi
     fi
@@ -162,8 +164,27 @@ install() {
     look
 }
 
+# Replaces the file of payload keys by PAYLOAD_KEYS, its content in base64; empty: there is none. The caller sends it on standard
+# input, and `echo` is no program: no command line and no environment has it.
+write_keys() {
+    if [ -z "$PAYLOAD_KEYS" ]; then
+        rm -f "$home/payload.keys"
+        return
+    fi
+    { echo "$PAYLOAD_KEYS" | base64 -d > "$home/payload.new" && mv -f "$home/payload.new" "$home/payload.keys"; } ||
+        fail "cannot write $home/payload.keys"
+}
+
+# Gives the file of payload keys, if there is one, to the processes that are started from now on.
+use_keys() { if [ -f "$home/payload.keys" ]; then export IRIS_PAYLOAD_KEYS="$home/payload.keys"; fi; }
+
+# The digest of the file of payload keys, and of the one that PAYLOAD_KEYS wants; nothing for none.
+keys_digest() { if [ -f "$home/payload.keys" ]; then sha256sum < "$home/payload.keys" | cut -d' ' -f1; fi; }
+wanted_digest() { if [ -n "$PAYLOAD_KEYS" ]; then echo "$PAYLOAD_KEYS" | base64 -d | sha256sum | cut -d' ' -f1; fi; }
+
 # Starts the agent, unless it runs: AGENT is its command line after the Python, CONFIG the configuration in base64, PORT the port of
-# the tunnel (empty: there is none). An agent with another port is started again, which leaves its programs running.
+# the tunnel (empty: there is none), PAYLOAD_KEYS as in `write_keys`. An agent with another port or with other keys is started again,
+# which leaves its programs running.
 start() {
     lock
     if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
@@ -174,7 +195,7 @@ start() {
     before=$(cat "$home/tunnel.port" 2> /dev/null)
     echo "$CONFIG" | base64 -d > "$home/config.yaml" || fail "cannot write $home/config.yaml"
     if agent_runs; then
-        if [ "$before" = "$PORT" ]; then
+        if [ "$before" = "$PORT" ] && [ "$(keys_digest)" = "$(wanted_digest)" ]; then
             look
             return
         fi
@@ -184,12 +205,14 @@ start() {
             sleep 0.1
         done
         # A second agent would end at once, and take the place of the first one in agent.pid.
-        agent_runs && fail "the agent (process $pid) did not end within 10 s, so that it can use another tunnel; end it with: kill -KILL $pid"
+        agent_runs && fail "the agent (process $pid) did not end within 10 s, so that it can use another tunnel or other keys; end it with: kill -KILL $pid"
     fi
     echo "$PORT" > "$home/tunnel.port" || fail "cannot write $home/tunnel.port"
+    write_keys
     cd "$home" || fail "cannot enter $home"
     eval "set -- $AGENT"
     own_locale
+    use_keys
     setsid nohup "$home/runtime/bin/python" "$@" >> "$home/agent.log" 2>&1 < /dev/null 9<&- &
     echo "$! $(born $!) $(boot_id)" > "$home/agent.pid" || fail "cannot write $home/agent.pid"
     look

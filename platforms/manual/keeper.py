@@ -7,6 +7,7 @@ machine, so the same steps continue after a restart of the control plane, of the
 import asyncio
 import base64
 import contextlib
+import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -55,6 +56,7 @@ class HostKeeper:
 
     Args:
         pack: makes the packages that machines get. It blocks.
+        payload_keys: the content of the file with the keys with which the cluster encrypts payloads; empty: it does not.
         command: returns the command line of the agent, as `agent_command` does.
     """
 
@@ -63,11 +65,15 @@ class HostKeeper:
         settings: ManualSettings,
         connections: Connections,
         pack: Callable[[], Runtime],
+        payload_keys: str = "",
+        *,
         command: Callable[[ManualSettings, HostAccess, SliceRequest, str], str] = agent_command,
     ) -> None:
         self.settings = settings
         self._connections = connections
         self._pack = pack
+        self._payload_keys = payload_keys
+        self._keys_digest = hashlib.sha256(payload_keys.encode()).hexdigest() if payload_keys else ""
         self._command = command
         self._packed: asyncio.Future[Runtime] | None = None
         self._installing = asyncio.Semaphore(MAX_INSTALLING)
@@ -158,12 +164,12 @@ class HostKeeper:
         if not state.runtime and not (await self._install(host)).runtime:
             return False  # deleted meanwhile
         port = await self._tunnel(host, state.port)
-        if not state.running or port != state.port:
+        if not state.running or (port, self._keys_digest) != (state.port, state.keys):
             if not state.running:
                 await self._check_starts(host, request.slice_id)
             command = self._command(self.settings, host, request, f"127.0.0.1:{port}")
-            config, what = encoded(self.settings.config), "starting the agent"
-            await self._ask(host, "start", limit=START_LIMIT, what=what, AGENT=command, CONFIG=config, PORT=str(port))
+            given = {"CONFIG": encoded(self.settings.config), "PAYLOAD_KEYS": encoded(self._payload_keys)}
+            await self._ask(host, "start", limit=START_LIMIT, what="starting the agent", AGENT=command, PORT=str(port), **given)
             logger.info("slice %s: the agent on %s %s", request.slice_id, host, "starts again" if state.started else "starts")
         return True
 

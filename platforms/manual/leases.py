@@ -45,6 +45,8 @@ class HostState(BaseModel):
     runtime: str = ""
     #: The port of the tunnel; 0: there was none yet.
     port: int = 0
+    #: The digest of the file of payload keys; empty: there is none.
+    keys: str = ""
     #: An agent was started at some time.
     started: bool = False
     #: The agent runs.
@@ -71,6 +73,7 @@ def state_of(answer: Mapping[str, str]) -> HostState:
         deleting="delete" in answer,
         runtime=answer.get("runtime", ""),
         port=int(port) if port.isdecimal() else 0,
+        keys=answer.get("keys", ""),
         started="started" in answer,
         running="agent" in answer,
     )

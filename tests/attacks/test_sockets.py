@@ -87,7 +87,17 @@ def name_of(socket: Listening, service: str, guard: str) -> str:
             )
         case Listening(process="Temporal server") if socket.ip.startswith("127.") and answer(socket, "/healthz") == 200:
             return "Web UI itself"
+        case Listening(ip="127.0.0.1") if socket.process.startswith("sshd") and answer(socket, "/") == 0:
+            return "tunnel to the Temporal service"
+        case Listening(ip="127.0.0.1") if " iris.client.connect.tunnel " in socket.process:
+            answers = {0: "tunnel to the Temporal service", 403: "tunnel to the Web UI, behind the guard"}
+            return answers.get(answer(socket, "/"), f"? {socket}")
     return f"unknown: {socket}"
+
+
+def named(sockets: Iterable[Listening], service: str = "", guard: str = "") -> dict[str, int]:
+    """Returns how many sockets of each name there are, as `listed` does."""
+    return dict(Counter(name_of(each, service, guard) for each in sockets))
 
 
 def test_a_local_cluster_listens_where_the_page_says_and_nowhere_else() -> None:
@@ -96,11 +106,10 @@ def test_a_local_cluster_listens_where_the_page_says_and_nowhere_else() -> None:
         cluster.submit("long", "--", "sleep", "600")
         eventually(lambda: cluster.status("long")["state"] == "RUNNING")
         record = json.loads((cluster.home / "clusters/local/cluster.json").read_text())
-        found = sockets_of(cluster.processes())
-        named = Counter(name_of(each, record["address"], record["ui"].removeprefix("http://")) for each in found)
+        found = named(sockets_of(cluster.processes()), record["address"], record["ui"].removeprefix("http://"))
         cluster.iris("cancel", "long")
 
-    assert dict(named) == listed("A cluster on one machine:")
+    assert found == listed("A cluster on one machine:")
 
 
 def test_the_machine_of_a_control_plane_publishes_one_port(google: FakeGoogle) -> None:
@@ -112,12 +121,12 @@ def test_the_machine_of_a_control_plane_publishes_one_port(google: FakeGoogle) -
         published = {each for each in found if not each.ip.startswith("127.")}
         guard = f"127.0.0.1:{cluster.port + 1}"
         (service,) = {each.address for each in found if each.process == "Temporal server" and _serves(each)}
-        named = Counter(name_of(each, service, guard) for each in found - published)
+        others = named(found - published, service, guard)
 
     assert {(each.process, each.ip, each.port) for each in published} == {("controller", "0.0.0.0", cluster.port)}
     own = listed("publishes the service:")
     assert own == {"Temporal service, published": len(published), "Web UI, behind the guard": 1}
-    assert dict(named) == listed("A cluster on one machine:")
+    assert others == listed("A cluster on one machine:")
 
 
 def _serves(socket: Listening) -> bool:

@@ -94,6 +94,33 @@ def problems(text: str) -> tuple[str, ...]:
             "platform: {local: {}}\ndefaults: {bootstrap: {mounts: [/]}}",
             "mounts: '/' is the root of the host's file system; list the",
         ),
+        *(
+            (f"platform: {{local: {{}}}}\nbootstrap: {{mounts: [{directory}]}}", f"bootstrap.mounts: '{directory}' {problem}")
+            for directory, problem in (
+                ("/run", "is a directory where services of the host have their sockets"),
+                ("/var/run/docker.sock", "is in /var/run, where services of the host have their sockets, such as the container"),
+                ("//run/user/", "is in /run, where services of the host have their sockets"),
+                ("/var/cache/iris", "is a directory where the agent has its caches (bootstrap.cache_dir); list a directory"),
+                (
+                    "/var/lib/./iris/",
+                    "is a directory where the agent has its files; list a directory that has only files for",
+                ),
+                ("/var/lib/iris-jobs/a", "is in /var/lib/iris-jobs, where the files of other tasks are"),
+                ("/etc", "contains /etc/iris, where the configuration and the credentials of the agent are"),
+                ("/proc", "is a directory where the kernel of the host shows its state"),
+                ("/sys/fs/cgroup", "is in /sys, where the kernel of the host shows its state"),
+                ("/dev", "is a directory where the kernel of the host shows its state"),
+                ("/var", "contains /var/"),
+            )
+        ),
+        (
+            "platform: {local: {}}\ndefaults: {bootstrap: {cache_dir: /big/iris, mounts: [/big]}}",
+            "defaults.bootstrap.mounts: '/big' contains /big/iris, where the agent has its caches (bootstrap.cache_dir)",
+        ),
+        (
+            "platform: {local: {}}\ncontroller: {bundle_prefix: 'file:///srv/a%20lab/'}\nbootstrap: {mounts: [/srv/a lab/x]}",
+            "'/srv/a lab/x' is in /srv/a lab, where the cluster has its store (controller.bundle_prefix)",
+        ),
         ("platform: {local: {}}\ndefaults: {ssh: {port: 70000}}", "defaults.ssh.port: '70000' is more than 65535"),
         # -- platform and controller --
         ("platform: {}", "platform: '' is not exactly one platform; use one of gcp, manual and local"),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.attacks.test_sockets import listed, named, sockets_of
 from tests.e2e.cluster import PATIENCE, Cluster, a_home, eventually
-from tests.e2e.test_over_ssh import configuration
+from tests.e2e.test_over_ssh import configuration, tunnels_of
 from tests.sshd import Machine, machines
 
 #: Packages are sent to two machines, both of which are this one.
@@ -49,6 +50,14 @@ def test_a_control_plane_on_another_machine_serves_two_clients_and_leaves_nothin
         job = cluster.begin("submit", "-n", "long", "--", "sh", "-c", program)
         eventually(lambda: "begin" in job.out)
 
+        kept = lab[0].home / ".iris-controller/lab/state/clusters/lab/cluster.json"
+        record = json.loads(kept.read_text())
+        found = named(sockets_of(lab[0].processes()), record["address"], record["ui"].removeprefix("http://"))
+        assert found == listed("so has yours with `controller.local`:")
+        assert tunnels_of(lab[1]) == listed("through which its agent reaches the control plane:")
+        reached = named(sockets_of(cluster.processes()))
+        assert reached == listed("whose commands reach the control plane over SSH has two:")
+
         lab[0].power_off()
         lab[0].start()
         cluster.iris("cluster", "start", "--config", str(file), within=4 * PATIENCE)
@@ -70,8 +79,8 @@ def test_a_control_plane_on_another_machine_serves_two_clients_and_leaves_nothin
         assert job.ends(within=2 * PATIENCE).out.endswith("begin\nend\n")
 
         other = Cluster(cluster.home.parent / "other", "lab")
-        found = json.loads(other.iris("cluster", "status", "--config", str(file), "--json").out)
-        assert (found["state"], found["hosts"]) == ("RUNNING", 1)
+        status = json.loads(other.iris("cluster", "status", "--config", str(file), "--json").out)
+        assert (status["state"], status["hosts"]) == ("RUNNING", 1)
         other.clear()
 
         cluster.iris("cluster", "stop", "lab", "--yes", within=2 * PATIENCE)

@@ -12,6 +12,7 @@ import pytest
 from iris.config import load_config
 from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.settings import manual_settings
+from tests.attacks.test_sockets import listed, named, sockets_of
 from tests.e2e.cluster import PATIENCE, Cluster, a_home, eventually
 from tests.platforms.worlds import MANUAL_KIND, a_group, wanted
 from tests.sshd import Machine, machines, user
@@ -67,6 +68,12 @@ def agents(machine: Machine) -> list[psutil.Process]:
     return found
 
 
+def tunnels_of(machine: Machine) -> dict[str, int]:
+    """Returns how many sockets of each name a host has, besides that of sshd itself."""
+    found = {each for each in sockets_of([*machine.processes(), *machine.sshd()]) if each.ip != machine.address}
+    return named(found)
+
+
 def test_a_gang_of_three_machines_outlives_an_agent_and_nothing_is_left_after_the_stop(sshd: None) -> None:
     """One attempt on three machines, every line, and machines as they were before."""
     with a_lab(3, first=61) as (cluster, lab):
@@ -89,6 +96,11 @@ def test_a_gang_of_three_machines_outlives_an_agent_and_nothing_is_left_after_th
         tasks = cluster.status("gang")["tasks"]
         assert [task["attempt"] for task in tasks] == [1, 1, 1]
         assert len({task["host"] for task in tasks}) == 3
+
+        record = json.loads((cluster.home / "clusters/lab/cluster.json").read_text())
+        own = named(sockets_of(cluster.processes()), record["address"], record["ui"].removeprefix("http://"))
+        assert own == listed("so has yours with `controller.local`:")
+        assert [tunnels_of(each) for each in lab] == [listed("through which its agent reaches the control plane:")] * 3
 
         cluster.iris("cluster", "stop", "lab", "--yes")
         assert [each.left() for each in lab] == before

@@ -289,7 +289,7 @@ async def test_a_slice_whose_agent_ends_after_each_start_fails_with_its_last_out
     settings = world.settings()
     connections = Connections(settings, keep=True)
     keeper = HostKeeper(
-        settings, connections, lambda: no_packages(tmp_path), lambda *_: "-c 'raise SystemExit(\"no such module\")'"
+        settings, connections, lambda: no_packages(tmp_path), command=lambda *_: "-c 'raise SystemExit(\"no such module\")'"
     )
     ours = ManualPlatform(settings, connections, attend=keeper.attend, failure_of=keeper.failure_of, avoid=keeper.avoid)
     async with keeper.serving():
@@ -315,7 +315,7 @@ async def test_an_agent_whose_start_was_cut_off_is_ended_with_its_slice(
     settings = world.settings()
     connections = Connections(settings, keep=True)
     agent = f"-c 'import time; time.sleep(1000)' --slice {REQUEST.slice_id} --dir \"$home/agent\""
-    keeper = HostKeeper(settings, connections, lambda: no_packages(tmp_path), lambda *_: agent)
+    keeper = HostKeeper(settings, connections, lambda: no_packages(tmp_path), command=lambda *_: agent)
     ours = ManualPlatform(settings, connections, attend=keeper.attend)
 
     def agents() -> list[psutil.Process]:

@@ -183,7 +183,10 @@ class ManualWorld:
         if cluster not in self._keepers:
             self._connections[cluster] = Connections(self.settings(cluster), keep=True)
             self._keepers[cluster] = HostKeeper(
-                self.settings(cluster), self._connections[cluster], lambda: no_packages(self._known_hosts.parent), sleeping
+                self.settings(cluster),
+                self._connections[cluster],
+                lambda: no_packages(self._known_hosts.parent),
+                command=sleeping,
             )
         keeper = self._keepers[cluster]
         platform = ManualPlatform(

@@ -5,6 +5,7 @@ import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from iris.client.connect.encryption import payload_keys
 from iris.platforms.base import Platform
 from iris.platforms.manual.connections import Connections
 from iris.platforms.manual.keeper import HostKeeper
@@ -23,7 +24,9 @@ class SshHosts:
 
     def __init__(self, settings: ManualSettings, directory: Path, access: Callable[[str], bytes] | None = None) -> None:
         self._connections = Connections(settings, keep=True, access=access)
-        self._keeper = HostKeeper(settings, self._connections, functools.partial(pack, directory))
+        keys = payload_keys()
+        text = "" if keys is None else keys.text
+        self._keeper = HostKeeper(settings, self._connections, functools.partial(pack, directory), text)
 
     def platform(self, settings: ManualSettings) -> Platform:
         """Returns the platform with these settings, which replace the earlier ones."""

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import logging
 import signal
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -224,6 +225,7 @@ class _Incarnation:
         self._dir = options.directory
         self._health = health
         self._gpu_check = options.gpu_check
+        own = [*_own(options), *filter(None, (store.directory,))]
         context = HostContext(
             client=client,
             store=store,
@@ -237,6 +239,7 @@ class _Incarnation:
             image=options.image,
             require_digests=options.require_digests,
             mounts=options.mounts,
+            own=own,
             env_vars=options.env_vars,
             limits=options.limits,
             faults=(*FAULTS, *options.faults),
@@ -244,7 +247,7 @@ class _Incarnation:
             gpu_health=health,
             contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
-            secrets=_secrets(options),
+            secrets=_secrets(options, own),
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -348,7 +351,12 @@ class _Incarnation:
         return ""
 
 
-def _secrets(options: AgentOptions) -> HostSecrets:
+def _own(options: AgentOptions) -> tuple[Path, ...]:
+    """Returns the agent's directories and files, which no job gets."""
+    return (options.directory, _cache_dir(options), options.jobs_dir, *filter(None, (options.key_file,)))
+
+
+def _secrets(options: AgentOptions, own: Sequence[Path]) -> HostSecrets:
     """Returns the secrets that jobs may use."""
 
     @functools.cache
@@ -357,5 +365,4 @@ def _secrets(options: AgentOptions) -> HostSecrets:
 
         return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
 
-    own = (options.directory, _cache_dir(options), options.jobs_dir, *filter(None, (options.key_file,)))
     return HostSecrets(options.secrets, manager, own=own)

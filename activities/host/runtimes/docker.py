@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes import engine, images, links, shim
+from iris.activities.host.runtimes import container_mounts, engine, images, links, shim
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.container_rights import rights
 from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
@@ -65,6 +65,7 @@ class DockerRuntime:
 
     Args:
         mounts: directories of the host that the cluster's configuration gives to every container.
+        own: the agent's own directories and files. No container gets one by `mounts`.
         host_env: the variables that every environment has from the host.
         devices: the directory with the host's accelerators.
         token: gets an access token, as `iris.activities.host.runtimes.images.Token`.
@@ -79,12 +80,13 @@ class DockerRuntime:
         directory: Path,
         *,
         mounts: Sequence[Path] = (),
+        own: Sequence[Path] = (),
         host_env: Mapping[str, str] | None = None,
         devices: Path = Path("/dev"),
         token: images.Token = lambda: None,
     ) -> None:
         self._image, self._task, self._dir = image, task, directory
-        self._configured, self._devices = tuple(mounts), devices
+        self._configured, self._own, self._devices = tuple(mounts), tuple(own), devices
         self._host_env = base_env() if host_env is None else host_env
         self._token = token
         self._labels = {
@@ -195,6 +197,7 @@ class DockerRuntime:
             written: what the container may write besides the attempt's files, and …
             read: … what it may only read.
         """
+        places = container_mounts.places(self._configured, self._own)
         inside = self._env(env)
         files = [path for path in (self._dir / name for name in _FILES) if path.is_dir() and not path.is_symlink()]
         written, read = [*dict.fromkeys((*files, *written))], [*read, self._given()]
@@ -204,6 +207,7 @@ class DockerRuntime:
                 env,
                 written,
                 read,
+                places,
                 entrypoint=[_SHELL],
                 command=["-c", _BECOME, str(out), str(err), str(self._dir / shim.SECRETS), *argv],
                 environment=inside | (_TO_ALL if self._init else {}),
@@ -218,7 +222,13 @@ class DockerRuntime:
         return container
 
     def _create(
-        self, docker: "DockerClient", env: Mapping[str, str], written: Sequence[Path], read: Sequence[Path], **what: Any
+        self,
+        docker: "DockerClient",
+        env: Mapping[str, str],
+        written: Sequence[Path],
+        read: Sequence[Path],
+        places: Mapping[Path, Path],
+        **what: Any,
     ) -> str:
         """Creates a container in the engine.
 
@@ -228,7 +238,8 @@ class DockerRuntime:
         from docker.errors import APIError
         from docker.types import LogConfig, Mount
 
-        mounts = [Mount(str(path), str(path), type="bind") for path in dict.fromkeys((*written, *self._configured))]
+        writable = {**{path: path for path in written}, **places}
+        mounts = [Mount(str(path), str(place), type="bind") for path, place in writable.items()]
         mounts += [Mount(str(path), str(path), type="bind", read_only=True) for path in read]
         accelerators = self._accelerators(env)
         try:
@@ -250,7 +261,7 @@ class DockerRuntime:
             )
         except APIError as error:
             _, found, path = str(error.explanation).partition(_NO_SOURCE)
-            if found and Path(path) in self._configured:
+            if found and Path(path) in places.values():
                 reason = f"this host has no directory {path!r}; create it, or remove it from bootstrap.mounts"
                 raise HostUnable(reason, engine.FAULT) from None
             raise

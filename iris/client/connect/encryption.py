@@ -10,7 +10,7 @@ import logging
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,11 +44,16 @@ class PayloadKeys:
 
     #: Where they were read, for messages.
     source: str
-    keys: Mapping[str, bytes]
+    keys: Mapping[str, bytes] = field(repr=False)
 
     @property
     def current(self) -> str:
         return next(iter(self.keys))
+
+    @property
+    def text(self) -> str:
+        """The content of a file with these keys."""
+        return "".join(f"{name} {base64.b64encode(key).decode()}\n" for name, key in self.keys.items())
 
 
 def payload_keys() -> PayloadKeys | None:

@@ -16,6 +16,7 @@ from iris.client.connect.controller_vm import record_of
 from iris.client.connect.identity import cluster_uid, known_uid
 from iris.client.connect.process import uninterrupted
 from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
+from iris.client.operate.configured_keys import check_payload_keys
 from iris.client.operate.control import (
     REMOTE_ANSWER_TIMEOUT,
     ControllerStatus,
@@ -215,6 +216,7 @@ class GcpController:
     async def _restart(self) -> str:
         self._check_name()
         self._check_reachable()
+        check_payload_keys(self.config)
         settings = await self._settings()
         machine = self._machine(settings)
         seen, before = await self._reboot(settings, machine, await self._running(machine))
@@ -350,11 +352,12 @@ class GcpController:
         """Returns the settings of a cluster that is being started. Creates its uid at the first start.
 
         Raises:
-            InvalidValue: another cluster with this name is known here.
+            InvalidValue: another cluster with this name is known here, or the payload keys are not on both sides.
             Unreachable: this machine cannot reach the cluster, or the store does not answer.
         """
         self._check_name()
         self._check_reachable()
+        check_payload_keys(self.config)
         uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 

@@ -23,6 +23,7 @@ from iris.client.connect.clusters import (
     write_config,
     write_record,
 )
+from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid, find_uid, known_uid
 from iris.client.connect.tunnel import close_tunnel, last_output, open_tunnel
 from iris.client.operate.control import (
@@ -37,10 +38,11 @@ from iris.client.operate.control import (
     status_of,
     with_contents,
 )
-from iris.client.operate.ssh_start import check_keys, wait_for_hosts
+from iris.client.operate.ssh_start import wait_for_hosts
 from iris.client.operate.ssh_stop import without_machines
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
+from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.platforms.manual.controller_ops import MANAGERS, ControllerHost, SeenController
 from iris.platforms.manual.runtime import CONTROLLER_EXTRAS, CONTROLLER_PROGRAMS, Runtime, pack
 from iris.platforms.manual.settings import controller_access, manual_settings
@@ -152,7 +154,6 @@ class ManualController:
     # -- private -------------------------------------------------------------------------------------------------------------
 
     async def _start(self) -> str:
-        check_keys()
         self._check_name()
         uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
         machine = self._machine_of(uid)
@@ -163,14 +164,14 @@ class ManualController:
                 remedy = f"iris cluster reload {self.name} --config FILE"
                 self._progress(f"it has another configuration; to apply this one, run: {remedy}")
         else:
+            keys = self._keys(seen)
             await self._install(machine)
-            await self._launch(machine)
+            await self._launch(machine, keys)
         address = await self._until_it_answers(machine)
         await wait_for_hosts(self.config, self._progress)
         return address
 
     async def _start_new(self) -> str:
-        check_keys()
         self._check_name()
         uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
         seen = await self._machine_of(uid).look()
@@ -193,12 +194,27 @@ class ManualController:
                 self._progress(f"installing the control plane on {self._access}")
                 await machine.install(runtime)
 
-    async def _launch(self, machine: ControllerHost) -> None:
+    async def _launch(self, machine: ControllerHost, keys: str) -> None:
         """Starts the control plane with the packages that were installed last."""
-        started = await machine.launch(self._text)
+        started = await machine.launch(self._text, keys)
         for line in started.warnings.splitlines():
             self._progress(line)
         self._progress(f"started on {self._access}; kept running by {MANAGERS[started.manager]}")
+
+    def _keys(self, seen: SeenController) -> str:
+        """Returns the content of the file of payload keys that the control plane gets; empty: it gets none.
+
+        Raises:
+            InvalidValue: the file cannot be used; or this process has none, and the control plane needs them.
+        """
+        keys = payload_keys()
+        if keys is None and seen.keys:
+            problem, remedy = (
+                f"is not set, and the control plane on {self._access} has payload keys",
+                "name the file with its keys",
+            )
+            raise InvalidValue(ENV_PAYLOAD_KEYS, "", problem, remedy)
+        return "" if keys is None else keys.text
 
     async def _until_it_answers(self, machine: ControllerHost) -> str:
         """Waits until the planners answer, and returns the cluster's address.
@@ -225,16 +241,16 @@ class ManualController:
             await asyncio.sleep(POLL_INTERVAL)
 
     async def _restart(self) -> str:
-        check_keys()
         self._check_name()
         machine = await self._machine()
         seen = await machine.look()
         if not seen.uid:
             raise self._not_running()
+        keys = self._keys(seen)
         await self._install(machine)  # first, so that a failed upload leaves the control plane running
         self._progress(f"ending the control plane on {self._access}")
         await machine.halt()
-        await self._launch(machine)
+        await self._launch(machine, keys)
         return await self._until_it_answers(machine)
 
     async def _reload(self) -> str:

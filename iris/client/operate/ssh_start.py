@@ -5,12 +5,10 @@ import time
 from datetime import timedelta
 
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
 from iris.client.operate.control import Progress
 from iris.config import ClusterConfig
-from iris.model import names
-from iris.model.errors import InvalidValue, IrisError
+from iris.model.errors import IrisError
 from iris.model.scaling import Availability
 from iris.model.slices import SliceState
 from iris.platforms.manual.settings import manual_settings
@@ -31,13 +29,11 @@ async def prepare(config: ClusterConfig, progress: Progress) -> None:
         progress: called with each machine that cannot be used now.
 
     Raises:
-        InvalidValue: this version does not serve a setting of this process.
         Unreachable: the store cannot be used.
         IrisError: no machine can be used.
     """
     from iris.platforms.manual.platform import ManualPlatform  # imports asyncssh, which is optional
 
-    check_keys()
     uid = await cluster_uid(Store(config.controller.bundle_prefix), config.name)
     settings = manual_settings(config, uid)
     unusable = await ManualPlatform(settings).unusable()
@@ -46,17 +42,6 @@ async def prepare(config: ClusterConfig, progress: Progress) -> None:
         raise IrisError("\n".join([f"cluster {config.name} is not started: it has no machine that can be used", *lines]))
     for line in lines:
         progress(line)
-
-
-def check_keys() -> None:
-    """Raises when this process encrypts payloads.
-
-    Raises:
-        InvalidValue: it does, and the hosts of such a cluster could not read them.
-    """
-    if (keys := payload_keys()) is not None:
-        remedy = "unset it: such hosts do not get the keys"
-        raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, "is not served with platform.manual", remedy)
 
 
 async def wait_for_hosts(config: ClusterConfig, progress: Progress) -> None:

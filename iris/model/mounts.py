@@ -1,0 +1,36 @@
+"""Says which directories of a host no container may get: a program there could change Iris, or control the host."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_KERNEL = "where the kernel of the host shows its state and its devices"
+_SERVICES = "where services of the host have their sockets, such as the container engine"
+_AGENT = "where the agent has its files"
+#: Directories of every host, each with a clause that says what is there.
+CLOSED = {
+    Path("/proc"): _KERNEL,
+    Path("/sys"): _KERNEL,
+    Path("/dev"): _KERNEL,
+    Path("/run"): _SERVICES,
+    Path("/var/run"): _SERVICES,
+    Path("/var/lib/docker"): "where the container engine has its files",
+    Path("/var/lib/iris"): _AGENT,
+    Path("/var/lib/iris-jobs"): "where the files of other tasks are",
+    Path("/etc/iris"): "where the configuration and the credentials of the agent are",
+}
+
+
+def why_not(directory: Path, closed: Mapping[Path, str]) -> str:
+    """Returns why containers do not get a directory: it is, contains or is below a closed one. Empty: nothing speaks against it.
+
+    Args:
+        closed: directories, each with a clause that says what is there.
+    """
+    for each, content in closed.items():
+        if directory == each:
+            return f"is a directory {content}"
+        if directory.is_relative_to(each):
+            return f"is in {each}, {content}"
+        if each.is_relative_to(directory):
+            return f"contains {each}, {content}"
+    return ""

@@ -1,0 +1,58 @@
+"""A cluster with payload keys whose control plane and host are machines over SSH, on real `sshd` processes."""
+
+import stat
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.attacks.test_encryption import a_key
+from tests.e2e.cluster import PATIENCE, eventually
+from tests.e2e.test_controller_over_ssh import a_lab
+from tests.sshd import Machine
+
+#: Packages are sent to two machines, both of which are this one.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+def files_with(lab: list[Machine], text: str) -> list[Path]:
+    """The files on the machines that have this text."""
+    files = [path for each in lab for path in each.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [path for path in files if text.encode() in path.read_bytes()]
+
+
+def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(sshd: None) -> None:
+    """The database has no word of a user's command, and no machine shows the key outside of the file in Iris's directory."""
+    with a_lab(2, first=84, port=31_484) as (cluster, lab, file):
+        before = [each.left() for each in lab]
+        keys = cluster.file("keys")
+        keys.touch(0o600)
+        keys.write_text(a_key("first"))
+        known = {"IRIS_PAYLOAD_KEYS": str(keys)}
+        started = cluster.iris("cluster", "start", "--config", str(file), within=4 * PATIENCE, **known)
+        assert "1 of 1 hosts take work" in started.err
+
+        go = cluster.file("go")
+        command = f"test $SOUND = marimba && echo begun xylo$1; while [ ! -e {go} ]; do sleep 0.1; done; exit 3"
+        asked = ("submit", "-n", "loud", "--env", "SOUND=marimba", "--", "sh", "-c", command, "sh", "phone")
+        job = cluster.begin(*asked, **known)
+        eventually(lambda: "begun xylophone" in job.out)
+        found = files_with(lab, keys.read_text().split()[1])
+        assert [path.name for path in found] == ["payload.keys"] * 2
+        assert [stat.S_IMODE(path.stat().st_mode) for path in found] == [0o600] * 2
+        processes = [word for each in psutil.process_iter(["cmdline"]) for word in each.info["cmdline"] or ()]
+        assert [word for word in processes if keys.read_text().split()[1] in word] == []
+        go.touch()
+        job.ends(code=125)
+        assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
+
+        database = [path for path in lab[0].home.rglob("temporal.sqlite*") if b"binary/encrypted" in path.read_bytes()]
+        assert database
+        stored = b"".join(path.read_bytes() for path in lab[0].home.rglob("temporal.sqlite*"))
+        assert [word for word in (b"marimba", b"phone") if word in stored] == []
+        assert "encrypted with key 'first', which is not known here" in cluster.iris("status", "loud", code=5).err
+        refused = cluster.iris("cluster", "restart", "lab", code=2)
+        assert "IRIS_PAYLOAD_KEYS: '' is not set, and the control plane on" in refused.err
+
+        cluster.iris("cluster", "stop", "lab", "--yes", within=2 * PATIENCE, **known)
+        assert [each.left() for each in lab] == before
