@@ -48,17 +48,19 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="note"),
     Column("STATE", "state"),
     Column(key="user"),
-    Column("PRIORITY", "priority", optional=True),
-    Column("TASKS", "tasks"),
-    Column("DEVICE", "device"),
+    Column("PRIORITY", "priority", wraps=True, optional=True, importance=1),
+    Column("TASKS", "tasks", optional=True, importance=3),
+    Column("DEVICE", "device", wraps=True, optional=True, importance=4, least=12),
     Column("AGE", "submitted_at"),
     Column("TAGS", "tags", text=format_tags, absent="", wraps=True, optional=True),
-    Column("REASON", "reason", absent="", wraps=True, optional=True, least=20),
+    Column("REASON", "reason", absent="", wraps=True, optional=True, importance=5, least=12),
     Column(
         "COMMAND",
         value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
         absent="",
         wraps=True,
+        optional=True,
+        importance=2,
     ),
 )
 _JOB_KEYS = "id run state user submitted_at priority tasks device parent commit tags note reason"
