@@ -176,12 +176,6 @@ def uses(requested: Resources) -> "Listing[InUse]":
     )
 
 
-def uses_json(found: "Sequence[InUse]", requested: Resources) -> dict[str, Any]:
-    """Returns what running tasks use, and what each of them requested."""
-    listing = uses(requested)
-    return {"asked": resources_json(requested), "tasks": [listing.json(each) for each in found]}
-
-
 # -- explanations and forecasts ------------------------------------------------------------------------------------------------
 
 ATTEMPTS: Listing[AttemptRecord] = Listing(

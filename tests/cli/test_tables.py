@@ -12,11 +12,11 @@ from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.bundles import Bundle
-from iris.model.jobs import Coscheduling, JobStatus
+from iris.model.jobs import Band, Coscheduling, JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.forecast import Fit, Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
-from tests.builders import a_host, a_spec, a_task, at, some
+from tests.builders import a_host, a_spec, a_submission, a_task, at, some
 
 SAMPLE: Listing[tuple[str, str, str]] = Listing(
     Column("ID", value=lambda row: row[0]),
@@ -371,19 +371,26 @@ def test_what_a_job_was_submitted_with_is_shown_without_values_of_variables() ->
         resources=some(cpu=2),
     )
 
-    assert submission_text(spec, "http://x/y").splitlines() == [
+    assert submission_text(a_submission(spec, page="http://x/y")).splitlines() == [
         "command   sh -c 'echo $A [31m'",
-        "resources 2 cpu for each of 3 tasks; submitted in band interactive",
+        "resources 2 cpu for each of 3 tasks",
+        "priority  interactive",
         "env       A=…, TOKEN=…",
         "secrets   KEY from env:KEY",
         "files     bundle abababababab, 2 KiB",
         "page      http://x/y",
     ]
-    assert "page" not in submission_text(spec, "")
+    assert "page" not in submission_text(a_submission(spec))
     sent = spec.model_copy(update={"commit": "12" * 20})
-    assert submission_text(sent, "").endswith("files     bundle abababababab, 2 KiB, commit 121212121212")
+    assert submission_text(a_submission(sent)).endswith("files     bundle abababababab, 2 KiB, commit 121212121212")
     changed = spec.model_copy(update={"commit": "12" * 20 + "+"})
-    assert "2 KiB, commit 121212121212, modified" in submission_text(changed, "")
+    assert "2 KiB, commit 121212121212, modified" in submission_text(a_submission(changed))
+
+
+def test_the_priority_of_a_job_is_the_band_that_it_is_in_now() -> None:
+    """After `iris priority` it is not the one that the job was submitted in, which says why others ran first."""
+    moved = a_submission(a_spec(band=Band.BATCH), priority=Band.PRODUCTION)
+    assert "priority  production, submitted as batch" in submission_text(moved).splitlines()
 
 
 def test_the_jobs_ahead_of_a_waiting_one_are_named_and_the_others_counted() -> None:
