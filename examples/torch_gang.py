@@ -3,7 +3,9 @@
 iris cluster start --local -d --hosts 2
 iris submit --replicas 2 --gang-by zone --pip torch -- python3 examples/torch_gang.py
 
-For two processes per task, run the same program with `torchrun --nproc_per_node 2 examples/torch_gang.py`.
+With two processes per task:
+
+iris submit --replicas 2 --gang-by zone --pip torch -- torchrun --nproc_per_node 2 examples/torch_gang.py
 """
 
 import os

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from iris.autoscaling.liveness import Silent
+from iris.client.submitted_spec import Submission
 from iris.model.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, parse_constraint
 from iris.model.hosts import ClosedBy, Closure, Host
 from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
@@ -98,6 +99,12 @@ def demands(*texts: str) -> tuple[Constraint, ...]:
 def a_spec(**changes: Any) -> JobSpec:
     """A valid job."""
     return JobSpec(**{"user": "ada", "name": "train", "command": ("python", "train.py")} | changes)
+
+
+def a_submission(spec: JobSpec | None = None, **changes: Any) -> Submission:
+    """What a job was submitted with; it is still in the band of its submission, in a cluster without a Web UI."""
+    spec = spec or a_spec()
+    return Submission(**{"spec": spec, "priority": spec.band, "page": "", "run_id": "r1"} | changes)
 
 
 def an_outcome(state: TaskState, **changes: Any) -> TaskOutcome:

@@ -53,6 +53,7 @@ class Column(Generic[Row]):
         absent: the cell if the value is None, an empty text or an empty collection.
         wraps: whether a cell may take several lines in a narrow terminal, or be cut in a list. Others, such as ids, are whole.
         optional: whether the table leaves the column out if no row has a value, and a list also in a terminal that is too narrow.
+        importance: a list in a narrow terminal leaves out the least important optional column first; of equal ones the first.
         least: the width to which the cells of a column that wraps may be cut in a list, in characters.
     """
 
@@ -64,6 +65,7 @@ class Column(Generic[Row]):
     absent: str = "-"
     wraps: bool = False
     optional: bool = False
+    importance: int = 0
     least: int = CUT_TO
 
     def of(self, row: Row) -> Any:
@@ -126,7 +128,7 @@ class Listing(Generic[Row]):
 def _cut(columns: Sequence[Column[Row]], lines: Sequence[Sequence[str]]) -> tuple[Sequence[Column[Row]], list[list[str]]]:
     """Cuts cells so that each row fits into one line of the terminal, if the ids leave space for it.
 
-    Leaves out optional columns, from the first one on, until the others fit.
+    Leaves out optional columns, the least important first, until the others fit.
     """
     from rich.cells import cell_len, set_cell_size
     from rich.console import Console
@@ -138,7 +140,8 @@ def _cut(columns: Sequence[Column[Row]], lines: Sequence[Sequence[str]]) -> tupl
         for column, wide in zip(columns, natural, strict=True)
     ]
     kept, total = list(range(len(columns))), Console().width
-    for number in [number for number in kept if columns[number].optional]:
+    optional = [number for number in kept if columns[number].optional]
+    for number in sorted(optional, key=lambda each: columns[each].importance):
         if sum(least[each] + GAP for each in kept) - GAP > total:
             kept.remove(number)
     widths = shrunk([natural[each] for each in kept], [least[each] for each in kept], total - GAP * (len(kept) - 1))

@@ -27,7 +27,7 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.endings import print_end
-from iris.cli.render_spec import spec_json, submission_text
+from iris.cli.render_spec import submission_json, submission_text
 from iris.cli.task_pages import page_of_tasks
 from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
@@ -36,13 +36,14 @@ from iris.client.job_filter import JobFilter
 from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Unreachable, WaitTimeout
-from iris.model.jobs import Band, JobSpec, JobStatus
+from iris.model.jobs import Band, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.states import JobState
 from iris.model.units import format_duration
 
 if TYPE_CHECKING:
     from iris.client.notifications import NotificationRow
+    from iris.client.submitted_spec import Submission
     from iris.client.usage import InUse
 
 
@@ -121,33 +122,35 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
 
     async def work(
         client: AsyncIrisClient,
-    ) -> tuple[JobStatus, Sequence["InUse"], JobSpec, Sequence["NotificationRow"], str, list[JobRow]]:
+    ) -> tuple[JobStatus, Sequence["InUse"], "Submission", Sequence["NotificationRow"], list[JobRow]]:
+        from iris.client.submitted_spec import submission_of  # lists of jobs do not need it
+
         run_id = await client.jobs.run(name, number)
-        found, ui = await client.jobs.status(name, run_id, task), client.jobs.page(name, run_id)
+        found = await client.jobs.status(name, run_id, task)
         if task is not None:
             found = found.model_copy(update={"tasks": (task_of(name, task, found.tasks),)})
-        spec = await client.jobs.submitted_spec(name, run_id)
-        calls = await _calls(client, spec, run_id)
-        if as_json and not resources:
-            return found, [], spec, calls, ui, []
+        submission = await submission_of(client.connection, name, run_id)
+        calls = await _calls(client, submission)
         in_use = await client.jobs.usage(found) if resources else []
-        children = await client.jobs.family.children(name, (await client.jobs.log_source(name, run_id)).run_id)
-        return found, in_use, spec, calls, ui, children
+        children = [] if as_json else await client.jobs.family.children(name, submission.run_id)
+        return found, in_use, submission, calls, children
 
-    found, in_use, spec, calls, ui, children = with_client(
+    found, in_use, submission, calls, children = with_client(
         ctx, work, known=lambda client: _listed(client, name, number), as_json=as_json
     )
+    uses = render.uses(submission.spec.resources)
     if as_json:
-        shown = {**render.status_json(found), **spec_json(spec, calls)}
-        print_json({**shown, "resources": render.uses_json(in_use, spec.resources)} if resources else shown)
+        shown = {**render.status_json(found), **submission_json(submission)}
+        shown["notifications"] = [call.model_dump(mode="json") for call in calls]
+        print_json({**shown, "usage": [uses.json(each) for each in in_use]} if resources else shown)
         return
     part = page_of_tasks(found.tasks, text, limit, page)
-    submission = submission_text(spec, ui, calls) + (f"\n{'tasks':<10}{part.counts}" if part.counts else "")
-    click.echo(render.status_text(found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), submission, children))
+    facts = submission_text(submission, calls) + (f"\n{'tasks':<10}{part.counts}" if part.counts else "")
+    click.echo(render.status_text(found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), facts, children))
     if part.rest:
         click.echo(part.rest)
     if resources:
-        click.echo(f"\n{render.uses(spec.resources).table(in_use)}")
+        click.echo(f"\n{uses.table(in_use)}")
 
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
@@ -158,13 +161,13 @@ async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Know
     return Known(render.listed_text(row, datetime.now(UTC)), "its tasks, and changes of its state", render.JOBS.json(row))
 
 
-async def _calls(client: AsyncIrisClient, spec: JobSpec, run_id: str | None) -> Sequence["NotificationRow"]:
+async def _calls(client: AsyncIrisClient, submission: "Submission") -> Sequence["NotificationRow"]:
     """What has become of the calls of a job's webhooks, which few jobs have."""
-    if not spec.notify:
+    if not submission.spec.notify:
         return ()
     from iris.client.notifications import notifications_of
 
-    return await notifications_of(client.connection, spec, (await client.jobs.log_source(spec.id, run_id)).run_id)
+    return await notifications_of(client.connection, submission.spec, submission.run_id)
 
 
 @click.command(cls=Command)
@@ -290,19 +293,20 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     if colon and not index.isdecimal():
         raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
 
-    async def work(client: AsyncIrisClient) -> tuple[Explanation, str]:
+    async def work(client: AsyncIrisClient) -> tuple[Explanation, "Submission"]:
+        from iris.client.submitted_spec import submission_of  # lists of jobs do not need it
+
         full = full_job_id(name)
         run_id = await client.jobs.run(full, number)
         found = await client.jobs.explain(full, int(index) if colon else None, run_id)
-        if as_json:
-            return found, ""
-        return found, submission_text(await client.jobs.submitted_spec(full, run_id), client.jobs.page(full, run_id))
+        return found, await submission_of(client.connection, full, run_id)
 
     found, submission = with_client(ctx, work, known=lambda client: _listed(client, full_job_id(name), number), as_json=as_json)
     if as_json:
-        print_json({**render.explanation_json(found), **({"not_asked": "attempts"} if found.attempts_unknown else {})})
+        unasked = {"not_asked": "attempts"} if found.attempts_unknown else {}
+        print_json({**render.explanation_json(found), **submission_json(submission), **unasked})
     if not as_json:
-        click.echo(render.explanation_text(found, datetime.now(UTC), submission))
+        click.echo(render.explanation_text(found, datetime.now(UTC), submission_text(submission)))
     if found.attempts_unknown:
         raise Unreachable(found.attempts_unknown)
 

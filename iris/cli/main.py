@@ -133,7 +133,7 @@ def _reader_is_gone() -> bool:
 
 
 #: The extra of the package that brings a library, by the beginning of the library's name.
-_EXTRAS = {"google": "gcp", "grpc": "gcp", "docker": "docker", "asyncssh": "ssh"}
+_EXTRAS = {"google": "gcp", "asyncssh": "ssh"}
 
 
 def _explain(error: BaseException, *, as_json: bool) -> int:

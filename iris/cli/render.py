@@ -51,17 +51,19 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="state"),
     Column(key="cancelling"),
     Column(key="user"),
-    Column("PRIORITY", "priority", optional=True),
-    Column("TASKS", "tasks"),
-    Column("DEVICE", "device"),
+    Column("PRIORITY", "priority", wraps=True, optional=True, importance=1),
+    Column("TASKS", "tasks", optional=True, importance=3),
+    Column("DEVICE", "device", wraps=True, optional=True, importance=4, least=12),
     Column("AGE", "submitted_at"),
     Column("TAGS", "tags", text=format_tags, absent="", wraps=True, optional=True),
-    Column("REASON", "reason", absent="", wraps=True, optional=True, least=20),
+    Column("REASON", "reason", absent="", wraps=True, optional=True, importance=5, least=12),
     Column(
         "COMMAND",
         value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
         absent="",
         wraps=True,
+        optional=True,
+        importance=2,
     ),
 )
 _JOB_KEYS = "id run state cancelling user submitted_at priority tasks device parent commit tags note reason"
@@ -180,12 +182,6 @@ def uses(requested: Resources) -> "Listing[InUse]":
         Column("PORTS", "ports", text=lambda ports: " ".join(f"{name}={port}" for name, port in sorted(ports.items()))),
         empty="no task is on a host now",
     )
-
-
-def uses_json(found: "Sequence[InUse]", requested: Resources) -> dict[str, Any]:
-    """Returns what running tasks use, and what each of them requested."""
-    listing = uses(requested)
-    return {"asked": resources_json(requested), "tasks": [listing.json(each) for each in found]}
 
 
 # -- explanations and forecasts ------------------------------------------------------------------------------------------------

@@ -5,39 +5,51 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iris.model.jobs import JobSpec
+from iris.cli.render import resources_json
 from iris.model.tags import format_tags
 from iris.model.units import format_bytes
 
 if TYPE_CHECKING:
     from iris.client.notifications import NotificationRow
+    from iris.client.submitted_spec import Submission
 
 #: The most characters of the command.
 MAX_COMMAND = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
 
-def submission_text(spec: JobSpec, page: str, notifications: Sequence["NotificationRow"] = ()) -> str:
-    """Returns the lines that say what runs, with what, and where Temporal's Web UI shows it.
-
-    Args:
-        page: the address of the job's page; empty: the cluster has no Web UI.
-    """
-    return "\n".join(f"{name:<10}{_CONTROL.sub(' ', text)}" for name, text in _facts(spec, page, notifications))
+def submission_text(submission: "Submission", notifications: Sequence["NotificationRow"] = ()) -> str:
+    """Returns the lines that say what runs, with what, and where Temporal's Web UI shows it."""
+    return "\n".join(f"{name:<10}{_CONTROL.sub(' ', text)}" for name, text in _facts(submission, notifications))
 
 
-def spec_json(spec: JobSpec, notifications: Sequence["NotificationRow"]) -> dict[str, Any]:
-    """Returns what `iris status --json` has of the submission."""
-    calls = [row.model_dump(mode="json") for row in notifications]
-    bundle = spec.bundle.sha256 if spec.bundle is not None else None
-    return {"commit": spec.commit, "bundle": bundle, "tags": spec.tags, "note": spec.note, "notifications": calls}
+def submission_json(submission: "Submission") -> dict[str, Any]:
+    """Returns what `--json` of `iris status` and `explain` has of the submission: of environment variables the names alone."""
+    spec = submission.spec
+    return {
+        "command": list(spec.command),
+        "resources": resources_json(spec.resources),
+        "priority": submission.priority,
+        "env": sorted(spec.env),
+        "secrets": spec.secrets,
+        "image": spec.image,
+        "after": [{"job": each.name, "on": each.on} for each in spec.after],
+        "from_checkpoint": str(spec.from_checkpoint) if spec.from_checkpoint is not None else None,
+        "commit": spec.commit,
+        "bundle": spec.bundle.sha256 if spec.bundle is not None else None,
+        "tags": spec.tags,
+        "note": spec.note,
+        "page": submission.page,
+    }
 
 
-def _facts(spec: JobSpec, page: str, notifications: Sequence["NotificationRow"]) -> Iterator[tuple[str, str]]:
+def _facts(submission: "Submission", notifications: Sequence["NotificationRow"]) -> Iterator[tuple[str, str]]:
+    spec = submission.spec
     command = shlex.join(spec.command)
     yield "command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"
     each = f" for each of {spec.replicas} tasks" if spec.replicas > 1 else ""
-    yield "resources", f"{spec.resources}{each}; submitted in band {spec.band}"
+    yield "resources", f"{spec.resources}{each}"
+    yield "priority", submission.priority + (f", submitted as {spec.band}" if submission.priority != spec.band else "")
     if spec.tags:
         yield "tags", ", ".join(format_tags(spec.tags))
     if spec.note:
@@ -58,5 +70,5 @@ def _facts(spec: JobSpec, page: str, notifications: Sequence["NotificationRow"])
         changed = ", modified" if spec.commit.endswith("+") else ""
         commit = f", commit {spec.commit[:12].rstrip('+')}{changed}" if spec.commit else ""
         yield "files", f"bundle {spec.bundle.sha256[:12]}, {format_bytes(spec.bundle.size)}{commit}"
-    if page:
-        yield "page", page
+    if submission.page:
+        yield "page", submission.page

@@ -1,14 +1,48 @@
 """Reads the specification with which a job was submitted from the history of its first run."""
 
+from dataclasses import dataclass
+
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
-from iris.client.job_lists import unknown_job
+from iris.client.job_lists import describe_job, unknown_job
+from iris.client.views import attribute, page_of
 from iris.messages.submission import JobSubmission
 from iris.model import names
 from iris.model.errors import NotFound
 from iris.model.jobs import JobSpec
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a job was submitted with, and what the service knows of it beside that."""
+
+    spec: JobSpec
+    #: The band that the job is in now.
+    priority: str
+    #: The address of its page in Temporal's Web UI; empty: the cluster has none.
+    page: str
+    #: The id of its first run; it may have continued as new.
+    run_id: str
+
+
+async def submission_of(connection: Connection, job: str, run_id: str | None = None) -> Submission:
+    """Returns what the job was submitted with. Asks only the service, so it works while no control plane answers.
+
+    Raises:
+        NotFound: there is no such job.
+        Unreachable: the service does not answer.
+    """
+    described, cluster = await describe_job(connection, job, run_id), connection.record
+    spec = await submitted_spec(connection, job, described.run_id)
+    return Submission(
+        spec=spec,
+        priority=attribute(described, names.SA_PRIORITY) or spec.band,
+        page=page_of(cluster.ui, cluster.namespace, described.id, run_id),
+        run_id=first_run(described),
+    )
 
 
 async def submitted_spec(connection: Connection, job: str, run_id: str | None = None) -> JobSpec:

@@ -400,25 +400,6 @@ def test_names_of_other_tools_are_known(alias: str, capsys: pytest.CaptureFixtur
     assert ("List jobs" if alias == "ps" else "Cancel each JOB") in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("missing", "extra"), [("google.cloud", "gcp"), ("google.auth", "gcp")], ids=["Google's clients", "Google's login"]
-)
-def test_a_lean_install_names_the_extra_to_install(missing: str, extra: str) -> None:
-    """`ModuleNotFoundError: No module named 'google.cloud'` does not tell a user what to do."""
-    script = f"""
-import sys
-sys.modules["{missing}"] = None
-from iris.cli.main import cli, run
-sys.exit(run(["cluster", "start", "--dry-run", "--config", sys.argv[1]]))
-"""
-    example = str(Path(EXAMPLE).with_name("eu-west4.yaml"))
-    ran = subprocess.run([sys.executable, "-c", script, example], capture_output=True, text=True, timeout=120)
-
-    assert ran.returncode == 1
-    assert ran.stderr.splitlines()[-1].startswith(f"error: this needs {missing}")
-    assert ran.stderr.endswith(f"which is not installed; install it with: pip install 'iris-temporal[{extra}]'\n")
-
-
 def test_a_connection_that_breaks_is_not_taken_for_a_reader_that_has_seen_enough(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,33 +89,30 @@ def in_use(**known: Any) -> InUse:
 def test_resources_are_null_until_the_host_has_said_something() -> None:
     """Sizes in bytes, cores in percent of one, times in ISO 8601."""
     known = in_use(at=at(0), pid=7, cpu_percent=150.5, memory_bytes=5, peak_memory_bytes=6, processes=2, ports={"http": 80})
-    assert render.uses_json([known, in_use()], some(cpu=2, memory=1)) == {
-        "asked": {"cpu": 2.0, "memory_bytes": 2**30, "disk_bytes": 0, "device": None},
-        "tasks": [
-            {
-                "task": 3,
-                "host": "h1",
-                "at": "2026-01-01T12:00:00Z",
-                "pid": 7,
-                "cpu_percent": 150.5,
-                "memory_bytes": 5,
-                "peak_memory_bytes": 6,
-                "processes": 2,
-                "ports": {"http": 80},
-            },
-            {
-                "task": 3,
-                "host": "h1",
-                "at": None,
-                "pid": None,
-                "cpu_percent": None,
-                "memory_bytes": None,
-                "peak_memory_bytes": None,
-                "processes": None,
-                "ports": {},
-            },
-        ],
-    }
+    assert [render.uses(some(cpu=2, memory=1)).json(each) for each in (known, in_use())] == [
+        {
+            "task": 3,
+            "host": "h1",
+            "at": "2026-01-01T12:00:00Z",
+            "pid": 7,
+            "cpu_percent": 150.5,
+            "memory_bytes": 5,
+            "peak_memory_bytes": 6,
+            "processes": 2,
+            "ports": {"http": 80},
+        },
+        {
+            "task": 3,
+            "host": "h1",
+            "at": None,
+            "pid": None,
+            "cpu_percent": None,
+            "memory_bytes": None,
+            "peak_memory_bytes": None,
+            "processes": None,
+            "ports": {},
+        },
+    ]
 
 
 def test_the_table_shows_what_is_used_beside_what_is_requested() -> None:

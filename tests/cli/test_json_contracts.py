@@ -9,17 +9,20 @@ import pytest
 
 from iris.cli import debug_render, render, render_fleet
 from iris.cli.columns import Listing
+from iris.cli.render_spec import submission_json
 from iris.client.operate.control import StopPlan
 from iris.client.operate.versions import AgentVersion, Versions
 from iris.client.views import Explanation, JobRow, Submitted
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord, MemberEnd
+from iris.model.bundles import Bundle
 from iris.model.cancelling import Cancelling
+from iris.model.dependencies import Dependency
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.forecast import Fit, Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
-from tests.builders import a_host, a_task, at, some
+from tests.builders import a_host, a_spec, a_submission, a_task, at, some
 
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
@@ -80,6 +83,57 @@ def test_what_is_being_cancelled_says_why_since_when_and_until_when_and_keeps_it
         render.explanation_json(Explanation(**facts, message="")),
     ]
     assert [(row["state"], row["cancelling"]) for row in rows] == [("RUNNING", shown)] * 4
+
+
+def test_status_and_explain_have_what_the_job_was_submitted_with_and_no_value_of_a_variable() -> None:
+    """The texts show the same. A script reads the words of the command as they are; the priority is the current one."""
+    spec = a_spec(
+        command=("sh", "-c", "echo $A"),
+        resources=some(cpu=2, memory=1, device="tpu:v5litepod-16:4"),
+        env={"TOKEN": "hidden", "A": "1"},
+        secrets={"KEY": "env:KEY"},
+        image="python:3.12",
+        after=(Dependency(job="ada/first", run_id="r0"),),
+        bundle=Bundle(sha256="ab" * 32, size=2048),
+        commit="12" * 20 + "+",
+        tags={"team": "x"},
+        note="second try",
+    )
+    assert submission_json(a_submission(spec, priority="production", page="http://x/y")) == {
+        "command": ["sh", "-c", "echo $A"],
+        "resources": {
+            "cpu": 2.0,
+            "memory_bytes": 2**30,
+            "disk_bytes": 0,
+            "device": {"kind": "tpu", "variant": "v5litepod-16", "count": 4},
+        },
+        "priority": "production",
+        "env": ["A", "TOKEN"],
+        "secrets": {"KEY": "env:KEY"},
+        "image": "python:3.12",
+        "after": [{"job": "ada/first", "on": "ok"}],
+        "from_checkpoint": None,
+        "commit": "12" * 20 + "+",
+        "bundle": "ab" * 32,
+        "tags": {"team": "x"},
+        "note": "second try",
+        "page": "http://x/y",
+    }
+    assert submission_json(a_submission()) | {"command": [], "resources": {}} == {
+        "command": [],
+        "resources": {},
+        "priority": "interactive",
+        "env": [],
+        "secrets": {},
+        "image": None,
+        "after": [],
+        "from_checkpoint": None,
+        "commit": "",
+        "bundle": None,
+        "tags": {},
+        "note": "",
+        "page": "",
+    }
 
 
 def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:

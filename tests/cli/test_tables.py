@@ -12,11 +12,11 @@ from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.attempts import Account, AttemptRecord
 from iris.model.bundles import Bundle
-from iris.model.jobs import Coscheduling, JobStatus
+from iris.model.jobs import Band, Coscheduling, JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.forecast import Fit, Forecast
 from iris.scheduling.refusals import Refusal, RefusalCode
-from tests.builders import a_host, a_spec, a_task, at, some
+from tests.builders import a_host, a_spec, a_submission, a_task, at, some
 
 SAMPLE: Listing[tuple[str, str, str]] = Listing(
     Column("ID", value=lambda row: row[0]),
@@ -25,12 +25,12 @@ SAMPLE: Listing[tuple[str, str, str]] = Listing(
 )
 
 
-#: Three that must fit; of the others, the first goes first.
+#: One that must fit; of the others, the reason is the most important.
 WITH_OPTIONS: Listing[tuple[str, str, str]] = Listing(
     Column("ID", value=lambda row: row[0]),
+    Column("REASON", value=lambda row: row[1], absent="", wraps=True, optional=True, importance=1, least=20),
     Column("PRIORITY", value=lambda row: "interactive", optional=True),
-    Column("REASON", value=lambda row: row[1], absent="", wraps=True, optional=True, least=20),
-    Column("COMMAND", value=lambda row: row[2], absent="", wraps=True),
+    Column("COMMAND", value=lambda row: row[2], absent="", wraps=True, optional=True),
 )
 
 
@@ -59,7 +59,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_an_optional_column_is_left_out_where_it_is_empty_or_does_not_fit(
     terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Reasons help only where there are some, and only if they can be read; a row of a list never takes two lines."""
+    """Reasons help only where there are some, and only if they can be read; a row of a list never takes two lines.
+
+    The least important column is left out first; of equal ones the first.
+    """
     rows = [("train-7", "exited with code 3: ValueError: no such file", "python train.py"), ("b", "", "true")]
 
     def first_of(rows: list[tuple[str, str, str]], columns: int) -> str:
@@ -68,11 +71,40 @@ def test_an_optional_column_is_left_out_where_it_is_empty_or_does_not_fit(
         WITH_OPTIONS.show(rows, as_json=False)
         return plain(capsys.readouterr().out)[1]
 
-    assert first_of(rows, 90) == "train-7  interactive  exited with code 3: ValueError: no such file  python train.py"
-    assert first_of(rows, 60) == "train-7  interactive  exited with code 3: …  python train.py"
+    assert first_of(rows, 90) == "train-7  exited with code 3: ValueError: no such file  interactive  python train.py"
+    assert first_of(rows, 60) == "train-7  exited with code 3: …  interactive  python train.py"
     assert first_of(rows, 40) == "train-7  exited with code 3:…  python t…"
-    assert first_of(rows, 25) == "train-7  python train.py"
+    assert first_of(rows, 30) == "train-7  exited with code 3: …"
+    assert first_of(rows, 25) == "train-7"
     assert first_of(rows[1:] * 2, 60) == "b   interactive  true"
+
+
+@pytest.mark.parametrize(
+    ("device", "columns", "header", "failed"),
+    [
+        ("tpu:v5litepod-16:4", 140, "ID STATE PRIORITY TASKS DEVICE AGE TAGS REASON COMMAND", ""),
+        ("tpu:v5litepod-16:4", 100, "ID STATE PRIORITY TASKS DEVICE AGE REASON COMMAND", ""),
+        ("tpu:v5litepod-16:4", 80, "ID STATE TASKS DEVICE AGE REASON", "FAILED   4      tpu:v5litep…  12m 30s  exited with…"),
+        ("", 80, "ID STATE TASKS AGE REASON COMMAND", "FAILED   4      12m 30s  exited with…  python trai…"),
+        ("tpu:v5litepod-16:4", 60, "ID STATE AGE REASON", "FAILED   12m 30s  exited with …"),
+    ],
+)
+def test_a_narrow_list_of_jobs_shows_the_reason_rather_than_the_command(
+    terminal: pytest.MonkeyPatch, device: str, columns: int, header: str, failed: str
+) -> None:
+    """A list is read to see what waits or failed, and why. The user knows the command, and `status` shows all."""
+    row = JobRow(
+        id="ada/llama-pretrain-of-the-5", state=JobState.RUNNING, user="ada", submitted_at=at(0),
+        command="python train.py --fast", device=device, tasks=4, tags={"team": "x"},
+    )  # fmt: skip
+    rows = [row, row.model_copy(update={"state": JobState.FAILED, "reason": "exited with code 3: ValueError: no such file"})]
+    terminal.setenv("COLUMNS", str(columns))
+
+    lines = plain(render.JOBS.table(rows, at(750), cut=True))
+
+    assert " ".join(lines[0].split()) == header
+    assert failed in lines[2]
+    assert max(map(len, lines)) <= columns
 
 
 def test_a_cell_is_one_line_without_control_characters() -> None:
@@ -154,7 +186,7 @@ def test_a_list_of_jobs_shows_age_and_the_beginning_of_the_command() -> None:
     """A long command is cut where its row would not fit."""
     row = JobRow(id="ada/train", state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x" * 100)
     (_, line) = plain(render.JOBS.table([row], at(90)))
-    assert line == f"ada/train  RUNNING  interactive  1      -       1m 30s  {'x' * 59}…"
+    assert line == f"ada/train  RUNNING  interactive  1      1m 30s  {'x' * 59}…"
 
 
 def test_a_status_says_what_why_and_how_long() -> None:
@@ -339,19 +371,26 @@ def test_what_a_job_was_submitted_with_is_shown_without_values_of_variables() ->
         resources=some(cpu=2),
     )
 
-    assert submission_text(spec, "http://x/y").splitlines() == [
+    assert submission_text(a_submission(spec, page="http://x/y")).splitlines() == [
         "command   sh -c 'echo $A [31m'",
-        "resources 2 cpu for each of 3 tasks; submitted in band interactive",
+        "resources 2 cpu for each of 3 tasks",
+        "priority  interactive",
         "env       A=…, TOKEN=…",
         "secrets   KEY from env:KEY",
         "files     bundle abababababab, 2 KiB",
         "page      http://x/y",
     ]
-    assert "page" not in submission_text(spec, "")
+    assert "page" not in submission_text(a_submission(spec))
     sent = spec.model_copy(update={"commit": "12" * 20})
-    assert submission_text(sent, "").endswith("files     bundle abababababab, 2 KiB, commit 121212121212")
+    assert submission_text(a_submission(sent)).endswith("files     bundle abababababab, 2 KiB, commit 121212121212")
     changed = spec.model_copy(update={"commit": "12" * 20 + "+"})
-    assert "2 KiB, commit 121212121212, modified" in submission_text(changed, "")
+    assert "2 KiB, commit 121212121212, modified" in submission_text(a_submission(changed))
+
+
+def test_the_priority_of_a_job_is_the_band_that_it_is_in_now() -> None:
+    """After `iris priority` it is not the one that the job was submitted in, which says why others ran first."""
+    moved = a_submission(a_spec(band=Band.BATCH), priority=Band.PRODUCTION)
+    assert "priority  production, submitted as batch" in submission_text(moved).splitlines()
 
 
 def test_the_jobs_ahead_of_a_waiting_one_are_named_and_the_others_counted() -> None:

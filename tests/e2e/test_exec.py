@@ -154,7 +154,7 @@ def test_whatever_cannot_be_looked_into_says_why(cluster: Cluster, running: str)
     try:
         assert "name one of them, such as ada/looked-two:" in cluster.iris("exec", "looked-two", "--", "true", code=2).err
         command = ["status", "looked-two", "--resources", "--json"]
-        eventually(lambda: all(task["processes"] for task in cluster.iris(*command).json["resources"]["tasks"]))
+        eventually(lambda: all(task["processes"] for task in cluster.iris(*command).json["usage"]))
         eventually(lambda: [task["state"] for task in cluster.status("looked-two")["tasks"]] == ["RUNNING", "RUNNING"])
         assert "no Python process" in cluster.iris("profile", "looked-two:1", code=5).err
     finally:
@@ -180,7 +180,7 @@ def test_what_a_task_uses_shows_beside_what_it_asked_for(cluster: Cluster, runni
     """Is it too large for its host, or does it waste what others wait for?"""
 
     def used() -> dict[str, object] | None:
-        (task,) = cluster.iris("status", running, "--resources", "--json").json["resources"]["tasks"]
+        (task,) = cluster.iris("status", running, "--resources", "--json").json["usage"]
         return dict(task) if task["cpu_percent"] else None
 
     task = eventually(used)

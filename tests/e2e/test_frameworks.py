@@ -1,5 +1,7 @@
-"""Programs of real frameworks, as their documentation writes them, on a simulated slice."""
+"""Programs of real frameworks, by the commands in the documentation of the examples, typed at the root of the repository."""
 
+import ast
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,77 +9,90 @@ import pytest
 
 from tests.e2e.cluster import Cluster, a_cluster
 
-pytestmark = pytest.mark.long
+#: Each job makes an environment of its own: this project, which is at the root of the repository, and the framework.
+PATIENCE = 600.0
+pytestmark = [pytest.mark.long, pytest.mark.timeout(PATIENCE + 60)]
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+START, SUBMIT = "iris cluster start --local -d ", "iris submit "
+#: The PyTorch of the package index needs gigabytes of CUDA libraries. The machine's own Python has Debian's instead
+#: (`scripts/install-torch`), whose `torchrun` fails on Python 3.11 unless both kinds of output are redirected.
+DEBIANS_TORCH = {
+    "--pip torch -- python3 ": "-- /usr/bin/python3 ",
+    "--pip torch -- torchrun ": "-- torchrun --redirects 2 --tee 1 ",
+}
+
+
+def documented(example: str) -> tuple[list[str], list[str]]:
+    """Returns the options with which an example's documentation starts a cluster, and its commands that submit a job."""
+    lines = (ast.get_docstring(ast.parse((EXAMPLES / example).read_text())) or "").splitlines()
+    (start,) = (line.removeprefix(START) for line in lines if line.startswith(START))
+    return shlex.split(start), [line.removeprefix(SUBMIT) for line in lines if line.startswith(SUBMIT)]
 
 
 @pytest.fixture(scope="module")
 def simulated() -> Iterator[Cluster]:
     """One slice of two hosts."""
-    with a_cluster("--tpu", "v4-16", "--ephemeral", name="frameworks") as cluster:
+    with a_cluster(*documented("jax_gang.py")[0], name="frameworks") as cluster:
         yield cluster
 
 
-def said(cluster: Cluster, name: str, package: str, *command: str, **env: str) -> list[str]:
-    """What a program printed that has a package of the package index, on all hosts of the slice."""
-    variables = (word for pair in env.items() for word in ("-e", "=".join(pair)))
-    options = ("--tpu", "v4-16", "--memory", "4g", "--pip", package, *variables)
-    return printed(cluster, "-n", name, *options, "--", "python", *command)
+def printed(cluster: Cluster, example: str, command: int = 0, instead: dict[str, str] | None = None) -> list[str]:
+    """Returns what the job of an example's documentation printed, without the tasks' numbers.
 
-
-def printed(cluster: Cluster, *arguments: str) -> list[str]:
-    """What a job of the examples printed, without the tasks' numbers."""
-    out = cluster.iris("submit", *arguments, cwd=EXAMPLES, within=600).out
+    Args:
+        command: which of the commands that submit a job.
+        instead: what this machine does not have, and what replaces it.
+    """
+    options, commands = documented(example)
+    assert tuple(options) == cluster.options
+    typed = commands[command]
+    for missing, present in (instead or {}).items():
+        typed = typed.replace(missing, present)
+    out = cluster.iris("submit", *shlex.split(typed), cwd=ROOT, within=PATIENCE).out
     return [line.partition("] ")[2] for line in out.splitlines()]
 
 
 def test_processes_of_jax_find_each_other_on_a_slice(simulated: Cluster) -> None:
     """The example that the page about tasks points at, with JAX from the package index and its collectives between processes."""
-    lines = sorted(line for line in said(simulated, "jax", "jax", "jax_gang.py") if "process " in line and "ranks" in line)
+    lines = sorted(line for line in printed(simulated, "jax_gang.py") if "process " in line and "ranks" in line)
     assert lines == [f"process {rank} of 2: the ranks of all are [0, 1]" for rank in range(2)]
 
 
 def test_a_process_of_jax_on_a_slice_of_one_host_is_the_only_one() -> None:
     """`initialize()` needs no arguments, as on the real slice, and two jobs beside each other do not take each other's port."""
     with a_cluster("--tpu", "v4-8", "--slices", "2", "--ephemeral", name="single") as cluster:
-        options = ("--tpu", "v4-8", "--memory", "4g", "--pip", "jax", "--replicas", "2")
-        lines = printed(cluster, "-n", "jax", *options, "--", "python", "jax_gang.py")
+        options = ("--tpu", "v4-8", "--pip", "jax", "--replicas", "2")
+        ran = cluster.iris("submit", *options, "--", "python", "jax_gang.py", cwd=EXAMPLES, within=PATIENCE)
 
-    assert [line for line in lines if "ranks" in line] == ["process 0 of 1: the ranks of all are [0]"] * 2
-
-
-#: The machine's PyTorch is Debian's (`scripts/install-torch`): that of the package index needs gigabytes of CUDA libraries.
-#: Its `torchrun` fails on Python 3.11 unless both kinds of output are redirected.
-PYTORCH = ("/usr/bin/python3",)
-TORCHRUN = ("torchrun", "--nproc_per_node", "2", "--redirects", "2", "--tee", "1")
+    lines = [line.partition("] ")[2] for line in ran.out.splitlines() if "ranks" in line]
+    assert lines == ["process 0 of 1: the ranks of all are [0]"] * 2
 
 
-@pytest.mark.parametrize(("launcher", "size"), [(PYTORCH, 2), (TORCHRUN, 4)], ids=["python", "torchrun"])
-def test_processes_of_pytorch_find_each_other_in_a_gang(simulated: Cluster, launcher: tuple[str, ...], size: int) -> None:
+def test_processes_of_pytorch_find_each_other_in_a_gang() -> None:
     """Neither the program nor `torchrun` is given an address, a rank or a size: `env://` reads what Iris sets."""
-    gang = ("-n", f"torch-{size}", "--tpu", "v4-16", "--memory", "4g")
-    lines = printed(simulated, *gang, "--", *launcher, "torch_gang.py")
-    processes = sorted(line[line.index("process ") :] for line in lines if "the sum of the ranks" in line)
+    with a_cluster(*documented("torch_gang.py")[0], name="torch") as cluster:
+        for command, size in enumerate((2, 4)):
+            lines = printed(cluster, "torch_gang.py", command, DEBIANS_TORCH)
+            processes = sorted(line[line.index("process ") :] for line in lines if "the sum of the ranks" in line)
 
-    assert processes == [f"process {rank} of {size}: the sum of the ranks is {sum(range(size))}" for rank in range(size)]
+            assert processes == [f"process {rank} of {size}: the sum of the ranks is {sum(range(size))}" for rank in range(size)]
 
 
 def test_a_program_of_dask_finds_workers_on_all_hosts(simulated: Cluster) -> None:
     """The program itself has no line for Iris' addresses; the job ends when the program does."""
-    assert "the sum on 2 workers is 328350" in said(simulated, "dask", "distributed", "dask_cluster.py", "dask_sum.py")
+    assert "the sum on 2 workers is 328350" in printed(simulated, "dask_cluster.py")
 
 
 def test_a_program_of_ray_finds_nodes_on_all_hosts(simulated: Cluster) -> None:
     """As that of Dask; the nodes of both hosts run beside each other on this machine."""
-    small = "--num-cpus 1 --object-store-memory 100000000"
-    command = ("ray_cluster.py", "ray_sum.py")
-    assert "the sum on 2 nodes is 328350" in said(simulated, "ray", "ray", *command, RAY_START_OPTIONS=small)
+    assert "the sum on 2 nodes is 328350" in printed(simulated, "ray_cluster.py")
 
 
 def test_a_program_of_dask_that_fails_fails_its_job(simulated: Cluster) -> None:
     """Its workers do not wait for another scheduler for ever."""
-    options = ("--tpu", "v4-16", "--memory", "4g", "--pip", "distributed")
+    options = ("--tpu", "v4-16", "--pip", "distributed")
     program = ("python", "dask_cluster.py", "-c", "raise SystemExit(7)")
-    simulated.iris("submit", "-n", "failing", *options, "--", *program, cwd=EXAMPLES, within=600, code=125)
+    simulated.iris("submit", "-n", "failing", *options, "--", *program, cwd=EXAMPLES, within=PATIENCE, code=125)
     assert "exited with code 7" in simulated.status("failing")["reason"]

@@ -118,7 +118,9 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     assert listed["user"] == USER
     numbers = {"needed", "free", "hosts", "ahead", "ahead_first", "excluded", "group_needs", "group_has"}
     hopes = {"scaling", "since"}
-    assert set(explained) == {"id", "state", "code", "message", "remedy", "attempts", "parent", "children"} | numbers | hopes
+    facts = {"command", "resources", "priority", "env", "secrets", "image", "after", "from_checkpoint", "bundle", "page"}
+    of_all = {"id", "state", "code", "message", "remedy", "attempts", "parent", "children", "commit", "tags", "note"}
+    assert set(explained) == of_all | numbers | hopes | facts
     assert (explained["state"], explained["message"]) == ("RUNNING", f"runs on {cluster.only_host()}")
     (host,) = hosts
     assert host["id"] == cluster.only_host()
@@ -127,12 +129,16 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
     assert host["resources"]["memory_bytes"] - host["free"]["memory_bytes"] == 2 * 2**30
     assert host["free"]["cpu"] == 2.5
     assert host["running"] == [f"{USER}/shown:0"]
+    cluster.iris("priority", "shown", "production")
+    eventually(lambda: cluster.status("shown")["priority"] == "production")
+    assert "priority  production, submitted as interactive" in cluster.iris("explain", "shown").out
     cluster.file("shown.go").touch()
     cluster.iris("wait", "shown")
     live, all_jobs = (look.ends().out for look in (cluster.begin("jobs"), cluster.begin("jobs", "--all")))
     assert "shown" not in live
     assert f"{USER}/shown" in all_jobs
-    assert cluster.iris("explain", "shown", "--json").json["state"] == "SUCCEEDED"
+    explained = cluster.iris("explain", "shown", "--json").json
+    assert (explained["state"], explained["priority"]) == ("SUCCEEDED", "production")
 
 
 def test_a_program_sees_who_it_is_and_nothing_of_its_agent(cluster: Cluster) -> None:
