@@ -13,7 +13,7 @@ from iris.activities.host.lifecycle import Event
 from iris.activities.host.runtimes import program as program_of
 from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.runtimes.orphans import kill_on
+from iris.activities.host.runtimes.orphans import QUARANTINE, kill_on
 from iris.activities.host.runtimes.program import Program
 from iris.model.rules import Contact
 from iris.model.states import TaskState
@@ -172,9 +172,12 @@ async def test_what_a_job_with_a_stopped_shim_has_running_ends_with_its_machine(
     await asyncio.to_thread(eventually, lambda: left(pids) == [], PATIENCE, 0.02)
 
 
-async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench) -> None:
+@pytest.mark.parametrize("where", ["attempts", QUARANTINE])
+async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench, where: str) -> None:
     """Else its files would say what else is killed on the machine."""
-    forged = left_behind(bench) / "work" / "attempts" / "forged"
+    left = left_behind(bench)
+    (bench.dir / QUARANTINE).mkdir()
+    forged = left.rename(bench.dir / where / "left") / "work" / "attempts" / "forged"
     forged.mkdir(parents=True)
     (forged / "launch.json").write_text("{}")
     holds = (
