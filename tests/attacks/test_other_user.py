@@ -54,7 +54,7 @@ class Machine:
 
     def __init__(self, state: Path, jobs: Path) -> None:
         self.dir, self.server = state, Server()
-        self.store = Store((state / "store").as_uri())
+        self.store = Store((state / "store").as_uri(), create=True)
         self.users = JobUsers(jobs, UIDS)
         assert self.users.make_directory() == ""
         (state / "cache" / "bundles").mkdir(parents=True)
