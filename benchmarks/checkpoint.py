@@ -59,7 +59,7 @@ async def _once(directory: Path, count: int) -> tuple[float, float, float]:
     floor = time.perf_counter() - begun
     shutil.rmtree(directory / "copy")
     os.sync()
-    store = Store((directory / "store").as_uri())
+    store = Store((directory / "store").as_uri(), create=True)
     begun = time.perf_counter()
     await _saver(store, first).finish(BY_ITSELF)
     saved = time.perf_counter() - begun
@@ -78,7 +78,7 @@ def _hash(path: Path) -> None:
 async def _look(directory: Path) -> float:
     """Returns the processor seconds of one look of a task that has no checkpoint."""
     (directory / FOLDER).mkdir()
-    saver = _saver(Store((directory / "store").as_uri()), directory)
+    saver = _saver(Store((directory / "store").as_uri(), create=True), directory)
     begun = time.process_time()
     for _ in range(LOOKS):
         await saver.finish(BY_ITSELF)

@@ -24,7 +24,12 @@ LOOK_INTERVAL = timedelta(seconds=1)
 
 
 async def watch(
-    occupants: Callable[[], Mapping[str, Occupant]], end: Callable[[str, str], None], places: Collection[Path], limit: int
+    occupants: Callable[[], Mapping[str, Occupant]],
+    end: Callable[[str, str], None],
+    places: Collection[Path],
+    limit: int,
+    *,
+    make_room: Callable[[], bool] = lambda: False,
 ) -> None:
     """Ends attempts that use too much, until this is cancelled.
 
@@ -33,6 +38,7 @@ async def watch(
         end: ends an attempt, for a reason.
         places: the directories in which the attempts' directories are.
         limit: the most bytes that an attempt may use.
+        make_room: called while a disk is low, before any attempt ends for that. Returns True if it removed something.
     """
     last: Measured | None = None
     while True:
@@ -43,6 +49,8 @@ async def watch(
             continue
         try:
             disks = await asyncio.to_thread(_disks, places)
+            if any(disk.low for disk in disks.values()) and await asyncio.to_thread(make_room):
+                continue
             if not is_due(disks, last, time.monotonic(), limit):
                 continue
             begun = time.monotonic()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.runtimes.program import Exit, Started
@@ -85,6 +86,16 @@ def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome
     """
     counts = evidence.launched or fault in BEYOND_THE_HOST
     return _ended(evidence, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if counts else ""))
+
+
+def of_an_unreadable_record(host_id: str, kept: Path, now: datetime) -> TaskOutcome:
+    """Returns the outcome of an attempt whose record an agent cannot read, for instance after another version of Iris.
+
+    Args:
+        kept: the directory on the host with its logs and outputs.
+    """
+    reason = f"host {host_id} could not read the record of the attempt and killed its program; what it wrote is there in {kept}"
+    return TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=LOST_FAULT, finished_at=now)
 
 
 def _ended(evidence: Evidence, outcome: TaskOutcome) -> TaskOutcome:

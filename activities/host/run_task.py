@@ -1,10 +1,10 @@
 """Implements `run_task`, the activity that every host serves on a task queue of its own."""
 
 import asyncio
-import functools
 import hashlib
 import logging
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -13,12 +13,15 @@ from iris.activities.host import disk_watch
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.caches import is_disk_full
 from iris.activities.host.disk_usage import resume
+from iris.activities.host.heartbeat import report
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import Event
+from iris.activities.host.outcome import of_an_unreadable_record
 from iris.activities.host.prepare import has_attempts
 from iris.activities.host.running import Running
-from iris.activities.host.runtimes import orphans, trees
+from iris.activities.host.runtimes import orphans, remains, trees
 from iris.activities.host.runtimes.orphans import AttemptFile
+from iris.activities.host.runtimes.remains import LostAttempt
 from iris.activities.host.usage import Meter
 from iris.messages.task import RunTask
 from iris.model.jobs import TaskOutcome
@@ -47,6 +50,9 @@ class Tasks:
         self._runs: dict[str, asyncio.Task[None]] = {}
         #: Attempts of an earlier incarnation of this host that are not reported yet.
         self._earlier: list[Attempt] = []
+        #: Attempts of earlier agents whose records cannot be read, and the reports about them.
+        self._lost: list[LostAttempt] = []
+        self._reports: set[asyncio.Task[Event]] = set()
         #: The reason why new attempts are refused; empty: they are not.
         self._closed = ""
         #: Whether another agent continues with this incarnation.
@@ -104,7 +110,11 @@ class Tasks:
                 attempt.handle(Event.DISK_LIMIT, reason)
 
         await disk_watch.watch(
-            lambda: {key: each.occupant for key, each in self._attempts.items()}, end, places, context.limits.disk
+            lambda: {key: each.occupant for key, each in self._attempts.items()},
+            end,
+            places,
+            context.limits.disk,
+            make_room=partial(remains.empty_quarantine, context.attempts_dir),
         )
 
     def running(self, job: str, index: int) -> Running | None:
@@ -118,7 +128,9 @@ class Tasks:
         Ends attempts of other incarnations and attempts that are not wanted any more. So when this agent starts to take work,
         nothing is left running here that may also run elsewhere.
         """
-        found = [Attempt(self._context, state, at, found=True) for at, state in orphans.find(self._context.attempts_dir)]
+        left = await asyncio.to_thread(remains.find, self._context.attempts_dir)
+        self._lost = left.lost
+        found = [Attempt(self._context, state, at, found=True) for at, state in left.attempts]
         for attempt in found:
             if attempt.task.incarnation != self._context.host.incarnation:
                 attempt.handle(Event.INCARNATION_OVER, f"the agent of host {self._context.host.id} died")
@@ -135,13 +147,19 @@ class Tasks:
         await asyncio.gather(*(asyncio.to_thread(resume, attempt.task.key, attempt.occupant) for attempt in mine))
 
     def report_lost(self) -> None:
-        """Reports the attempts of an earlier incarnation as lost.
+        """Reports the attempts of an earlier incarnation, and those whose records cannot be read, as lost.
 
         Must be called after this incarnation is registered, so that their jobs are not placed on the dead incarnation again.
         """
         for attempt in self._earlier:
             self._run(attempt)
-        self._earlier = []
+        for lost in self._lost:
+            outcome = of_an_unreadable_record(self._context.host.id, lost.directory, datetime.now(UTC))
+            handle = self._context.client.get_async_activity_handle(task_token=lost.token)
+            reporting = asyncio.create_task(report(handle, outcome, self._context.logger(logger)))
+            self._reports.add(reporting)
+            reporting.add_done_callback(self._reported)
+        self._earlier, self._lost = [], []
 
     async def preempt_all(self, reason: str) -> None:
         """Refuses new attempts, ends the running ones, reports them as preempted, and waits until all are reported."""
@@ -172,6 +190,7 @@ class Tasks:
         for attempt in self._attempts.values():
             attempt.handle(Event.HOST_OVER, f"host {self._context.host.id}: {reason}")
         await asyncio.gather(*self._runs.values(), return_exceptions=True)
+        await self._cancel_runs()
         if keys:
             await asyncio.to_thread(orphans.kill, keys)  # processes that have escaped from their shim
 
@@ -179,10 +198,10 @@ class Tasks:
         key = attempt.task.key
         self._attempts[key] = attempt
         self._runs[key] = asyncio.create_task(attempt.run())
-        self._runs[key].add_done_callback(functools.partial(self._ended, attempt))
+        self._runs[key].add_done_callback(partial(self._ended, attempt))
 
     async def _cancel_runs(self) -> None:
-        runs = list(self._runs.values())
+        runs = [*self._runs.values(), *self._reports]
         for run in runs:
             run.cancel()
         if runs:
@@ -194,6 +213,11 @@ class Tasks:
         if not run.cancelled() and (error := run.exception()) is not None:
             log = self._context.logger(logger, attempt.task)
             log.error("the attempt ended with a fault of the agent", exc_info=error)
+
+    def _reported(self, reporting: asyncio.Task[Event]) -> None:
+        self._reports.discard(reporting)
+        if not reporting.cancelled() and (error := reporting.exception()) is not None:
+            self._context.logger(logger).error("a lost attempt could not be reported", exc_info=error)
 
 
 def _refusal(reason: str, kind: str) -> ApplicationError:

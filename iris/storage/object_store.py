@@ -31,25 +31,33 @@ _BLOCK = 1024 * 1024
 _PART = 5 * 1024 * 1024
 
 
+class StoreAway(Unreachable, OSError):
+    """The directory of a `file://` store does not exist, for instance because it is not mounted now. Another try may find it."""
+
+
 class Store:
     """The objects under one URL. Every failure to reach it is one of `STORE_ERRORS`.
 
+    The directory of a `file://` store is never created by a write: a store that is not mounted would continue on the local disk.
+
+    Args:
+        create: creates that directory if it is missing. Only for those who set up a store, to start a cluster.
+
     Raises:
-        Unreachable: a store cannot be opened at this URL.
+        Unreachable: a store cannot be opened at this URL, or its directory cannot be created.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = False) -> None:
         self.url = url
         #: The directory of a `file://` store; None for other stores.
         self.directory = _directory(url)
-        self._store: ObjectStore
+        #: The opened store; None: a directory that was not needed yet.
+        self._handle: ObjectStore | None = None
         try:
             if self.directory is None:
-                self._store = from_url(url)
-            else:
-                if not self.directory.is_dir():
-                    make_private(self.directory)
-                self._store = LocalStore(self.directory)
+                self._handle = from_url(url)
+            elif create and not self.directory.is_dir():
+                make_private(self.directory)
         except OSError as error:
             reason = f"{error.strerror}; use a writable directory"
             raise Unreachable(f"the store {url} cannot be used: {reason}") from None
@@ -58,13 +66,13 @@ class Store:
 
     async def put(self, path: str, data: bytes) -> None:
         """Writes the whole object. Repeating the call writes the same object."""
-        await obstore.put_async(self._store, path, data)
+        await obstore.put_async(await self._opened(), path, data)
         self._open_as_the_directory(path)
 
     async def put_new(self, path: str, data: bytes) -> bool:
         """Writes the whole object unless it exists. Returns whether it did; of several concurrent callers one gets True."""
         try:
-            await obstore.put_async(self._store, path, data, mode="create")
+            await obstore.put_async(await self._opened(), path, data, mode="create")
         except obstore.exceptions.AlreadyExistsError:
             return False
         self._open_as_the_directory(path)
@@ -80,7 +88,7 @@ class Store:
             OSError: with the number EFBIG, the object is larger.
         """
         try:
-            result = await obstore.get_async(self._store, path)
+            result = await obstore.get_async(await self._opened(), path)
         except FileNotFoundError:
             return None
         if most is not None and result.meta["size"] > most:
@@ -90,7 +98,7 @@ class Store:
     async def modified(self, path: str) -> datetime | None:
         """Returns when the object was written; None: it does not exist."""
         try:
-            return (await obstore.head_async(self._store, path))["last_modified"]
+            return (await obstore.head_async(await self._opened(), path))["last_modified"]
         except FileNotFoundError:
             return None
 
@@ -103,11 +111,11 @@ class Store:
         """
         size = file.stat().st_size if isinstance(file, Path) else 0
         if progress is None or not isinstance(file, Path) or size <= _PART:
-            await obstore.put_async(self._store, path, file, chunk_size=_PART, max_concurrency=4)
+            await obstore.put_async(await self._opened(), path, file, chunk_size=_PART, max_concurrency=4)
             if progress is not None:
                 progress(size)
         else:
-            await obstore.put_async(self._store, path, _blocks(file, progress), chunk_size=_PART, max_concurrency=4)
+            await obstore.put_async(await self._opened(), path, _blocks(file, progress), chunk_size=_PART, max_concurrency=4)
         self._open_as_the_directory(path)
 
     async def get_file(self, path: str, file: Path) -> bool:
@@ -117,7 +125,7 @@ class Store:
             False if the object does not exist.
         """
         try:
-            result = await obstore.get_async(self._store, path)
+            result = await obstore.get_async(await self._opened(), path)
         except FileNotFoundError:
             return False
         part = file.with_name(f"{file.name}.part")
@@ -132,13 +140,13 @@ class Store:
 
     async def put_blocks(self, path: str, blocks: Iterator[bytes]) -> None:
         """Writes the blocks as one object, in parts. If the iterator raises, so does this, and no object is written."""
-        await obstore.put_async(self._store, path, blocks, chunk_size=_PART, max_concurrency=4)
+        await obstore.put_async(await self._opened(), path, blocks, chunk_size=_PART, max_concurrency=4)
         self._open_as_the_directory(path)
 
     async def get_blocks(self, path: str, take: Callable[[bytes], object]) -> bool:
         """Passes the object's bytes on in blocks, in a thread. Returns False if the object does not exist."""
         try:
-            result = await obstore.get_async(self._store, path)
+            result = await obstore.get_async(await self._opened(), path)
         except FileNotFoundError:
             return False
         async for block in result.stream(min_chunk_size=_PART):
@@ -148,7 +156,7 @@ class Store:
     async def copy(self, path: str, to: str) -> bool:
         """Copies the object inside of the store. Returns False if it does not exist."""
         try:
-            await obstore.copy_async(self._store, path, to)
+            await obstore.copy_async(await self._opened(), path, to)
         except FileNotFoundError:
             return False
         self._open_as_the_directory(to)
@@ -156,30 +164,45 @@ class Store:
 
     async def folders(self, prefix: str) -> list[str]:
         """Returns the names directly below the prefix that have objects below them, sorted."""
-        found = await obstore.list_with_delimiter_async(self._store, prefix)
+        found = await obstore.list_with_delimiter_async(await self._opened(), prefix)
         return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     async def objects(self, prefix: str) -> list[str]:
         """Returns the paths of the objects directly below the prefix, sorted."""
-        found = await obstore.list_with_delimiter_async(self._store, prefix)
+        found = await obstore.list_with_delimiter_async(await self._opened(), prefix)
         return sorted(entry["path"] for entry in found["objects"])
 
     async def sizes(self, prefix: str) -> list[tuple[str, int]]:
         """Returns the paths and sizes of all objects below the prefix, at any depth."""
-        return [(entry["path"], entry["size"]) async for batch in obstore.list(self._store, prefix) for entry in batch]
+        return [(entry["path"], entry["size"]) async for batch in obstore.list(await self._opened(), prefix) for entry in batch]
 
     async def stored(self, prefix: str = "") -> list[Stored]:
         """Returns all objects below the prefix, at any depth."""
-        listed = obstore.list(self._store, prefix or None)
+        listed = obstore.list(await self._opened(), prefix or None)
         return [Stored(entry["path"], entry["size"], entry["last_modified"]) async for batch in listed for entry in batch]
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Deletes these objects. An object that does not exist is ignored."""
         if paths:
             # In a `file://` store, also delete directories that become empty.
-            here = self._store if self.directory is None else LocalStore(self.directory, automatic_cleanup=True)
+            opened = await self._opened()
+            here = opened if self.directory is None else LocalStore(self.directory, automatic_cleanup=True)
             with contextlib.suppress(FileNotFoundError):
                 await obstore.delete_async(here, list(paths))
+
+    async def _opened(self) -> ObjectStore:
+        if self.directory is not None:
+            # In a thread: a file server that is away may not answer for hours.
+            return await asyncio.to_thread(self._opened_directory, self.directory)
+        assert self._handle is not None
+        return self._handle
+
+    def _opened_directory(self, directory: Path) -> ObjectStore:
+        if not directory.is_dir():
+            raise StoreAway(f"the store {self.url} is away: the directory does not exist; mount it, or create it")
+        if self._handle is None:
+            self._handle = LocalStore(directory)
+        return self._handle
 
     def _open_as_the_directory(self, path: str) -> None:
         """Gives the object's file, and the directories between it and the store's directory, that directory's mode."""

@@ -69,7 +69,7 @@ async def test_only_a_task_of_an_array_has_places_in_its_command(bench: Bench) -
 
 async def test_a_task_whose_row_is_not_in_the_store_fails_with_the_reason(bench: Bench) -> None:
     """It would fail on every other host, too, so it is not retried on the account of the machines."""
-    store = Store((bench.dir / "store").as_uri())
+    store = Store((bench.dir / "store").as_uri(), create=True)
     bundles = Bundles(store, bench.dir / "cache", 10**9)
     array = await an_array(bench, "lr\n0.1\n")
     lost = array.model_copy(update={"table": Bundle(sha256="0" * 64)})

@@ -113,7 +113,7 @@ class Bench:
         self.dir = directory
         #: Of its own: whatever runs on a host that is gone is killed, also by a run beside this one.
         self.place = a_host(f"h-{uuid4().hex}")
-        self.store = Store((directory / "store").as_uri())
+        self.store = Store((directory / "store").as_uri(), create=True)
 
     def attempt(self, *command: str, faults: Sequence[Fault] = FAULTS, **changes: Any) -> Attempt:
         state = AttemptFile.of(a_run(*command, **changes), b"token", datetime.now(UTC))

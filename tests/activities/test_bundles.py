@@ -59,7 +59,7 @@ async def stored(store: Store, *members: tuple[tarfile.TarInfo, bytes]) -> Bundl
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_no_bundle_writes_or_points_outside_of_its_directory(members: list[tuple
         into, refused = host / "work", False
 
         async def run() -> None:
-            store = Store((Path(root) / "store").as_uri())
+            store = Store((Path(root) / "store").as_uri(), create=True)
             await Bundles(store, Path(root) / "cache", ROOM).unpack(await stored(store, *members), into)
 
         try:
@@ -374,7 +374,7 @@ def test_no_bytes_upset_a_host(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
 
         async def run() -> None:
-            store = Store((Path(root) / "store").as_uri())
+            store = Store((Path(root) / "store").as_uri(), create=True)
             bundle = named(bytes(archive))
             await store.put(names.bundle(bundle.sha256), gzip.compress(archive))
             await Bundles(store, Path(root) / "cache", ROOM).unpack(bundle, Path(root) / "work")

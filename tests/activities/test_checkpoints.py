@@ -56,7 +56,7 @@ class Fragile(Store):
     """A store that does some operations and then fails, before or after it has done the last one."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
+        super().__init__(url, create=True)
         self.left = 10**9
         self.done = 0
         self.answers = True

@@ -124,7 +124,7 @@ class Bench:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(f"file://{tmp_path / 'store'}")
+    return Store(f"file://{tmp_path / 'store'}", create=True)
 
 
 @pytest.fixture

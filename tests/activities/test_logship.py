@@ -20,7 +20,7 @@ class Away(Store):
     """A store that can be away, or lose the answer although it has stored what it was given."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
+        super().__init__(url, create=True)
         self.away = False
         self.loses_answers = False
 

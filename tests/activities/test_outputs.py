@@ -35,7 +35,7 @@ ODD = [
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_no_links_lead_out_however_they_are_laid(links: dict[str, tuple[str, lis
         (root / "outputs" / "file").write_text("mine")
         for name, (start, steps) in links.items():
             (root / "outputs" / name).symlink_to(start.format(root=root) + "/".join(steps) or ".")
-        store = Store((root / "store").as_uri())
+        store = Store((root / "store").as_uri(), create=True)
         asyncio.run(keep(store, root / "outputs", "here"))
 
         kept = [path.read_text() for path in (root / "store").rglob("*") if path.is_file()]

@@ -61,7 +61,7 @@ class Client:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(f"file://{tmp_path / 'store'}")
+    return Store(f"file://{tmp_path / 'store'}", create=True)
 
 
 @pytest.fixture

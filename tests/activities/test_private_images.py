@@ -96,7 +96,7 @@ async def fetch(directory: Path, image: str, metadata: FakeMetadata) -> None:
     attempt.mkdir(parents=True, exist_ok=True)
     context = HostContext(
         client=Server().client,
-        store=Store((directory / "store").as_uri()),
+        store=Store((directory / "store").as_uri(), create=True),
         cluster="local",
         host=a_host("h1"),
         directory=directory,

@@ -122,7 +122,7 @@ async def test_outputs_that_became_a_link_are_not_kept(bench: Bench, tmp_path: P
 
 async def test_a_link_among_outputs_counts_only_when_all_of_its_way_is_among_them(tmp_path: Path) -> None:
     """Out and in again, through a link to a directory, absolute or not: it is kept only when no step of it leads out."""
-    store, outputs = Store((tmp_path / "store").as_uri()), tmp_path / "outputs"
+    store, outputs = Store((tmp_path / "store").as_uri(), create=True), tmp_path / "outputs"
     (outputs / "inner" / "deep").mkdir(parents=True)
     (tmp_path / "secret").write_text(SECRET)
     (outputs / "inner" / "weights").write_text("mine")

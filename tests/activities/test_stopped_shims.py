@@ -10,14 +10,14 @@ import pytest
 
 from iris.activities.host.attempt import Attempt
 from iris.activities.host.lifecycle import Event
+from iris.activities.host.runtimes import cgroups, shim
 from iris.activities.host.runtimes import program as program_of
-from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.runtimes.orphans import kill_on
+from iris.activities.host.runtimes.orphans import QUARANTINE, kill_on
 from iris.activities.host.runtimes.program import Program
 from iris.model.rules import Contact
 from iris.model.states import TaskState
-from tests.activities.test_attempt import PATIENCE, Bench, bench, left_behind
+from tests.activities.test_attempt import PATIENCE, Bench, a_run, bench, dispatch, left_behind
 from tests.e2e.cluster import alive, eventually
 
 __all__ = ["bench"]
@@ -172,9 +172,12 @@ async def test_what_a_job_with_a_stopped_shim_has_running_ends_with_its_machine(
     await asyncio.to_thread(eventually, lambda: left(pids) == [], PATIENCE, 0.02)
 
 
-async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench) -> None:
+@pytest.mark.parametrize("where", ["attempts", QUARANTINE])
+async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench, where: str) -> None:
     """Else its files would say what else is killed on the machine."""
-    forged = left_behind(bench) / "work" / "attempts" / "forged"
+    left = left_behind(bench)
+    (bench.dir / QUARANTINE).mkdir()
+    forged = left.rename(bench.dir / where / "left") / "work" / "attempts" / "forged"
     forged.mkdir(parents=True)
     (forged / "launch.json").write_text("{}")
     holds = (
@@ -191,6 +194,39 @@ async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench) -> None:
     await bystander.communicate(b"")
 
     assert bystander.returncode == 0
+
+
+#: Kills its shim and ends. What it leaves has no environment and a session of its own: one process, or one that starts others.
+ESCAPES = {
+    "one": "exec sleep 1000",
+    "a family": "(setsid sh -c 'echo $$ >> {file}; exec sleep 1000' &); (echo $$ >> {file}; exec sleep 1000) & exec sleep 1000",
+}
+LEAVES = "env -i PATH=$PATH setsid -f sh -c 'echo $$ >> {file}; {family}'; until [ -s {file} ]; do sleep 0.02; done; "
+
+
+@pytest.mark.parametrize("before", ["", "kill -STOP $(ps -o ppid= -p $PPID); "], ids=["", "fork server stopped"])
+@pytest.mark.parametrize("family", ESCAPES)
+async def test_a_job_that_kills_its_shim_is_dead_before_anybody_hears_of_its_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, family: str, before: str
+) -> None:
+    """On a host without cgroups and without users of jobs, nothing else finds its processes. Another job's goes on."""
+    monkeypatch.setattr(cgroups, "make", lambda *_: ())
+    other = bench.tasks()
+    await dispatch(other, a_run("sh", "-c", f"echo $$ > {bench.dir / 'other'}; exec sleep 1000", incarnation="first"))
+    bystander = int(await bench.there_is("other"))
+    file = bench.dir / "pids"
+    leaves = LEAVES.format(file=file, family=ESCAPES[family].format(file=file).replace("'", "'\\''"))
+    count = 1 if family == "one" else 3
+    waits = f"until [ $(wc -l < {file}) -ge {count} ]; do sleep 0.02; done"
+    attempt = bench.attempt("sh", "-c", f"{leaves}{waits}; {before}kill -9 $PPID; exec sleep 1000")
+    living_when_told: list[list[int]] = []
+    bench.server.when_told = lambda: living_when_told.append(left([int(pid) for pid in file.read_text().split()]))
+    await asyncio.wait_for(attempt.run(), PATIENCE)
+
+    assert living_when_told == [[]]
+    assert [outcome.fault for outcome in bench.server.told] == ["attempt-lost"]
+    assert alive(bystander)
+    await other.kill_all("the test ends")
 
 
 async def test_a_job_that_writes_its_own_end_has_not_ended(bench: Bench) -> None:

@@ -110,7 +110,7 @@ def test_a_directory_that_is_moved_during_the_visit_does_not_lead_the_visit_away
 async def test_outputs_that_are_nested_too_deep_are_told_and_the_others_are_stored(deep: Path, tmp_path: Path) -> None:
     """One such file must not keep the rest from being stored."""
     (deep / "result").write_text("fine")
-    store = Store((tmp_path / "store").as_uri())
+    store = Store((tmp_path / "store").as_uri(), create=True)
     stored = await keep(store, deep, "outputs/x")
 
     assert (stored.files, stored.left_out) == (1, 1)

@@ -19,7 +19,7 @@ class Away(Store):
     """A store that refuses every request, and counts them."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
+        super().__init__(url, create=True)
         self.tries = 0
         self.tried = asyncio.Event()
 

@@ -28,8 +28,9 @@ from iris.activities.host.runtimes import job_users, trees
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.exec_process import ProcessCommand
 from iris.activities.host.runtimes.job_users import PASSABLE, JobUsers
-from iris.activities.host.runtimes.orphans import AttemptFile
+from iris.activities.host.runtimes.orphans import QUARANTINE, AttemptFile
 from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.runtimes.remains import empty_quarantine, find
 from iris.messages.exec import ExecRequest, Frame
 from iris.model.environments import EnvironmentSpec
 from iris.model.jobs import TaskOutcome
@@ -53,7 +54,7 @@ class Machine:
 
     def __init__(self, state: Path, jobs: Path) -> None:
         self.dir, self.server = state, Server()
-        self.store = Store((state / "store").as_uri())
+        self.store = Store((state / "store").as_uri(), create=True)
         self.users = JobUsers(jobs, UIDS)
         assert self.users.make_directory() == ""
         (state / "cache" / "bundles").mkdir(parents=True)
@@ -544,3 +545,26 @@ def test_a_job_that_takes_the_name_of_the_agents_directory_for_locks_does_not_bl
         os.close(descriptor)
 
     assert "http" in taken.numbers
+
+
+async def test_the_user_of_an_attempt_with_an_unreadable_record_ends_and_stays_reserved(machine: Machine) -> None:
+    """The files in quarantine are still that user's: another job with this uid could read them."""
+    attempt = machine.attempt("left", "env -i setsid -f /bin/sh -c 'echo mine > mine; exec /bin/sleep 1000'; exec sleep 1000")
+    run = asyncio.create_task(attempt.run())
+    files = machine.users.directory / "attempts" / "left"
+    await asyncio.to_thread(eventually, (files / "work" / "mine").exists, PATIENCE, 0.02)
+    uid = files.stat().st_gid
+    run.cancel()  # its agent dies
+    await asyncio.wait({run})
+    (machine.dir / "attempts" / "left" / "state.json").write_text("{}")
+    await asyncio.to_thread(find, machine.dir / "attempts")
+
+    assert not job_users.has_processes(uid)
+    (kept,) = (machine.dir / QUARANTINE).iterdir()
+    assert (job_users.files_of(kept) / "work" / "mine").read_text() == "mine\n"
+    only_this = JobUsers(machine.users.directory, range(uid, uid + 1))
+    (machine.dir / "attempts" / "next").mkdir()
+    with pytest.raises(HostUnable, match="uids of jobs are in use"):
+        only_this.make_files(machine.dir / "attempts" / "next")
+    empty_quarantine(machine.dir / "attempts")
+    assert only_this.make_files(machine.dir / "attempts" / "next").stat().st_gid == uid

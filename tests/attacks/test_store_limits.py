@@ -232,7 +232,7 @@ def test_whatever_is_chosen_can_be_stored(tmp_path_factory: pytest.TempPathFacto
 async def test_files_that_the_agent_may_not_read_are_left_out_and_the_user_is_told() -> None:
     """A container's root makes them for an agent that is not root, which tried to store them for a day."""
     with unprivileged(), tempfile.TemporaryDirectory() as directory:
-        store, outputs = Store(Path(directory, "store").as_uri()), Path(directory, "outputs")
+        store, outputs = Store(Path(directory, "store").as_uri(), create=True), Path(directory, "outputs")
         outputs.mkdir()
         (outputs / "good").write_text("1")
         (outputs / "closed").touch(mode=0)
@@ -243,7 +243,7 @@ async def test_files_that_the_agent_may_not_read_are_left_out_and_the_user_is_to
 
 async def test_many_links_to_one_file_count_each(tmp_path: Path) -> None:
     """Each becomes an object with the whole content."""
-    store, outputs = Store((tmp_path / "store").as_uri()), tmp_path / "outputs"
+    store, outputs = Store((tmp_path / "store").as_uri(), create=True), tmp_path / "outputs"
     outputs.mkdir()
     (outputs / "a").write_bytes(bytes(1000))
     for number in range(10):

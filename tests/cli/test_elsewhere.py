@@ -96,7 +96,7 @@ def test_a_cluster_that_was_never_used_from_here_is_found_by_its_configuration(
     """The store has its uid, and Google its machine. What is missing is an error with the remedy, before and after a start."""
     endpoints = f'endpoints: {{tpu: "{google.tpu}", compute: "{google.compute}"}}'
     text = Path(CONFIG).read_text().replace("project_id: my-project", f"project_id: my-project\n    {endpoints}")
-    store = Store((tmp_path / "store").as_uri())
+    store = Store((tmp_path / "store").as_uri(), create=True)
     text = text.replace(load_config(text).controller.bundle_prefix, store.url)
     (tmp_path / "far.yaml").write_text(text)
     never = iris(command, "--config", str(tmp_path / "far.yaml"))

@@ -54,7 +54,7 @@ def file(lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def lease(file: Path, machine: Machine) -> None:
     """Leaves a slice of the cluster on the machine, as a cluster does whose machine was down when it stopped."""
     config = load_config(file)
-    settings = manual_settings(config, asyncio.run(cluster_uid(Store(config.controller.bundle_prefix), "lab")))
+    settings = manual_settings(config, asyncio.run(cluster_uid(Store(config.controller.bundle_prefix, create=True), "lab")))
     hosts = {"desks": tuple(each for each in settings.all_hosts if each.address == machine.address)}
     left = ManualPlatform(settings.model_copy(update={"hosts": hosts}))
     asyncio.run(left.create_slice(wanted("left", a_group("desks", **MANUAL_KIND), cluster="lab")))

@@ -37,7 +37,7 @@ class Stopped:
     """A cluster that does not run, with what its store has."""
 
     def __init__(self, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        self.store = Store((directory / "store").as_uri())
+        self.store = Store((directory / "store").as_uri(), create=True)
         self._capfd = capfd
         self._chunks: dict[str, int] = {}
         write_record(ClusterRecord(name="room", address="127.0.0.1:1", store=self.store.url))

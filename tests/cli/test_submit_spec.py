@@ -419,7 +419,7 @@ def test_a_secret_that_is_no_reference_is_refused_and_not_shown(option: str) -> 
 
 async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On standard error, without a bar where nobody looks; in silence for scripts."""
-    store = Store((tmp_path / "store").as_uri())
+    store = Store((tmp_path / "store").as_uri(), create=True)
     root = tmp_path / "project"
     root.mkdir()
     (root / "main.py").write_text("print(1)")
@@ -442,7 +442,7 @@ async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatc
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.delenv("CI", raising=False)
-        await send_workspace(Store((tmp_path / "store").as_uri()), tmp_path / "project", (), quiet=False)
+        await send_workspace(Store((tmp_path / "store").as_uri(), create=True), tmp_path / "project", (), quiet=False)
     shown = b""
     with suppress(OSError):  # which is how its other side says that it is closed
         while more := os.read(ours, 100_000):

@@ -20,7 +20,7 @@ SPEC = a_spec(bundle=FILES, call=CALL, array=Array(indices="0", size=1, table=TA
 
 async def a_store(directory: Path, *bundles: Bundle) -> Store:
     """A store with bundles that are four days old."""
-    store, then = Store(f"file://{directory}"), time.time() - 4 * 86_400
+    store, then = Store(f"file://{directory}", create=True), time.time() - 4 * 86_400
     for bundle in bundles:
         await store.put(names.bundle(bundle.sha256), bundle.sha256.encode())
         os.utime(directory / names.bundle(bundle.sha256), (then, then))

@@ -18,7 +18,7 @@ from iris.worker_agents.local.temporal_server import temporal_binary
 
 async def test_the_run_of_a_job_that_the_service_has_forgotten_is_not_the_folder_of_a_child_job(tmp_path: Path) -> None:
     """Both are in the job's folder, and the names of children sort after those of runs."""
-    store, early, late = Store((tmp_path / "store").as_uri()), "0198c0de-aaaa", "0198c0de-bbbb"
+    store, early, late = Store((tmp_path / "store").as_uri(), create=True), "0198c0de-aaaa", "0198c0de-bbbb"
     for job, run in (("ada/sweep", early), ("ada/sweep", late), ("ada/sweep/trial", late)):
         await store.put(f"{names.task_checkpoints(job, run, 0)}/1/0000000001.json", b"{}")
     spec = JobSpec(user="ada", name="next", command=("true",))

@@ -40,7 +40,7 @@ class Left:
         self.file = directory / "cluster.yaml"
         text = CONFIG.replace("PROJECT", self.project).replace("STORE", store)
         self.file.write_text(text.replace("TPU", google.tpu).replace("COMPUTE", google.compute))
-        uid = asyncio.run(cluster_uid(Store(store), "euw4"))
+        uid = asyncio.run(cluster_uid(Store(store, create=True), "euw4"))
         self.labels = {label_rules.UID: uid, label_rules.CLUSTER: "euw4", label_rules.ROLE: "host"}
 
     def there_is(self, name: str, kind: str = "node", *, foreign: bool = False, **labels: str) -> None:

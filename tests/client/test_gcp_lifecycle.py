@@ -59,7 +59,7 @@ class Place:
         self.name = f"c{next(_numbers)}"
         self.machine = f"iris-{self.name}-controller"
         self.project = f"project-{self.name}"
-        self.store = Store((directory / "store").as_uri())
+        self.store = Store((directory / "store").as_uri(), create=True)
         text = CONFIG.replace("NAME", self.name).replace("PROJECT", self.project).replace("STORE", self.store.url)
         self.text = text.replace("TPU", google.tpu).replace("COMPUTE", google.compute)
         self.file = directory / "cluster.yaml"

@@ -38,7 +38,7 @@ class WatchedStore(Store):
     """Counts what is asked of it, and fails when it is told to."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
+        super().__init__(url, create=True)
         self.gets = 0
         self.away = False
 

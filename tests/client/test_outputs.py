@@ -14,7 +14,7 @@ JOB, RUN = "ada/train", "0193b0a0-1111"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 async def left(store: Store, path: str, text: str, task: int = 0, attempt: int = 1) -> None:

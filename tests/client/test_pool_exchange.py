@@ -45,7 +45,7 @@ async def client() -> AsyncIterator[Client]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 def exchange(client: Client, store: Store) -> Exchange:

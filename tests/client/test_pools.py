@@ -99,7 +99,7 @@ def test_joined_parts_are_split_again(parts: list[bytes]) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 CALL = Address(POOL.queue, 1, "call")

@@ -43,7 +43,7 @@ async def client() -> AsyncIterator[Client]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 async def put_old(store: Store, *paths: str) -> None:

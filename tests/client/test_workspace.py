@@ -69,7 +69,7 @@ def repository(root: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 def objects(store: Store) -> dict[str, tuple[int, int]]:
@@ -612,7 +612,7 @@ async def test_what_arrives_is_what_was_packed(root: Path, store: Store, tmp_pat
         archive = packed.archive.read()
         assert await store.get_file(names.bundle(bundle.sha256), tmp_path / "fetched")
         assert gzip.decompress((tmp_path / "fetched").read_bytes()) == archive
-        other = Store((tmp_path / "other").as_uri())
+        other = Store((tmp_path / "other").as_uri(), create=True)
         await upload(other, packed)
         assert await other.get(names.bundle(bundle.sha256)) == (tmp_path / "fetched").read_bytes()
     assert hashlib.sha256(archive).hexdigest() == bundle.sha256

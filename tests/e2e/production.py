@@ -33,6 +33,7 @@ class OwnCluster(Cluster):
 
     def serve(self) -> Running:
         """Starts a control plane, and does not wait for it."""
+        (self.home / "store").mkdir(mode=0o700, exist_ok=True)
         where = ("--name", self.name, "--address", self._addresses[0], "--namespace", self._namespace)
         return self.begin("controller", "serve", *where, "--store", (self.home / "store").as_uri())
 

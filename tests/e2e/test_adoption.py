@@ -78,6 +78,30 @@ def test_a_program_that_ends_while_there_is_no_agent_has_its_true_end() -> None:
         assert cluster.logs("alone") == [str(number) for number in range(1, 1001)]
 
 
+def test_an_agent_starts_and_adopts_while_the_store_is_away_and_the_log_is_whole() -> None:
+    """It could not start, so programs died by their leases; or, as root, it created the missing directory and stored there."""
+    with a_cluster("--cpu", "2", "--ephemeral") as cluster:
+        program = f"touch up; echo one; {until('go')}; echo two; touch said; {until('end')}; echo three; exit 3"
+        cluster.submit("stored", "--", "sh", "-c", program)
+        cluster.there_is("up")
+        eventually(lambda: cluster.logs("stored") == ["one"])
+        store = cluster.home / "clusters" / "local" / "store"
+        away = store.rename(store.with_name("not-mounted"))
+        host = cluster.only_host()
+        first = cluster.kill("agent", host)
+        eventually(lambda: cluster.pid("agent", host) not in (None, first))
+        cluster.file("go").touch()
+        cluster.there_is("said")
+        eventually(lambda: len(cluster.hosts()) == 1 and cluster.status("stored")["tasks"][0]["state"] == "RUNNING")
+        assert not store.exists()
+        away.rename(store)
+        cluster.file("end").touch()
+        cluster.iris("wait", "stored", code=125)
+        (task,) = cluster.status("stored")["tasks"]
+        assert (task["attempt"], task["exit_code"]) == (1, 3)
+        eventually(lambda: cluster.logs("stored") == ["one", "two", "three"])
+
+
 def test_an_agent_that_is_told_to_make_way_leaves_its_programs_to_the_next_one() -> None:
     """SIGHUP, as an upgrade does: the program notices nothing, the attempt stays the same."""
     with a_cluster("--cpu", "2", "--ephemeral") as cluster:

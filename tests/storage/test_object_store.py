@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iris.model.errors import Unreachable
-from iris.storage.object_store import Store
+from iris.storage.object_store import STORE_ERRORS, Store
+from iris.storage.refusals import remedy
 
 #: Every name that a directory of this system can have.
 NAMES = (
@@ -33,7 +35,7 @@ def test_objects_are_only_in_the_directory_of_the_url(name: str) -> None:
         directory = Path(top, name)
 
         async def use() -> None:
-            store = Store(directory.as_uri())
+            store = Store(directory.as_uri(), create=True)
             await store.put("logs/one", b"said")
             assert await Store(directory.as_uri()).get("logs/one") == b"said"
             assert await store.objects("logs") == ["logs/one"]
@@ -65,3 +67,50 @@ async def test_objects_have_the_permissions_of_the_directory(tmp_path: Path, mod
 
     assert stat.S_IMODE((tmp_path / "bundles" / "deep").stat().st_mode) == mode
     assert stat.S_IMODE((tmp_path / "bundles" / "deep" / "one").stat().st_mode) == mode & 0o666
+
+
+USES: dict[str, Callable[[Store, Path], Awaitable[object]]] = {
+    "put": lambda store, _: store.put("logs/one", b"said"),
+    "put_new": lambda store, _: store.put_new("logs/one", b"said"),
+    "put_file": lambda store, file: store.put_file("logs/one", file),
+    "put_blocks": lambda store, _: store.put_blocks("logs/one", iter([b"said"])),
+    "get": lambda store, _: store.get("logs/one"),
+    "get_file": lambda store, file: store.get_file("logs/one", file),
+    "get_blocks": lambda store, _: store.get_blocks("logs/one", print),
+    "modified": lambda store, _: store.modified("logs/one"),
+    "copy": lambda store, _: store.copy("logs/one", "logs/two"),
+    "folders": lambda store, _: store.folders("logs"),
+    "objects": lambda store, _: store.objects("logs"),
+    "sizes": lambda store, _: store.sizes("logs"),
+    "stored": lambda store, _: store.stored(),
+    "delete": lambda store, _: store.delete(["logs/one"]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_a_store_that_is_not_mounted_is_away_and_neither_empty_nor_created(tmp_path: Path, use: str) -> None:
+    """Root created the missing mount point, and stored on the local disk. Whoever read it took the objects for deleted."""
+    directory, file = tmp_path / "mnt" / "store", tmp_path / "file"
+    file.write_text("said")
+    store = Store(directory.as_uri())
+    for _ in range(2):
+        with pytest.raises(STORE_ERRORS, match=f"the store {store.url} is away: ") as away:
+            await USES[use](store, file)
+
+        assert not isinstance(away.value, FileNotFoundError)  # an object that does not exist
+        assert remedy(away.value) is None
+        assert not directory.parent.exists()
+        assert file.read_text() == "said"
+
+
+async def test_a_store_that_is_mounted_again_is_used_again(tmp_path: Path) -> None:
+    """Its agents and control planes run on meanwhile."""
+    store, away = Store((tmp_path / "store").as_uri(), create=True), tmp_path / "away"
+    await store.put("logs/one", b"said")
+    (tmp_path / "store").rename(away)
+    with pytest.raises(STORE_ERRORS):
+        await store.put("logs/two", b"more")
+    away.rename(tmp_path / "store")
+    await store.put("logs/two", b"more")
+
+    assert await store.objects("logs") == ["logs/one", "logs/two"]

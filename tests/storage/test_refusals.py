@@ -71,7 +71,7 @@ def test_an_outage_may_pass(error: Exception) -> None:
 
 async def test_a_directory_that_cannot_hold_the_store_has_a_remedy(tmp_path: Path) -> None:
     """The library gives this failure no type: only the number of the operating system tells it."""
-    store = Store((tmp_path / "store").as_uri())
+    store = Store((tmp_path / "store").as_uri(), create=True)
     (tmp_path / "store" / "pool").write_text("a file where a directory has to be")
 
     with pytest.raises(STORE_ERRORS) as refused:

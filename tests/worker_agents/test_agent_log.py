@@ -32,7 +32,7 @@ def _as_processes_do() -> Iterator[None]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store((tmp_path / "store").as_uri())
+    return Store((tmp_path / "store").as_uri(), create=True)
 
 
 async def said(store: Store) -> list[str]:
@@ -141,7 +141,7 @@ asyncio.run(main())
 async def test_a_store_that_is_away_does_not_disturb_the_agent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Everything waits on the disk, the agent hears nothing of it, and once the store is back all is there."""
     place = tmp_path / "store"
-    store = Store(place.as_uri())
+    store = Store(place.as_uri(), create=True)
     place.rmdir()
     place.write_text("in the way")
     async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):

@@ -16,7 +16,7 @@ def remove_remains(host: str, directory: Path) -> None:
         directory: that of the host's agent.
     """
     orphans.kill_on({host}, directory)
-    for attempt in directory.glob("attempts/*"):
+    for attempt in (*directory.glob("attempts/*"), *directory.glob(f"{orphans.QUARANTINE}/*")):
         job_users.remove(attempt)
 
 

@@ -27,6 +27,7 @@ from iris.config import ClusterConfig, dump_config, load_config, local_config, s
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
+from iris.storage.files import make_private
 from iris.worker_agents.local.local_machines import MachineSupervisor
 from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
 from iris.worker_agents.local.ui_guard import guarding, hidden_address
@@ -42,6 +43,8 @@ RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
 #: Larger slices have one process for the agents of all hosts, unless the options say otherwise.
 SEPARATE_UP_TO = 4
+#: The directory of the cluster's store.
+STORE = "store"
 #: Between two checks whether a cluster's owner is alive, in seconds.
 OWNER_INTERVAL = 1.0
 
@@ -125,7 +128,7 @@ class _LocalCluster:
         self._record = ClusterRecord(
             name=options.name,
             address=f"127.0.0.1:{port}",
-            store=config.controller.bundle_prefix if over_ssh else (directory / "store").as_uri(),
+            store=config.controller.bundle_prefix if over_ssh else (directory / STORE).as_uri(),
             ui=f"http://127.0.0.1:{ui_port}" if self._hidden_ui is not None else "",
             supervisor=ProcessRef.of(os.getpid()),
             ephemeral=options.ephemeral,
@@ -148,6 +151,8 @@ class _LocalCluster:
     async def run(self) -> None:
         """Starts everything in order, then keeps it running until the stop."""
         (self._dir / CONFIG).write_text(self._options.config)
+        if not self._record.over_ssh:
+            make_private(self._dir / STORE)
         self._machines.clear()  # before the server starts: agents of an earlier supervisor must not report to it
         await self._server.start()
         client = await started(self._server, self._record.address, START_TIMEOUT)

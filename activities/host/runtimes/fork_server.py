@@ -5,14 +5,17 @@
 The descriptor is a socket. Each message on it is an attempt's directory, with the descriptors that its shim has to keep open. If
 `SECRETS` follows the directory, the first descriptor is of a file with the program's secrets, which the shim reads and closes.
 The answer is the shim's process number, or 0 if another process holds the directory's lock. A shim is independent from its
-start: it outlives the fork server, which ends with its agent. This module uses only the standard library, as the shim does.
+start: it outlives the fork server, which ends with its agent. If a program kills its shim, the fork server inherits the program's
+processes, and kills them when the agent asks for that. This module uses only the standard library, as the shim does.
 """
 
 # ruff: noqa: PTH100, PTH120
 
+import contextlib
 import ctypes
 import gc
 import os
+import select
 import signal
 import socket
 import sys
@@ -22,6 +25,10 @@ from types import ModuleType
 LONGEST, MOST = 4096, 64
 #: Follows the directory in a message that has secrets. No path can have it.
 SECRETS = b"\0secrets"
+#: The message with which the agent asks for the end of what killed its shim. The answer is 1 if nothing is left, and 0 otherwise.
+SWEEP = b"\0sweep"
+#: The longest time for one such message, in seconds. Starts of programs wait meanwhile.
+SWEEP_S = 0.5
 
 
 def main() -> None:
@@ -30,14 +37,31 @@ def main() -> None:
     for needed in ("shim_output", "shim_sweep", "shim_user", "resource"):  # otherwise every shim would load them
         __import__(needed)
     agent = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the shims
-    if sys.platform == "linux":  # a stopped fork server ends with its agent, too
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
+    wake, ended = os.pipe()
+    for descriptor in (wake, ended):
+        os.set_blocking(descriptor, False)
+    signal.set_wakeup_fd(ended, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h: a stopped fork server ends with its agent, too
+        prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: this process inherits what programs leave that killed their shims
+    shims: set[int] = set()
     gc.freeze()
     while True:
+        readable, _, _ = select.select([agent.fileno(), wake], [], [])
+        _reap(shims)
+        if wake in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+        if agent.fileno() not in readable:
+            continue
         message, keep, _, _ = socket.recv_fds(agent, LONGEST + len(SECRETS), MOST)
         if not message:
             return
+        if message == SWEEP:
+            agent.send(b"%d" % _sweep(shim, shims))
+            continue
         directory = message.removesuffix(SECRETS)
         os.chdir(directory)
         lock = shim.locked()
@@ -45,8 +69,10 @@ def main() -> None:
         if lock is not None:
             pid = os.fork()
             if pid == 0:
-                agent.close()
+                for descriptor in (agent.detach(), wake, ended):
+                    os.close(descriptor)
                 _be_a_shim(shim, lock, keep[0] if directory != message else None)
+            shims.add(pid)
             os.close(lock)  # the shim has its own copy
         for descriptor in keep:
             os.close(descriptor)
@@ -54,9 +80,24 @@ def main() -> None:
         agent.send(str(pid).encode())
 
 
+def _reap(shims: set[int]) -> None:
+    """Takes the ends of children. Until then, no other process gets their numbers."""
+    with contextlib.suppress(ChildProcessError):
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            shims.discard(pid)
+
+
+def _sweep(shim: ModuleType, shims: set[int]) -> bool:
+    """Kills all children that are no shims: they belong to programs that killed their shims. Returns True if none is left."""
+    deadline = shim.now() + SWEEP_S
+    done: bool = __import__("shim_sweep").sweep_others(shims, lambda: shim.now() >= deadline, lambda: _reap(shims))
+    return done
+
+
 def _be_a_shim(shim: ModuleType, lock: int, secrets: int | None) -> None:
     try:
         os.setsid()
+        signal.set_wakeup_fd(-1)
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)

@@ -1,8 +1,7 @@
-"""Finds and kills what a dead agent left behind: running programs, and directories that identify their attempts."""
+"""Kills what a dead agent left running, and the record by which another agent continues an attempt."""
 
 import base64
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -13,16 +12,16 @@ from typing import Self
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
-from iris.activities.host.runtimes import engine, job_users, links, shim
+from iris.activities.host.runtimes import engine, links, shim
 from iris.activities.host.runtimes.base import HostUnable
-from iris.activities.host.runtimes.program import MOST_LAUNCH, Program
+from iris.activities.host.runtimes.program import Program
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.jobs import TaskOutcome
 
-logger = logging.getLogger(__name__)
-
 STATE = "state.json"
+#: The directory of attempts whose records cannot be read, beside the directory of the host's attempts (`remains`).
+QUARANTINE = "quarantine"
 #: The time within which processes disappear after SIGKILL.
 KILL_WAIT = timedelta(seconds=10)
 
@@ -60,26 +59,6 @@ class AttemptFile(BaseModel):
         links.write(directory / STATE, self.model_dump_json())
 
 
-def find(attempts: Path) -> list[tuple[Path, AttemptFile]]:
-    """Returns the attempts whose directories still exist. Deletes the directories without a readable state, which never had a
-    program.
-    """
-    found = []
-    for directory in sorted(attempts.glob("*")):
-        try:
-            state = AttemptFile.model_validate_json(links.read(directory / STATE, MOST_LAUNCH))
-        except (OSError, ValidationError):
-            with contextlib.suppress(OSError):  # it has a program only if the job changed the state file
-                Program(directory).kill()
-            try:
-                job_users.remove(directory)
-            except Exception:  # it stays, and the attempts of others are found
-                logger.exception("the remains of an attempt in %s could not be removed", directory)
-            continue
-        found.append((directory, state))
-    return found
-
-
 def kill_on(hosts: Collection[str], directory: Path) -> None:
     """Kills every program of an attempt on these hosts, in any session or group: the hosts' machines are gone.
 
@@ -99,13 +78,15 @@ def kill_on(hosts: Collection[str], directory: Path) -> None:
 
 
 def _attempts(directory: Path) -> Iterator[Path]:
-    """Yields the attempts' directories below this one. Skips those inside attempts and caches, which jobs may have created."""
+    """Yields the attempts' directories below this one. Skips those inside attempts, also quarantined ones, and caches: jobs
+    may have created them.
+    """
     for folder, folders, _ in os.walk(directory):
         if Path(folder).name == "attempts":
             yield from (Path(folder, name) for name in folders if os.path.lexists(Path(folder, name, shim.LAUNCH)))
             folders.clear()
-        elif "cache" in folders:
-            folders.remove("cache")
+        skipped = {"cache", QUARANTINE} if "attempts" in folders else {"cache"}
+        folders[:] = [name for name in folders if name not in skipped]
 
 
 def _had_container(attempt: Path) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from iris.activities.host.runtimes import cgroups, job_users, links, orphans, shim_user
 from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.program import Program
+from iris.activities.host.runtimes.shim_starter import end_escaped
 from iris.model import names
 from iris.model.resources import Resources
 
@@ -129,6 +130,7 @@ class ProcessRuntime:
         return cgroups.make(self._key, self._resources)
 
     def _clear(self) -> None:
+        end_escaped()
         orphans.end({self._key})
         cgroups.remove(self._key, *_launched_in(self._dir))
 

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,8 @@ from iris.activities.host.runtimes import fork_server
 
 #: The time that the fork server has to answer, in seconds, and how often the agent wakes it in that time.
 ANSWER, WAKES = 5.0, 25
+#: The time in which processes that killed their shim disappear, in seconds.
+ESCAPED_WAIT = 10.0
 #: A minimal Python: no site-packages, no user settings.
 _FORK_SERVER = (sys.executable, "-I", "-S", fork_server.__file__)
 
@@ -43,11 +47,22 @@ class _ForkServer:
         Raises:
             OSError: the fork server is gone, or did not answer and was killed.
         """
-        self._process.send_signal(signal.SIGCONT)  # a job may have stopped it
         message = os.fsencode(directory.absolute())
         if secrets is not None:
             message, keep = message + fork_server.SECRETS, [secrets, *keep]
-        socket.send_fds(self._socket, [message], list(keep))
+        return self._ask(message, keep)
+
+    def sweep(self) -> bool:
+        """Kills the processes of programs that killed their shims. Returns True if none is left.
+
+        Raises:
+            OSError: as `start_shim`.
+        """
+        return bool(self._ask(fork_server.SWEEP))
+
+    def _ask(self, message: bytes, descriptors: Sequence[int] = ()) -> int:
+        self._process.send_signal(signal.SIGCONT)  # a job may have stopped it
+        socket.send_fds(self._socket, [message], list(descriptors))
         for _ in range(WAKES):
             with suppress(TimeoutError):
                 if not (answer := self._socket.recv(100)):
@@ -59,6 +74,8 @@ class _ForkServer:
 
 
 _of_this_process: _ForkServer | None = None
+#: Held by the thread that asks the fork server.
+_asking = threading.Lock()
 
 
 def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str]) -> int:
@@ -68,12 +85,26 @@ def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str])
         secrets: the values of further variables of the program. They are in no file that has a name.
     """
     global _of_this_process
-    with _unnamed(secrets) as file:
+    with _unnamed(secrets) as file, _asking:
         if _of_this_process is not None:
             with suppress(OSError):
                 return _of_this_process.start_shim(directory, keep, file)
         _of_this_process = _ForkServer()
         return _of_this_process.start_shim(directory, keep, file)
+
+
+def end_escaped() -> None:
+    """Kills the processes of programs that killed their shims, which the fork server has inherited. Returns when none is left, or
+    when the rest hang in the kernel.
+    """
+    deadline = time.monotonic() + ESCAPED_WAIT
+    while time.monotonic() < deadline:
+        with _asking:
+            try:
+                if _of_this_process is None or _of_this_process.sweep():
+                    return
+            except OSError:  # it was killed, and its successor inherited nothing
+                return
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The shim's part that ends everything a program left behind. Uses only the standard library, as the shim does.
+"""The part of shims and of their fork server that ends everything a program left behind. Uses only the standard library.
 
 The shim inherits the program's orphans. Where no cgroup holds them, a process that starts the next one and ends is gone before a
 list of all processes is read. So the processes that the system started last are looked at first, and each is killed at once and
@@ -17,13 +17,17 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 #: How many of the process numbers that the system gave out last are looked at first.
 _NEWEST = 64
 #: The pause after a pass that found nothing new, in seconds.
 _PAUSE = 0.005
+#: Where other children remain, how many passes in a row have to find none: a pass can miss a process that starts the next one.
+_PASSES = 3
 _PROC = "/proc"
+#: A process that ends has this flag in proc_pid_stat(5): PF_EXITING, linux/sched.h.
+_EXITING = 4
 
 
 def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], object]) -> None:
@@ -41,13 +45,27 @@ def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], o
         found = {pid for cgroup in cgroups for pid in _members(cgroup)}
         for pid in found:
             _kill(os.kill, pid)
-        found |= _kill_children(_newest()) or _kill_children(_all())
+        found |= _kill_children()
         if over() or not (found or os.path.isdir(_PROC)):
             return
         if found <= known:
             time.sleep(_PAUSE)
         known |= found
         reap()
+
+
+def sweep_others(spared: Collection[int], over: Callable[[], bool], reap: Callable[[], object]) -> bool:
+    """Kills this process's children except these, until several passes in a row find none or the time is over. Returns True if
+    none is left.
+    """
+    passes = 0
+    while passes < _PASSES:
+        found = _kill_children(spared)
+        passes = 0 if found else passes + 1
+        if found and over():
+            return False
+        reap()
+    return True
 
 
 def _has_children() -> bool:
@@ -79,16 +97,26 @@ def _all() -> Iterable[int]:
     return ()
 
 
-def _kill_children(pids: Iterable[int]) -> set[int]:
-    """Kills those of the processes that are this one's living children, with their groups, and returns them."""
+def _kill_children(spared: Collection[int] = ()) -> set[int]:
+    """Kills this process's living children except the spared ones, with their groups. Returns them and the spared ones that end
+    just now.
+    """
+    return _kill_those(_newest(), spared) or _kill_those(_all(), spared)
+
+
+def _kill_those(pids: Iterable[int], spared: Collection[int]) -> set[int]:
     found, me = set(), os.getpid()
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            state, parent, group = _read(f"{pid}/stat").rpartition(b")")[2].split()[:3]
-            if int(parent) == me and state != b"Z":
+            state, parent, group, _, _, _, flags = _read(f"{pid}/stat").rpartition(b")")[2].split()[:7]
+            if int(parent) != me or state == b"Z":
+                continue
+            if pid not in spared:
                 if int(group) not in (0, os.getpgrp()):  # 0: the group is in another PID namespace
                     _kill(os.killpg, int(group))
                 _kill(os.kill, pid)
+                found.add(pid)
+            elif int(flags) & _EXITING:  # it has given up its lock, but its children are not this process's yet
                 found.add(pid)
     return found
 

@@ -92,5 +92,7 @@ def _using(store: "Store") -> Iterator[None]:
 
     try:
         yield
+    except Unreachable:  # its directory does not exist
+        raise
     except (OSError, BaseError) as error:
         raise Unreachable(f"the store {store.url} cannot be used: {first_line(error)}; see controller.bundle_prefix") from None

@@ -358,7 +358,7 @@ class GcpController:
         self._check_name()
         self._check_reachable()
         check_payload_keys(self.config)
-        uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
+        uid = await cluster_uid(Store(self.config.controller.bundle_prefix, create=True), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 
     def _check_name(self) -> None:

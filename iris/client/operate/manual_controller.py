@@ -155,7 +155,7 @@ class ManualController:
 
     async def _start(self) -> str:
         self._check_name()
-        uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
+        uid = await cluster_uid(Store(self.config.controller.bundle_prefix, create=True), self.name)
         machine = self._machine_of(uid)
         seen = await machine.look()
         if seen.pid:
@@ -173,7 +173,7 @@ class ManualController:
 
     async def _start_new(self) -> str:
         self._check_name()
-        uid = await cluster_uid(Store(self.config.controller.bundle_prefix), self.name)
+        uid = await cluster_uid(Store(self.config.controller.bundle_prefix, create=True), self.name)
         seen = await self._machine_of(uid).look()
         if seen.uid:
             there = f"its control plane is on {self._access}"

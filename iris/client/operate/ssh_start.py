@@ -34,7 +34,7 @@ async def prepare(config: ClusterConfig, progress: Progress) -> None:
     """
     from iris.platforms.manual.platform import ManualPlatform  # imports asyncssh, which is optional
 
-    uid = await cluster_uid(Store(config.controller.bundle_prefix), config.name)
+    uid = await cluster_uid(Store(config.controller.bundle_prefix, create=True), config.name)
     settings = manual_settings(config, uid)
     unusable = await ManualPlatform(settings).unusable()
     lines = [f"machine {host} cannot be used: {reason}" for host, reason in unusable.items()]
