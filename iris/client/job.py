@@ -12,17 +12,15 @@ from iris.client import outputs
 from iris.client.checkpoints import checkpoint_files
 from iris.client.connect.identity import current_user
 from iris.client.exec import new_session
-from iris.client.functions.result import Raised
-from iris.client.functions.task_results import error_of, task_results
 from iris.client.job_options import Duration, duration_of, parse_band
+from iris.client.job_results import results_of
 from iris.client.logs.entries import Entries, LogEntry
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.stored import LogReader
 from iris.client.views import check_task
 from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
-from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
+from iris.model.errors import InvalidValue, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
-from iris.model.states import JobState, TaskState
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from iris.client.usage import InUse
     from iris.client.views import Explanation
 
-#: How many of a failed job's failed tasks are asked for what their functions raised.
-FAILED_TASKS_READ = 10
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
 
@@ -355,26 +351,6 @@ class AsyncJob(Generic[T]):
             )
         status = await self.wait(timeout)
         source = await self._jobs.log_source(self.id, self.run_id)
-        store = Store(self._store_url)
-        if status.state is not JobState.SUCCEEDED:
-            failed = [task for task in status.tasks if task.state is TaskState.FAILED and source.function][:FAILED_TASKS_READ]
-            for task, result in zip(failed, await task_results(store, self.id, source.run_id, failed), strict=True):
-                if isinstance(result, Raised):  # else it was killed, or has exited
-                    raise result.exception(f"task {task.index} of {self.id}", JobFailed)
-            kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-            raise kind(f"{self.id} {status.state}: {status.reason}", status)
-        tasks = status.tasks[:1] if only_first else status.tasks
-        lost = [
-            task for task in tasks if task.state is TaskState.CANCELLED or (task.state is TaskState.FAILED and source.function)
-        ]
-        if lost and not return_exceptions:
-            tasks = (lost[0],)
-        read = [task for task in tasks if task.state is not TaskState.CANCELLED] if source.function else []
-        results = await task_results(store, self.id, source.run_id, read)
-        found = {task.index: result for task, result in zip(read, results, strict=True)}
-        for task in tasks:
-            if (error := error_of(found.get(task.index), task, status)) is not None:
-                if not (return_exceptions and isinstance(error, Exception)):
-                    raise error
-                found[task.index] = error
-        return [found.get(task.index) for task in tasks]
+        return await results_of(
+            Store(self._store_url), source, status, only_first=only_first, return_exceptions=return_exceptions
+        )

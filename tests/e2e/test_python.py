@@ -88,12 +88,12 @@ def test_an_exception_of_the_function_is_raised_where_its_result_is_asked_for(cl
 
 
 def test_a_program_without_a_function_has_no_result_and_fails_by_its_exit_code(client: iris.IrisClient) -> None:
-    """The status is part of the error."""
+    """The status, the exit code and the last lines are part of the error, so that no second call is needed to know why."""
     assert client.submit("sh", "-c", "echo fine").result() is None
     with pytest.raises(iris.JobFailed, match=r"ada/sh-\w+ FAILED: .*code 3") as failed:
-        client.submit(["sh", "-c", "exit 3"], name="sh-fails").result()
+        client.submit(["sh", "-c", "echo no such data >&2; exit 3"], name="sh-fails").result()
     assert failed.value.status is not None
-    assert failed.value.status.tasks[0].exit_code == 3
+    assert (failed.value.task_exit_code, failed.value.last_lines) == (3, ("no such data",))
 
 
 def test_a_result_of_another_user_is_not_unpickled_unless_he_is_trusted(
