@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, json_option, print_json
+from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
 from iris.cli.logs import find_archive
 from iris.cli.terminal import is_live
 from iris.cli.transfer import transfer
 from iris.client.checkpoints import checkpoint_files
+from iris.client.connect.identity import job_and_run
 from iris.client.logs.follow import reading_from
 from iris.client.outputs import Fetched, OutputFile, outputs_of
 from iris.client.outputs import fetch as fetch_files

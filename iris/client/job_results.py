@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from iris.client.connect.identity import current_user
 from iris.client.functions.result import Raised
 from iris.client.functions.task_results import error_of, task_results
 from iris.client.logs.entries import Entries
 from iris.client.logs.stored import LogReader
 from iris.client.views import LogSource
 from iris.model.bounds import cut
-from iris.model.errors import JobCancelled, JobFailed
+from iris.model.errors import JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.storage.object_store import STORE_ERRORS, Store
@@ -27,6 +28,17 @@ LAST_LINES_TIMEOUT_S = 10.0
 #: The ends of tasks that make a job fail, the most telling first.
 _FAILURES = (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.PREEMPTED)
 _NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def check_own(job: str) -> None:
+    """Refuses to read the results of another user's job.
+
+    Raises:
+        Rejected: it is one.
+    """
+    user = job.partition("/")[0]
+    if user != current_user():
+        raise Rejected(f"the result of {job} is not unpickled: this can run code of {user}; to trust it, pass trusted=True")
 
 
 async def results_of(

@@ -16,7 +16,6 @@ import pytest
 
 import iris
 from iris.client.functions.result import RemoteTraceback
-from iris.client.schedules import When
 from iris.config import local_config
 from iris.model.accelerators import tpu
 from iris.model.states import JobState, TaskState
@@ -238,10 +237,6 @@ def test_a_program_has_what_the_commands_for_a_cluster_have(client: iris.IrisCli
     assert "tests" in str(client.cluster.status().paused)
     client.cluster.resume()
     assert client.cluster.status().paused is None
-    nightly = iris.JobSpec(user="ada", name="nightly", command=("true",))
-    client.schedules.create(nightly, When(cron=("0 2 * * *",)), paused=True)
-    assert client.schedules.show("nightly").row.paused
-    assert client.schedules.delete("nightly") == "ada/nightly"
 
 
 def test_a_job_is_held_released_moved_and_shown_from_a_notebook(client: iris.IrisClient) -> None:
