@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, overload
 
 from typing_extensions import TypeVar
 
-from iris.client import outputs
-from iris.client.checkpoints import checkpoint_files
 from iris.client.job_options import Duration, duration_of, parse_band
 from iris.client.job_results import check_own, results_of
 from iris.client.logs.entries import LogEntry
-from iris.client.logs.follow import reading_from
 from iris.client.logs.selection import milliseconds_since, streams_of
 from iris.client.logs.stored import LogReader
 from iris.client.logs.whole_lines import print_lines, whole_lines
@@ -252,26 +249,34 @@ class AsyncJob(Generic[T]):
             async for entry in lines:
                 yield entry
 
-    async def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
+    async def fetch(
+        self,
+        directory: Path | str = ".",
+        *,
+        task: int | None = None,
+        attempt: int | None = None,
+        checkpoint: bool = False,
+        force: bool = False,
+    ) -> list[Path]:
         """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
 
         Args:
-            directory: with several tasks, each has a folder in it.
+            directory: if the files of several tasks are fetched, each has a folder in it.
+            task: only this task's; None: all.
+            attempt: only this attempt's; None: the latest of each task that has files.
             checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved last.
             force: overwrites files that differ.
 
         Raises:
             Rejected: a different file exists; nothing was fetched.
-            NotFound: there is no such job.
+            NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
+        from iris.client.task_files import fetch_task_files  # few programs need it
+
         source = await self._jobs.log_source(self.id, await self._run())
-        store = Store(self._store_url)
-        with reading_from(store, f"the files of {self.id}"):
-            files_of = checkpoint_files if checkpoint else outputs.outputs_of
-            files = await files_of(store, self.id, source.run_id)
-            fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
-        return [each.to for each in fetched]
+        found = (Store(self._store_url), self.id, source, Path(directory), task, attempt)
+        return await fetch_task_files(*found, checkpoint=checkpoint, force=force)
 
     async def exec(
         self,
@@ -302,9 +307,6 @@ class AsyncJob(Generic[T]):
     @asynccontextmanager
     async def port_forward(self, *ports: int | str, task: int | None = None) -> AsyncIterator[tuple[int, ...]]:
         """Forwards ports of this machine to ports on the host of a running task while the block runs, and yields their numbers.
-
-        async with job.port_forward(8888) as (port,):
-            print(f"http://127.0.0.1:{port}")
 
         Args:
             ports: as for `iris port-forward`: a number, or a name given with the option `ports`; `"8080:http"` also chooses the

@@ -84,7 +84,7 @@ WITHOUT = {words for several in REASONS for words in several.split(", ")}
 OF_THE_COMMAND_LINE = {"job", "cluster", "as_json", "quiet", "watch", "output", "timestamps", "raw", "only_print", "page", "text"}
 #: Options of job commands that have another name, or that a program writes otherwise.
 OTHERWISE = {
-    "fetch": {"only_list": "outputs are listed by fetching them", "attempt": "the last attempt's are what counts"},
+    "fetch": {"only_list": "they are listed by fetching them"},
     "logs": {
         "streams": "stream",
         "build": 'stream="build"',

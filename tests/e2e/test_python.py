@@ -68,6 +68,11 @@ def test_a_function_runs_on_every_host_of_a_slice_and_each_has_its_result_logs_a
     assert sorted(entry.text for entry in job.logs(follow=True) if entry.stream == "stdout") == [f"rank {n}" for n in range(4)]
     assert [str(entry) for entry in job.logs(task=2)][-1] == "rank 2"
     assert sorted(path.relative_to(tmp_path).as_posix() for path in job.fetch(tmp_path)) == [f"{n}/rank.txt" for n in range(4)]
+    assert [path.read_text() for path in job.fetch(tmp_path / "one", task=2, attempt=1)] == ["2"]
+    with pytest.raises(iris.NotFound, match="has no task 4; its tasks are 0 to 3"):
+        job.fetch(tmp_path, task=4)
+    with pytest.raises(iris.InvalidValue, match="attempt: '1' does not go with checkpoint"):
+        job.fetch(tmp_path, attempt=1, checkpoint=True)
     assert client.jobs()[0].command == "4 x tests.e2e.test_python:rank_and_size"
 
 

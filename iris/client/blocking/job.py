@@ -144,9 +144,18 @@ class Job(Generic[T]):
         """As `AsyncJob.logs`."""
         return self._loop.iterate(self._job.logs(task, attempt, follow=follow, tail=tail, since=since, stream=stream))
 
-    def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
+    def fetch(
+        self,
+        directory: Path | str = ".",
+        *,
+        task: int | None = None,
+        attempt: int | None = None,
+        checkpoint: bool = False,
+        force: bool = False,
+    ) -> list[Path]:
         """As `AsyncJob.fetch`."""
-        return self._loop.run(self._job.fetch(directory, checkpoint=checkpoint, force=force))
+        fetching = self._job.fetch(directory, task=task, attempt=attempt, checkpoint=checkpoint, force=force)
+        return self._loop.run(fetching)
 
     def exec(
         self,
