@@ -132,7 +132,8 @@ class AsyncIrisClient:
         For one on this machine that ends with the program, connect to `IrisClient.local().cluster.name`.
 
         Args:
-            cluster, workspace: as for `connect`.
+            cluster: as in `connect`.
+            workspace: the default of `submit`.
 
         Raises:
             Unreachable, NotFound: as in `connect`.
@@ -222,10 +223,10 @@ class AsyncIrisClient:
     ) -> "ScheduleRow":
         """Creates a schedule that starts the job again and again, with the option `name`. `schedules` has its further operations.
 
-        The function and the files are sent once, now. `client.job(name).result()` is the result of the last run.
+        The function and the files are sent once, now. `client.job(name).result()` is the result of the last run. Arguments that
+        are not described here are those of `submit`.
 
         Args:
-            work, args, kwargs, workspace, options: as for `submit`.
             when: `iris.When(cron="0 2 * * *")` or `iris.When(every="6h")`.
             overlap: what happens at a time at which the job of the time before has not ended: `skip`, `queue` or `cancel`.
             paused: starts no runs until `schedules.resume`.
