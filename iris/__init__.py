@@ -12,19 +12,22 @@ if TYPE_CHECKING:
     from iris.client.actors.client import ActorClient, ActorPool
     from iris.client.actors.server import ActorServer
     from iris.client.actors.wire import ActorUnavailable, CallInterrupted
-    from iris.client.blocking.client import IrisClient, Job
+    from iris.client.blocking.client import IrisClient
     from iris.client.blocking.context import JobContext, context, get_job_info, iris_ctx
+    from iris.client.blocking.job import Job
     from iris.client.blocking.pool import WorkerPool
     from iris.client.client import AsyncIrisClient
     from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
-    from iris.client.job import AsyncJob, ExecResult
+    from iris.client.job import AsyncJob
     from iris.client.job_filter import JobFilter
     from iris.client.job_options import Resources
     from iris.client.logs.entries import LogEntry
     from iris.client.operate.cluster_manager import ClusterManager
     from iris.client.pool.errors import CallLost, PoolBroken
     from iris.client.pool.pool import AsyncWorkerPool
+    from iris.client.schedules import Overlap, When
+    from iris.client.task_commands import ExecResult
     from iris.config import ClusterConfig, load_config, make_local_config
     from iris.model.environments import EnvironmentSpec
     from iris.model.errors import InvalidValue, IrisError, JobCancelled, JobFailed, NotFound, Rejected, Unreachable, WaitTimeout
@@ -63,6 +66,7 @@ __all__ = [
     "LogEntry",
     "NoResult",
     "NotFound",
+    "Overlap",
     "PoolBroken",
     "Rejected",
     "Resources",
@@ -70,6 +74,7 @@ __all__ = [
     "TaskStatus",
     "Unreachable",
     "WaitTimeout",
+    "When",
     "WorkerPool",
     "context",
     "get_job_info",
@@ -95,11 +100,11 @@ _MODULES = {
     "ClusterManager": "iris.client.operate.cluster_manager",
     "Entrypoint": "iris.client.entrypoint",
     "EnvironmentSpec": "iris.model.environments",
-    "ExecResult": "iris.client.job",
+    "ExecResult": "iris.client.task_commands",
     "InvalidValue": "iris.model.errors",
     "IrisClient": "iris.client.blocking.client",
     "IrisError": "iris.model.errors",
-    "Job": "iris.client.blocking.client",
+    "Job": "iris.client.blocking.job",
     "JobCancelled": "iris.model.errors",
     "JobContext": "iris.client.blocking.context",
     "JobFailed": "iris.model.errors",
@@ -110,6 +115,7 @@ _MODULES = {
     "LogEntry": "iris.client.logs.entries",
     "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
+    "Overlap": "iris.client.schedules",
     "PoolBroken": "iris.client.pool.errors",
     "Rejected": "iris.model.errors",
     "Resources": "iris.client.job_options",
@@ -117,6 +123,7 @@ _MODULES = {
     "TaskStatus": "iris.model.jobs",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
+    "When": "iris.client.schedules",
     "WorkerPool": "iris.client.blocking.pool",
     "context": "iris.client.blocking.context",
     "get_job_info": "iris.client.blocking.context",
@@ -145,3 +152,8 @@ def __getattr__(name: str) -> Any:
             "iris-temporal to the job's project, packages or image"
         ) from None
     return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, also those that are not loaded yet."""
+    return sorted({*globals(), *__all__})

@@ -59,6 +59,13 @@ def test_a_public_name_is_imported_from_the_package_itself(name: str) -> None:
     assert getattr(iris, name).__name__ == name
 
 
+def test_a_shell_completes_the_public_names_before_they_are_loaded() -> None:
+    """They are loaded on first use; `dir` is what a notebook's TAB key shows."""
+    listed = subprocess.run([sys.executable, "-c", "import iris; print(*dir(iris))"], check=True, capture_output=True, text=True)
+
+    assert {*iris.__all__, "__doc__"} <= {*listed.stdout.split()}
+
+
 def test_importing_the_package_loads_nothing_of_it() -> None:
     """The command line and the shim's neighbours pay for every import at each start."""
     code = "import sys, iris; print([name for name in sys.modules if name.startswith(('iris.', 'temporalio', 'pydantic'))])"

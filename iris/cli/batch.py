@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from iris.cli.advice import infeasible, job_warnings
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.common import print_json
 from iris.cli.workspace import with_files
+from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.dependencies import bound_to

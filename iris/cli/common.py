@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -247,19 +246,6 @@ def raise_first(errors: Sequence[BaseException]) -> None:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
-
-
-def job_and_run(job: str) -> tuple[str, int | None]:
-    """Returns the text without the number of a run, and that number: `train#2:3` gives `train:3` and 2.
-
-    Raises:
-        InvalidValue: the text after the mark is not the number of a run.
-    """
-    name, mark, rest = job.partition("#")
-    number, colon, task = rest.partition(":")
-    if mark and re.fullmatch("[1-9][0-9]{0,8}", number) is None:
-        raise InvalidValue("job", job, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it")
-    return f"{name}{colon}{task}" if mark else job, int(number) if mark else None
 
 
 def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:

@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, json_option, print_json
+from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
 from iris.cli.logs import find_archive
 from iris.cli.terminal import is_live
 from iris.cli.transfer import transfer
-from iris.client.checkpoints import checkpoint_files
+from iris.client.connect.identity import job_and_run
 from iris.client.logs.follow import reading_from
-from iris.client.outputs import Fetched, OutputFile, outputs_of
+from iris.client.outputs import Fetched, OutputFile
 from iris.client.outputs import fetch as fetch_files
+from iris.client.task_files import find_files
 from iris.model.errors import NotFound
 from iris.model.names import ENV_CHECKPOINT_DIR, ENV_OUTPUT_DIR
 from iris.model.units import format_bytes
@@ -72,11 +73,7 @@ def fetch(
     async def work() -> None:
         archive = await find_archive(ctx.find_root().obj["cluster"], name, task, number)
         store = Store(archive.cluster.store)
-        with reading_from(store, f"the {what} of {name}"):
-            if checkpoint:
-                files = await checkpoint_files(store, name, archive.source.run_id, task)
-            else:
-                files = await outputs_of(store, name, archive.source.run_id, task, attempt)
+        files = await find_files(store, name, archive.source, task, attempt, checkpoint=checkpoint)
         if not files:
             raise NotFound(_no_checkpoint(job) if checkpoint else _nothing(job, attempt))
         if only_list:

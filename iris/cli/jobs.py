@@ -17,7 +17,6 @@ from iris.cli.common import (
     Known,
     cluster_option,
     for_each,
-    job_and_run,
     job_and_task,
     json_option,
     named_cluster,
@@ -31,7 +30,7 @@ from iris.cli.render_spec import submission_json, submission_text
 from iris.cli.task_pages import page_of_tasks
 from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.identity import full_job_id
+from iris.client.connect.identity import full_job_id, job_and_run
 from iris.client.job_filter import JobFilter
 from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names

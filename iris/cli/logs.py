@@ -1,46 +1,25 @@
 """Implements `iris logs`."""
 
 import asyncio
-import time
 from collections.abc import Sequence
-from datetime import datetime
 
 import click
 
-from iris.cli.common import Command, Parsed, cluster_option, job_and_run, job_and_task
+from iris.cli.common import Command, Parsed, cluster_option, job_and_task
 from iris.cli.endings import print_end
 from iris.cli.follow import attempt_mark, follow_lines, follow_logs
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.archive import Archive, archive_of, cluster_of
+from iris.client.connect.identity import job_and_run
 from iris.client.logs.follow import reading_from
 from iris.client.logs.reading import Reader
+from iris.client.logs.selection import STREAMS, milliseconds_since
 from iris.client.logs.stored import AgentReader, LogReader
 from iris.client.views import check_task
 from iris.model import names
-from iris.model.errors import InvalidValue, NotFound, Unreachable
-from iris.model.units import parse_duration
+from iris.model.errors import NotFound, Unreachable
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
-
-STREAMS = {stream.name.lower(): stream for stream in Stream}
-
-
-def milliseconds_since(text: str) -> int:
-    """Returns the time of `10m` (ago) or `2026-01-31T08:00:00Z` in milliseconds since 1970. A time without a zone is local.
-
-    Raises:
-        InvalidValue: the text is neither.
-    """
-    try:
-        return int((time.time() - parse_duration(text).total_seconds()) * 1000)
-    except InvalidValue:
-        pass
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        remedy = "write a duration, such as 10m, or a time, such as 2026-01-31T08:00:00Z"
-        raise InvalidValue("since", text, "is neither a duration nor a time", remedy) from None
-
 
 SINCE = Parsed("duration|time", milliseconds_since)
 

@@ -6,8 +6,9 @@ import webbrowser
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, with_client
+from iris.cli.common import Command, cluster_option, job_and_task, with_client
 from iris.client.client import AsyncIrisClient
+from iris.client.connect.identity import job_and_run
 from iris.model.errors import NotFound
 
 

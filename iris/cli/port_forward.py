@@ -1,27 +1,16 @@
 """Implements `iris port-forward`."""
 
 import asyncio
-import re
 import signal
-from typing import NamedTuple
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_run, job_and_task, utf8, with_client
+from iris.cli.common import Command, cluster_option, job_and_task, utf8, with_client
 from iris.client.client import AsyncIrisClient
-from iris.client.exec import TaskLocation, new_session
-from iris.client.port_forward import ADDRESS, PortForward, forward_ports
-from iris.messages.port_forward import ForwardRequest
-from iris.model.errors import InvalidValue, IrisError
-
-MAX_PORT = 65_535
-
-
-class Forwarded(NamedTuple):
-    """A port of this machine (0: any free one; None: that of the task, if possible), and a port of the task."""
-
-    local: int | None
-    port: str
+from iris.client.connect.identity import job_and_run
+from iris.client.exec import TaskLocation
+from iris.client.port_forward import ADDRESS, ForwardedPort, PortForward, forward_ports, parse_port
+from iris.model.errors import IrisError
 
 
 @click.command(cls=Command, name="port-forward")
@@ -40,17 +29,15 @@ def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:
     iris port-forward train:3 6007:6006
     iris port-forward train 0:http
     """
-    wanted = [_forwarded(text) for text in ports]
+    wanted = [parse_port(utf8(text)) for text in ports]
     named, number = job_and_run(job)
     job_id, task = job_and_task(named)
 
     async def work(client: AsyncIrisClient) -> int:
         where = await client.exec.locate(job_id, task, await client.jobs.run(job_id, number))
-        asked = tuple(each.port for each in wanted)
-        request = ForwardRequest(session=new_session(), job=where.job, index=where.task, ports=asked)
         with _Signals() as signals:
             try:
-                async with forward_ports(client.exec, where, request, _tell) as forward:
+                async with forward_ports(client.exec, where, wanted, _tell) as forward:
                     return await _forward(forward, where, wanted)
             except asyncio.CancelledError:
                 if signals.received is None:
@@ -60,7 +47,7 @@ def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:
     return with_client(ctx, work)
 
 
-async def _forward(forward: PortForward, where: TaskLocation, wanted: list[Forwarded]) -> int:
+async def _forward(forward: PortForward, where: TaskLocation, wanted: list[ForwardedPort]) -> int:
     ready = await forward.ready()
     for each, port in zip(wanted, ready.ports, strict=True):
         local = await forward.listen(each.local, port)
@@ -71,20 +58,6 @@ async def _forward(forward: PortForward, where: TaskLocation, wanted: list[Forwa
 
 def _tell(reason: str) -> None:
     click.echo(f"warning: a connection was closed: {reason}", err=True)
-
-
-def _forwarded(text: str) -> Forwarded:
-    """Returns the ports in `[LOCAL:]PORT`."""
-    local, colon, port = utf8(text).rpartition(":")
-    if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]*", port) is None and not _is_port(port):
-        raise InvalidValue("port", text, "is not a port", f"write [LOCAL:]PORT: numbers up to {MAX_PORT}, or PORT by its name")
-    if colon and local and local != "0" and not _is_port(local):
-        raise InvalidValue("port", text, f"has no port of this machine: {local!r}", f"LOCAL is a number up to {MAX_PORT}")
-    return Forwarded(int(local or 0) if colon else None, port)
-
-
-def _is_port(text: str) -> bool:
-    return re.fullmatch("[1-9][0-9]{0,4}", text) is not None and int(text) <= MAX_PORT
 
 
 class _Signals:

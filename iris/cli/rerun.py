@@ -2,9 +2,9 @@
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_run, json_option, named_cluster, print_json, with_client
+from iris.cli.common import Command, cluster_option, json_option, named_cluster, print_json, with_client
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.identity import full_job_id
+from iris.client.connect.identity import full_job_id, job_and_run
 from iris.client.views import Submitted
 
 
@@ -28,15 +28,11 @@ def rerun(ctx: click.Context, job: str, failed: bool, name: str | None, quiet: b
     full = full_job_id(named)
 
     async def work(client: AsyncIrisClient) -> Submitted | None:
-        from iris.client.bundles import keep_bundles
-        from iris.client.rerun import spec_again
+        from iris.client.rerun import submit_again
         from iris.storage.object_store import Store
 
-        spec = await spec_again(client.jobs, full, await client.jobs.run(full, number), failed=failed, name=name)
-        if spec is None:
-            return None
-        await keep_bundles(Store(client.record.store), spec)
-        return await client.jobs.submit(spec)
+        run_id = await client.jobs.run(full, number)
+        return await submit_again(client.jobs, Store(client.record.store), full, run_id, failed=failed, name=name)
 
     submitted = with_client(ctx, work)
     if as_json:

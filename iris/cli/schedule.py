@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 
 import click
 
-from iris.cli.advice import job_warnings
 from iris.cli.columns import Column, Listing
 from iris.cli.common import (
     DURATION,
@@ -27,6 +26,7 @@ from iris.cli.job_file import job_options
 from iris.cli.spec import JobCommand, make_spec, spec_options
 from iris.cli.submit_file import jobs_asked_for
 from iris.cli.workspace import with_files
+from iris.client.advice import job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.schedules import Overlap, ScheduledRun, ScheduleRow, ScheduleView, When

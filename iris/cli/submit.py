@@ -13,12 +13,12 @@ import click
 from click.core import ParameterSource
 
 from iris.cli import render
-from iris.cli.advice import infeasible, job_warnings
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
 from iris.cli.endings import print_end
 from iris.cli.given_file import read_whole
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.workspace import files_options, with_files
+from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.views import Submitted

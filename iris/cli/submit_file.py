@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 
 from iris.cli import render
-from iris.cli.advice import infeasible, job_warnings
 from iris.cli.common import print_json
 from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.spec import make_spec
 from iris.cli.workspace import files_options, with_files
+from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.dependencies import among, bound_to

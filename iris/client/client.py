@@ -1,7 +1,9 @@
 """The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import warnings
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
@@ -11,12 +13,12 @@ from typing_extensions import TypeVar
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.identity import current_user, full_job_id
+from iris.client.connect.identity import current_user, full_job_id, job_and_run
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
 from iris.model import names
-from iris.model.errors import Unreachable
+from iris.model.errors import InvalidValue, Rejected, Unreachable
 
 if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
     from iris.client.autoscaler import AutoscalerClient
@@ -28,9 +30,10 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.job import AsyncJob
     from iris.client.job_options import JobOptions
     from iris.client.parent import EnclosingJob, ParentLookup
-    from iris.client.schedules import SchedulesClient
+    from iris.client.schedules import Overlap, ScheduleRow, SchedulesClient, When
     from iris.client.slices import SlicesClient
     from iris.client.work import Work
+    from iris.model.jobs import JobSpec
     from iris.scheduling.forecast import Forecast
 
 T = TypeVar("T", default=Any)
@@ -121,6 +124,22 @@ class AsyncIrisClient:
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
         return cls(*await open_connection(ref), workspace)
 
+    @classmethod
+    @asynccontextmanager
+    async def remote(cls, cluster: str, *, workspace: Path | str | bool | None = None) -> AsyncIterator[Self]:
+        """Connects to a cluster for a block: `async with AsyncIrisClient.remote("my-cluster") as client`.
+
+        For one on this machine that ends with the program, connect to `IrisClient.local().cluster.name`.
+
+        Args:
+            cluster: as in `connect`.
+            workspace: the default of `submit`.
+
+        Raises:
+            Unreachable, NotFound: as in `connect`.
+        """
+        yield await cls.connect(cluster, workspace=workspace)
+
     @overload
     async def submit(
         self,
@@ -128,6 +147,7 @@ class AsyncIrisClient:
         *args: Any,
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack["JobOptions"],
     ) -> "AsyncJob[T]": ...
 
@@ -138,6 +158,7 @@ class AsyncIrisClient:
         *args: Any,
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack["JobOptions"],
     ) -> "AsyncJob[T]": ...
 
@@ -147,6 +168,7 @@ class AsyncIrisClient:
         work: str | Sequence[str],
         *args: str,
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack["JobOptions"],
     ) -> "AsyncJob[None]": ...
 
@@ -156,6 +178,7 @@ class AsyncIrisClient:
         *args: Any,
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack["JobOptions"],
     ) -> "AsyncJob[Any]":
         """Starts a job that calls a function or runs a program.
@@ -170,20 +193,56 @@ class AsyncIrisClient:
             kwargs: the function's keyword arguments.
             workspace: the directory whose files the job gets; True: the current one; False: none; None: as the client was made,
                 else the current one if it is a project's.
+            require_feasible: refuses a job that no host can ever run. By default it waits, because hosts may be added.
 
         Raises:
-            Rejected: an option is invalid, the function cannot be pickled, or a live job has this name.
+            Rejected: an option is invalid, the function cannot be pickled, a live job has this name, or no host can ever run it.
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
         from iris.client.job import AsyncJob
-        from iris.client.work import make_job
 
-        within = await self.enclosing_job()
-        files = self._workspace if workspace is None else workspace
-        spec = await make_job(self.record, work, args, kwargs, files, within, **options)
+        if require_feasible and (never := await self.jobs.why_infeasible(await self._trial(**options))) is not None:
+            from iris.client.advice import infeasible
+
+            raise Rejected(infeasible(never))
+        spec = await self._make(work, args, kwargs, workspace, await self.enclosing_job(), **options)
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
+
+    async def schedule(
+        self,
+        work: "Work",
+        *args: Any,
+        when: "When",
+        overlap: "Overlap | str" = "skip",
+        paused: bool = False,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "ScheduleRow":
+        """Creates a schedule that starts the job again and again, with the option `name`. `schedules` has its further operations.
+
+        The function and the files are sent once, now. `client.job(name).result()` is the result of the last run. Arguments that
+        are not described here are those of `submit`.
+
+        Args:
+            when: `iris.When(cron="0 2 * * *")` or `iris.When(every="6h")`.
+            overlap: what happens at a time at which the job of the time before has not ended: `skip`, `queue` or `cancel`.
+            paused: starts no runs until `schedules.resume`.
+
+        Raises:
+            Rejected: an option is invalid, the function cannot be pickled, or there is a schedule of this name.
+            IrisError: the store does not accept the job's files.
+            Unreachable: the service does not answer.
+        """
+        from iris.client.schedules import parse_overlap
+
+        policy = parse_overlap(overlap)
+        if "name" not in options:
+            raise InvalidValue("name", "", "is missing: a schedule is found by it", "write name='nightly'")
+        spec = await self._make(work, args, kwargs, workspace, None, **options)
+        return await self.schedules.create(spec, when, overlap=policy, paused=paused)
 
     async def forecast(self, **options: Unpack["JobOptions"]) -> "Forecast":
         """Returns what the scheduler would do with a job of these options if it were submitted now. Changes nothing.
@@ -192,14 +251,7 @@ class AsyncIrisClient:
             Rejected: an option is invalid.
             Unreachable: no control plane answers.
         """
-        from iris.client.job_options import job_spec
-
-        spec = job_spec(current_user(), ("forecast",), **options)
-        if (within := await self.enclosing_job()) is not None:
-            from iris.client.inheritance import inherit
-
-            spec = inherit(spec, within.spec, given=[*options])
-        return await self.jobs.forecast(spec)
+        return await self.jobs.forecast(await self._trial(**options))
 
     async def enclosing_job(self) -> "EnclosingJob | None":
         """Returns the job of this cluster in which the program runs. The jobs that it submits belong to that job.
@@ -217,11 +269,50 @@ class AsyncIrisClient:
         return await self._parents.find()
 
     def job(self, job: str) -> "AsyncJob[Any]":
-        """Returns a job by its name or `USER/NAME`. Asks nothing: whether it exists shows with the first question.
+        """Returns a job by its name or `USER/NAME`, or an earlier run of it, `NAME#2`.
+
+        Asks nothing: whether it exists shows with the first question.
 
         Raises:
-            InvalidValue: the text has neither form.
+            InvalidValue: the text has another form.
         """
         from iris.client.job import AsyncJob
 
-        return AsyncJob(self, full_job_id(job), None)
+        named, number = job_and_run(job)
+        if ":" in named:
+            name, _, task = named.partition(":")
+            raise InvalidValue("job", job, "is a task", f"write job({name!r}), and task={task} in the calls of its methods")
+        full = full_job_id(named)
+        return AsyncJob(self, full, None, self.jobs.page(full) if number is None else "", run_number=number)
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _make(
+        self,
+        work: "Work",
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        workspace: Path | str | bool | None,
+        within: "EnclosingJob | None",
+        **options: Unpack["JobOptions"],
+    ) -> "JobSpec":
+        """Returns the job with its files, and warns of what may be wrong with it."""
+        from iris.client.advice import job_warnings
+        from iris.client.work import make_job
+
+        files = self._workspace if workspace is None else workspace
+        spec = await make_job(self.record, work, args, kwargs, files, within, **options)
+        for warning in job_warnings(spec, option="env", remedy="secret={{{0!r}: 'env:{0}'}}"):
+            warnings.warn(warning, stacklevel=3)
+        return spec
+
+    async def _trial(self, **options: Unpack["JobOptions"]) -> "JobSpec":
+        """Returns a job of these options for questions to the scheduler."""
+        from iris.client.job_options import job_spec
+
+        spec = job_spec(current_user(), ("forecast",), **options)
+        if (within := await self.enclosing_job()) is not None:
+            from iris.client.inheritance import inherit
+
+            spec = inherit(spec, within.spec, given=[*options])
+        return spec

@@ -1,69 +1,59 @@
 """One job in Python: waiting for it, its result, its logs, its files."""
 
-import asyncio
-import io
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, overload
 
 from typing_extensions import TypeVar
 
-from iris.client import outputs
-from iris.client.checkpoints import checkpoint_files
-from iris.client.connect.identity import current_user
-from iris.client.exec import new_session
-from iris.client.functions.result import Raised
-from iris.client.functions.task_results import error_of, task_results
 from iris.client.job_options import Duration, duration_of, parse_band
-from iris.client.logs.entries import Entries, LogEntry
-from iris.client.logs.follow import new_lines, reading_from
+from iris.client.job_results import check_own, results_of
+from iris.client.logs.entries import LogEntry
+from iris.client.logs.selection import milliseconds_since, streams_of
 from iris.client.logs.stored import LogReader
+from iris.client.logs.whole_lines import print_lines, whole_lines
+from iris.client.task_commands import ExecResult, profile_format, profile_task, run_command
 from iris.client.views import check_task
-from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
-from iris.model.errors import InvalidValue, JobCancelled, JobFailed, Rejected
+from iris.model.errors import InvalidValue
 from iris.model.jobs import JobStatus, TaskStatus
-from iris.model.states import JobState, TaskState
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
+    from iris.client.exec import TaskLocation
     from iris.client.notifications import NotificationRow
     from iris.client.usage import InUse
     from iris.client.views import Explanation
 
-#: How many of a failed job's failed tasks are asked for what their functions raised.
-FAILED_TASKS_READ = 10
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
-
-
-class ExecResult(NamedTuple):
-    """The end of a command beside a task."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-    #: Why it could not be started or was ended; empty: it ended by itself.
-    reason: str
 
 
 class AsyncJob(Generic[T]):
     """A job of a cluster. `await job` waits for its end and returns its result."""
 
-    def __init__(self, client: "AsyncIrisClient", job_id: str, run_id: str | None, ui: str = "") -> None:
+    def __init__(
+        self, client: "AsyncIrisClient", job_id: str, run_id: str | None, ui: str = "", run_number: int | None = None
+    ) -> None:
         """Creates the handle of a job that exists. `AsyncIrisClient.submit` and `.job` do this.
 
         Args:
-            run_id: the run of the job's workflow; None: the latest with this id.
+            run_id: the run of the job's workflow; None: the latest with this id, or that of the number.
         """
-        self._connection = client.connection
+        self._client = client
         self._jobs = client.jobs
-        self._exec = client.exec
         self._store_url = client.record.store
+        #: The status that was returned last; None: none was.
+        self._seen: JobStatus | None = None
+        #: The run of the job's workflow. None: the latest; or that of `run_number`, before the first question.
         self.run_id = run_id
+        #: The run's number among those of the name, as in `NAME#2`; None: the job was not named by it.
+        self.run_number = run_number
         #: `USER/NAME`.
         self.id = job_id
-        #: The job's page in Temporal's Web UI; empty: there is none, or the job was submitted elsewhere.
+        #: The job's page in Temporal's Web UI; empty: there is none, or the run is not known yet.
         self.ui = ui
 
     async def status(self) -> JobStatus:
@@ -73,7 +63,8 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.status(self.id, self.run_id)
+        self._seen = await self._jobs.status(self.id, await self._run())
+        return self._seen
 
     async def tasks(self) -> tuple[TaskStatus, ...]:
         """Returns the current status of each task.
@@ -90,7 +81,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.explain(self.id, task, self.run_id)
+        return await self._jobs.explain(self.id, task, await self._run())
 
     async def cancel(self, reason: str = "", *, task: int | None = None) -> None:
         """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
@@ -102,10 +93,11 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Rejected: the tasks of the job are a gang, which ends as a whole.
         """
+        run_id = await self._run()
         if task is None:
-            await self._jobs.cancel(self.id, reason, self.run_id)
+            await self._jobs.cancel(self.id, reason, run_id)
         else:
-            await self._jobs.cancel_task(self.id, task, reason, self.run_id)
+            await self._jobs.cancel_task(self.id, task, reason, run_id)
 
     async def hold(self, reason: str = "") -> None:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
@@ -114,7 +106,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.hold(self.id, reason, self.run_id)
+        await self._jobs.hold(self.id, reason, await self._run())
 
     async def release(self) -> None:
         """Releases a job that is held.
@@ -123,7 +115,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended, or is not held.
         """
-        await self._jobs.release(self.id, self.run_id)
+        await self._jobs.release(self.id, await self._run())
 
     async def set_priority(self, priority: str) -> None:
         """Moves the job to another priority band: `production`, `interactive` or `batch`. Running tasks continue in that band.
@@ -133,7 +125,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.set_priority(self.id, parse_band(priority), self.run_id)
+        await self._jobs.set_priority(self.id, parse_band(priority), await self._run())
 
     async def usage(self) -> "Sequence[InUse]":
         """Returns the resource use of each task that is on a host now, from its host's last heartbeat.
@@ -153,20 +145,27 @@ class AsyncJob(Generic[T]):
         """
         from iris.client.notifications import notifications_of
 
-        spec = await self._jobs.submitted_spec(self.id, self.run_id)
-        return await notifications_of(self._connection, spec, (await self._jobs.log_source(self.id, self.run_id)).run_id)
+        spec = await self._jobs.submitted_spec(self.id, await self._run())
+        return await notifications_of(
+            self._client.connection, spec, (await self._jobs.log_source(self.id, await self._run())).run_id
+        )
 
-    async def wait(self, timeout: Duration | None = None) -> JobStatus:
+    async def wait(self, timeout: Duration | None = None, *, stream_logs: bool = False) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
 
         Args:
             timeout: in seconds if it is a number; None: no limit.
+            stream_logs: prints the job's output meanwhile.
 
         Raises:
             WaitTimeout: the timeout has expired; the job continues.
             NotFound: there is no such job.
         """
-        return await self._jobs.wait(self.id, self.run_id, duration_of(timeout, "timeout"))
+        limit = duration_of(timeout, "timeout")
+        if stream_logs and not await print_lines(self.logs(follow=True), limit):
+            limit = timedelta()  # the error says that the job continues
+        self._seen = await self._jobs.wait(self.id, await self._run(), limit)
+        return self._seen
 
     async def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
         """Waits for the job's end and returns what its function returned; for a command, None.
@@ -214,59 +213,70 @@ class AsyncJob(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         return self.result().__await__()
 
-    async def logs(self, task: int | None = None, attempt: int | None = None, *, follow: bool = False) -> AsyncIterator[LogEntry]:
+    async def logs(
+        self,
+        task: int | None = None,
+        attempt: int | None = None,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        since: Duration | datetime | None = None,
+        stream: str | Collection[str] | None = None,
+    ) -> AsyncGenerator[LogEntry, None]:
         """Yields the job's output, by time.
 
         Args:
             task: only this task; None: all.
             attempt: only this attempt; None: all.
             follow: waits for further output until the job has ended.
+            tail: only so many last lines of what is there; None: all.
+            since: only lines of this time or later, or of so long ago: `"10m"`, or seconds.
+            stream: only `"stdout"`, `"stderr"` or `"build"`, or several of them; None: all.
 
         Raises:
+            InvalidValue: `since` is neither a duration nor a time, or there is no such stream.
             NotFound: there is no such job, or it has no such task.
             Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id, self.run_id)
+        since_ms, streams = None if since is None else milliseconds_since(since), streams_of(stream)
+        source = await self._jobs.log_source(self.id, await self._run())
         if task is not None:
             check_task(self.id, task, source.numbers)
-        reader, entries = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt), Entries()
-        ended: asyncio.Future[None]
-        if follow:
-            ended = asyncio.create_task(self._jobs.wait_until_ended(self.id, self.run_id))
-        else:
-            ended = asyncio.get_running_loop().create_future()
-            ended.set_result(None)
-        try:
-            async for lines in new_lines(reader, ended, f"the log of {self.id}"):
-                for entry in entries.add(lines):
-                    yield entry
-            for entry in entries.finish():
+        reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt, streams=streams, since_ms=since_ms)
+        until = self._jobs.wait_until_ended(self.id, await self._run()) if follow else None
+        async with aclosing(whole_lines(reader, until, f"the log of {self.id}", tail=tail)) as lines:
+            async for entry in lines:
                 yield entry
-            await ended
-        finally:
-            ended.cancel()
 
-    async def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
+    async def fetch(
+        self,
+        directory: Path | str = ".",
+        *,
+        task: int | None = None,
+        attempt: int | None = None,
+        checkpoint: bool = False,
+        force: bool = False,
+    ) -> list[Path]:
         """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
 
         Args:
-            directory: with several tasks, each has a folder in it.
+            directory: if the files of several tasks are fetched, each has a folder in it.
+            task: only this task's; None: all.
+            attempt: only this attempt's; None: the latest of each task that has files.
             checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved last.
             force: overwrites files that differ.
 
         Raises:
             Rejected: a different file exists; nothing was fetched.
-            NotFound: there is no such job.
+            NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
-        source = await self._jobs.log_source(self.id, self.run_id)
-        store = Store(self._store_url)
-        with reading_from(store, f"the files of {self.id}"):
-            files_of = checkpoint_files if checkpoint else outputs.outputs_of
-            files = await files_of(store, self.id, source.run_id)
-            fetched = await outputs.fetch(store, files, Path(directory), by_task=source.tasks > 1, force=force)
-        return [each.to for each in fetched]
+        from iris.client.task_files import fetch_task_files  # few programs need it
+
+        source = await self._jobs.log_source(self.id, await self._run())
+        found = (Store(self._store_url), self.id, source, Path(directory), task, attempt)
+        return await fetch_task_files(*found, checkpoint=checkpoint, force=force)
 
     async def exec(
         self,
@@ -291,32 +301,28 @@ class AsyncJob(Generic[T]):
         """
         if not command:
             raise InvalidValue("command", "", "is empty", "pass words, such as 'nvidia-smi', '-L'")
-        where = await self._exec.locate(self.id, task, self.run_id)
-        request = ExecRequest(
-            session=new_session(),
-            job=where.job,
-            index=where.task,
-            argv=command,
-            stdin=input is not None,
-            timeout=duration_of(timeout, "timeout"),
-        )
-        given = input.encode() if isinstance(input, str) else input or b""
-        source = io.BytesIO(given) if isinstance(given, bytes) else given
-        written = {FrameKind.OUT: bytearray(), FrameKind.ERR: bytearray()}
-        async with self._exec.run(where, request) as session:
-            feeding = asyncio.create_task(session.feed(source) if request.stdin else asyncio.sleep(0))
-            try:
-                async for kind, data in session.output():
-                    if kind in written:
-                        written[kind] += data
-                end = await session.end()
-            finally:
-                feeding.cancel()  # a command need not read all of its input
-            (failed,) = await asyncio.gather(feeding, return_exceptions=True)
-            if isinstance(failed, Exception):
-                raise failed
-        out, err = (written[kind].decode(errors="replace") for kind in (FrameKind.OUT, FrameKind.ERR))
-        return ExecResult(end.exit_code, out, err, end.reason)
+        limit = duration_of(timeout, "timeout")
+        return await run_command(self._client.exec, await self._locate(task), command, timeout=limit, input=input)
+
+    @asynccontextmanager
+    async def port_forward(self, *ports: int | str, task: int | None = None) -> AsyncIterator[tuple[int, ...]]:
+        """Forwards ports of this machine to ports on the host of a running task while the block runs, and yields their numbers.
+
+        Args:
+            ports: as for `iris port-forward`: a number, or a name given with the option `ports`; `"8080:http"` also chooses the
+                port of this machine, 0 for any free one. Without it, the number is the same if that is free.
+            task: None: the only task of the job.
+
+        Raises:
+            InvalidValue: a port is none or in use here; or the job has several tasks, and `task` is None.
+            Rejected: the task does not run, or has no such port.
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: the host or the store does not answer.
+        """
+        from iris.client.port_forward import forwarded  # few programs need it
+
+        async with forwarded(self._client.exec, await self._locate(task), ports) as numbers:
+            yield numbers
 
     async def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
         """Looks into the Python processes of a running task, and returns what `iris profile` prints or writes to a file.
@@ -332,49 +338,60 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: the host or the store does not answer.
         """
-        if format not in list(ProfileFormat):
-            raise InvalidValue("format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}")
-        where = await self._exec.locate(self.id, task, self.run_id)
-        request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=ProfileFormat(format))
-        if duration is not None:
-            request = request.model_copy(update={"duration": duration_of(duration, "duration")})
-        return (await self._exec.profile(where, request))[0]
+        wanted, limit = profile_format(format), duration_of(duration, "duration")
+        return await profile_task(self._client.exec, await self._locate(task), wanted, limit)
+
+    @overload
+    async def rerun(self, *, failed: Literal[False] = False, name: str | None = None) -> "AsyncJob[T]": ...
+
+    @overload
+    async def rerun(self, *, failed: bool, name: str | None = None) -> "AsyncJob[T] | None": ...
+
+    async def rerun(self, *, failed: bool = False, name: str | None = None) -> "AsyncJob[T] | None":
+        """Submits the job again: the same program or call, files, resources and environment. The new job belongs to no other.
+
+        Args:
+            failed: only the tasks that failed or were cancelled, with their numbers and parameters. The tasks of a gang all run.
+            name: None: the same name.
+
+        Returns:
+            None if there is no such task; only with `failed`.
+
+        Raises:
+            NotFound: there is no such job, or its files are not in the store any more.
+            Rejected: a live job has the name.
+            IrisError: the store or the service does not answer, or, with `failed`, no control plane.
+        """
+        from iris.client.rerun import submit_again  # few programs need it
+
+        run_id = await self._run()
+        submitted = await submit_again(self._jobs, Store(self._store_url), self.id, run_id, failed=failed, name=name)
+        return None if submitted is None else AsyncJob(self._client, submitted.id, submitted.run_id, submitted.ui)
 
     def __repr__(self) -> str:
-        return f"<Job {self.id}>"
+        """Names the job, its cluster, the state that was seen last, and its page. Asks nothing."""
+        number = "" if self.run_number is None else f"#{self.run_number}"
+        facts = [f"<Job {self.id}{number} of cluster {self._client.record.name}"]
+        if (seen := self._seen) is not None:
+            facts.append(f"{'last seen ' * (not seen.state.ended)}{seen.state}{f': {seen.reason}' * bool(seen.reason)}")
+        return ", ".join([*facts, *([self.ui] if self.ui else [])]) + ">"
 
     # -- private -------------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> str | None:
+        """Returns the id of the job's run; None: the latest."""
+        if self.run_id is None:
+            self.run_id = await self._jobs.run(self.id, self.run_number)
+        return self.run_id
+
+    async def _locate(self, task: int | None) -> "TaskLocation":
+        return await self._client.exec.locate(self.id, task, await self._run())
 
     async def _results(
         self, timeout: Duration | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
     ) -> list[Any]:
-        user = self.id.partition("/")[0]
-        if not trusted and user != current_user():
-            raise Rejected(
-                f"the result of {self.id} is not unpickled: this can run code of {user}; to trust it, pass trusted=True"
-            )
+        if not trusted:
+            check_own(self.id)
         status = await self.wait(timeout)
-        source = await self._jobs.log_source(self.id, self.run_id)
-        store = Store(self._store_url)
-        if status.state is not JobState.SUCCEEDED:
-            failed = [task for task in status.tasks if task.state is TaskState.FAILED and source.function][:FAILED_TASKS_READ]
-            for task, result in zip(failed, await task_results(store, self.id, source.run_id, failed), strict=True):
-                if isinstance(result, Raised):  # else it was killed, or has exited
-                    raise result.exception(f"task {task.index} of {self.id}", JobFailed)
-            kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-            raise kind(f"{self.id} {status.state}: {status.reason}", status)
-        tasks = status.tasks[:1] if only_first else status.tasks
-        lost = [
-            task for task in tasks if task.state is TaskState.CANCELLED or (task.state is TaskState.FAILED and source.function)
-        ]
-        if lost and not return_exceptions:
-            tasks = (lost[0],)
-        read = [task for task in tasks if task.state is not TaskState.CANCELLED] if source.function else []
-        results = await task_results(store, self.id, source.run_id, read)
-        found = {task.index: result for task, result in zip(read, results, strict=True)}
-        for task in tasks:
-            if (error := error_of(found.get(task.index), task, status)) is not None:
-                if not (return_exceptions and isinstance(error, Exception)):
-                    raise error
-                found[task.index] = error
-        return [found.get(task.index) for task in tasks]
+        source, store = await self._jobs.log_source(self.id, await self._run()), Store(self._store_url)
+        return await results_of(store, source, status, only_first=only_first, return_exceptions=return_exceptions)

@@ -46,6 +46,9 @@ class JobHandle(Protocol):
     @property
     def run_id(self) -> str | None: ...
 
+    @property
+    def run_number(self) -> int | None: ...
+
 
 #: Jobs by their handles, or texts as for `iris submit --after`: `"prepare"`, `"ada/prepare#2"`.
 Jobs = Sequence[JobHandle | str]
@@ -259,7 +262,7 @@ def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
         if isinstance(job, str):
             yield from parse_dependencies(job, on, user)
         else:
-            yield Dependency(job=job.id, run_id=job.run_id or "", on=on)
+            yield Dependency(job=job.id, number=job.run_number, run_id=job.run_id or "", on=on)
 
 
 def _device(resources: Resources) -> model.Device | None:

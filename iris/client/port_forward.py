@@ -2,20 +2,49 @@
 
 import asyncio
 import itertools
+import logging
 import os
+import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from iris.activities.host.relay import Relay, Streams, this_machine
-from iris.client.exec import ExecClient, Session, TaskLocation
+from iris.client.exec import ExecClient, Session, TaskLocation, new_session
 from iris.messages.exec import FrameKind
 from iris.messages.port_forward import ForwardEnd, ForwardReady, ForwardRequest, connection_frame
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 
 #: Forwarded ports are for this machine only.
 ADDRESS = "127.0.0.1"
+MAX_PORT = 65_535
+_LOG = logging.getLogger(__name__)
+
+
+class ForwardedPort(NamedTuple):
+    """A port of this machine (0: any free one; None: that of the task, if possible), and a port of the task."""
+
+    local: int | None
+    port: str
+
+
+def parse_port(text: str) -> ForwardedPort:
+    """Returns the ports in `[LOCAL:]PORT`.
+
+    Raises:
+        InvalidValue: the text has another form.
+    """
+    local, colon, port = text.rpartition(":")
+    if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]*", port) is None and not _is_port(port):
+        raise InvalidValue("port", text, "is not a port", f"write [LOCAL:]PORT: numbers up to {MAX_PORT}, or PORT by its name")
+    if colon and local and local != "0" and not _is_port(local):
+        raise InvalidValue("port", text, f"has no port of this machine: {local!r}", f"LOCAL is a number up to {MAX_PORT}")
+    return ForwardedPort(int(local or 0) if colon else None, port)
+
+
+def _is_port(text: str) -> bool:
+    return re.fullmatch("[1-9][0-9]{0,4}", text) is not None and int(text) <= MAX_PORT
 
 
 class PortForward:
@@ -113,17 +142,46 @@ class PortForward:
 
 @asynccontextmanager
 async def forward_ports(
-    client: ExecClient, where: TaskLocation, request: ForwardRequest, broken: Callable[[str], None]
+    client: ExecClient, where: TaskLocation, wanted: Sequence[ForwardedPort], broken: Callable[[str], None]
 ) -> AsyncIterator[PortForward]:
     """Starts to forward the ports of a task, and ends it when the block is left.
+
+    Args:
+        broken: as for `PortForward`.
 
     Raises:
         Rejected: the task no longer runs on that host.
         Unreachable: the host does not answer.
     """
+    asked = tuple(each.port for each in wanted)
+    request = ForwardRequest(session=new_session(), job=where.job, index=where.task, ports=asked)
     async with client.forward(where, request) as session:
         forward = PortForward(session, where, broken)
         try:
             yield forward
         finally:
             await forward.close()
+
+
+@asynccontextmanager
+async def forwarded(client: ExecClient, where: TaskLocation, ports: Sequence[int | str]) -> AsyncIterator[tuple[int, ...]]:
+    """Forwards the ports of a task until the block is left, and yields the numbers of the ports of this machine.
+
+    Args:
+        ports: as for `parse_port`.
+
+    Raises:
+        InvalidValue: there are none, or one is in use here.
+        Rejected: the task no longer runs on that host, or has no such port.
+        Unreachable: the host or the store does not answer.
+    """
+    if not ports:
+        raise InvalidValue("ports", "", "is empty", "pass ports, such as 8888 or 'http'")
+    wanted = [parse_port(str(port)) for port in ports]
+    async with forward_ports(client, where, wanted, _log_broken) as forward:
+        found = (await forward.ready()).ports
+        yield tuple([await forward.listen(each.local, port) for each, port in zip(wanted, found, strict=True)])
+
+
+def _log_broken(reason: str) -> None:
+    _LOG.warning("a connection was closed: %s", reason)

@@ -1,10 +1,31 @@
 """Makes a job that runs an earlier job again, or only those of its tasks that did not succeed."""
 
+from iris.client.bundles import keep_bundles
 from iris.client.connect.identity import current_user
 from iris.client.jobs import JobsClient
+from iris.client.views import Submitted
 from iris.model.arrays import Array, format_indices
 from iris.model.jobs import JobSpec
 from iris.model.states import ENDED, TaskState
+from iris.storage.object_store import Store
+
+
+async def submit_again(
+    jobs: JobsClient, store: Store, job: str, run_id: str | None, *, failed: bool, name: str | None
+) -> Submitted | None:
+    """Submits the job of `spec_again`, and keeps its files in the store.
+
+    Raises:
+        NotFound: there is no such job, or its files are not in the store any more.
+        Rejected: a live job has the name.
+        IrisError: the store does not answer.
+        Unreachable: as in `spec_again`.
+    """
+    spec = await spec_again(jobs, job, run_id, failed=failed, name=name)
+    if spec is None:
+        return None
+    await keep_bundles(store, spec)
+    return await jobs.submit(spec)
 
 
 async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: bool, name: str | None) -> JobSpec | None:

@@ -28,6 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.rpc import Connection
+from iris.client.job_options import Duration, duration_of
 from iris.messages.scheduled_job import ScheduledJob
 from iris.model import names
 from iris.model.bounds import check_demands
@@ -54,6 +55,17 @@ class Overlap(StrEnum):
     CANCEL = "cancel"  # it is cancelled; the new one starts at its end
 
 
+def parse_overlap(name: str) -> Overlap:
+    """Returns the overlap of this name.
+
+    Raises:
+        InvalidValue: there is none.
+    """
+    if name not in list(Overlap):
+        raise InvalidValue("overlap", name, "is not known", f"write {', '.join(Overlap)}")
+    return Overlap(name)
+
+
 _POLICIES = {
     Overlap.SKIP: ScheduleOverlapPolicy.SKIP,
     Overlap.QUEUE: ScheduleOverlapPolicy.BUFFER_ONE,
@@ -69,24 +81,36 @@ class When:
         InvalidValue: neither or both are given, the interval is too short, or the time zone is unknown.
     """
 
-    cron: tuple[str, ...] = ()
-    every: timedelta | None = None
+    #: One expression or several: minute, hour, day, month, weekday.
+    cron: str | Sequence[str] = ()
+    #: In seconds if it is a number.
+    every: Duration | None = None
     time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
-        if bool(self.cron) == (self.every is not None):
-            given = ", ".join(self.cron) or None
+        if bool(self.cron) == (self.interval is not None):
+            given = ", ".join(self.expressions) or None
             raise InvalidValue("cron", given, "or every must be given, and not both", 'write cron "0 2 * * *", or every "6h"')
-        if self.every is not None and self.every < SHORTEST:
-            raise InvalidValue("every", format_duration(self.every), "is too short", f"write {format_duration(SHORTEST)} or more")
+        if self.interval is not None and self.interval < SHORTEST:
+            raise InvalidValue(
+                "every", format_duration(self.interval), "is too short", f"write {format_duration(SHORTEST)} or more"
+            )
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
             raise InvalidValue("time-zone", self.time_zone, "is not a time zone", "write UTC, or a name such as Europe/Berlin")
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        return (self.cron,) if isinstance(self.cron, str) and self.cron else tuple(self.cron)
+
+    @property
+    def interval(self) -> timedelta | None:
+        return duration_of(self.every, "every")
+
     def __str__(self) -> str:
-        if self.every is not None:
-            return f"every {format_duration(self.every)}"
-        return f"{'; '.join(self.cron)} {self.time_zone}"
+        if self.interval is not None:
+            return f"every {format_duration(self.interval)}"
+        return f"{'; '.join(self.expressions)} {self.time_zone}"
 
 
 @dataclass(frozen=True)
@@ -173,8 +197,8 @@ class SchedulesClient:
                 static_summary=web_ui.escaped(summary),
             ),
             spec=ScheduleSpec(
-                cron_expressions=list(when.cron),
-                intervals=[] if when.every is None else [ScheduleIntervalSpec(every=when.every)],
+                cron_expressions=list(when.expressions),
+                intervals=[] if when.interval is None else [ScheduleIntervalSpec(every=when.interval)],
                 time_zone_name=when.time_zone,
             ),
             policy=SchedulePolicy(overlap=_POLICIES[overlap], catchup_window=CATCH_UP),
@@ -193,7 +217,7 @@ class SchedulesClient:
                 if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                     raise
                 remedy = 'write five fields: minute hour day month weekday, such as "0 2 * * *" for two o\'clock'
-                raise InvalidValue("cron", "; ".join(when.cron), f"is refused: {error.message}", remedy) from None
+                raise InvalidValue("cron", "; ".join(when.expressions), f"is refused: {error.message}", remedy) from None
         return await self._row(await handle.describe())
 
     async def list(self) -> Sequence[ScheduleRow]:

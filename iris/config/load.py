@@ -1,5 +1,6 @@
 """Reads a configuration from YAML, applies the defaults, checks it, and writes it back."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,22 @@ from iris.config.errors import InvalidConfig, Where, dotted, section_at, shape_p
 from iris.config.rules import problems_of
 from iris.config.schema import ClusterConfig
 
+#: No configuration is one line without a key.
+_FILE_NAME = re.compile(r"(?:(?!: ).)+\.ya?ml")
+
 
 def load_config(source: str | Path) -> ClusterConfig:
     """Returns the configuration in a text, or in the file at a path, with its defaults applied.
+
+    Args:
+        source: a `Path`, or the text of a configuration. A text of one word that ends in `.yaml` or `.yml` is a path, too.
 
     Raises:
         InvalidConfig: the configuration has errors; `problems` lists them.
         OSError: the file cannot be read.
     """
-    return load_written(source)[0] if isinstance(source, Path) else _load(source, "the configuration")
+    path = Path(source) if isinstance(source, Path) or _FILE_NAME.fullmatch(source) else None
+    return load_written(path)[0] if path is not None else _load(str(source), "the configuration")
 
 
 def load_written(file: Path) -> tuple[ClusterConfig, str]:

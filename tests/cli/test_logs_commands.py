@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ import pytest
 
 from iris.activities.host.outputs import keep
 from iris.cli.lines import LinePrinter, RawPrinter
-from iris.cli.logs import milliseconds_since
 from iris.cli.main import run
 from iris.client.connect.clusters import ClusterRecord, write_record
+from iris.client.logs.selection import milliseconds_since
 from iris.client.logs.stored import TaskLine
 from iris.model import names
 from iris.model.checkpoints import Save, SavedItem, save_name
@@ -253,6 +253,13 @@ def test_a_time_that_is_none_is_refused(text: str) -> None:
     """With what could be written instead."""
     with pytest.raises(InvalidValue, match="write a duration, such as 10m, or a time"):
         milliseconds_since(text)
+
+
+def test_a_program_gives_a_time_as_python_has_it() -> None:
+    """A number is a duration in seconds, as everywhere in the Python API."""
+    assert milliseconds_since(datetime(2026, 1, 31, 8, tzinfo=UTC)) == milliseconds_since("2026-01-31T08:00:00Z") == EIGHT
+    ago = [milliseconds_since("10m"), milliseconds_since(600), milliseconds_since(timedelta(minutes=10))]
+    assert max(ago) - min(ago) < 60_000
 
 
 def test_a_terminal_is_spared_what_would_break_it(

@@ -13,10 +13,10 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.advice import job_warnings
 from iris.cli.spec import make_spec
 from iris.cli.submit import submit
 from iris.cli.workspace import files_of, send_workspace, with_files, workspace_of
+from iris.client.advice import job_warnings
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.parent import EnclosingJob
 from iris.model.constraints import TPU_NAME

@@ -6,8 +6,8 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.advice import job_warnings
 from iris.cli.spec import make_spec, parse_words
+from iris.client.advice import job_warnings
 from iris.client.arrays import parse_array
 from iris.client.job_options import Resources, job_spec
 from iris.model.arrays import MAX_TASKS, Array

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from iris.client.autoscaler import AutoscalerClient
-from iris.client.blocking.client import IrisClient, Job
+from iris.client.blocking.client import IrisClient
+from iris.client.blocking.job import Job
 from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
 from iris.client.client import AsyncIrisClient
 from iris.client.cluster import ClusterClient

@@ -1,16 +1,21 @@
 """Reading logs back from the store, while they grow and afterwards."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iris.activities.host.logs import LogShipper
 from iris.client.logs.entries import Entries
 from iris.client.logs.reading import QUICK_LOOKS, QUIET
+from iris.client.logs.selection import streams_of
 from iris.client.logs.stored import LogReader, TaskLine
+from iris.client.logs.whole_lines import whole_lines
 from iris.model import names
-from iris.storage.log_format import LogLine, Stream, encode
+from iris.model.errors import InvalidValue
+from iris.storage.log_format import MAX_PIECE, LogLine, Stream, encode
 from iris.storage.object_store import Store
 
 JOB, RUN = "ada/train", "0123456789abcdef"
@@ -283,3 +288,51 @@ def test_a_line_that_was_stored_in_pieces_is_one_entry_of_the_log() -> None:
     assert [(each.task, each.time.timestamp(), str(each)) for each in found] == [(1, 2, "other"), (0, 1, "café")]
     assert [str(each) for each in entries.finish()] == ["name? "]
     assert list(entries.finish()) == []
+
+
+async def followed(store: Store, until: "asyncio.Future[None]", *, tail: int) -> AsyncIterator[str]:
+    """The text of each line, as `job.logs(follow=True, tail=tail)` yields them."""
+    async for entry in whole_lines(LogReader(store, JOB, RUN), _done(until), "the log", tail=tail):
+        yield entry.text
+
+
+async def _done(until: "asyncio.Future[None]") -> None:
+    await until
+
+
+async def test_the_last_lines_are_yielded_whole_and_then_followed_without_a_gap(store: Store, tmp_path: Path) -> None:
+    """A program looks at the end of a long log; a line of many pieces is one line, and none comes twice."""
+    writer, until = Writer(store, tmp_path), asyncio.get_running_loop().create_future()
+    long = b"x" * (2 * MAX_PIECE)
+    await writer.writes(b"first\nsecond\n" + long + b"\n")
+    lines = followed(store, until, tail=2)
+    seen = [await anext(lines), await anext(lines)]
+    await writer.writes(b"third\n")
+    until.set_result(None)
+    seen += [text async for text in lines]
+
+    assert seen == ["second", long.decode(), "third"]
+
+
+async def test_only_the_lines_that_are_there_are_yielded_if_none_are_awaited(store: Store) -> None:
+    """Without `follow` a call ends, also with `tail=0`."""
+    await stored(store, 0, [(at, f"line {at}") for at in range(5)])
+
+    async def texts_of(**options: Any) -> list[str]:
+        reader = LogReader(store, JOB, RUN, since_ms=options.pop("since_ms", None))
+        return [entry.text async for entry in whole_lines(reader, None, "the log", **options)]
+
+    assert await texts_of(tail=None) == [f"line {at}" for at in range(5)]
+    assert await texts_of(tail=2) == ["line 3", "line 4"]
+    assert await texts_of(tail=0) == []
+    assert await texts_of(tail=None, since_ms=3) == ["line 3", "line 4"]
+
+
+def test_a_stream_is_chosen_by_its_name() -> None:
+    """One or several, as `iris logs --stream`."""
+    assert streams_of(None) is None
+    assert streams_of("stderr") == {Stream.STDERR}
+    assert streams_of(["stdout", "build"]) == {Stream.STDOUT, Stream.BUILD}
+    for wrong in ("out", ["stdout", "out"], []):
+        with pytest.raises(InvalidValue, match="is not a stream; write stdout, stderr, build"):
+            streams_of(wrong)

@@ -325,3 +325,15 @@ def test_the_control_plane_is_on_the_platform_unless_the_file_says_otherwise() -
     assert load_config(local()).controller.kind == "local"
     with pytest.raises(InvalidConfig, match="controller: '' has no location"):
         load_config("platform: {manual: {}}")
+
+
+def test_the_name_of_a_file_is_read_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of the original write `load_config("eu-west4.yaml")`; no configuration is one line without a key."""
+    (tmp_path / "my lab.yaml").write_text("name: lab\nplatform: {local: {}}\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert load_config("my lab.yaml") == load_config(str(tmp_path / "my lab.yaml")) == load_config(Path("my lab.yaml"))
+    with pytest.raises(FileNotFoundError, match=r"none\.yml"):
+        load_config("none.yml")
+    with pytest.raises(InvalidConfig, match="name"):
+        load_config("nmae: lab.yaml")

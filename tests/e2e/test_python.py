@@ -16,7 +16,6 @@ import pytest
 
 import iris
 from iris.client.functions.result import RemoteTraceback
-from iris.client.schedules import When
 from iris.config import local_config
 from iris.model.accelerators import tpu
 from iris.model.states import JobState, TaskState
@@ -69,6 +68,11 @@ def test_a_function_runs_on_every_host_of_a_slice_and_each_has_its_result_logs_a
     assert sorted(entry.text for entry in job.logs(follow=True) if entry.stream == "stdout") == [f"rank {n}" for n in range(4)]
     assert [str(entry) for entry in job.logs(task=2)][-1] == "rank 2"
     assert sorted(path.relative_to(tmp_path).as_posix() for path in job.fetch(tmp_path)) == [f"{n}/rank.txt" for n in range(4)]
+    assert [path.read_text() for path in job.fetch(tmp_path / "one", task=2, attempt=1)] == ["2"]
+    with pytest.raises(iris.NotFound, match="has no task 4; its tasks are 0 to 3"):
+        job.fetch(tmp_path, task=4)
+    with pytest.raises(iris.InvalidValue, match="attempt: '1' does not go with checkpoint"):
+        job.fetch(tmp_path, attempt=1, checkpoint=True)
     assert client.jobs()[0].command == "4 x tests.e2e.test_python:rank_and_size"
 
 
@@ -116,12 +120,12 @@ def _number_of_the_task() -> int:
 
 
 def test_a_program_without_a_function_has_no_result_and_fails_by_its_exit_code(client: iris.IrisClient) -> None:
-    """The status is part of the error."""
+    """The status, the exit code and the last lines are part of the error, so that no second call is needed to know why."""
     assert client.submit("sh", "-c", "echo fine").result() is None
     with pytest.raises(iris.JobFailed, match=r"ada/sh-\w+ FAILED: .*code 3") as failed:
-        client.submit(["sh", "-c", "exit 3"], name="sh-fails").result()
+        client.submit(["sh", "-c", "echo no such data >&2; exit 3"], name="sh-fails").result()
     assert failed.value.status is not None
-    assert failed.value.status.tasks[0].exit_code == 3
+    assert (failed.value.task_exit_code, failed.value.last_lines) == (3, ("no such data",))
 
 
 def test_a_result_of_another_user_is_not_unpickled_unless_he_is_trusted(
@@ -266,10 +270,6 @@ def test_a_program_has_what_the_commands_for_a_cluster_have(client: iris.IrisCli
     assert "tests" in str(client.cluster.status().paused)
     client.cluster.resume()
     assert client.cluster.status().paused is None
-    nightly = iris.JobSpec(user="ada", name="nightly", command=("true",))
-    client.schedules.create(nightly, When(cron=("0 2 * * *",)), paused=True)
-    assert client.schedules.show("nightly").row.paused
-    assert client.schedules.delete("nightly") == "ada/nightly"
 
 
 def test_a_job_is_held_released_moved_and_shown_from_a_notebook(client: iris.IrisClient) -> None:

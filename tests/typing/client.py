@@ -35,10 +35,25 @@ def blocking(client: iris.IrisClient) -> None:
     assert_type(client.submit(iris.Entrypoint.from_callable(train, 0.1, steps=2)).result(), dict[str, float])
     assert_type(client.submit(iris.Entrypoint.from_command("python", "train.py")).result(), None)
     assert_type(client.job("train").result(), Any)
+    assert_type(job.rerun(), iris.Job[dict[str, float]])
+    assert_type(job.rerun(failed=True, name="again"), iris.Job[dict[str, float]] | None)
+    assert_type([entry.text for entry in job.logs(tail=3, since="10m", stream=["stdout"])], list[str])
+    with job.port_forward(8888, "0:http") as ports:
+        assert_type(ports, tuple[int, ...])
+    client.submit(train, 0.1, require_feasible=True)
+    client.schedule(train, 0.1, when=iris.When(cron="0 2 * * *"), overlap=iris.Overlap.QUEUE, name="nightly")
 
     client.submit(train, 0.1, replicas="two")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     iris.Entrypoint.from_callable(train, "fast")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     iris.Entrypoint.from_callable(train, 0.1, step=2)  # type: ignore  # mypy names one of two codes  # pyright: ignore[reportCallIssue]
+
+
+def failures(job: iris.Job) -> None:
+    try:
+        job.result()
+    except iris.JobFailed as failed:
+        assert_type(failed.task_exit_code, int | None)
+        assert_type(failed.last_lines, tuple[str, ...])
 
 
 def a_job_of_any_function(job: iris.Job) -> None:  # without a parameter: its result may be anything
@@ -49,5 +64,10 @@ async def asynchronous() -> None:
     client = await iris.AsyncIrisClient.connect("my-cluster")
     job = await client.submit(train, 0.1)
     assert_type(await job, dict[str, float])
-    async for entry in job.logs(follow=True):
+    async for entry in job.logs(follow=True, tail=10):
         assert_type(entry, iris.LogEntry)
+    assert_type(await job.wait(stream_logs=True), JobStatus)
+    assert_type(await job.rerun(), iris.AsyncJob[dict[str, float]])
+    async with iris.AsyncIrisClient.remote("my-cluster") as remote, remote.job("train#2").port_forward(8888) as ports:
+        assert_type(remote, iris.AsyncIrisClient)
+        assert_type(ports, tuple[int, ...])

@@ -1,35 +1,29 @@
 """The client for programs that are not asynchronous: scripts, threads and notebooks. Each call waits for its result."""
 
-import asyncio
-import html
 import secrets
-import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
 from iris.client.blocking.event_loop import BackgroundLoop
+from iris.client.blocking.job import Job
 from iris.client.client import AsyncIrisClient
 from iris.client.entrypoint import Entrypoint
-from iris.client.job import AsyncJob, ExecResult
 from iris.client.job_filter import JobFilter
-from iris.client.job_options import Duration, JobOptions, duration_of
-from iris.client.logs.entries import LogEntry
-from iris.client.usage import InUse
-from iris.client.views import Explanation, JobRow
+from iris.client.job_options import JobOptions
+from iris.client.views import JobRow
 from iris.client.work import Work
 from iris.model.endpoints import Endpoint
-from iris.model.errors import InvalidValue, IrisError
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.errors import InvalidValue
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
     from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
-    from iris.client.notifications import NotificationRow
+    from iris.client.schedules import Overlap, ScheduleRow, When
     from iris.config import ClusterConfig
     from iris.scheduling.forecast import Forecast
 
@@ -37,137 +31,6 @@ if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they co
 T = TypeVar("T", default=Any)
 #: How long a notebook waits for the state of a job that it shows.
 SHOW_TIMEOUT = 5.0
-
-
-class Job(Generic[T]):
-    """A job of a cluster."""
-
-    def __init__(self, job: AsyncJob[T], loop: BackgroundLoop) -> None:
-        """Creates the handle of a job. `IrisClient.submit` and `IrisClient.job` do this."""
-        self._job = job
-        self._loop = loop
-
-    @property
-    def id(self) -> str:
-        """`USER/NAME`."""
-        return self._job.id
-
-    @property
-    def run_id(self) -> str | None:
-        """The run of the job's workflow; None: the latest."""
-        return self._job.run_id
-
-    @property
-    def ui(self) -> str:
-        """The job's page in Temporal's Web UI; empty: there is none, or the job was submitted elsewhere."""
-        return self._job.ui
-
-    def status(self) -> JobStatus:
-        """As `AsyncJob.status`."""
-        return self._loop.run(self._job.status())
-
-    def tasks(self) -> tuple[TaskStatus, ...]:
-        """As `AsyncJob.tasks`."""
-        return self._loop.run(self._job.tasks())
-
-    def explain(self, task: int | None = None) -> Explanation:
-        """As `AsyncJob.explain`."""
-        return self._loop.run(self._job.explain(task))
-
-    def cancel(self, reason: str = "", *, task: int | None = None) -> None:
-        """As `AsyncJob.cancel`."""
-        self._loop.run(self._job.cancel(reason, task=task))
-
-    def hold(self, reason: str = "") -> None:
-        """As `AsyncJob.hold`."""
-        self._loop.run(self._job.hold(reason))
-
-    def release(self) -> None:
-        """As `AsyncJob.release`."""
-        self._loop.run(self._job.release())
-
-    def set_priority(self, priority: str) -> None:
-        """As `AsyncJob.set_priority`."""
-        self._loop.run(self._job.set_priority(priority))
-
-    def usage(self) -> Sequence[InUse]:
-        """As `AsyncJob.usage`."""
-        return self._loop.run(self._job.usage())
-
-    def notifications(self) -> "Sequence[NotificationRow]":
-        """As `AsyncJob.notifications`."""
-        return self._loop.run(self._job.notifications())
-
-    def wait(self, timeout: Duration | None = None, *, stream_logs: bool = False) -> JobStatus:
-        """As `AsyncJob.wait`. Ctrl-C ends the wait and not the job.
-
-        Args:
-            stream_logs: prints the job's output meanwhile.
-        """
-        if not stream_logs:
-            return self._loop.run(self._job.wait(timeout))
-        limit = duration_of(timeout, "timeout")
-        end = time.monotonic() + limit.total_seconds() if limit is not None else None
-        try:
-            for entry in self._loop.iterate(self._job.logs(follow=True), end):
-                print(entry)
-        except TimeoutError:
-            return self._loop.run(self._job.wait(0))  # its error says that the job continues
-        return self._loop.run(self._job.wait(timeout))
-
-    def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
-        """As `AsyncJob.result`."""
-        return self._loop.run(self._job.result(timeout, trusted=trusted))
-
-    @overload
-    def results(
-        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
-    ) -> list[T]: ...
-
-    @overload
-    def results(
-        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool
-    ) -> list[T | Exception]: ...
-
-    def results(
-        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool = False
-    ) -> list[T] | list[T | Exception]:
-        """As `AsyncJob.results`."""
-        return self._loop.run(self._job.results(timeout, trusted=trusted, return_exceptions=return_exceptions))
-
-    def logs(self, task: int | None = None, attempt: int | None = None, *, follow: bool = False) -> Iterator[LogEntry]:
-        """As `AsyncJob.logs`."""
-        return self._loop.iterate(self._job.logs(task, attempt, follow=follow))
-
-    def fetch(self, directory: Path | str = ".", *, checkpoint: bool = False, force: bool = False) -> list[Path]:
-        """As `AsyncJob.fetch`."""
-        return self._loop.run(self._job.fetch(directory, checkpoint=checkpoint, force=force))
-
-    def exec(
-        self,
-        *command: str,
-        task: int | None = None,
-        timeout: Duration | None = None,
-        input: bytes | str | BinaryIO | None = None,
-    ) -> ExecResult:
-        """As `AsyncJob.exec`."""
-        return self._loop.run(self._job.exec(*command, task=task, timeout=timeout, input=input))
-
-    def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
-        """As `AsyncJob.profile`."""
-        return self._loop.run(self._job.profile(task, format=format, duration=duration))
-
-    def __repr__(self) -> str:
-        return repr(self._job)
-
-    def _repr_html_(self) -> str:
-        """A notebook shows the job's current state."""
-        from iris.client.blocking.job_table import job_table
-
-        try:
-            return job_table(self._loop.run(asyncio.wait_for(self._job.status(), SHOW_TIMEOUT)), self.ui)
-        except (IrisError, TimeoutError) as error:
-            return f"{html.escape(repr(self))}: {html.escape(str(error) or 'its state is not known')}"
 
 
 class IrisClient:
@@ -294,6 +157,7 @@ class IrisClient:
         *args: Any,
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack[JobOptions],
     ) -> Job[T]: ...
 
@@ -304,6 +168,7 @@ class IrisClient:
         *args: Any,
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack[JobOptions],
     ) -> Job[T]: ...
 
@@ -313,6 +178,7 @@ class IrisClient:
         work: str | Sequence[str],
         *args: str,
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack[JobOptions],
     ) -> Job[None]: ...
 
@@ -322,12 +188,32 @@ class IrisClient:
         *args: Any,
         kwargs: Mapping[str, Any] = {},
         workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
         **options: Unpack[JobOptions],
     ) -> Job[Any]:
         """As `AsyncIrisClient.submit`."""
         one_of_both = cast("Callable[..., Any]", work)  # the type checker wants to know which
-        made = self._client.submit(one_of_both, *args, kwargs=kwargs, workspace=workspace, **options)
+        made = self._client.submit(
+            one_of_both, *args, kwargs=kwargs, workspace=workspace, require_feasible=require_feasible, **options
+        )
         return Job(self._loop.run(made), self._loop)
+
+    def schedule(
+        self,
+        work: Work,
+        *args: Any,
+        when: "When",
+        overlap: "Overlap | str" = "skip",
+        paused: bool = False,
+        kwargs: Mapping[str, Any] = {},
+        workspace: Path | str | bool | None = None,
+        **options: Unpack[JobOptions],
+    ) -> "ScheduleRow":
+        """As `AsyncIrisClient.schedule`."""
+        made = self._client.schedule(
+            work, *args, when=when, overlap=overlap, paused=paused, kwargs=kwargs, workspace=workspace, **options
+        )
+        return self._loop.run(made)
 
     def forecast(self, **options: Unpack[JobOptions]) -> "Forecast":
         """As `AsyncIrisClient.forecast`."""

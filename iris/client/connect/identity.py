@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iris.model import names
-from iris.model.errors import Unreachable, first_line
+from iris.model.errors import InvalidValue, Unreachable, first_line
 
 if TYPE_CHECKING:
     from iris.storage.object_store import Store
@@ -42,6 +42,19 @@ def full_job_id(job: str) -> str:
     """
     user, *path = job.split("/") if "/" in job else (current_user(), job)
     return "/".join(names.check_name("job", part) for part in (user, *path))
+
+
+def job_and_run(job: str) -> tuple[str, int | None]:
+    """Returns the text without the number of a run, and that number: `train#2:3` gives `train:3` and 2.
+
+    Raises:
+        InvalidValue: the text after the mark is not the number of a run.
+    """
+    name, mark, rest = job.partition("#")
+    number, colon, task = rest.partition(":")
+    if mark and re.fullmatch("[1-9][0-9]{0,8}", number) is None:
+        raise InvalidValue("job", job, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it")
+    return f"{name}{colon}{task}" if mark else job, int(number) if mark else None
 
 
 async def cluster_uid(store: "Store", cluster: str) -> str:

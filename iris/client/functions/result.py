@@ -4,6 +4,7 @@ import asyncio
 import json
 import pickle
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,12 +47,12 @@ class Raised:
         self.text = text
         self.traceback = traceback
 
-    def exception(self, who: str, unknown: type[IrisError] = IrisError) -> BaseException:
+    def exception(self, who: str, unknown: Callable[[str], IrisError] = IrisError) -> BaseException:
         """Returns the exception for the caller, with the job's traceback as its cause.
 
         Args:
             who: what raised it, for the message where the exception itself cannot be raised here.
-            unknown: the type of the exception then.
+            unknown: makes the exception then, from the message.
         """
         error = self.error
         if error is None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from iris.client.functions.result import PATIENCE, NoResult, Raised, read_result
@@ -42,9 +43,9 @@ def error_of(result: Any, task: TaskStatus, job: JobStatus) -> BaseException | N
     """Returns the exception for who asks for the result of this task; None: the function returned it."""
     who = f"task {task.index} of {job.id}"
     if task.state is TaskState.CANCELLED:
-        return JobCancelled(f"{who} was cancelled: {task.reason}", job)
+        return JobCancelled(f"{who} was cancelled: {task.reason}", job, task)
     if isinstance(result, Raised):
-        return result.exception(who, JobFailed)
+        return result.exception(who, partial(JobFailed, status=job, task=task))
     if isinstance(result, NoResult) and task.state is TaskState.FAILED:
-        return JobFailed(f"{who} FAILED: {task.reason}", job)
+        return JobFailed(f"{who} FAILED: {task.reason}", job, task)
     return result if isinstance(result, NoResult) else None

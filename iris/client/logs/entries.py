@@ -9,7 +9,6 @@ from iris.storage.log_format import LogLine, Stream
 
 #: A longer line is returned in parts: its program has probably forgotten the newlines.
 MAX_LINE = 1024 * 1024
-_STREAMS = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr", Stream.BUILD: "build"}
 
 
 class LogEntry(NamedTuple):
@@ -53,4 +52,4 @@ class Entries:
 
 
 def _entry(task: int, attempt: int, line: LogLine) -> LogEntry:
-    return LogEntry(task, attempt, datetime.fromtimestamp(line.at_ms / 1000, UTC), _STREAMS[line.stream], line.text)
+    return LogEntry(task, attempt, datetime.fromtimestamp(line.at_ms / 1000, UTC), line.stream.name.lower(), line.text)

@@ -6,13 +6,18 @@ from iris.model.secrets import looks_secret
 from iris.scheduling.refusals import Refusal
 
 
-def job_warnings(spec: JobSpec) -> list[str]:
+def job_warnings(spec: JobSpec, *, option: str = "--env", remedy: str = "--secret {}") -> list[str]:
     """Returns a line for each variable that looks like a secret, and for each name in the command that resembles a column.
 
     It may be meant so; therefore the job is submitted all the same.
+
+    Args:
+        option: what the user has written the variables into.
+        remedy: what to write instead for a variable, whose name is put into the braces.
     """
-    why = "looks like a secret: every user of the cluster can read the values of --env"
-    secrets = [f"{name} {why}; use --secret {name}" for name, value in spec.env.items() if value and looks_secret(name)]
+    why = f"looks like a secret: every user of the cluster can read the values of {option}"
+    named = [name for name, value in spec.env.items() if value and looks_secret(name)]
+    secrets = [f"{name} {why}; use {remedy.format(name)}" for name in named]
     return [*secrets, *misspelt(spec.command, spec.array.columns if spec.array is not None else ())]
 
 

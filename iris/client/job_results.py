@@ -1,0 +1,107 @@
+"""The results of a job that has ended, and the error for who asks for those of a job that has failed."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from iris.client.connect.identity import current_user
+from iris.client.functions.result import Raised
+from iris.client.functions.task_results import error_of, task_results
+from iris.client.logs.entries import Entries
+from iris.client.logs.stored import LogReader
+from iris.client.views import LogSource
+from iris.model.bounds import cut
+from iris.model.errors import JobCancelled, JobFailed, Rejected
+from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.states import JobState, TaskState
+from iris.storage.object_store import STORE_ERRORS, Store
+
+#: How many of a failed job's failed tasks are asked for what their functions raised.
+FAILED_TASKS_READ = 10
+#: The lines of a task's output that an error has, and the characters of each.
+LAST_LINES = 20
+LAST_LINE_LENGTH = 1000
+#: How long an error waits for these lines. They only explain it.
+LAST_LINES_TIMEOUT_S = 10.0
+#: The ends of tasks that make a job fail, the most telling first.
+_FAILURES = (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.PREEMPTED)
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def check_own(job: str) -> None:
+    """Refuses to read the results of another user's job.
+
+    Raises:
+        Rejected: it is one.
+    """
+    user = job.partition("/")[0]
+    if user != current_user():
+        raise Rejected(f"the result of {job} is not unpickled: this can run code of {user}; to trust it, pass trusted=True")
+
+
+async def results_of(
+    store: Store, source: LogSource, status: JobStatus, *, only_first: bool, return_exceptions: bool = False
+) -> list[Any]:
+    """Returns the result of each task of a job that has ended, or of the first one.
+
+    Args:
+        source: the job's run, and whether it runs a function.
+        return_exceptions: the exceptions of tasks that the job may lose are in the list.
+
+    Raises:
+        Exception: what the function raised.
+        JobFailed, JobCancelled: the job, or a task of it, ended otherwise.
+        NoResult: the result is not in the store, or cannot be restored here.
+    """
+    if status.state is not JobState.SUCCEEDED:
+        raise await _failure(store, source, status)
+    tasks = status.tasks[:1] if only_first else status.tasks
+    lost = [task for task in tasks if task.state is TaskState.CANCELLED or (task.state is TaskState.FAILED and source.function)]
+    if lost and not return_exceptions:
+        tasks = (lost[0],)
+    read = [task for task in tasks if task.state is not TaskState.CANCELLED] if source.function else []
+    results = await task_results(store, status.id, source.run_id, read)
+    found = {task.index: result for task, result in zip(read, results, strict=True)}
+    for task in tasks:
+        if (error := error_of(found.get(task.index), task, status)) is not None:
+            if not (return_exceptions and isinstance(error, Exception)):
+                raise await _with_last_lines(error, store, source, status)
+            found[task.index] = error
+    return [found.get(task.index) for task in tasks]
+
+
+async def _failure(store: Store, source: LogSource, status: JobStatus) -> BaseException:
+    """Returns the error for a job that did not succeed: what a function raised, if one has."""
+    failed = [task for task in status.tasks if task.state is TaskState.FAILED and source.function][:FAILED_TASKS_READ]
+    for task, result in zip(failed, await task_results(store, status.id, source.run_id, failed), strict=True):
+        if isinstance(result, Raised):  # else it was killed, or has exited
+            error = result.exception(f"task {task.index} of {status.id}", partial(JobFailed, status=status, task=task))
+            return await _with_last_lines(error, store, source, status)
+    text = f"{status.id} {status.state}: {status.reason}"
+    if status.state is JobState.KILLED:
+        return JobCancelled(text, status)
+    return await _with_last_lines(JobFailed(text, status, _first_failed(status)), store, source, status)
+
+
+def _first_failed(status: JobStatus) -> TaskStatus | None:
+    """Returns the task that failed first, which of a gang is the one that ended the others; None: none had begun."""
+    failed = [task for task in status.tasks if task.state in _FAILURES and task.attempt]
+    return min(failed, key=lambda task: (_FAILURES.index(task.state), task.finished_at or _NEVER), default=None)
+
+
+async def _with_last_lines(error: BaseException, store: Store, source: LogSource, status: JobStatus) -> BaseException:
+    """Adds the last lines of the failed task to the error, also as a note, which tracebacks show."""
+    if not isinstance(error, JobFailed) or error.status is not status or error.task is None:
+        return error  # what a function raised, which may be the failure of another job, has its traceback
+    job, task = status.id, error.task
+    with suppress(TimeoutError, ValueError, *STORE_ERRORS):
+        async with asyncio.timeout(LAST_LINES_TIMEOUT_S):
+            found = await LogReader(store, job, source.run_id, task.index, task.attempt).tail(LAST_LINES)
+        entries = Entries()
+        lines = [entry.text for entry in (*entries.add(found), *entries.finish())]
+        error.last_lines = tuple(cut(line, LAST_LINE_LENGTH) for line in lines[-LAST_LINES:])
+    if error.last_lines:
+        error.add_note("\n  | ".join([f"The last lines of task {task.index} of {job}:", *error.last_lines]))
+    return error
