@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from iris.model import names
 from iris.model.constraints import written
 from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
+from iris.model.resources import DeviceKind
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 _SCRIPT = (Path(__file__).parent / "host.sh").read_text()
@@ -121,6 +122,9 @@ def agent_command(settings: ManualSettings, host: HostAccess, request: SliceRequ
     options += ["--host-id", host_id(slice_id), "--address", host.address, "--jobs-dir", JOBS.format(slice_id=slice_id)]
     attributes = group.host_attributes(slice_id, request.zone, worker=0)
     options += [f"--attribute={key}={written(value)}" for key, value in attributes.items()]
+    device = group.resources.device
+    if device is not None and device.kind is DeviceKind.GPU:  # else the agent offers fewer without a word when some are missing
+        options.append(f"--device={device}")
     if group.accept_cpu_jobs:
         options.append("--accept-cpu-jobs")
     if group.task_image:
