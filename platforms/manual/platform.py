@@ -18,7 +18,7 @@ from iris.model.scale_groups import SliceType
 from iris.model.slice_keys import KEY_BYTES, public_key
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, StockOut, Unavailable
 from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
-from iris.platforms.manual.leases import JOBS, HostState, Lease, encoded, host_id, observation_of, script, state_of
+from iris.platforms.manual.leases import JOBS, Fault, HostState, Lease, encoded, host_id, observation_of, script, state_of
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 #: A command that only reads or writes some files.
@@ -37,8 +37,8 @@ MAX_REMEMBERED = 1000
 
 #: Told of each machine with a slice that is not being deleted.
 Attend = Callable[[HostAccess, SliceRequest], None]
-#: Returns why the agent of this slice cannot run on its machine; empty: nothing speaks against it.
-FailureOf = Callable[[str], str]
+#: Returns why the agent of this slice does not run on its machine; None: nothing speaks against it.
+FaultOf = Callable[[str], Fault | None]
 
 
 class Survey(NamedTuple):
@@ -55,7 +55,7 @@ class ManualPlatform:
 
     Args:
         attend: called for each machine that has a slice of the cluster.
-        failure_of: what is known of a slice that does not start.
+        fault_of: what is known of a slice that does not start.
         avoid: why a machine is not used for a while, because a slice did not start there; empty: it is used.
     """
 
@@ -65,13 +65,13 @@ class ManualPlatform:
         connections: Connections | None = None,
         *,
         attend: Attend = lambda host, request: None,
-        failure_of: FailureOf = lambda slice_id: "",
+        fault_of: FaultOf = lambda slice_id: None,
         avoid: Callable[[HostAccess], str] = lambda host: "",
     ) -> None:
         self._settings = settings
         self._connections = connections or Connections(settings)
         self._attend = attend
-        self._failure_of = failure_of
+        self._fault_of = fault_of
         self._avoid = avoid
         #: The machines that may have the lease of a slice that was requested here. Other slices may be anywhere.
         self._may_have: dict[str, set[HostAccess]] = {}
@@ -122,7 +122,8 @@ class ManualPlatform:
                 lines = script(self._settings, "output", SLICE=slice_id)
                 answer = await self._connections.script(host, lines, limit=COMMAND_LIMIT, what="reading the agent's log")
                 text = base64.b64decode(answer.get("output", "")).decode(errors="replace")
-                said = f"{self._failure_of(slice_id)}\n{text}".strip()
+                fault = self._fault_of(slice_id)
+                said = f"{fault.reason if fault is not None else ''}\n{text}".strip()
                 return said.encode()[-MAX_OUTPUT_BYTES:].decode(errors="ignore")
         return ""
 
@@ -266,7 +267,7 @@ class ManualPlatform:
         assert state.lease is not None
         if not state.deleting:
             self._attend(host, state.lease.request)
-        return observation_of(host, state, self._failure_of(state.lease.request.slice_id))
+        return observation_of(host, state, self._fault_of(state.lease.request.slice_id))
 
     def _none_free(self, states: Mapping[HostAccess, HostState | HostFault]) -> str:
         """Returns why none of these machines is free: how many have slices of this cluster, and why others cannot be leased."""
