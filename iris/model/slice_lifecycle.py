@@ -142,7 +142,7 @@ def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -
     if (loss := loss_of(seen)) is not None:
         return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
     if seen is None or seen.state is MachineState.CREATING:
-        return Transition(slice)
+        return Transition(slice if seen is None else slice.waiting(seen.reason, now))
     exist = _machines_exist(slice, now)
     repairing = seen.state is MachineState.REPAIRING
     if repairing is (slice.facts.repair_until is not None):

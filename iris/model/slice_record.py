@@ -115,6 +115,12 @@ class SliceRecord:
         added = SliceStep(at=now, state=self.state, reason=reason)
         return replace(self, steps=(*self.steps, added)[-MAX_STEPS:])
 
+    def waiting(self, reason: str, now: datetime) -> "SliceRecord":
+        """Returns the slice with the reason why its machines do not exist yet, if the platform gives a new one."""
+        if self.state is not SliceState.PROVISIONING or reason in ("", *(each.reason for each in self.steps)):
+            return self
+        return self.noted(reason, now)
+
     def with_facts(self, **facts: object) -> "SliceRecord":
         """Returns the slice with changed facts and an unchanged history."""
         return replace(self, facts=self.facts.model_copy(update=facts))

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -17,17 +16,14 @@ from typing import Any, NamedTuple
 import asyncssh
 
 from iris.platforms.base import BadConfig, PlatformError, Unavailable
+from iris.platforms.manual.logins import Logins
 from iris.platforms.manual.secret_files import SecretFiles
 from iris.platforms.manual.settings import HostAccess, ManualSettings, jump_of
 
 logger = logging.getLogger(__name__)
 
-#: The most connections that are opened at once.
-MAX_OPENING = 32
 #: A connection that answers nothing for three of these intervals is closed.
 KEEPALIVE = timedelta(seconds=15)
-#: A machine that did not let Iris in is not tried again for this time by calls that concern many machines.
-COOL_DOWN = timedelta(seconds=20)
 #: The part of a command's output that an error shows, in bytes.
 SHOWN = 400
 #: The login shell may be any, and prints what it likes, perhaps without an end of line. It ran the command if the first line of
@@ -71,14 +67,13 @@ class Connections:
         self.settings = settings
         self._keep = keep
         self._secrets = SecretFiles(access) if access is not None else None
-        self._opening = asyncio.Semaphore(MAX_OPENING)
+        self._logins = Logins(self._connect)
         self._locks: dict[HostAccess, asyncio.Lock] = {}
         self._open: dict[HostAccess, asyncssh.SSHClientConnection] = {}
-        self._failures: dict[HostAccess, tuple[float, HostFault]] = {}
 
     @contextlib.asynccontextmanager
     async def to(self, host: HostAccess, *, hurried: bool = False) -> AsyncIterator[asyncssh.SSHClientConnection]:
-        """Yields a connection to the machine.
+        """Yields a connection to the machine. If the caller stops waiting for it, the next call finds it.
 
         Args:
             hurried: fails at once if the machine was unreachable a moment ago.
@@ -86,12 +81,12 @@ class Connections:
         Raises:
             HostFault: the machine is not reached, or does not let Iris in.
         """
-        if hurried and host in self._failures and time.monotonic() - self._failures[host][0] < COOL_DOWN.total_seconds():
-            raise self._failures[host][1]
+        if hurried and (failure := self._logins.recent_failure(host)) is not None:
+            raise failure
         async with self._locks.setdefault(host, asyncio.Lock()):
             connection = self._open.get(host)
             if connection is None or connection.is_closed():
-                connection = await self._connect(host)
+                connection = await self._logins.connection(host)
                 if self._keep:
                     self._open[host] = connection
         try:
@@ -104,6 +99,10 @@ class Connections:
                 connection.close()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(connection.wait_closed(), 2)
+
+    def is_logging_in(self, host: HostAccess) -> bool:
+        """Returns whether a login to the machine goes on, also one that its caller did not wait for."""
+        return self._logins.is_pending(host)
 
     async def run(
         self, host: HostAccess, command: str, source: bytes | Path, *, limit: timedelta, what: str, hurried: bool = False
@@ -145,7 +144,8 @@ class Connections:
         return dict(line.partition("=")[::2] for line in answer[answer.index(BEGIN) + 1 : answer.index(END)])
 
     async def close(self) -> None:
-        """Closes the connections that were kept."""
+        """Closes the connections that were kept, and ends the logins that go on."""
+        await self._logins.close()
         connections, self._open = list(self._open.values()), {}
         for each in connections:
             each.close()
@@ -184,7 +184,7 @@ class Connections:
         limit = self.settings.connect_timeout.total_seconds()
         step = jump_of(host) if host.jump_host else host
         try:
-            async with self._opening, asyncio.timeout(limit):
+            async with asyncio.timeout(limit):
                 through = await self._open_one(step, None) if host.jump_host else None
                 step = host
                 connection = await self._open_one(host, through)
@@ -196,10 +196,7 @@ class Connections:
                 else f"port {step.port} did not answer SSH within {limit:g} s (ssh.connect_timeout)"
             )
             kind = type(error) if isinstance(error, HostFault) else HostFault
-            fault = kind(f"{host}: {which}{reason}")
-            self._failures[host] = (time.monotonic(), fault)
-            raise fault from None
-        self._failures.pop(host, None)
+            raise kind(f"{host}: {which}{reason}") from None
         return connection
 
     async def _open_one(self, host: HostAccess, through: asyncssh.SSHClientConnection | None) -> asyncssh.SSHClientConnection:
@@ -219,6 +216,7 @@ class Connections:
                 compression_algs=["none"],  # the packages are compressed already
                 keepalive_interval=KEEPALIVE.total_seconds(),
                 connect_timeout=None,
+                login_timeout=0,  # the caller has a limit
                 **keys,
             )
         except asyncssh.HostKeyNotVerifiable as error:

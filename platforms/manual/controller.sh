@@ -63,7 +63,7 @@ look() {
         if [ -f "$home/uid" ]; then echo "uid=$(cat "$home/uid")"; fi
         # The packages that the next start uses.
         for packages in runtime.new runtime; do
-            if [ -f "$home/$packages/digest" ]; then
+            if packages_work "$packages"; then
                 echo "runtime=$(cat "$home/$packages/digest")"
                 break
             fi
@@ -213,6 +213,10 @@ remove() {
     lock
     find_manager
     reason=
+    if [ -f "$kept/cluster.json" ] && [ -f "$home/runtime/digest" ] && ! packages_work runtime; then
+        fail "the Python of the packages in $home/runtime was removed or replaced there, so the hosts cannot be given back;" \
+            "install the packages again with: iris cluster restart $CLUSTER, and stop it then"
+    fi
     # Without a record, the control plane was never started and has leased nothing.
     if [ -f "$kept/cluster.json" ] && [ -f "$home/runtime/digest" ]; then
         set --

@@ -51,12 +51,20 @@ agent_runs() {
     [ "$boot" = "$(boot_id)" ] && [ -n "$start" ] && [ "$(born "$pid")" = "$start" ]
 }
 
+# Returns 0 if the packages in the directory $1 of $home can be used: they are complete, and the Python that they were installed
+# with is still there.
+packages_work() {
+    [ -f "$home/$1/digest" ] || return 1
+    version=$("$home/$1/bin/python" -I -S -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2> /dev/null)
+    [ -n "$version" ] && [ -d "$home/$1/lib/$version" ]
+}
+
 look() {
     echo iris:begin
     if [ -f "$home/lease.json" ]; then
         echo "lease=$(base64 < "$home/lease.json" | tr -d '\n')"
         if [ -e "$home/delete" ]; then echo "delete=1"; fi
-        if [ -f "$home/runtime/digest" ]; then echo "runtime=$(cat "$home/runtime/digest")"; fi
+        if packages_work runtime; then echo "runtime=$(cat "$home/runtime/digest")"; fi
         if [ -f "$home/tunnel.port" ]; then echo "port=$(cat "$home/tunnel.port")"; fi
         echo "keys=$(keys_digest)"
         if [ -f "$home/agent.pid" ]; then echo "started=1"; fi
@@ -153,6 +161,7 @@ unpack_runtime() {
 }
 
 # Installs the packages in runtime.tgz: DIGEST is that of the file. Half an installation is not used, because the digest comes last.
+# An agent with earlier packages ends, and its programs wait for the next one.
 install() {
     lock
     if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
@@ -160,7 +169,9 @@ install() {
         look # the slice is being deleted, or is gone
         return
     fi
-    unpack_runtime runtime
+    unpack_runtime runtime.new
+    if agent_runs; then end_agent "use other packages"; fi
+    rm -rf "$home/runtime" && mv -T "$home/runtime.new" "$home/runtime" || fail "cannot replace $home/runtime"
     look
 }
 
@@ -182,6 +193,16 @@ use_keys() { if [ -f "$home/payload.keys" ]; then export IRIS_PAYLOAD_KEYS="$hom
 keys_digest() { if [ -f "$home/payload.keys" ]; then sha256sum < "$home/payload.keys" | cut -d' ' -f1; fi; }
 wanted_digest() { if [ -n "$PAYLOAD_KEYS" ]; then echo "$PAYLOAD_KEYS" | base64 -d | sha256sum | cut -d' ' -f1; fi; }
 
+# Ends the agent $pid, and leaves its programs running. $1 is what that is for.
+end_agent() {
+    kill -HUP "$pid"
+    for _ in $(seq 100); do
+        agent_runs || return 0
+        sleep 0.1
+    done
+    fail "the agent (process $pid) did not end within 10 s, so that it can $1; end it with: kill -KILL $pid"
+}
+
 # Starts the agent, unless it runs: AGENT is its command line after the Python, CONFIG the configuration in base64, PORT the port of
 # the tunnel (empty: there is none), PAYLOAD_KEYS as in `write_keys`. An agent with another port or with other keys is started again,
 # which leaves its programs running.
@@ -199,13 +220,8 @@ start() {
             look
             return
         fi
-        kill -HUP "$pid"
-        for _ in $(seq 100); do
-            agent_runs || break
-            sleep 0.1
-        done
         # A second agent would end at once, and take the place of the first one in agent.pid.
-        agent_runs && fail "the agent (process $pid) did not end within 10 s, so that it can use another tunnel or other keys; end it with: kill -KILL $pid"
+        end_agent "use another tunnel or other keys"
     fi
     echo "$PORT" > "$home/tunnel.port" || fail "cannot write $home/tunnel.port"
     write_keys
@@ -249,9 +265,11 @@ remove() {
     for stray in $(grep -lzxF -e "$home/agent" /proc/[0-9]*/cmdline 2> /dev/null); do
         if grep -qzxF -e "$SLICE" "$stray" 2> /dev/null; then kill -KILL "$(echo "$stray" | cut -d/ -f3)" 2> /dev/null; fi
     done
-    if [ -d "$home/agent" ] && [ -f "$home/runtime/digest" ]; then
-        "$home/runtime/bin/python" -m iris.worker_agents.host.removal "$HOST" "$home/agent" 2>&1 ||
-            fail "what jobs have left could not be removed"
+    if [ -d "$home/agent" ] && packages_work runtime; then
+        reason=$("$home/runtime/bin/python" -m iris.worker_agents.host.removal "$HOST" "$home/agent" 2>&1) ||
+            fail "what jobs have left could not be removed: $(echo "$reason" | tail -n 1)"
+    elif [ -d "$home/agent" ]; then
+        kill_programs
     fi
     rm -rf "$JOBS"
     # The lease goes last: until then the next call finds the rest.
@@ -260,6 +278,23 @@ remove() {
     rm -rf "$base"/.gone-* "$base"/.new-*
     rmdir "$base" 2> /dev/null # other machines may share it
     look
+}
+
+# Kills what runs for jobs, as the module `removal` does, on a machine whose Python was replaced: with the id HOST in its environment,
+# as a user of JOBS, and in containers.
+kill_programs() {
+    for found in $(grep -lzxF -e "IRIS_HOST_ID=$HOST" /proc/[0-9]*/environ 2> /dev/null); do
+        kill -KILL "$(echo "$found" | cut -d/ -f3)" 2> /dev/null
+    done
+    for owner in $(stat -c %g "$JOBS"/attempts/* 2> /dev/null); do
+        [ "$owner" != 0 ] || continue
+        for found in $(stat -c '%u %n' /proc/[0-9]* 2> /dev/null | awk -v owner="$owner" '$1 == owner { print $2 }'); do
+            kill -KILL "${found#/proc/}" 2> /dev/null
+        done
+    done
+    if command -v docker > /dev/null; then
+        docker ps --all --quiet --filter "label=iris.host=$HOST" 2> /dev/null | xargs -r docker rm --force > /dev/null 2>&1
+    fi
 }
 
 output() {

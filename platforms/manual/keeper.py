@@ -12,18 +12,19 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
-from typing import NamedTuple
 
 import asyncssh
 
 from iris.model.provisioning import SliceRequest
 from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
-from iris.platforms.manual.leases import HostState, agent_command, encoded, script, state_of
+from iris.platforms.manual.leases import Fault, HostState, agent_command, encoded, script, state_of
 from iris.platforms.manual.runtime import MACHINE, PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 logger = logging.getLogger(__name__)
 
+#: The control plane packs its packages within this time, on a slow disk.
+PACK_LIMIT = timedelta(minutes=2)
 #: The packages arrive within this time, over a slow line.
 UPLOAD_LIMIT = timedelta(minutes=5)
 #: The packages are unpacked within this time, on a slow disk.
@@ -41,14 +42,6 @@ MAX_STARTS, STARTS_COUNT = 3, timedelta(minutes=2)
 SHOWN = 300
 #: How long no slice is started on a machine that refused one.
 AVOIDED = timedelta(minutes=5)
-
-
-class _Fault(NamedTuple):
-    """Why a slice does not start."""
-
-    reason: str
-    #: It will not start before a person changes something.
-    final: bool
 
 
 class HostKeeper:
@@ -76,12 +69,14 @@ class HostKeeper:
         self._keys_digest = hashlib.sha256(payload_keys.encode()).hexdigest() if payload_keys else ""
         self._command = command
         self._packed: asyncio.Future[Runtime] | None = None
+        #: Held while an agent begins anew with other packages: one at a time, so that the other hosts take work.
+        self._upgrading = asyncio.Lock()
         self._installing = asyncio.Semaphore(MAX_INSTALLING)
         self._wanted: dict[HostAccess, SliceRequest] = {}
         self._tasks: dict[HostAccess, asyncio.Task[None]] = {}
         self._listeners: dict[HostAccess, tuple[asyncssh.SSHClientConnection, int]] = {}
         self._starts: dict[str, list[float]] = {}
-        self._faults: dict[str, _Fault] = {}
+        self._faults: dict[str, Fault] = {}
         self._avoided: dict[HostAccess, tuple[float, str]] = {}
         self._serving = False
 
@@ -115,10 +110,9 @@ class HostKeeper:
         if self._serving and (task is None or task.done()):
             self._tasks[host] = asyncio.create_task(self._keep(host))
 
-    def failure_of(self, slice_id: str) -> str:
-        """Returns why the slice will not start before a person changes something; empty: it may start."""
-        fault = self._faults.get(slice_id)
-        return fault.reason if fault is not None and fault.final else ""
+    def fault_of(self, slice_id: str) -> Fault | None:
+        """Returns why the slice does not start; None: nothing speaks against it."""
+        return self._faults.get(slice_id)
 
     def avoid(self, host: HostAccess) -> str:
         """Returns why no slice should be started on the machine now; empty: one may be."""
@@ -146,12 +140,13 @@ class HostKeeper:
             except HostFault as error:
                 logger.warning("slice %s: %s", slice_id, error)
                 final = isinstance(error, HostRefusal)
-                self._faults[slice_id] = _Fault(str(error), final)
+                self._faults[slice_id] = Fault(str(error), final)
                 if final:
                     self._avoided[host] = (time.monotonic(), str(error).removeprefix(f"{host}: "))
                 delay = min(2 * delay, MAX_DELAY)
-            except Exception:  # a fault in the keeper must not leave a machine without one
+            except Exception as error:  # a fault in the keeper must not leave a machine without one
                 logger.exception("slice %s: machine %s cannot be kept", slice_id, host)
+                self._faults[slice_id] = Fault(f"{host}: cannot be kept: {error!r}", final=False)
                 delay = min(2 * delay, MAX_DELAY)
             await asyncio.sleep(delay.total_seconds())
 
@@ -160,9 +155,18 @@ class HostKeeper:
         state = await self._ask(host, "look", what="reading the lease")
         if state.lease is None or state.lease.uid != self.settings.uid or state.deleting:
             return False
-        request = self._wanted[host] = state.lease.request
-        if not state.runtime and not (await self._install(host)).runtime:
-            return False  # deleted meanwhile
+        self._wanted[host] = state.lease.request
+        if not state.runtime:
+            state = await self._install(host, await self._packages(host))
+            if not state.runtime:
+                return False  # deleted meanwhile
+        await self._serve(host, state)
+        await self._upgrade(host, state)
+        return True
+
+    async def _serve(self, host: HostAccess, state: HostState) -> None:
+        """Opens the tunnel and starts the agent, unless they are there."""
+        request = self._wanted[host]
         port = await self._tunnel(host, state.port)
         if not state.running or (port, self._keys_digest) != (state.port, state.keys):
             if not state.running:
@@ -171,7 +175,18 @@ class HostKeeper:
             given = {"CONFIG": encoded(self.settings.config), "PAYLOAD_KEYS": encoded(self._payload_keys)}
             await self._ask(host, "start", limit=START_LIMIT, what="starting the agent", AGENT=command, PORT=str(port), **given)
             logger.info("slice %s: the agent on %s %s", request.slice_id, host, "starts again" if state.started else "starts")
-        return True
+
+    async def _upgrade(self, host: HostAccess, state: HostState) -> None:
+        """Lets the agent begin anew with the packages of this process, if it has others. Its programs run on."""
+        runtime = self._begin_packing()
+        if not runtime.done() or runtime.exception() is not None or self._upgrading.locked():
+            return  # the next visit tries again
+        if runtime.result().digest != state.runtime:
+            async with self._upgrading:
+                logger.info("slice %s: %s gets other packages", self._wanted[host].slice_id, host)
+                state = await self._install(host, runtime.result())
+                if state.runtime:
+                    await self._serve(host, state)
 
     async def _check_starts(self, host: HostAccess, slice_id: str) -> None:
         """Counts one more start of the slice's agent.
@@ -188,11 +203,33 @@ class HostKeeper:
             raise HostRefusal(f"{host}: the agent ended after each of {len(recent)} starts: {output[-SHOWN:] or 'no output'}")
         self._starts[slice_id] = [*recent, now]
 
-    async def _install(self, host: HostAccess) -> HostState:
-        """Brings the packages to the machine. Returns its state, without packages if its slice is deleted meanwhile."""
-        if self._packed is None or (self._packed.done() and self._packed.exception() is not None):
+    def _begin_packing(self, *, again: bool = False) -> asyncio.Future[Runtime]:
+        """Returns the packages of this process, which are packed once.
+
+        Args:
+            again: whether to pack them again if that has failed.
+        """
+        if self._packed is None or (again and self._packed.done() and self._packed.exception() is not None):
             self._packed = asyncio.ensure_future(asyncio.to_thread(self._pack))
-        runtime = await asyncio.shield(self._packed)
+        return self._packed
+
+    async def _packages(self, host: HostAccess) -> Runtime:
+        """Waits for the packages of this process.
+
+        Raises:
+            HostFault: there are none.
+        """
+        what = f"{host}: the control plane"
+        try:
+            async with asyncio.timeout(PACK_LIMIT.total_seconds()):
+                return await asyncio.shield(self._begin_packing(again=True))
+        except TimeoutError:
+            raise HostFault(f"{what} did not pack the agent's packages within {PACK_LIMIT.total_seconds():g} s") from None
+        except OSError as error:
+            raise HostFault(f"{what} could not pack the agent's packages: {error}") from None
+
+    async def _install(self, host: HostAccess, runtime: Runtime) -> HostState:
+        """Brings the packages to the machine. Returns its state, without packages if its slice is deleted meanwhile."""
         space = str(runtime.space)
         what = "checking the machine"
         state = await self._ask(host, "check", what=what, MACHINE=MACHINE, PYTHON=PYTHON, SPACE=space)

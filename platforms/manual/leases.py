@@ -5,12 +5,14 @@ import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris.model import names
 from iris.model.constraints import written
 from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
+from iris.model.resources import DeviceKind
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 _SCRIPT = (Path(__file__).parent / "host.sh").read_text()
@@ -29,6 +31,14 @@ class Lease(BaseModel):
     public_key: str
     #: The name of the machine in the configuration when it was leased; empty: an earlier version of Iris leased it.
     address: str = ""
+
+
+class Fault(NamedTuple):
+    """Why a slice does not start."""
+
+    reason: str
+    #: It will not start before a person changes something.
+    final: bool
 
 
 class HostState(BaseModel):
@@ -79,22 +89,22 @@ def state_of(answer: Mapping[str, str]) -> HostState:
     )
 
 
-def observation_of(host: HostAccess, state: HostState, failure: str = "") -> SliceObservation:
+def observation_of(host: HostAccess, state: HostState, fault: Fault | None = None) -> SliceObservation:
     """Returns the slice that has the machine.
 
     Args:
-        failure: why the agent cannot be started there; empty: nothing speaks against it.
+        fault: why the agent is not started there; None: nothing speaks against it.
     """
     assert state.lease is not None
     request = state.lease.request
-    lost = bool(failure) and not state.running
+    lost = fault is not None and fault.final and not state.running
     seen = MachineState.FAILED if lost else MachineState.ACTIVE if state.started else MachineState.CREATING
     return SliceObservation(
         slice_id=request.slice_id,
         group=request.group.name,
         zone=request.zone,
         state=MachineState.DELETING if state.deleting else seen,
-        reason=failure,
+        reason=fault.reason if fault is not None and (fault.final or seen is MachineState.CREATING) else "",
         created_at=state.lease.created_at,
         hosts=1,
         token=request.token,
@@ -124,6 +134,9 @@ def agent_command(settings: ManualSettings, host: HostAccess, request: SliceRequ
     options += ["--host-id", host_id(slice_id), "--address", host.address, "--jobs-dir", JOBS.format(slice_id=slice_id)]
     attributes = group.host_attributes(slice_id, request.zone, worker=0)
     options += [f"--attribute={key}={written(value)}" for key, value in attributes.items()]
+    device = group.resources.device
+    if device is not None and device.kind is DeviceKind.GPU:  # else the agent offers fewer without a word when some are missing
+        options.append(f"--device={device}")
     if group.accept_cpu_jobs:
         options.append("--accept-cpu-jobs")
     if group.task_image:

@@ -18,7 +18,7 @@ from iris.model.scale_groups import SliceType
 from iris.model.slice_keys import KEY_BYTES, public_key
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, StockOut, Unavailable
 from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
-from iris.platforms.manual.leases import JOBS, HostState, Lease, encoded, host_id, observation_of, script, state_of
+from iris.platforms.manual.leases import JOBS, Fault, HostState, Lease, encoded, host_id, observation_of, script, state_of
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 #: A command that only reads or writes some files.
@@ -29,7 +29,7 @@ REMOVE_LIMIT = timedelta(seconds=50)
 GRACE = timedelta(seconds=45)
 #: The most machines that a refusal names.
 MAX_REASONS = 5
-#: How long a list waits for one machine, and for its answer after the login.
+#: How long a call of the control plane waits for the state of one machine, and every call for the answer after the login.
 LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
 
 #: Of how many slices it is remembered where their leases may be.
@@ -37,8 +37,8 @@ MAX_REMEMBERED = 1000
 
 #: Told of each machine with a slice that is not being deleted.
 Attend = Callable[[HostAccess, SliceRequest], None]
-#: Returns why the agent of this slice cannot run on its machine; empty: nothing speaks against it.
-FailureOf = Callable[[str], str]
+#: Returns why the agent of this slice does not run on its machine; None: nothing speaks against it.
+FaultOf = Callable[[str], Fault | None]
 
 
 class Survey(NamedTuple):
@@ -55,7 +55,7 @@ class ManualPlatform:
 
     Args:
         attend: called for each machine that has a slice of the cluster.
-        failure_of: what is known of a slice that does not start.
+        fault_of: what is known of a slice that does not start.
         avoid: why a machine is not used for a while, because a slice did not start there; empty: it is used.
     """
 
@@ -65,13 +65,13 @@ class ManualPlatform:
         connections: Connections | None = None,
         *,
         attend: Attend = lambda host, request: None,
-        failure_of: FailureOf = lambda slice_id: "",
+        fault_of: FaultOf = lambda slice_id: None,
         avoid: Callable[[HostAccess], str] = lambda host: "",
     ) -> None:
         self._settings = settings
         self._connections = connections or Connections(settings)
         self._attend = attend
-        self._failure_of = failure_of
+        self._fault_of = fault_of
         self._avoid = avoid
         #: The machines that may have the lease of a slice that was requested here. Other slices may be anywhere.
         self._may_have: dict[str, set[HostAccess]] = {}
@@ -122,7 +122,8 @@ class ManualPlatform:
                 lines = script(self._settings, "output", SLICE=slice_id)
                 answer = await self._connections.script(host, lines, limit=COMMAND_LIMIT, what="reading the agent's log")
                 text = base64.b64decode(answer.get("output", "")).decode(errors="replace")
-                said = f"{self._failure_of(slice_id)}\n{text}".strip()
+                fault = self._fault_of(slice_id)
+                said = f"{fault.reason if fault is not None else ''}\n{text}".strip()
                 return said.encode()[-MAX_OUTPUT_BYTES:].decode(errors="ignore")
         return ""
 
@@ -139,7 +140,7 @@ class ManualPlatform:
 
     async def list_slices(self) -> FleetListing:
         """Implements `Platform.list_slices`. The content of the zone is unknown while a machine does not answer."""
-        found = await self.survey()
+        found = self._surveyed(await self._look_at(self._settings.all_hosts))
         silent: dict[str, list[str]] = {}
         for group, hosts in self._settings.hosts.items():
             for why in (found.silent[host] for host in hosts if host in found.silent):
@@ -150,8 +151,22 @@ class ManualPlatform:
         )
 
     async def survey(self) -> Survey:
-        """Visits every machine once."""
-        states = await self._look_at(self._settings.all_hosts)
+        """Visits every machine once, however long its login takes within `ssh.connect_timeout`."""
+        return self._surveyed(await self._look_at(self._settings.all_hosts, patient=True))
+
+    async def unusable(self) -> dict[HostAccess, str]:
+        """Returns why machines cannot be leased and are not leased to this cluster already. Changes nothing.
+
+        A login may take `ssh.connect_timeout`.
+        """
+        states = await self._look_at(self._settings.all_hosts, patient=True)
+        retiring = self._settings.retiring
+        unusable = [host for host, state in states.items() if not self._usable(state) or host.address in retiring]
+        return {host: self._why_not(host, states[host]) for host in unusable}
+
+    # -- private -------------------------------------------------------------------------------------------------------------
+
+    def _surveyed(self, states: dict[HostAccess, HostState | HostFault]) -> Survey:
         slices = {}
         for host, state in states.items():
             if isinstance(state, HostState) and state.lease is not None and state.lease.uid == self._settings.uid:
@@ -159,21 +174,16 @@ class ManualPlatform:
         silent = {host: str(state) for host, state in states.items() if isinstance(state, HostFault)}
         return Survey(tuple(slices.values()), silent)
 
-    async def unusable(self) -> dict[HostAccess, str]:
-        """Returns why machines cannot be leased and are not leased to this cluster already. Changes nothing."""
-        states = await self._look_at(self._settings.all_hosts)
-        retiring = self._settings.retiring
-        unusable = [host for host, state in states.items() if not self._usable(state) or host.address in retiring]
-        return {host: self._why_not(host, states[host]) for host in unusable}
-
-    # -- private -------------------------------------------------------------------------------------------------------------
-
-    async def _look_at(self, hosts: Iterable[HostAccess]) -> dict[HostAccess, HostState | HostFault]:
+    async def _look_at(self, hosts: Iterable[HostAccess], *, patient: bool = False) -> dict[HostAccess, HostState | HostFault]:
         """Returns the state of each machine, or why it is unknown.
 
         A machine with two names in the configuration is the one under which it was leased. The other name counts as down.
+
+        Args:
+            patient: waits for each login until it succeeds or fails, instead of `LIST_LIMIT`.
         """
-        states = dict(zip(hosts, await asyncio.gather(*map(self._look, hosts)), strict=True))
+        limit = None if patient else LIST_LIMIT.total_seconds()
+        states = dict(zip(hosts, await asyncio.gather(*(self._look(host, limit) for host in hosts)), strict=True))
         names = {host.address for host in self._settings.all_hosts}
         for host, state in states.items():
             lease = state.lease if isinstance(state, HostState) else None
@@ -183,17 +193,19 @@ class ManualPlatform:
                 states[host] = HostRefusal(f"{host}: is the same machine as {lease.address}; list it only once")
         return states
 
-    async def _look(self, host: HostAccess) -> HostState | HostFault:
+    async def _look(self, host: HostAccess, limit: float | None) -> HostState | HostFault:
         asked = script(self._settings, "look")
         try:
-            async with asyncio.timeout(LIST_LIMIT.total_seconds()):
+            async with asyncio.timeout(limit):
                 answer = await self._connections.script(host, asked, limit=LOOK_LIMIT, what="reading the lease", hurried=True)
         except HostFault as error:
             return error
         except TimeoutError:
+            if not self._connections.is_logging_in(host):
+                return HostFault(f"{host}: reading the lease did not end within {limit:g} s")
             through = f" through its jump host {host.jump_host}" if host.jump_host else ""
-            limit = f"{LIST_LIMIT.total_seconds():g} s"
-            return HostFault(f"{host}: port {host.port} did not answer SSH{through} within {limit}")
+            longest = f"{self._settings.connect_timeout.total_seconds():g} s (ssh.connect_timeout)"
+            return HostFault(f"{host}: still logging in to port {host.port}{through} after {limit:g} s; the limit is {longest}")
         return state_of(answer)
 
     async def _lease(self, host: HostAccess, request: SliceRequest) -> HostState:
@@ -255,7 +267,7 @@ class ManualPlatform:
         assert state.lease is not None
         if not state.deleting:
             self._attend(host, state.lease.request)
-        return observation_of(host, state, self._failure_of(state.lease.request.slice_id))
+        return observation_of(host, state, self._fault_of(state.lease.request.slice_id))
 
     def _none_free(self, states: Mapping[HostAccess, HostState | HostFault]) -> str:
         """Returns why none of these machines is free: how many have slices of this cluster, and why others cannot be leased."""

@@ -55,8 +55,8 @@ def pack(directory: Path, *, extras: Sequence[str] = EXTRAS, programs: Sequence[
     """
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".runtime-", delete=False) as draft:
-        # Without times, the same packages give the same file.
-        packed = gzip.GzipFile(fileobj=draft, mode="wb", compresslevel=1, mtime=0)
+        # Without times and names, the same packages give the same file.
+        packed = gzip.GzipFile("", fileobj=draft, mode="wb", compresslevel=1, mtime=0)
         with packed, tarfile.open(fileobj=packed, mode="w|") as archive:
             for name, path in sorted(_files(extras, programs)):
                 _add(archive, name, path)

@@ -182,6 +182,15 @@ def test_a_reason_has_one_line() -> None:
     assert with_last_line("late", " \n") == "late"
 
 
+def test_why_machines_are_not_there_yet_is_a_step_of_the_slice() -> None:
+    """Its user sees it in `iris slice show`. A list that says the same again adds nothing."""
+    slice = a_record(S.PROVISIONING)
+    for why in ("its disk is full", "", "its disk is full", "the disk of the control plane is full"):
+        slice = step(slice, events.MachinesListed(seen(MachineState.CREATING, why)), at(1)).slice
+
+    assert [each.reason for each in slice.steps[1:]] == ["its disk is full", "the disk of the control plane is full"]
+
+
 def test_only_the_latest_steps_are_kept() -> None:
     """The next run and every answer to the query carry them."""
     slice = a_record(S.READY)

@@ -291,7 +291,7 @@ async def test_a_slice_whose_agent_ends_after_each_start_fails_with_its_last_out
     keeper = HostKeeper(
         settings, connections, lambda: no_packages(tmp_path), command=lambda *_: "-c 'raise SystemExit(\"no such module\")'"
     )
-    ours = ManualPlatform(settings, connections, attend=keeper.attend, failure_of=keeper.failure_of, avoid=keeper.avoid)
+    ours = ManualPlatform(settings, connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid)
     async with keeper.serving():
         await ours.create_slice(REQUEST)
 

@@ -5,7 +5,8 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from iris.platforms.base import StockOut
 from iris.platforms.manual.connections import Connections, HostFault
 from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.survey import survey
-from tests.platforms.worlds import MANUAL_KIND, ManualWorld, a_group, wanted
+from tests.platforms.worlds import MANUAL_KIND, ManualWorld, a_group, until, wanted
 from tests.sshd import Machine, an_agent, machines, make_key, user
 
 REQUEST = wanted(group=a_group(**MANUAL_KIND))
@@ -182,3 +183,87 @@ async def test_a_jump_host_that_does_not_let_iris_through_is_the_one_that_is_nam
             await why()
             == f"its jump host {gateway.address}: port {gateway.port} did not answer SSH within 2 s (ssh.connect_timeout)"
         )
+
+
+# -- logins that take long -----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def a_gateway(machine: Machine, opens: asyncio.Event) -> AsyncIterator[int]:
+    """A port at the machine's address that passes connections on to its sshd once the event is set."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await opens.wait()
+        there, back = await asyncio.open_connection(machine.address, machine.port)
+        with suppress(OSError):
+            await asyncio.gather(copy(reader, back), copy(there, writer))
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            target.write(data)
+            await target.drain()
+        target.close()
+
+    server = await asyncio.start_server(relay, machine.address, 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def test_a_login_that_outlasts_a_look_is_used_by_the_next_one(
+    lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose users are in a slow directory takes longer to log in to than a list may wait. Each look began anew."""
+    monkeypatch.setattr("iris.platforms.manual.platform.LIST_LIMIT", timedelta(seconds=0.5))
+    opens = asyncio.Event()
+    async with a_gateway(lab[0], opens) as port:
+        (tmp_path / "known_hosts").write_text(lab[0].known.replace(str(lab[0].port), str(port)))
+        host = lab[0].access.model_copy(update={"port": port})
+        settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
+        settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (host,)}})
+        connections = Connections(settings, keep=True)
+        ours = ManualPlatform(settings, connections)
+
+        still = f"still logging in to port {port} after 0.5 s; the limit is 30 s (ssh.connect_timeout)"
+        assert still in await refusal(ours)
+        assert still in (await ours.list_slices()).unreachable["west4-a"]
+        opens.set()
+        await until(lambda: not connections.is_logging_in(host))
+        monkeypatch.undo()
+        await ours.create_slice(REQUEST)
+        await connections.close()
+    assert lab[0].left() != []
+
+
+async def test_a_start_waits_for_a_login_as_long_as_the_configuration_says(
+    lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks only once, so that it would never find the result of a login that takes longer than a list waits."""
+    monkeypatch.setattr("iris.platforms.manual.platform.LIST_LIMIT", timedelta(seconds=0.1))
+    opens = asyncio.Event()
+    async with a_gateway(lab[0], opens) as port:
+        (tmp_path / "known_hosts").write_text(lab[0].known.replace(str(lab[0].port), str(port)))
+        ours = platform(lab[:1], tmp_path / "known_hosts", port=port)
+        asyncio.get_running_loop().call_later(1, opens.set)
+
+        assert await ours.unusable() == {}
+        opens.clear()
+        asyncio.get_running_loop().call_later(1, opens.set)
+        assert (await ours.survey()).silent == {}
+
+
+async def test_machines_that_never_answer_do_not_keep_a_healthy_one_from_being_used(lab: list[Machine], tmp_path: Path) -> None:
+    """More of them than logins at once, all listed before it. It waits for their first login, and for no later one."""
+    settings = ManualWorld(lab, tmp_path / "known_hosts").settings().model_copy(update={"connect_timeout": timedelta(seconds=2)})
+    with socket.create_server((lab[0].address, 0), backlog=100) as silent:  # accepts connections, and never answers
+        port = silent.getsockname()[1]
+        down = tuple(lab[0].access.model_copy(update={"port": port, "user": f"user{each}"}) for each in range(40))
+        settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (*down, lab[1].access)}})
+        connections = Connections(settings, keep=True)
+        ours = ManualPlatform(settings, connections)
+
+        assert set(await ours.unusable()) == set(down)
+        await ours.create_slice(REQUEST)
+        await connections.close()
+    assert lab[1].left() != []

@@ -9,6 +9,11 @@ import pytest
 from iris.platforms.manual.runtime import PYTHON, pack
 
 
+def test_the_same_packages_have_the_same_digest(tmp_path: Path) -> None:
+    """Agents begin anew when it changes. After a restart of the control plane it is another only with other packages."""
+    assert pack(tmp_path / "first").digest == pack(tmp_path / "second").digest
+
+
 def test_packages_packed_in_a_source_tree_have_the_version_of_iris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent reads it when it starts. In a source tree, the metadata of the last build hides that of the installation."""
     metadata = tmp_path / "tree" / "iris_temporal.egg-info"

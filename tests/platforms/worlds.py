@@ -193,7 +193,7 @@ class ManualWorld:
             self.settings(cluster),
             self._connections[cluster],
             attend=keeper.attend,
-            failure_of=keeper.failure_of,
+            fault_of=keeper.fault_of,
             avoid=keeper.avoid,
         )
         return Asked(platform, MANUAL_KIND)
@@ -220,17 +220,18 @@ async def _gone(platform: Platform, seen: SliceObservation) -> bool:
     return await platform.delete_slice(seen.slice_id, seen.zone) is DeleteResult.GONE
 
 
-def no_packages(directory: Path) -> Runtime:
-    """The runtime of such an agent: a Python without packages."""
+def no_packages(directory: Path, *files: str) -> Runtime:
+    """The runtime of such an agent: a Python without packages, with empty files of these names."""
     file = directory / "runtime.tgz"
-    with tarfile.open(file, "w:gz"):
-        pass
+    with tarfile.open(file, "w:gz") as archive:
+        for name in files:
+            archive.addfile(tarfile.TarInfo(name))
     return Runtime(file, hashlib.sha256(file.read_bytes()).hexdigest())
 
 
 def sleeping(*_: Any) -> str:
-    """The command line of an agent that does nothing."""
-    return "-c 'import time; time.sleep(1000)'"
+    """The command line of an agent that does nothing. SIGHUP ends it, as it ends an agent that another one replaces."""
+    return "-c 'import signal, time; signal.signal(signal.SIGHUP, signal.SIG_DFL); time.sleep(1000)'"
 
 
 #: What a group of the contract's tests is on Google Cloud, where a slice may be one of three things.

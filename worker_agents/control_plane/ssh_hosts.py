@@ -32,7 +32,7 @@ class SshHosts:
         """Returns the platform with these settings, which replace the earlier ones."""
         keeper = self._keeper
         keeper.reconfigure(settings)
-        return ManualPlatform(settings, self._connections, attend=keeper.attend, failure_of=keeper.failure_of, avoid=keeper.avoid)
+        return ManualPlatform(settings, self._connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
