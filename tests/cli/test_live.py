@@ -15,6 +15,7 @@ from iris.cli.live import LiveBlock
 from iris.cli.live_lines import JobProgress, Look, Phase, phase_of, step_line, transfer_line
 from iris.cli.terminal import is_live, shows_colours
 from iris.client.logs.stored import TaskLine
+from iris.model.cancelling import Cancelling
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -91,6 +92,19 @@ def test_a_job_s_block_tells_its_day_from_the_queue_to_the_hosts() -> None:
             "ada/train  running on 4 hosts  2m",
             "  queued 10s → waiting for a slice 1m → preparing the environment 20s → running 2m",
         ],
+    ]
+
+
+def test_a_cancelled_job_says_until_when_its_programs_may_run() -> None:
+    """Who watches it has cancelled it from another terminal, or somebody else has, and the output goes on."""
+    cancelling = Cancelling.begun("cancelled by bob", at(2), timedelta(seconds=30))
+    runs = status(TaskState.RUNNING)
+    cancelled = runs.model_copy(update={"cancelling": cancelling, "reason": str(cancelling)})
+    progress = JobProgress("ada/train", since=at(0)).seen(runs, None, at(1)).seen(cancelled, None, at(3))
+
+    assert progress.lines(at(5), Look(width=120))[:2] == [
+        "ada/train  cancelling on host-0  2s",
+        "  cancelled by bob; programs that ignore SIGTERM get SIGKILL at about 12:00:34 UTC",
     ]
 
 
