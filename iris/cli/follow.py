@@ -13,6 +13,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
+from iris.model.cancelling import state_text
 from iris.model.errors import IrisError
 from iris.model.jobs import JobStatus
 from iris.model.states import JobState
@@ -87,7 +88,8 @@ async def _print_states(client: AsyncIrisClient, job: str, run_id: str, shown: C
         await asyncio.sleep(STATE_INTERVAL_S)
         with contextlib.suppress(IrisError):
             status = await client.jobs.status(job, run_id)
-            now = f"{status.state}: {status.reason}" if status.reason else str(status.state)
+            shows = state_text(status)
+            now = f"{shows}: {status.reason}" if status.reason else shows
             if now != printed and status.state in shown:
                 click.echo(f"{datetime.now().astimezone():%H:%M:%S} {job} is {now}", err=True)
                 printed = now

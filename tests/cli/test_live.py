@@ -15,6 +15,7 @@ from iris.cli.live import LiveBlock
 from iris.cli.live_lines import JobProgress, Look, Phase, phase_of, step_line, transfer_line
 from iris.cli.terminal import is_live, shows_colours
 from iris.client.logs.stored import TaskLine
+from iris.model.cancelling import Cancelling
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -102,6 +103,19 @@ def test_the_trail_begins_with_an_upload_that_took_time(upload: float, trail: li
     """Who waits for a job that starts late must see that the time went into its files."""
     progress = JobProgress("ada/train", since=at(0), upload=timedelta(seconds=upload)).seen(WAITS, BEHIND, at(1))
     assert progress.lines(at(3), Look())[2:] == trail
+
+
+def test_a_cancelled_job_says_until_when_its_programs_may_run() -> None:
+    """Who watches it has cancelled it from another terminal, or somebody else has, and the output goes on."""
+    cancelling = Cancelling.begun("cancelled by bob", at(2), timedelta(seconds=30))
+    runs = status(TaskState.RUNNING)
+    cancelled = runs.model_copy(update={"cancelling": cancelling, "reason": str(cancelling)})
+    progress = JobProgress("ada/train", since=at(0)).seen(runs, None, at(1)).seen(cancelled, None, at(3))
+
+    assert progress.lines(at(5), Look(width=120))[:2] == [
+        "ada/train  cancelling on host-0  2s",
+        "  cancelled by bob; programs that ignore SIGTERM get SIGKILL at about 12:00:34 UTC",
+    ]
 
 
 def test_tasks_that_differ_are_counted_and_silence_is_told() -> None:

@@ -3,6 +3,7 @@
 from html import escape
 
 from iris.client.views import described
+from iris.model.cancelling import state_text
 from iris.model.jobs import JobStatus
 
 #: The most tasks that are shown. A job can have thousands.
@@ -16,9 +17,9 @@ def job_table(status: JobStatus, ui: str = "") -> str:
         ui: the address of the job's page in Temporal's Web UI; empty: none.
     """
     name = f'<a href="{escape(ui)}">{escape(status.id)}</a>' if ui else escape(status.id)
-    head = f"<b>{name}</b> {escape(status.state)}: {escape(status.reason or described(status))}"
+    head = f"<b>{name}</b> {escape(state_text(status))}: {escape(described(status))}"
     rows = [
-        f"<tr><td>{task.index}</td><td>{escape(task.state)}</td><td>{escape(task.host or '')}</td><td>{task.attempt}</td>"
+        f"<tr><td>{task.index}</td><td>{escape(state_text(task))}</td><td>{escape(task.host or '')}</td><td>{task.attempt}</td>"
         f"<td>{'' if task.exit_code is None else task.exit_code}</td><td>{escape(task.reason)}</td></tr>"
         for task in status.tasks[:MAX_TASKS]
     ]
