@@ -15,6 +15,7 @@ from iris.platforms.manual.connections import HostFault, HostRefusal
 from iris.platforms.manual.controller_ops import ControllerHost, SeenController
 from iris.platforms.manual.runtime import Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
+from tests.platforms.worlds import no_packages
 from tests.sshd import Machine, machines
 
 
@@ -92,6 +93,25 @@ async def test_packages_of_an_interrupted_restart_are_reported_because_the_next_
     await controller(machine).install(runtime)
 
     assert (await controller(machine).look()).runtime == runtime.digest
+
+
+async def test_a_control_plane_whose_python_is_gone_is_not_removed_before_it_gave_back_its_hosts(
+    machine: Machine, free_port: int, tmp_path: Path
+) -> None:
+    """An upgrade of the system replaces it. The leases would be forgotten; the reason names the way out, which installs anew."""
+    ours = controller(machine)
+    await ours.claim(free_port)
+    await ours.install(no_packages(tmp_path))
+    home = machine.home / controller_ops.DIRECTORY / "lab"
+    (home / "runtime.new").rename(home / "runtime")
+    (home / "state/clusters/lab").mkdir(parents=True)
+    (home / "state/clusters/lab/cluster.json").write_text("{}")
+    (home / "runtime/bin/python").unlink()
+
+    assert (await ours.look()).runtime == ""
+    with pytest.raises(HostRefusal, match=r"was removed or replaced there.*with: iris cluster restart lab, and stop it then"):
+        await ours.remove()
+    assert home.exists()
 
 
 async def test_a_machine_that_is_down_is_named(machine: Machine) -> None:
