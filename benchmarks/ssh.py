@@ -37,6 +37,8 @@ from iris.platforms.manual.runtime import Runtime, pack
 from iris.platforms.manual.settings import ManualSettings
 from tests.sshd import Machine, install, machines, user
 
+#: The command line of an agent that does nothing.
+SLEEPING = "-c 'import time; time.sleep(1000)'"
 MACHINES, FEW = 20, 5
 CUTS = 5
 HOSTS = 3
@@ -113,7 +115,7 @@ async def _lab(directory: Path, count: int, first: int, address: str) -> AsyncIt
         )
         runtime = await asyncio.to_thread(pack, directory)
         connections = Connections(settings, keep=True)
-        keeper = HostKeeper(settings, connections, lambda: runtime, lambda *_: "-c 'import time; time.sleep(1000)'")
+        keeper = HostKeeper(settings, connections, lambda: runtime, command=lambda *_: SLEEPING)
         platform = ManualPlatform(settings, connections, attend=keeper.attend, failure_of=keeper.failure_of)
         async with keeper.serving():
             yield Lab(found, settings, platform, runtime)

@@ -104,20 +104,22 @@ class Machine:
         return found
 
     def processes(self) -> list[psutil.Process]:
-        """Returns what runs on the machine, except for sshd."""
+        """Returns what runs on the machine, except for sshd. Shims have no environment, but their program lies in the home."""
         found = []
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if each.environ().get("HOME") == str(self.home) and each.name() != "sshd":
+                there = each.environ().get("HOME") == str(self.home) or "".join(each.cmdline()[:1]).startswith(f"{self.home}/")
+                if there and each.name() != "sshd":
                     found.append(each)
         return found
 
     def power_off(self) -> None:
-        """Ends everything that runs on the machine."""
+        """Ends everything that runs on the machine at once: no process sees another one's end."""
         self.stop()
-        for each in self.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.send_signal(signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for each in self.processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
 
     def left(self) -> list[str]:
         """Returns what lies in the home directory."""

@@ -31,6 +31,7 @@ class Client:
 
     def __init__(self, directory: Path, *, here: bool) -> None:
         self._dir = directory
+        (directory / "store").mkdir(exist_ok=True)
         url = (directory / "store").as_uri()
         supervisor = ProcessRef.of(os.getpid()) if here else None
         self.record = ClusterRecord(name="local", address="127.0.0.1:1", store=url, supervisor=supervisor)

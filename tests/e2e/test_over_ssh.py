@@ -107,6 +107,35 @@ def test_a_gang_of_three_machines_outlives_an_agent_and_nothing_is_left_after_th
         assert [each.processes() for each in lab] == [[], [], []]
 
 
+def test_a_gang_runs_again_after_the_reboot_of_a_machine_and_survives_a_cut_tunnel(sshd: None) -> None:
+    """The reboot ends a program, which is a fault of the infrastructure: it costs the user nothing. A cut tunnel ends none."""
+    with a_lab(3, first=64) as (cluster, lab):
+        file = configuration(cluster.home.parent, lab, least=3)
+        before = [each.left() for each in lab]
+        cluster.iris("cluster", "start", "--config", str(file), within=2 * PATIENCE)
+        go = cluster.file("go")
+        program = f"echo begin $IRIS_TASK_INDEX; while [ ! -e {go} ]; do sleep 0.1; done; echo end"
+        gang = cluster.begin("submit", "-n", "gang", "--replicas", "3", "--gang-by", "scale-group", "--", "sh", "-c", program)
+        eventually(lambda: gang.out.count("begin") == 3)
+
+        lab[0].power_off()
+        lab[0].start()
+        eventually(lambda: gang.out.count("begin") == 6, within=2 * PATIENCE)
+        tasks = cluster.status("gang")["tasks"]
+        assert [task["attempt"] for task in tasks] == [2, 2, 2]  # it has no retries of failures
+        assert len({task["host"] for task in tasks}) == 3
+
+        lab[1].stop()
+        go.touch()  # its agent cannot report the end of its task before it has another tunnel
+        lab[1].start()
+        assert gang.ends(within=2 * PATIENCE).out.count("end") == 3
+        assert [task["attempt"] for task in cluster.status("gang")["tasks"]] == [2, 2, 2]
+
+        cluster.iris("cluster", "stop", "lab", "--yes")
+        assert [each.left() for each in lab] == before
+        assert [each.processes() for each in lab] == [[], [], []]
+
+
 def test_machines_that_cannot_be_used_are_named_and_the_others_are_used(sshd: None) -> None:
     """A start needs one machine, a stop none: it says which machines may still have a slice, and the next one finishes it."""
     with a_lab(2, first=71) as (cluster, lab):

@@ -19,6 +19,7 @@ from iris.platforms.manual.controller_ops import ControllerHost, SeenController
 from iris.platforms.manual.runtime import PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 from tests.fakes.systemctl import SYSTEMCTL
+from tests.platforms.worlds import no_packages
 from tests.sshd import Machine, machines
 
 
@@ -124,9 +125,8 @@ async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_
             archive.addfile(entry, io.BytesIO(content))
     await ours.claim(free_port)
     await ours.install(Runtime(packages, hashlib.sha256(packages.read_bytes()).hexdigest()))
-    (machine.home / ".iris-controller" / "lab" / "manager").write_text(
-        "user\n"
-    )  # this machine has no systemd that could be found
+    # This machine has no systemd that could be found.
+    (machine.home / ".iris-controller" / "lab" / "manager").write_text("user\n")
 
     launched = await ours.launch("name: lab\n")
     assert (launched.manager, launched.config) == ("user", "name: lab\n")
@@ -154,6 +154,25 @@ async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_
     assert not enabled.exists()
     assert [each for each in machine.left() if "iris" in each and not each.startswith(".systemd")] == []
     assert machine.processes() == []
+
+
+async def test_a_control_plane_whose_python_is_gone_is_not_removed_before_it_gave_back_its_hosts(
+    machine: Machine, free_port: int, tmp_path: Path
+) -> None:
+    """An upgrade of the system replaces it. The leases would be forgotten; the reason names the way out, which installs anew."""
+    ours = controller(machine)
+    await ours.claim(free_port)
+    await ours.install(no_packages(tmp_path))
+    home = machine.home / controller_ops.DIRECTORY / "lab"
+    (home / "runtime.new").rename(home / "runtime")
+    (home / "state/clusters/lab").mkdir(parents=True)
+    (home / "state/clusters/lab/cluster.json").write_text("{}")
+    (home / "runtime/bin/python").unlink()
+
+    assert (await ours.look()).runtime == ""
+    with pytest.raises(HostRefusal, match=r"was removed or replaced there.*with: iris cluster restart lab, and stop it then"):
+        await ours.remove()
+    assert home.exists()
 
 
 async def test_a_machine_that_is_down_is_named(machine: Machine) -> None:

@@ -46,7 +46,7 @@ def kept(world: ManualWorld, pack: Callable[[], Runtime]) -> tuple[HostKeeper, M
     """A keeper with these packages, and the platform that tells it of slices."""
     settings = world.settings()
     connections = world._connections[f"kept {len(world._connections)}"] = Connections(settings, keep=True)
-    keeper = HostKeeper(settings, connections, pack, sleeping)
+    keeper = HostKeeper(settings, connections, pack, command=sleeping)
     return keeper, ManualPlatform(settings, connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid)
 
 

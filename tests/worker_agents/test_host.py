@@ -16,7 +16,7 @@ from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.slice_keys import MachineProof
 from iris.model.slices import SliceState, SliceStatus
 from iris.worker_agents.host import incarnation as life_of_host
-from iris.worker_agents.host.agent import _secrets
+from iris.worker_agents.host.agent import _own, _secrets
 from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.incarnation import KEY_FILE, machine_key
 from iris.worker_agents.host.membership import Membership
@@ -170,7 +170,8 @@ async def test_no_job_gets_a_file_of_its_agent_as_a_secret(tmp_path: Path) -> No
         file.write_text("a value")
     (tmp_path / "other").write_text("a value")
     given: dict[str, Any] = {"address": "", "namespace": "", "cluster": "", "store": "", "host_id": "h", **places}
-    secrets = _secrets(AgentOptions(secrets=ALL_OF_THE_USERS, **given))
+    options = AgentOptions(secrets=ALL_OF_THE_USERS, **given)
+    secrets = _secrets(options, _own(options))
 
     for file in files:
         with pytest.raises(CannotStart, match="it is a file of the agent"):
