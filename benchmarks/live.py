@@ -75,17 +75,19 @@ async def _ask(address: str, workflow: str, query: str, argument: object, second
 
 
 def _cpu_on_a_terminal(command: list[str], seconds: float) -> float:
-    """Returns the CPU seconds of a command on a terminal. `top` is ended by Ctrl-C; the others end by themselves."""
+    """Returns the CPU seconds of a command on a terminal.
+
+    `top` is ended by Ctrl-C, so many seconds after its first screen; the others end by themselves.
+    """
     ours, its = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
     process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment, cwd=Path(__file__).parents[1])
     os.close(its)
-    ends = threading.Timer(seconds, process.send_signal, [signal.SIGINT]) if "top" in command else None
-    if ends is not None:
-        ends.start()
+    ends = threading.Timer(seconds, process.send_signal, [signal.SIGINT])
     with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
         while terminal.read(65536):
-            pass
+            if "top" in command and ends.ident is None:  # its first screen, which may come late on a busy machine
+                ends.start()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
