@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--tag", "tags", type=TAG, multiple=True, metavar="KEY[=VALUE]", help="Only jobs with this tag; repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
+@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True, help="Show the jobs of this page.")
 @click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
 @cluster_option
@@ -76,6 +77,7 @@ def jobs(
     text: str,
     tags: tuple[tuple[str, str], ...],
     limit: int,
+    page: int,
     tree: bool,
     as_json: bool,
 ) -> None:
@@ -90,16 +92,20 @@ def jobs(
     )
 
     async def work(client: AsyncIrisClient) -> tuple[list[JobRow], int]:
-        rows = await client.jobs.list(wanted, limit=limit)
+        rows = await client.jobs.list(wanted, limit=page * limit + 1)
         return rows, await client.jobs.count_ended(wanted) if wanted.live_only and not (rows or text) else 0
 
-    rows, ended = with_client(ctx, work)
+    found, ended = with_client(ctx, work)
+    rows, are_more = found[(page - 1) * limit : page * limit], len(found) > page * limit
     if ended:
         click.echo(f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)} jobs --all")
     elif tree and not as_json:
         click.echo(render.job_tree(rows))
     else:
         render.JOBS.show(rows, as_json=as_json)
+    if are_more or page > 1:
+        rest = "there are more" if are_more else "the last page"
+        click.echo(f"page {page}: {len(rows):,} job(s); {rest}; see others with --page, --limit and --filter", err=as_json)
 
 
 @click.command(cls=Watchable)

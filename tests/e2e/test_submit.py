@@ -109,6 +109,23 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
     assert status["reason"].endswith("task 1: exited with code 3")
 
 
+def test_a_list_says_that_it_has_not_all_jobs_and_shows_the_others_by_pages(cluster: Cluster) -> None:
+    """The fifty-first of a sweep was missing without a word. Scripts get the note beside their JSON."""
+    for name in ("paged-1", "paged-2", "paged-3"):
+        cluster.iris("submit", "-q", "-n", name, "--", "true")
+    paged = ("jobs", "--all", "--filter", "paged-", "--limit", "2")
+
+    first, second = (cluster.iris(*paged, "--page", page) for page in ("1", "2"))
+    assert [line.split()[0] for line in first.out.splitlines()[1:3]] == [f"{USER}/paged-3", f"{USER}/paged-2"]
+    assert first.out.endswith("page 1: 2 job(s); there are more; see others with --page, --limit and --filter\n")
+    assert f"{USER}/paged-1 " in second.out
+    assert second.out.endswith("page 2: 1 job(s); the last page; see others with --page, --limit and --filter\n")
+    script = cluster.iris(*paged, "--json")
+    assert [job["id"] for job in script.json] == [f"{USER}/paged-3", f"{USER}/paged-2"]
+    assert script.err.startswith("page 1: 2 job(s); there are more")
+    assert "--page" not in cluster.iris("jobs", "--all", "--filter", "paged-").out
+
+
 def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Cluster) -> None:
     """`jobs`, `status`, `explain` and `host list` agree on what runs where; an ended job is only in the list of all."""
     cluster.submit("shown", "--cpu", "1.5", "--memory", "2g", "--", "sh", "-c", f"touch shown.runs; {until('shown.go')}")
