@@ -34,7 +34,6 @@ fails() { if run "$@"; then echo "this should have failed" && exit 1; fi; }
 
 at "09:00  A cluster on this machine: one host with four cores, and a simulated TPU slice of four hosts"
 run iris cluster start --local --name day --cpu 4 --memory 8g --tpu v5litepod-16 -d
-run iris version
 run iris config
 run bash -c 'eval "$(iris completion bash)"; complete -p iris' # for a shell of its own; in ~/.bashrc the first half is enough
 run iris host list
@@ -102,6 +101,7 @@ run iris schedule show nightly
 run iris jobs --all
 run iris cluster gc --older-than 7d
 run iris schedule delete nightly
+run iris version
 
 at "18:00  Home"
 run iris cluster status
