@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from obstore.exceptions import BaseError
 
 from iris.client.logs.reading import Reader, TaskLine
-from iris.model.errors import Unreachable, first_line
-from iris.storage.object_store import Store
+from iris.model.errors import IrisError, Unreachable, first_line
+from iris.storage.object_store import Store, StoreAway
 
 #: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
 POLL_INTERVAL_S = 0.25
@@ -26,14 +26,15 @@ def reading_from(store: Store, title: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader of the output has closed it
         raise
     except (OSError, BaseError) as error:
-        raise Unreachable(f"{title} cannot be read from the store {store.url}: {first_line(error)}") from None
+        kind = Unreachable if isinstance(error, StoreAway | BaseError) else IrisError
+        raise kind(f"{title} cannot be read from the store {store.url}: {first_line(error)}") from None
 
 
 async def new_lines(reader: Reader, ended: "asyncio.Future[None]", title: str) -> AsyncIterator[list[TaskLine]]:
     """Yields lines as they are written until `ended` is done, and then the rest that was written before.
 
     Raises:
-        Unreachable: the store is gone.
+        IrisError: the store is gone.
     """
     interval = POLL_INTERVAL_LOCAL_S if reader.store.url.startswith("file:") else POLL_INTERVAL_S
     last = False
@@ -46,7 +47,7 @@ async def new_lines(reader: Reader, ended: "asyncio.Future[None]", title: str) -
             if last:
                 return
             failing_since = None
-        except Unreachable:  # perhaps temporary; nothing is skipped
+        except IrisError:  # perhaps temporary; nothing is skipped
             failing_since = failing_since or time.monotonic()
             if time.monotonic() - failing_since > STORE_TIMEOUT_S:
                 raise
