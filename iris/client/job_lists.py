@@ -148,6 +148,7 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
         Unreachable: the service does not answer.
     """
     known = list(dict.fromkeys(row.id for row in await list_jobs(connection, JobFilter(), 500)))
+    known = [other for other in known if other != job]  # it has just begun
     alike = [other for other in known if other.count("/") == job.count("/")]  # a child's id is not a misspelt one of a job
     near = difflib.get_close_matches(job, alike, n=3, cutoff=0.6)
     name = job.partition("/")[2]

@@ -23,7 +23,8 @@ def test_a_function_is_run_by_a_schedule_and_its_last_result_is_read(client: iri
     row = client.schedule(abs, -5, when=iris.When(cron="0 2 * * *"), overlap=iris.Overlap.CANCEL, paused=True, name="nightly")
     assert (row.id, row.when, row.command) == ("ada/nightly", "0 2 * * * UTC", "builtins:abs")
     client.schedules.trigger("nightly")
-    eventually(lambda: client.schedules.show("nightly").runs)
+    # The schedule's own workflow starts the job a moment after the run is listed.
+    eventually(lambda: [job.id for job in client.jobs() if job.id == "ada/nightly"])
 
     assert client.job("nightly").result() == 5
     assert client.schedules.show("nightly").overlap is iris.Overlap.CANCEL

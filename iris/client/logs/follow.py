@@ -48,6 +48,8 @@ async def new_lines(reader: Reader, ended: "asyncio.Future[None]", title: str) -
                 return
             failing_since = None
         except IrisError:  # perhaps temporary; nothing is skipped
+            if last and not ended.cancelled() and ended.exception() is not None:
+                return  # the store has gone with its cluster, and the caller learns why from `ended`
             failing_since = failing_since or time.monotonic()
             if time.monotonic() - failing_since > STORE_TIMEOUT_S:
                 raise
