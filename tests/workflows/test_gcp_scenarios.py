@@ -284,6 +284,11 @@ async def test_scenario_08_a_stock_out_everywhere_is_asked_about_ever_less_often
     await asyncio.sleep(6)
     asked = len(fleet.platform.created)
     await fleet.leaves(tenant)
+
+    async def unwanted() -> bool:
+        return sum(group.demand for group in (await fleet.scaling()).groups) == 0
+
+    await fleet.until(unwanted)  # until then, one more request may be under way
     await fleet.until(lambda: not fleet.platform.alive)
     after = len(fleet.platform.created)
     await asyncio.sleep(5)
