@@ -25,6 +25,8 @@ class Tenant:
         self.refusal: Refusal | None = None
         #: Why it had to go; None: it has not.
         self.evicted: str | None = None
+        #: Whether it takes its time when it has to go.
+        self.lingers = False
 
     @property
     def slices(self) -> set[str]:
@@ -50,10 +52,12 @@ class TenantNotifier(BlindNotifier):
 
     @activity.defn(name="tell_evicted")
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
-        """A tenant that is told to go is gone: its key comes back, as that of an owner who is not there any more."""
-        gone = tuple(each for each in notices.evictions if each.key in self.tenants)
-        for each in gone:
+        """A tenant that is told to go is gone, unless it lingers: its key comes back, as that of an owner who is not there any
+        more."""
+        tenants = tuple(each for each in notices.evictions if each.key in self.tenants)
+        for each in tenants:
             self.tenants[each.key].evicted = each.reason
+        gone = tuple(each for each in tenants if not self.tenants[each.key].lingers)
         jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
         ended = await super().signal_evicted(EvictionNotices(evictions=jobs))
         return Signalled(keys=(*ended.keys, *(each.key for each in gone)), unsent=ended.unsent)

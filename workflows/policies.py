@@ -76,6 +76,9 @@ CONSOLE_OUTPUT = timedelta(seconds=30)
 #: The pause between two checks whether machines are deleted: doubled each time, up to the maximum.
 DELETE_CHECK = timedelta(milliseconds=200)
 MAX_DELETE_CHECK = timedelta(seconds=30)
+#: The pause between two checks whether the tasks of a slice that is taken back have ended: doubled each time, up to the maximum.
+LEAVING_CHECK = timedelta(milliseconds=500)
+MAX_LEAVING_CHECK = timedelta(seconds=5)
 #: How long an ending slice waits for the scheduler to remove its hosts, before it deletes its machines anyway.
 SCHEDULER_PATIENCE = timedelta(minutes=1)
 #: Asking the scheduler for the demand.

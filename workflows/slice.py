@@ -19,7 +19,7 @@ from iris.messages.scheduler import HostLost, Retire, SliceDown, SliceUp
 from iris.messages.slice import CloudState, HostReady, SliceInput
 from iris.model import slice_lifecycle
 from iris.model.hosts import ClosedBy, Closure
-from iris.model.provisioning import CreateOutcome, SliceRequest
+from iris.model.provisioning import TIME_TO_LEAVE, CreateOutcome, SliceRequest, ends_its_tasks
 from iris.model.scaling import Drain
 from iris.model.slice_events import (
     Cancelled,
@@ -208,6 +208,8 @@ class SliceWorkflow:
         if self._requesting is not None and not self._requesting.done():
             self._requesting.cancel()
             await asyncio.gather(self._requesting, return_exceptions=True)
+        if request is not None and hosts and ends_its_tasks(self._slice.facts.fault) and workflow.patched("time-to-leave"):
+            await self._let_tasks_end()
         down = asyncio.create_task(exchange(self._slice.cluster, SliceDown(lives=hosts))) if hosts else None
         if down is not None and request is not None:
             # A scheduler that does not answer places nothing on these hosts either: do not keep the machines for it.
@@ -225,6 +227,24 @@ class SliceWorkflow:
         if down is not None:
             await down
         await self._handle(MachinesDeleted())
+
+    async def _let_tasks_end(self) -> None:
+        """Closes the hosts and waits until their tasks have ended, for a limited time: their agents are ending them."""
+        free = asyncio.create_task(self._become_free())
+        try:
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(free.done, timeout=TIME_TO_LEAVE)
+        finally:
+            free.cancel()
+
+    async def _become_free(self) -> None:
+        closure = Closure(by=ClosedBy.DRAIN, reason=self._slice.facts.reason)
+        retire, pause = Retire(lives=self._slice.incarnations, closure=closure), policies.LEAVING_CHECK
+        while (await exchange(self._slice.cluster, retire)).problem:
+            await workflow.sleep(pause)
+            pause = min(2 * pause, policies.MAX_LEAVING_CHECK)
+            if pause == policies.MAX_LEAVING_CHECK:  # something runs on hosts that do not leave, or takes its time
+                retire = retire.model_copy(update={"evict": True})
 
     def _continue(self) -> None:
         workflow.continue_as_new(SliceInput.of(self._slice, self._inbox))

@@ -1,6 +1,6 @@
 """The values that the autoscaler's workflows and the platforms exchange about the machines of a slice."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -116,11 +116,20 @@ class CreateOutcome(BaseModel):
     quota_scope: str = ""
 
 
+#: How long the tasks of a slice that is being taken back may take to end before its machines are deleted. Google gives some thirty
+#: seconds (spot) or a minute (maintenance); a task's grace is 30 s by default, and then its agent reports it.
+TIME_TO_LEAVE = timedelta(minutes=1)
+
 _LOSSES = {
     MachineState.PREEMPTED: (SliceFault.PREEMPTED, "the platform has preempted its machines"),
     MachineState.FAILED: (SliceFault.PLATFORM, "the platform reports that its machines are broken"),
     MachineState.DELETING: (SliceFault.VANISHED, "another client deletes its machines"),
 }
+
+
+def ends_its_tasks(fault: SliceFault | None) -> bool:
+    """Returns whether the agents of a slice with this fault may still be alive, and end their tasks in order."""
+    return fault in (SliceFault.PREEMPTED, SliceFault.HOST_LEFT)
 
 
 def loss_of(seen: SliceObservation | None) -> tuple[SliceFault, str] | None:

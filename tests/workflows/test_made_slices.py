@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from iris.messages.scheduler import HostLost
 from iris.model import slice_lifecycle
-from iris.model.provisioning import SliceFault
+from iris.model.provisioning import TIME_TO_LEAVE, SliceFault
 from iris.model.scale_groups import Pace
 from iris.model.slices import SliceState, SliceStatus
 from iris.platforms.base import BadConfig, StockOut
@@ -271,6 +272,48 @@ async def test_tasks_of_a_lost_slice_free_its_resources(fleet: FleetCluster) -> 
     again = await fleet.tenant(wants=some(cpu=8))
 
     assert (tenant.slices, again.slices) == ({"s1"}, {"s2"})
+
+
+@pytest.mark.parametrize("who", ["the agents", "the platform"])
+async def test_the_tasks_of_a_slice_that_is_taken_back_end_before_its_machines_are_deleted(fleet: FleetCluster, who: str) -> None:
+    """They have the provider's notice to save what they have, and nothing new begins there meanwhile."""
+    await fleet.ready(a_cpu_group())
+    tenant = await fleet.tenant(wants=some(cpu=1))
+    tenant.lingers = True
+    await taken_back(fleet, who)
+    await fleet.becomes("s1", FAILED)
+    await fleet.later(20 * SECOND)
+    late = await fleet.tenant(wants=some(cpu=1))
+    assert (fleet.platform.deleted, late.slices) == ([], set())
+
+    await fleet.leaves(tenant)
+    await fleet.becomes("s1", DELETED, within=20 * SECOND)
+
+    assert fleet.platform.deleted == ["s1"]
+
+
+async def test_tasks_that_do_not_end_keep_a_slice_that_is_taken_back_for_a_limited_time(fleet: FleetCluster) -> None:
+    """Their machine may be gone already, and a machine that is not gone costs money."""
+    await fleet.ready(a_cpu_group())
+    tenant = await fleet.tenant(wants=some(cpu=1))
+    tenant.lingers = True
+    await taken_back(fleet, "the agents")
+    await fleet.becomes("s1", FAILED)
+    await fleet.becomes("s1", DELETED, within=TIME_TO_LEAVE + 15 * SECOND)
+
+    assert fleet.platform.deleted == ["s1"]
+    assert tenant.evicted == "evicted: host s1 is drained: preempted"
+
+
+async def taken_back(fleet: FleetCluster, who: str) -> None:
+    """The provider takes the slice back; its agents say so, or the platform's list."""
+    (host,) = (await fleet.shown()).hosts
+    if who == "the agents":
+        lost = HostLost(host_id=host.id, incarnation=host.incarnation, reason="preempted", left=True)
+        await fleet.slice(host).signal("host_lost", lost)
+    else:
+        await fleet.platform.preempt("s1")
+        await fleet.look()
 
 
 async def test_a_refusal_after_a_lost_reply_leaves_nothing_behind(fleet: FleetCluster) -> None:
