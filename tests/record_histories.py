@@ -479,6 +479,15 @@ async def _made_slices(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
     await fleet.look("preempted")
     await kept("slice-preempted", "preempted")
 
+    await ready("taken-back")
+    tenant = await fleet.tenant(wants=some(cpu=8))
+    tenant.lingers = True
+    await fleet.platform.preempt("taken-back")
+    await fleet.look("taken-back")
+    await fleet.until(lambda: tenant.evicted)
+    await fleet.leaves(tenant)
+    await kept("slice-taken-back-under-a-gang", "taken-back")
+
     await ready("drained")
     await fleet.tenant(wants=some(cpu=8))
     await fleet.drain("drained", deadline=await fleet.now() + SECOND)
