@@ -116,8 +116,8 @@ class CreateOutcome(BaseModel):
     quota_scope: str = ""
 
 
-#: How long the tasks of a slice that is taken back may take to end before its machines are deleted. Google gives some thirty seconds
-#: (spot) or a minute (maintenance). A task's grace is 30 s by default, and then its agent reports it.
+#: How long the tasks of a slice that is taken back may take to end before its machines are deleted. Google gives thirty
+#: seconds (spot) or a minute (maintenance). A task's grace is 30 s by default, and then its agent reports it.
 #: cloud.google.com/compute/docs/instances/create-use-spot and .../metadata/getting-live-migration-notice
 TIME_TO_LEAVE = timedelta(minutes=1)
 
