@@ -22,7 +22,8 @@ from iris.workflows.signals import send_signal
 #: The pause after the first report, and how much longer each further pause is. In a week of changes, a part sends about 120
 #: reports, and the 40 parts of the largest array half as many signals as a workflow takes.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: How many reports of a part may come after the first pause because of a failure, which may end the job.
+#: How many reports of a part may come after the first pause: because of a failure, which may end the job, or of a task that is
+#: cancelled alone, for whose end somebody waits.
 EARLY_REPORTS = 50
 #: Once a part has started its last task, it reports when this share of the rest has ended: the job gives the places to others.
 REST = 0.9
@@ -39,6 +40,8 @@ class ArrayPartWorkflow:
         for index, reason in part.cancelled.items():
             self.cancel_task(TaskCancellation(index=index, reason=reason))
         self._early_reports = EARLY_REPORTS
+        #: The job should know soon of tasks that are in these states.
+        self._urgent: tuple[TaskState, ...] = (TaskState.FAILED,)
 
     @workflow.run
     async def run(self, part: PartInput) -> PartReport:
@@ -72,6 +75,8 @@ class ArrayPartWorkflow:
         """Reports the changes, at growing intervals: the job's history must not grow with tasks times attempts."""
         parent = workflow.get_external_workflow_handle(self._part.parent, run_id=self._part.parent_run)
         pause = FIRST_PAUSE
+        if workflow.patched("cancelled-is-urgent"):
+            self._urgent = (TaskState.FAILED, TaskState.CANCELLED)
         while True:
             await workflow.wait_condition(lambda: self._tasks.gang.tasks is not self._reported)
             before, self._reported = self._reported, self._tasks.gang.tasks
@@ -91,7 +96,7 @@ class ArrayPartWorkflow:
         left, known_left = _unfinished(tasks), _unfinished(known)
         if left < self._tasks.places and left <= REST * known_left:
             return True
-        if _failed(tasks) > _failed(known) and self._early_reports:
+        if _in(self._urgent, tasks) > _in(self._urgent, known) and self._early_reports:
             self._early_reports -= 1
             return True
         return False
@@ -101,5 +106,5 @@ def _unfinished(tasks: tuple[TaskStatus, ...]) -> int:
     return sum(task.state not in ENDED for task in tasks)
 
 
-def _failed(tasks: tuple[TaskStatus, ...]) -> int:
-    return sum(task.state is TaskState.FAILED for task in tasks)
+def _in(states: tuple[TaskState, ...], tasks: tuple[TaskStatus, ...]) -> int:
+    return sum(task.state in states for task in tasks)

@@ -11,7 +11,7 @@ it comes back.
 import asyncio
 import contextlib
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 
@@ -19,7 +19,7 @@ from iris.messages.scheduler import HostLost, Retire, SliceDown, SliceUp
 from iris.messages.slice import CloudState, HostReady, SliceInput
 from iris.model import slice_lifecycle
 from iris.model.hosts import ClosedBy, Closure
-from iris.model.provisioning import TIME_TO_LEAVE, CreateOutcome, SliceRequest, ends_its_tasks
+from iris.model.provisioning import EVICTED_AFTER, TIME_TO_LEAVE, CreateOutcome, SliceRequest, ends_its_tasks
 from iris.model.scaling import Drain
 from iris.model.slice_events import (
     Cancelled,
@@ -203,12 +203,15 @@ class SliceWorkflow:
             await self._delete(continues=False)  # the next run would not know that it is cancelled
 
     async def _delete(self, *, continues: bool = True) -> None:
-        """Removes the hosts from the scheduler, and deletes the machines until the platform confirms that none is left."""
+        """Removes the hosts from the scheduler, and deletes the machines until the platform confirms that none is left.
+
+        The tasks of a slice that is taken back have their time before. A cancelled slice goes at once.
+        """
         request, hosts = self._slice.request, self._slice.incarnations
         if self._requesting is not None and not self._requesting.done():
             self._requesting.cancel()
             await asyncio.gather(self._requesting, return_exceptions=True)
-        if request is not None and hosts and ends_its_tasks(self._slice.facts.fault) and workflow.patched("time-to-leave"):
+        if self._is_taken_back and continues and workflow.patched("time-to-leave"):
             await self._let_tasks_end()
         down = asyncio.create_task(exchange(self._slice.cluster, SliceDown(lives=hosts))) if hosts else None
         if down is not None and request is not None:
@@ -228,23 +231,29 @@ class SliceWorkflow:
             await down
         await self._handle(MachinesDeleted())
 
+    @property
+    def _is_taken_back(self) -> bool:
+        """Returns whether its agents are ending its tasks. Once it is being deleted, they have had their time."""
+        ends = self._slice.state is SliceState.FAILED and ends_its_tasks(self._slice.facts.fault)
+        return ends and self._slice.request is not None and bool(self._slice.incarnations)
+
     async def _let_tasks_end(self) -> None:
-        """Closes the hosts and waits until their tasks have ended, for a limited time: their agents are ending them."""
-        free = asyncio.create_task(self._become_free())
+        """Closes the hosts and waits until their tasks have ended, for a limited time."""
+        free = asyncio.create_task(self._retire_until_free())
         try:
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(free.done, timeout=TIME_TO_LEAVE)
         finally:
             free.cancel()
 
-    async def _become_free(self) -> None:
-        closure = Closure(by=ClosedBy.DRAIN, reason=self._slice.facts.reason)
-        retire, pause = Retire(lives=self._slice.incarnations, closure=closure), policies.LEAVING_CHECK
+    async def _retire_until_free(self) -> None:
+        """Asks the scheduler to retire the hosts until nothing runs there. What has not begun to end is evicted after a while."""
+        closure = Closure(by=ClosedBy.LEAVING, reason=self._slice.facts.reason)
+        retire, waited, pause = Retire(lives=self._slice.incarnations, closure=closure), timedelta(0), policies.LEAVING_CHECK
         while (await exchange(self._slice.cluster, retire)).problem:
             await workflow.sleep(pause)
-            pause = min(2 * pause, policies.MAX_LEAVING_CHECK)
-            if pause == policies.MAX_LEAVING_CHECK:  # something runs on hosts that do not leave, or takes its time
-                retire = retire.model_copy(update={"evict": True})
+            waited, pause = waited + pause, min(2 * pause, policies.MAX_LEAVING_CHECK)
+            retire = retire.model_copy(update={"evict": waited >= EVICTED_AFTER})
 
     def _continue(self) -> None:
         workflow.continue_as_new(SliceInput.of(self._slice, self._inbox))

@@ -141,7 +141,7 @@ class FleetObserver:
         self._reported = {**(self._reported if listing.unreachable else {}), **seen}
         self._number += bool(changed) or request.heard != self._number
         return FleetReport(
-            at=activity.info().scheduled_time,
+            at=activity.info().current_attempt_scheduled_time,
             number=self._number,
             changed=changed,
             absent=tuple(sorted(self._absent(owned - seen.keys(), listing))),

@@ -54,6 +54,8 @@ class WebhookCalls:
             remedy = "the control plane's machine must trust its authority, as SSL_CERT_FILE or the system's own list says"
             reason = f"its certificate is not accepted: {error.verify_message}; {remedy}"
             raise ApplicationError(f"{shown} cannot be called: {reason}", type="NoAnswer") from None
+        except UnicodeError:  # of a label that is empty or too long
+            raise ApplicationError(f"{shown} has no possible host name", type="Invalid", non_retryable=True) from None
         except OSError as error:  # also the others of TLS, and those of names
             raise ApplicationError(f"{shown} cannot be called: {error.strerror or error}", type="NoAnswer") from None
         if not 200 <= status < 300:

@@ -9,13 +9,21 @@ from iris.model.gpus import NVIDIA_SMI, NVIDIA_SMI_LIST, Reading, read
 #: A driver that is not loaded yet needs time. One that hangs must not keep the host from reporting.
 NVIDIA_PATIENCE = timedelta(seconds=30)
 
+#: The calls of the program that were killed and have not ended. A process that hangs in the kernel ends only when the driver
+#: answers, and until then keeps descriptors of this process. So no other process is started meanwhile.
+_killed: set[asyncio.Task[tuple[bytes, bytes]]] = set()
+
 
 async def read_gpus(patience: timedelta = NVIDIA_PATIENCE) -> Reading | None:
     """Returns the GPUs of this machine; None: it has no driver.
 
     Args:
-        patience: how long one call of the program may take.
+        patience: how long one call of the program may take, and how long a killed call may take to end.
     """
+    if _killed:
+        _, hanging = await asyncio.wait(_killed, timeout=patience.total_seconds())
+        if hanging:
+            return Reading(problem="nvidia-smi does not end after it was killed; restart the machine")
     outputs, exit_code = [], 0
     for command in (NVIDIA_SMI, NVIDIA_SMI_LIST):
         try:
@@ -26,14 +34,23 @@ async def read_gpus(patience: timedelta = NVIDIA_PATIENCE) -> Reading | None:
             return None
         except OSError as error:
             return Reading(problem=f"nvidia-smi cannot be run: {error}")
+        answering = asyncio.create_task(asked.communicate())
         try:
-            said, _ = await asyncio.wait_for(asked.communicate(), patience.total_seconds())
-        except TimeoutError:
-            return Reading(problem=f"nvidia-smi has not answered within {patience.total_seconds():.0f} s")
+            await asyncio.wait({answering}, timeout=patience.total_seconds())
         finally:
-            if asked.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    asked.kill()  # without waiting: it may hang in the kernel
+            if not answering.done():
+                _kill(asked, answering)
+        if not answering.done():
+            return Reading(problem=f"nvidia-smi has not answered within {patience.total_seconds():.0f} s")
+        said, _ = answering.result()
         outputs.append(said.decode(errors="replace"))
         exit_code = exit_code or asked.returncode or 0
     return read(exit_code, *outputs)
+
+
+def _kill(asked: asyncio.subprocess.Process, answering: asyncio.Task[tuple[bytes, bytes]]) -> None:
+    """Kills the process without waiting for its end."""
+    _killed.add(answering)
+    answering.add_done_callback(_killed.discard)
+    with contextlib.suppress(ProcessLookupError):
+        asked.kill()

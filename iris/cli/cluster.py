@@ -33,7 +33,6 @@ from iris.cli.steps import Steps
 from iris.cli.validate import validate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
-from iris.client.job_filter import JobFilter
 from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot
@@ -208,11 +207,11 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
 
     async def work(client: AsyncIrisClient) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
-        live = await _live_jobs(client)
+        live = await client.jobs.count()
         return client.record, await client.cluster.status(), await client.autoscaler.status(), live
 
     async def known(client: AsyncIrisClient) -> Known:
-        live = await _live_jobs(client)
+        live = await client.jobs.count()
         silent = f"cluster {client.record.name} has {live} live job(s); its control plane does not answer"
         fields = {**_location_json(client.record), "live_jobs": live}
         return Known(f"{silent}\n{_location(client.record)}", "hosts, slices, waiting jobs, the autoscaler", fields)
@@ -248,10 +247,6 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
     if not shown.rules.preemption:
         click.echo("  priority preemption is off")
     click.echo(_location(record))
-
-
-async def _live_jobs(client: AsyncIrisClient) -> int:
-    return len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
 
 
 def _location_json(record: ClusterRecord) -> dict[str, Any]:

@@ -92,19 +92,21 @@ def remove(
     Its tasks are stopped after their grace period, and their jobs wait for another machine. If the command is interrupted, run it
     again; to keep the machine instead, run iris host add.
 
+    MACHINE is an address, or a range such as gpu[1-4].
+
     \b
     iris host remove 10.0.0.14 --config lab.yaml
     iris host remove gpu5 gpu6 --config lab.yaml --deadline 2h
     """
     from iris.config.edit_hosts import remove_hosts, retire_hosts  # as above
-    from iris.config.machine_choice import machines_to_remove
+    from iris.config.machine_choice import addresses_in, machines_to_remove
 
     if give_up and deadline is not None:
         raise click.UsageError("--deadline has no effect with --give-up; remove one of the two")
     steps = Steps("looking at the cluster")
     with steps:
         cluster = _cluster(ctx, file, steps)
-    addresses = tuple(dict.fromkeys(machines))
+    addresses = addresses_in(machines)
     groups = machines_to_remove(cluster.config, cluster.applied, addresses)
     retired = cluster.text
     for name, members in groups.items():
@@ -186,10 +188,10 @@ def _show(cluster: "ConfiguredCluster", changed: str) -> None:
 
 def _confirm(config: "ClusterConfig", addresses: Collection[str], deadline: timedelta | None) -> None:
     """Asks the user to confirm if tasks run on the machines."""
-    from iris.client.operate.control import client_once_it_answers
+    from iris.client.operate.control import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
 
     async def tasks() -> list[str]:
-        client = await client_once_it_answers(config.name)
+        client = await client_once_it_answers(config.name, REMOTE_ANSWER_TIMEOUT)
         return [task for view in await client.hosts.list() if view.host.address in addresses for task in view.running]
 
     if running := asyncio.run(tasks()):
@@ -199,11 +201,11 @@ def _confirm(config: "ClusterConfig", addresses: Collection[str], deadline: time
 
 def _give_back(cluster: "ConfiguredCluster", addresses: Collection[str], deadline: timedelta, steps: Steps) -> None:
     """Waits until nothing of the cluster is on the machines. An error says how to finish."""
-    from iris.client.operate.control import client_once_it_answers
+    from iris.client.operate.control import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
     from iris.client.operate.leaving_machines import give_machines_back
 
     async def give_back() -> None:
-        client = await client_once_it_answers(cluster.config.name) if cluster.running else None
+        client = await client_once_it_answers(cluster.config.name, REMOTE_ANSWER_TIMEOUT) if cluster.running else None
         await give_machines_back(cluster.config, addresses, client, steps, deadline)
 
     try:

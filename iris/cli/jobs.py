@@ -93,7 +93,7 @@ def jobs(
 
     async def work(client: AsyncIrisClient) -> tuple[list[JobRow], int]:
         rows = await client.jobs.list(wanted, limit=page * limit + 1)
-        return rows, await client.jobs.count_ended(wanted) if wanted.live_only and not (rows or text) else 0
+        return rows, await client.jobs.count(wanted, ended=True) if wanted.live_only and not (rows or text) else 0
 
     found, ended = with_client(ctx, work)
     rows, are_more = found[(page - 1) * limit : page * limit], len(found) > page * limit

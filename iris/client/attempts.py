@@ -3,7 +3,9 @@
 import asyncio
 from typing import NamedTuple
 
-from iris.client.connect.rpc import Connection
+from iris.activities.control.service import first_run
+from iris.client.connect.rpc import Connection, NotStarted
+from iris.client.job_lists import describe_job
 from iris.client.submitted_spec import submitted_spec
 from iris.messages.job import Attempts
 from iris.model import names
@@ -53,6 +55,9 @@ async def attempts_of(
         Unreachable: no control plane answers.
     """
     cluster = connection.record.name
+    if run_id is not None:
+        latest = await describe_job(connection, status.id)
+        run_id = None if run_id in (first_run(latest), latest.run_id) else run_id
     if len(status.tasks) == 1 or (await submitted_spec(connection, status.id, run_id)).is_gang:
         handle = connection.workflow(names.job_workflow(cluster, status.id), run_id)
         return {status.tasks[0].index: (await connection.query(handle, "attempts", Attempts)).attempts}
@@ -68,5 +73,5 @@ async def attempts_of(
 async def _of_task(connection: Connection, workflow_id: str) -> tuple[AttemptRecord, ...]:
     try:
         return (await connection.query(workflow_id, "attempts", Attempts)).attempts
-    except Unreachable:  # it has no workflow: it never began
+    except NotStarted:  # it never began
         return ()

@@ -62,16 +62,16 @@ async def listed_job(connection: Connection, job: str, run_id: str | None = None
     return await _row(await describe_job(connection, job, run_id))
 
 
-async def count_ended(connection: Connection, wanted: JobFilter) -> int:
-    """Returns the number of wanted jobs that have ended, in any state.
+async def count_jobs(connection: Connection, wanted: JobFilter, *, ended: bool) -> int:
+    """Returns how many jobs that the filter takes have ended, or have not. The service counts, so it ignores states and text.
 
     Raises:
         InvalidValue: no user can have this name.
         Unreachable: the service does not answer.
     """
+    query = f"{connection.list_query(names.KIND_JOB)} AND {replace(wanted, live_only=not ended).query()}"
     with connection.rpc_errors():
-        query = f"{connection.list_query(names.KIND_JOB)} AND {replace(wanted, live_only=False).query()}"
-        return (await connection.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")).count
+        return (await connection.client.count_workflows(query + " AND ExecutionStatus != 'Running'" * ended)).count
 
 
 async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.family import FamilyClient
 from iris.client.job_filter import JobFilter, tasks_in
-from iris.client.job_lists import count_ended, describe_job, list_jobs, numbered_run, unknown_job
+from iris.client.job_lists import count_jobs, describe_job, list_jobs, numbered_run, unknown_job
 from iris.client.reported_status import reported_status
 from iris.client.views import (
     CancelRequest,
@@ -142,7 +142,7 @@ class JobsClient:
 
         Raises:
             NotFound: there is no such job, or it has no such task.
-            Rejected: the tasks of the job are a gang, which ends as a whole.
+            Rejected: the tasks of the job are a gang, which ends as a whole; or the job has just ended.
             Unreachable: no control plane answers.
         """
         described = await describe_job(self._connection, job, run_id)
@@ -162,7 +162,7 @@ class JobsClient:
         from iris.messages.task import TaskCancellation  # only this needs it
 
         cancellation = TaskCancellation(index=index, reason=reason or f"cancelled by {current_user()}")
-        with self._connection.rpc_errors():
+        with self._connection.signal_errors(f"job {job}"):
             await self._handle(job, described.run_id).signal("cancel_task", cancellation)
         return CancelRequest(None, spec.grace)
 
@@ -321,14 +321,14 @@ class JobsClient:
         """
         return await list_jobs(self._connection, wanted or JobFilter(), limit)
 
-    async def count_ended(self, wanted: JobFilter) -> int:
-        """Returns the number of ended jobs in any state, of which the service knows those of its retention period.
+    async def count(self, wanted: JobFilter | None = None, *, ended: bool = False) -> int:
+        """Returns how many jobs there are that have not ended, or that have: those of the service's retention period.
 
         Raises:
             InvalidValue: no user can have this name.
             Unreachable: the service does not answer.
         """
-        return await count_ended(self._connection, wanted)
+        return await count_jobs(self._connection, wanted or JobFilter(), ended=ended)
 
     async def status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None
@@ -380,7 +380,7 @@ class JobsClient:
     async def _signal(self, job: str, run_id: str | None, signal: str, *arguments: Any) -> JobStatus:
         status = await self._status_of_live(job, run_id)
         await self._connection.check_keys()
-        with self._connection.rpc_errors():
+        with self._connection.signal_errors(f"job {job}"):
             await self._handle(job).signal(signal, args=arguments)
         return status
 

@@ -1,10 +1,14 @@
 """Makes a job that runs an earlier job again, or only those of its tasks that did not succeed."""
 
+from pydantic import ValidationError
+
 from iris.client.bundles import keep_bundles
 from iris.client.connect.identity import current_user
+from iris.client.job_options import problems_of
 from iris.client.jobs import JobsClient
 from iris.client.views import Submitted
 from iris.model.arrays import Array, format_indices
+from iris.model.errors import InvalidJob
 from iris.model.jobs import JobSpec
 from iris.model.states import ENDED, TaskState
 from iris.storage.object_store import Store
@@ -19,7 +23,7 @@ async def submit_again(
         NotFound: there is no such job, or its files are not in the store any more.
         Rejected: a live job has the name.
         IrisError: the store does not answer.
-        Unreachable: as in `spec_again`.
+        InvalidJob, Unreachable: as in `spec_again`.
     """
     spec = await spec_again(jobs, job, run_id, failed=failed, name=name)
     if spec is None:
@@ -41,6 +45,7 @@ async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: 
 
     Raises:
         NotFound: there is no such job.
+        InvalidJob: no job can have this name.
         Unreachable: the service, or the control plane if `failed`, does not answer.
     """
     spec = await jobs.submitted_spec(job, run_id)
@@ -53,4 +58,7 @@ async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: 
         if spec.coscheduling is None:
             array = spec.array or Array(indices=format_indices(spec.indices), size=spec.replicas)
             changes |= {"array": array.only(left), "replicas": len(left)}
-    return JobSpec.model_validate(spec.model_copy(update=changes).model_dump())
+    try:
+        return JobSpec.model_validate(spec.model_copy(update=changes).model_dump())
+    except ValidationError as error:
+        raise InvalidJob("; ".join(problems_of(error))) from None

@@ -218,7 +218,8 @@ class SchedulesClient:
                     raise
                 remedy = 'write five fields: minute hour day month weekday, such as "0 2 * * *" for two o\'clock'
                 raise InvalidValue("cron", "; ".join(when.expressions), f"is refused: {error.message}", remedy) from None
-        return await self._row(await handle.describe())
+            created = await handle.describe()
+        return await self._row(created)
 
     async def list(self) -> Sequence[ScheduleRow]:
         """Returns the cluster's schedules by their ids.
@@ -264,7 +265,8 @@ class SchedulesClient:
             Unreachable: the service does not answer.
         """
         found = await self._found(name)
-        await self._handle(found.id).pause(note=note or f"paused by {current_user()}")
+        with self._connection.rpc_errors():
+            await self._handle(found.id).pause(note=note or f"paused by {current_user()}")
         return names.job_of_workflow(found.id)
 
     async def resume(self, name: str) -> str:
@@ -275,7 +277,8 @@ class SchedulesClient:
             Unreachable: the service does not answer.
         """
         found = await self._found(name)
-        await self._handle(found.id).unpause(note="")
+        with self._connection.rpc_errors():
+            await self._handle(found.id).unpause(note="")
         return names.job_of_workflow(found.id)
 
     async def trigger(self, name: str) -> str:

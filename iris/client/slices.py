@@ -84,7 +84,7 @@ class SlicesClient:
 
         Raises:
             NotFound: there is no such slice.
-            Rejected: the slice joined by itself, so there is nothing to delete.
+            Rejected: the slice joined by itself, so there is nothing to delete; or it has just ended.
         """
         names.check_name("slice", prefix)
         status = await self._status(the_one(prefix, [row.id for row in await self.list()]))
@@ -97,7 +97,7 @@ class SlicesClient:
             return status.id, f"is {status.state} already"
         drain = Drain(slice_id=status.id, reason=signed(reason), deadline=deadline)
         await self._connection.check_keys()
-        with self._connection.rpc_errors():
+        with self._connection.signal_errors(f"slice {status.id}"):
             await self._connection.workflow(self._workflow_id(status.id)).signal("drain", drain)
         return status.id, "is being drained" if deadline is None or deadline > datetime.now(UTC) else "is being deleted"
 

@@ -4,10 +4,9 @@ Tasks report to their job less and less often, and so do the parts of a large ar
 for hours, nothing of the latest change.
 """
 
-from iris.client.connect.rpc import Connection
+from iris.client.connect.rpc import Connection, NotStarted
 from iris.messages.task import OwnStatus
 from iris.model import names
-from iris.model.errors import Unreachable
 from iris.model.jobs import JobStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
 
@@ -17,6 +16,9 @@ async def with_own_status(connection: Connection, status: JobStatus, index: int,
 
     Args:
         run_id: the job's first run. A workflow of that name may belong to an earlier job.
+
+    Raises:
+        Unreachable: no control plane answers.
     """
     known = next(task for task in status.tasks if task.index == index)
     if len(status.tasks) == 1 or known.state in ENDED:
@@ -24,7 +26,7 @@ async def with_own_status(connection: Connection, status: JobStatus, index: int,
     task_id = names.task_id(status.id, index)
     try:
         own = await connection.query(names.task_workflow(connection.record.name, task_id), "own_status", OwnStatus)
-    except Unreachable:  # it has no workflow: it has not begun, or belongs to a gang
+    except NotStarted:  # it has not begun, or belongs to a gang
         return status
     if own.run_id != run_id:
         return status

@@ -33,6 +33,18 @@ def group_to_join(config: ClusterConfig, given: str | None) -> str:
     return given or next(iter(groups))
 
 
+def addresses_in(texts: Sequence[str]) -> tuple[str, ...]:
+    """Returns the addresses that addresses and ranges stand for.
+
+    Raises:
+        InvalidValue: a text is not an address, or has a login.
+    """
+    for text in texts:
+        if "@" in text or ":" in text:
+            raise InvalidValue("MACHINE", text, "has a login", "write the address only: the login is that of the scale group")
+    return tuple(each.address for each in parse_hosts(texts, ""))
+
+
 def machines_to_add(config: ClusterConfig, group: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Returns the addresses of machines that join the group, or are in it already.
 
@@ -42,10 +54,7 @@ def machines_to_add(config: ClusterConfig, group: str, texts: Sequence[str]) -> 
     Raises:
         InvalidValue: a text is not an address, or is that of another group's machine.
     """
-    for text in texts:
-        if "@" in text or ":" in text:
-            raise InvalidValue("MACHINE", text, "has a login", "write the address only: the login is that of the scale group")
-    addresses = tuple(each.address for each in parse_hosts(texts, config.scale_groups[group].ssh_user))
+    addresses = addresses_in(texts)
     owners = _owners(config)
     for address in addresses:
         if owners.get(address, group) != group:

@@ -52,6 +52,7 @@ class ClosedBy(StrEnum):
 
     CORDON = "cordoned"  # by an operator; running tasks continue
     DRAIN = "drained"  # by an operator; running tasks were evicted
+    LEAVING = "leaving"  # its slice is taken back and is deleted when its tasks have ended
     QUARANTINE = "quarantined"  # several attempts in a row failed there through no fault of their own, or its agent found a fault
 
 

@@ -120,6 +120,9 @@ class CreateOutcome(BaseModel):
 #: seconds (spot) or a minute (maintenance). A task's grace is 30 s by default, and then its agent reports it.
 #: cloud.google.com/compute/docs/instances/create-use-spot and .../metadata/getting-live-migration-notice
 TIME_TO_LEAVE = timedelta(minutes=1)
+#: When tasks on such a slice are evicted that still run: on a host whose own agent does not leave, they know of nothing. The rest
+#: of the time is enough for the default grace and the report.
+EVICTED_AFTER = timedelta(seconds=10)
 
 _LOSSES = {
     MachineState.PREEMPTED: (SliceFault.PREEMPTED, "the platform has preempted its machines"),

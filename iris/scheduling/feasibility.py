@@ -16,14 +16,15 @@ from collections.abc import Iterable, Sequence
 
 from iris.model.bounds import cut
 from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, Operator, written
+from iris.model.hosts import ClosedBy
 from iris.model.requests import Request
 from iris.model.resources import AMOUNTS, format_amount, format_amounts
 from iris.scheduling.capacity import Capacity, shortfall
 from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog, on_worker_id
 from iris.scheduling.cluster_state import ClusterState
 from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.refusals import INFEASIBLE, REPAIR, Refusal, RefusalCode
-from iris.scheduling.wording import best_of, counted, enlarge, have, kind_of, pools, some_hosts
+from iris.scheduling.refusals import INFEASIBLE, LEAVING, REPAIR, Refusal, RefusalCode
+from iris.scheduling.wording import accept_nothing, best_of, counted, enlarge, have, kind_of, pools, some_hosts
 
 #: The most constraints for which one refusal counts the excluded hosts.
 MOST_EXCLUDED = 8
@@ -264,15 +265,14 @@ def _occupied(state: ClusterState, request: Request) -> Refusal:
 def _closed(index: HostIndex, request: Request) -> Refusal:
     could = index.matching(request, index.large_enough(request))
     causes = Counter(cause for n in could if (cause := index.closed(index.hosts[n])) is not None)
-    closed = sum(causes.values())
     counts = ", ".join(f"{count} {cut(cause)}" for cause, count in causes.most_common(3))
     broken = all(index.hosts[n].fault for n in could)
-    accept = "accepts no new tasks" if closed == 1 else "accept no new tasks"
+    leave = all(cause.startswith(ClosedBy.LEAVING) for cause in causes)
     return Refusal(
         code=RefusalCode.CLOSED,
-        message=f"{closed} of {counted(len(could), 'suitable host')} {accept}: {counts}",
+        message=f"{causes.total()} of {counted(len(could), 'suitable host')} {accept_nothing(causes.total())}: {counts}",
         hosts=len(could),
-        remedy=REPAIR if broken else "open them: iris host uncordon, iris cluster resume",
+        remedy=REPAIR if broken else LEAVING if leave else "open them: iris host uncordon, iris cluster resume",
     )
 
 

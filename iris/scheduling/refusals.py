@@ -13,6 +13,8 @@ from iris.model.bounds import REASON, cut
 
 #: What helps if all hosts that could serve a request have a fault.
 REPAIR = "repair them: a host takes tasks again when its agent finds no fault"
+#: What helps if the slices of all these hosts are taken back.
+LEAVING = "wait: their slices are being deleted, and others replace them: iris autoscaler status"
 
 
 class RefusalCode(StrEnum):

@@ -19,6 +19,11 @@ def some_hosts(count: int) -> str:
     return counted(count, "host")
 
 
+def accept_nothing(hosts: int) -> str:
+    """Returns what so many closed hosts do."""
+    return "accepts no new tasks" if hosts == 1 else "accept no new tasks"
+
+
 def best_of(count: int, best: str, noun: str) -> str:
     """Returns which of several is meant: `the largest of 2 hosts`, or `the only host`."""
     return f"the only {noun}" if count == 1 else f"the {best} of {count} {noun}s"

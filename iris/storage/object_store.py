@@ -10,6 +10,7 @@ import errno
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
@@ -19,6 +20,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from iris.model.errors import Unreachable, first_line
+from iris.storage.file_threads import in_file_thread
 from iris.storage.files import make_private
 from iris.storage.garbage import Stored
 
@@ -67,7 +69,7 @@ class Store:
     async def put(self, path: str, data: bytes) -> None:
         """Writes the whole object. Repeating the call writes the same object."""
         await obstore.put_async(await self._opened(), path, data)
-        self._open_as_the_directory(path)
+        await self._open_as_the_directory(path)
 
     async def put_new(self, path: str, data: bytes) -> bool:
         """Writes the whole object unless it exists. Returns whether it did; of several concurrent callers one gets True."""
@@ -75,7 +77,7 @@ class Store:
             await obstore.put_async(await self._opened(), path, data, mode="create")
         except obstore.exceptions.AlreadyExistsError:
             return False
-        self._open_as_the_directory(path)
+        await self._open_as_the_directory(path)
         return True
 
     async def get(self, path: str, most: int | None = None) -> bytes | None:
@@ -116,7 +118,7 @@ class Store:
                 progress(size)
         else:
             await obstore.put_async(await self._opened(), path, _blocks(file, progress), chunk_size=_PART, max_concurrency=4)
-        self._open_as_the_directory(path)
+        await self._open_as_the_directory(path)
 
     async def get_file(self, path: str, file: Path) -> bool:
         """Writes the object's bytes to the file atomically. If it fails, the file stays as it was.
@@ -141,7 +143,7 @@ class Store:
     async def put_blocks(self, path: str, blocks: Iterator[bytes]) -> None:
         """Writes the blocks as one object, in parts. If the iterator raises, so does this, and no object is written."""
         await obstore.put_async(await self._opened(), path, blocks, chunk_size=_PART, max_concurrency=4)
-        self._open_as_the_directory(path)
+        await self._open_as_the_directory(path)
 
     async def get_blocks(self, path: str, take: Callable[[bytes], object]) -> bool:
         """Passes the object's bytes on in blocks, in a thread. Returns False if the object does not exist."""
@@ -159,7 +161,7 @@ class Store:
             await obstore.copy_async(await self._opened(), path, to)
         except FileNotFoundError:
             return False
-        self._open_as_the_directory(to)
+        await self._open_as_the_directory(to)
         return True
 
     async def folders(self, prefix: str) -> list[str]:
@@ -185,15 +187,16 @@ class Store:
         """Deletes these objects. An object that does not exist is ignored."""
         if paths:
             # In a `file://` store, also delete directories that become empty.
-            opened = await self._opened()
-            here = opened if self.directory is None else LocalStore(self.directory, automatic_cleanup=True)
+            here = await self._opened()
+            if self.directory is not None:
+                here = await in_file_thread(partial(LocalStore, self.directory, automatic_cleanup=True))
             with contextlib.suppress(FileNotFoundError):
                 await obstore.delete_async(here, list(paths))
 
     async def _opened(self) -> ObjectStore:
         if self.directory is not None:
             # In a thread: a file server that is away may not answer for hours.
-            return await asyncio.to_thread(self._opened_directory, self.directory)
+            return await in_file_thread(partial(self._opened_directory, self.directory))
         assert self._handle is not None
         return self._handle
 
@@ -204,16 +207,19 @@ class Store:
             self._handle = LocalStore(directory)
         return self._handle
 
-    def _open_as_the_directory(self, path: str) -> None:
-        """Gives the object's file, and the directories between it and the store's directory, that directory's mode."""
-        if self.directory is None:
-            return
-        mode = stat.S_IMODE(self.directory.stat().st_mode)
-        made = self.directory / path
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # deleted since, or owned by another user
-            made.chmod(mode & 0o666)
-            while (made := made.parent) != self.directory and stat.S_IMODE(made.stat().st_mode) != mode:
-                made.chmod(mode)
+    async def _open_as_the_directory(self, path: str) -> None:
+        if self.directory is not None:
+            await in_file_thread(partial(_open_as, self.directory, path))
+
+
+def _open_as(directory: Path, path: str) -> None:
+    """Gives the object's file, and the directories between it and the store's directory, that directory's mode."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    made = directory / path
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # deleted since, or owned by another user
+        made.chmod(mode & 0o666)
+        while (made := made.parent) != directory and stat.S_IMODE(made.stat().st_mode) != mode:
+            made.chmod(mode)
 
 
 def _directory(url: str) -> Path | None:

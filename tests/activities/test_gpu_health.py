@@ -1,12 +1,16 @@
 """The agent's watch over the GPUs of its host, with a stand-in for `nvidia-smi` and a file as the kernel's log."""
 
 import asyncio
+import os
+from collections.abc import Iterator
 from datetime import timedelta
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from iris.activities.host.gpu_health import GpuHealth
+from iris.activities.host.gpus import read_gpus
 from iris.model.gpu_faults import start_fault
 from iris.model.gpus import Reading, parse_gpus
 from iris.model.resources import parse_device
@@ -14,6 +18,15 @@ from tests.fakes.nvidia_smi import FakeNvidiaSmi
 
 TWO = parse_gpus("0, GPU-a, NVIDIA H100 80GB HBM3, 81559\n1, GPU-b, NVIDIA H100 80GB HBM3, 81559\n")
 FELL = "6,1,2,-;NVRM: Xid (PCI:0000:2b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+#: After a kill, a process of it keeps its output open until `gate` is closed: it stands for a hanging driver.
+UNENDING = """\
+#!/bin/sh
+cd "$(dirname "$0")"
+echo >> calls
+cat gate &
+echo > started
+wait
+"""
 
 
 @pytest.fixture
@@ -41,6 +54,34 @@ async def test_a_program_that_hangs_is_a_fault(smi: FakeNvidiaSmi) -> None:
     smi.hangs()
 
     assert await GpuHealth(TWO, patience=timedelta(seconds=0.2)).check() == "nvidia-smi has not answered within 0 s"
+
+
+@pytest.fixture
+def gate(smi: FakeNvidiaSmi) -> Iterator[FileIO]:
+    """The only writer of `gate`: its readers go on when this is closed."""
+    for name in ("gate", "started"):
+        os.mkfifo(smi.directory / name)
+    with (smi.directory / "gate").open("r+b", buffering=0) as opened:
+        yield opened
+
+
+async def test_a_killed_program_that_does_not_end_is_not_started_again(smi: FakeNvidiaSmi, gate: FileIO) -> None:
+    """The driver hung for hours. Each check left one more process, until the agent had no descriptors left."""
+    program = smi.directory / "nvidia-smi"
+    answers = program.read_text()
+    program.write_text(UNENDING)
+    reading = asyncio.create_task(read_gpus())
+    await asyncio.to_thread((smi.directory / "started").read_text)
+    reading.cancel()
+    await asyncio.wait([reading])
+    readings = [await read_gpus(timedelta(seconds=0.1)) for _ in range(2)]
+    calls = (smi.directory / "calls").read_text().count("\n")
+    program.write_text(answers)
+    gate.close()
+
+    assert readings == [Reading(problem="nvidia-smi does not end after it was killed; restart the machine")] * 2
+    assert calls == 1
+    assert await GpuHealth(TWO).check() == ""
 
 
 async def test_a_host_without_gpus_is_not_checked(smi: FakeNvidiaSmi) -> None:

@@ -34,6 +34,17 @@ async def test_questions_that_wait_for_a_control_plane_are_told_that_it_does_not
     assert all(str(answer).startswith(told) for answer in answers), answers
 
 
+async def test_a_job_that_ends_while_it_is_signalled_has_just_ended() -> None:
+    """Of many jobs that are held together some always end meanwhile, and the others must be held nevertheless."""
+    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+        address = server.client.service_client.config.target_host
+        connection = Connection(server.client, ClusterRecord(name="busy", address=address, store="file:///nowhere"))
+        handle = await server.client.start_workflow("Job", id="job", task_queue="nobody")
+        await handle.terminate()
+        with pytest.raises(Rejected, match=r"^job ada/train has just ended$"), connection.signal_errors("job ada/train"):
+            await handle.signal("hold")
+
+
 async def test_a_cluster_of_an_older_version_is_named_with_the_remedy() -> None:
     """Its service does not know the search attributes of new options, such as `--tag`, and answers INVALID_ARGUMENT."""
     async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:

@@ -4,7 +4,7 @@ import pytest
 
 from iris.config import load_config
 from iris.config.host_list import Login
-from iris.config.machine_choice import group_to_join, lacks, machines_to_add, machines_to_remove, misfit
+from iris.config.machine_choice import addresses_in, group_to_join, lacks, machines_to_add, machines_to_remove, misfit
 from iris.config.new_cluster import MachineReport
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.resources import parse_device
@@ -88,3 +88,10 @@ def test_a_machine_with_other_accelerators_does_not_fit() -> None:
         "has 4 cores, less than the 8 of its scale group",
         "has 16 GiB of memory, less than the 32 GiB of its scale group",
     ]
+
+
+def test_ranges_are_addresses_and_logins_are_refused() -> None:
+    """Machines leave by the names by which they have joined."""
+    assert addresses_in(["gpu[5-7]", "gpu6", "10.0.0.3"]) == ("gpu5", "gpu6", "gpu7", "10.0.0.3")
+    with pytest.raises(InvalidValue, match="MACHINE: 'ada@gpu5' has a login"):
+        addresses_in(["ada@gpu5"])

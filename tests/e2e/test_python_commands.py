@@ -58,6 +58,17 @@ def test_a_job_is_run_again_and_its_runs_are_told_apart_by_their_numbers(client:
     assert repr(first) == f"<Job ada/again#1 of cluster {client.cluster.name}, SUCCEEDED: {first.status().reason}>"
     with pytest.raises(iris.NotFound, match="job ada/again has no run 3; its runs are 1 to 2"):
         client.job("again#3").status()
+    with pytest.raises(iris.Rejected, match=r"^name: 'not a name' "):
+        first.rerun(name="not a name")
+
+
+def test_every_handle_of_the_latest_run_explains_its_attempts(client: iris.IrisClient) -> None:
+    """The handle of a submission names the run; only an earlier run has lost the records of its tasks."""
+    job = client.submit(("sh", "-c", "exit 3"), replicas=2, max_task_failures=2, name="twice")
+    job.wait()
+    handles = job, client.job("twice"), client.job("twice#1")
+
+    assert [sorted(each.explain().attempts) for each in handles] == [[0, 1]] * 3
 
 
 def test_parts_of_a_log_are_chosen_as_on_the_command_line(client: iris.IrisClient) -> None:

@@ -19,6 +19,7 @@ def silent() -> Iterator[Cluster]:
     with a_cluster("--cpu", "2") as cluster:
         cluster.iris("submit", "-n", "good", "--", "echo", "done")
         cluster.iris("submit", "-n", "bad", "--", "sh", "-c", "exit 3", code=125)
+        cluster.iris("submit", "-n", "pair", "--replicas", "2", "--", "sh", "-c", "exit 3", code=125)
         cluster.submit("long", "--", "sh", "-c", f"touch runs; {until('go')}")
         cluster.there_is("runs")
         eventually(lambda: "RUNNING" in [each["state"] for each in cluster.iris("jobs", "--json").json])
@@ -38,11 +39,12 @@ def test_a_job_that_has_ended_tells_its_whole_status(silent: Cluster) -> None:
     assert silent.iris("wait", "good").err.startswith(f"{USER}/good SUCCEEDED")
 
 
-def test_a_job_that_has_ended_is_explained_without_its_attempts(silent: Cluster) -> None:
+@pytest.mark.parametrize(("job", "reason"), [("bad", "exited with code 3"), ("pair", "")])
+def test_a_job_that_has_ended_is_explained_without_its_attempts(silent: Cluster, job: str, reason: str) -> None:
     """Only the control plane has their records; the reason of the end is in the job's result. JSON says so, too."""
-    asked, as_json = silent.begin("explain", "bad"), silent.begin("explain", "bad", "--json")
+    asked, as_json = silent.begin("explain", job), silent.begin("explain", job, "--json")
     explained = asked.ends(code=4)
-    assert explained.out.startswith(f"{USER}/bad  FAILED\nexited with code 3")
+    assert explained.out.startswith(f"{USER}/{job}  FAILED\n{reason}")
     fields = as_json.ends(code=4).json
     assert (fields["state"], fields["attempts"], fields["not_asked"]) == ("FAILED", [], "attempts")
     assert explained.err.startswith("error: the outcome of its attempts is not known: the control plane of cluster local ")
@@ -121,5 +123,5 @@ def test_what_only_the_service_knows_is_shown_as_always(silent: Cluster) -> None
     assert f"{USER}/good " in shown
     seen = fields.ends().json
     assert (seen["hosts"], seen["groups"]) == (None, None)
-    assert [row["id"] for row in seen["jobs"]] == [f"{USER}/long", f"{USER}/bad", f"{USER}/good"]
+    assert [row["id"] for row in seen["jobs"]] == [f"{USER}/{name}" for name in ("long", "pair", "bad", "good")]
     assert re.match("hosts and queue: .*; scale groups: ", seen["not_asked"])

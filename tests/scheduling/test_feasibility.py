@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.hosts import Host
+from iris.model.hosts import ClosedBy, Closure, Host
 from iris.model.jobs import Band
 from iris.model.requests import Placement, Request, Shape
 from iris.model.resources import Resources
@@ -19,7 +19,7 @@ from iris.scheduling.host_index import HostIndex
 from iris.scheduling.placement import place
 from iris.scheduling.preemption import evictions
 from iris.scheduling.queue import Queue
-from iris.scheduling.refusals import INFEASIBLE, Refusal, RefusalCode
+from iris.scheduling.refusals import INFEASIBLE, LEAVING, Refusal, RefusalCode
 from iris.scheduling.usage import Usage
 from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_request, a_slice, at, demands, requests, some
 from tests.oracle import Amounts, amounts, could_serve, failed, fits, free_on, groups_of, lacking, left_of, right_kind, takes
@@ -159,6 +159,16 @@ def test_closed_hosts_are_the_reason_only_when_they_alone_would_do() -> None:
         "1 of 1 suitable host accepts no new tasks: 1 cordoned",
     )
     assert refused(fleet, a_request(), [a_placement(hosts[1])]).code is Code.BUSY
+
+
+def test_nobody_is_sent_to_open_hosts_whose_slice_is_taken_back() -> None:
+    """They are deleted within a minute; a job that is placed there meanwhile would lose its host at once."""
+    host = a_host()
+    fleet = HostIndex([host], {host.id: Closure(by=ClosedBy.LEAVING, reason="preempted")})
+    refusal = refused(fleet, a_request())
+
+    assert refusal.message == "1 of 1 suitable host accepts no new tasks: 1 leaving: preempted"
+    assert refusal.remedy == LEAVING
 
 
 def test_a_paused_group_and_a_paused_cluster_say_who_paused_them() -> None:

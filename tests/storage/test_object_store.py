@@ -4,8 +4,11 @@ import asyncio
 import os
 import stat
 import tempfile
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PosixPath
+from typing import cast
 
 import pytest
 from hypothesis import example, given
@@ -114,3 +117,81 @@ async def test_a_store_that_is_mounted_again_is_used_again(tmp_path: Path) -> No
     await store.put("logs/two", b"more")
 
     assert await store.objects("logs") == ["logs/one", "logs/two"]
+
+
+class HangingServer:
+    """A file server that answers one kind of call only after `answer`."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._answers = threading.Event()
+
+    def answer(self) -> None:
+        self._answers.set()
+
+    def hangs(self, directory: Path, call: str) -> Path:
+        """Returns the directory as a path of this server, on which this method hangs."""
+
+        def hang(path: PosixPath, *args: object) -> object:
+            self._loop.call_soon_threadsafe(self.asked.set)
+            self._answers.wait(20)  # a call in the event loop's own thread would never end
+            return getattr(PosixPath, call)(path, *args)
+
+        return cast("Path", type("HangingPath", (PosixPath,), {call: hang})(directory))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HangingServer]:
+    hanging = HangingServer()
+    yield hanging
+    hanging.answer()
+
+
+async def test_the_event_loop_continues_while_the_file_system_hangs_after_a_write(tmp_path: Path, server: HangingServer) -> None:
+    """The agent froze, its heartbeats stopped, and its attempts were started elsewhere."""
+    tmp_path.chmod(0o700)
+    store = Store(tmp_path.as_uri())
+    store.directory = server.hangs(tmp_path, "chmod")
+    writing = asyncio.create_task(store.put("logs/one", b"said"))
+    await server.asked.wait()
+    ended = writing.done()
+    server.answer()
+    await writing
+
+    assert not ended
+    assert stat.S_IMODE((tmp_path / "logs" / "one").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_no_use_of_a_store_calls_the_file_system_in_the_thread_of_the_event_loop(tmp_path: Path, use: str) -> None:
+    """Any such call may hang, and stops the whole agent."""
+    callers, file = set[threading.Thread](), tmp_path / "file"
+    file.write_text("said")
+    store = Store((tmp_path / "store").as_uri(), create=True)
+    await store.put("logs/one", b"said")
+
+    class WatchedPath(PosixPath):
+        def __fspath__(self) -> str:  # every call to the file system begins with it
+            callers.add(threading.current_thread())
+            return super().__fspath__()
+
+    store.directory = WatchedPath(tmp_path / "store")
+    await USES[use](store, file)
+
+    assert callers
+    assert threading.current_thread() not in callers
+
+
+async def test_calls_to_a_file_system_that_hangs_take_no_thread_from_other_work(tmp_path: Path, server: HangingServer) -> None:
+    """Six hanging calls on two cores stopped the work of the agent in all other threads."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    store = Store(tmp_path.as_uri())
+    store.directory = server.hangs(tmp_path, "is_dir")
+    reading = asyncio.create_task(store.get("logs/one"))
+    await server.asked.wait()
+    other = await asyncio.wait_for(asyncio.to_thread(os.getpid), 10)
+    server.answer()
+
+    assert other == os.getpid()
+    assert await reading is None

@@ -285,6 +285,27 @@ async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: 
     assert await cluster.nothing_held()
 
 
+async def test_the_job_hears_soon_that_a_task_of_a_large_array_is_cancelled(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it shows CANCELLING, with a time of SIGKILL long past, until the part reports anyway: after hours of a long run."""
+    monkeypatch.setattr(array_part, "GROWTH", 1e6)
+    runs = Held()
+    host = await cluster.join(offers=some(cpu=64), program=by_index(succeeds, runs))
+    job = await cluster.submit(**an_array(*range(8), limit=1, part=7))
+    await cluster.until(lambda: len(host.taken) == 2)
+    for index in (5, 6):  # the job may hear of the first one by a report that is due anyway
+        await cluster.users.jobs.cancel_task(job, index, "not this one")
+        await cluster.until(lambda index=index: _known_as(cluster, job, index, TaskState.CANCELLED))
+    await cluster.cancel(job)
+    await cluster.end(job)
+
+
+async def _known_as(cluster: Cluster, job: str, index: int, state: TaskState) -> bool:
+    """Whether the job itself knows that the task is in the state."""
+    return (await cluster.status(job)).tasks[index].state is state
+
+
 async def test_a_change_of_a_large_array_reaches_all_of_its_tasks(cluster: Cluster) -> None:
     """Parts that have begun are told, and later ones begin with it."""
     program = Counted()

@@ -302,7 +302,7 @@ async def test_tasks_that_do_not_end_keep_a_slice_that_is_taken_back_for_a_limit
     await fleet.becomes("s1", DELETED, within=TIME_TO_LEAVE + 15 * SECOND)
 
     assert fleet.platform.deleted == ["s1"]
-    assert tenant.evicted == "evicted: host s1 is drained: preempted"
+    assert tenant.evicted == "evicted: host s1 is leaving: preempted"
 
 
 async def taken_back(fleet: FleetCluster, who: str) -> None:

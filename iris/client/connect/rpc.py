@@ -76,6 +76,10 @@ async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
         return UNREADABLE_MEMO
 
 
+class NotStarted(Unreachable):
+    """A workflow that is asked or signalled does not exist."""
+
+
 class Connection:
     """A Temporal client and the cluster that it is used for. All parts of an `AsyncIrisClient` share one connection."""
 
@@ -108,6 +112,22 @@ class Connection:
                 cluster = self.record
                 raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
             raise
+
+    @contextlib.contextmanager
+    def signal_errors(self, receiver: str) -> Iterator[None]:
+        """Converts RPC errors of a signal to a workflow that ran a moment ago.
+
+        Raises:
+            Rejected: it has ended meanwhile.
+            Unreachable: the service does not answer.
+        """
+        with self.rpc_errors():
+            try:
+                yield
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                raise Rejected(f"{receiver} has just ended") from None
 
     @contextlib.contextmanager
     def activity_start(self) -> Iterator[None]:
@@ -156,6 +176,7 @@ class Connection:
             handle: the workflow, or its id.
 
         Raises:
+            NotStarted: there is no such workflow.
             Unreachable: no control plane answers.
         """
         handle = self.workflow(handle) if isinstance(handle, str) else handle
@@ -237,14 +258,18 @@ class Connection:
         return {poller.identity for poller in described.pollers}
 
     def _not_started(self, error: RPCError) -> Unreachable | RPCError:
-        """Converts NOT_FOUND for a planner's workflow to `Unreachable`. Returns any other error unchanged."""
+        """Converts NOT_FOUND to `NotStarted`. Returns any other error unchanged."""
         if error.status is not RPCStatusCode.NOT_FOUND:
             return error
-        return self._silent("has not started", error.message)
+        return NotStarted(self._silence("has not started", error.message))
 
     def _silent(self, problem: str, details: str = "") -> Unreachable:
-        """Returns the error about a control plane that does not answer, with the command that starts it again."""
+        """Returns the error about a control plane that does not answer."""
+        return Unreachable(self._silence(problem, details))
+
+    def _silence(self, problem: str, details: str) -> str:
+        """Says what the control plane does not do, with the command that starts it again."""
         record = self.record
         remedy = f"try again, and if this lasts, run `iris cluster restart {record.name}`"
         remedy += "" if record.in_use() else " where the cluster was started"
-        return Unreachable(f"the control plane of cluster {record.name} {problem}{details and f': {details}'}; {remedy}")
+        return f"the control plane of cluster {record.name} {problem}{details and f': {details}'}; {remedy}"

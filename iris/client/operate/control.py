@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.tunnel import last_output
-from iris.client.job_filter import JobFilter
 from iris.client.slices import SliceRow
 from iris.model.errors import Unreachable
 
@@ -164,7 +163,7 @@ async def status_of(name: str, discovered: Awaitable[str | None]) -> ControllerS
 async def with_contents(plan: StopPlan, client: AsyncIrisClient) -> StopPlan:
     """Adds to the plan what the control plane answers: the slices that it made, and how many jobs are live."""
     slices = tuple(row.id for row in await client.slices.list() if row.made)
-    jobs = len(await client.jobs.list(JobFilter(live_only=True), limit=1_000))
+    jobs = await client.jobs.count()
     return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
 
 
