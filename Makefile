@@ -1,4 +1,5 @@
-# Both commands need only a machine with Python 3.11, make and the package registries:
+# Both commands need only a machine with Python 3.11, make and the package registries. The tests use git and OpenSSH, too, whose server
+# they install on Debian (scripts/install-sshd).
 #   make demo   runs a job on a local cluster and shows its logs and result
 #   make test   runs the tests
 PYTHON ?= python3
