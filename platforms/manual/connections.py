@@ -70,6 +70,7 @@ class Connections:
         self._logins = Logins(self._connect)
         self._locks: dict[HostAccess, asyncio.Lock] = {}
         self._open: dict[HostAccess, asyncssh.SSHClientConnection] = {}
+        self._forgotten: set[HostAccess] = set()
 
     @contextlib.asynccontextmanager
     async def to(self, host: HostAccess, *, hurried: bool = False) -> AsyncIterator[asyncssh.SSHClientConnection]:
@@ -86,8 +87,8 @@ class Connections:
         async with self._locks.setdefault(host, asyncio.Lock()):
             connection = self._open.get(host)
             if connection is None or connection.is_closed():
-                connection = await self._logins.connection(host)
-                if self._keep:
+                connection = await self._log_in(host)
+                if self._keep and host not in self._forgotten:
                     self._open[host] = connection
         try:
             yield connection
@@ -95,7 +96,7 @@ class Connections:
             connection.abort()
             raise HostFault(f"{host}: the SSH connection broke: {error}") from None
         finally:
-            if not self._keep:
+            if self._open.get(host) is not connection:
                 connection.close()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(connection.wait_closed(), 2)
@@ -143,6 +144,16 @@ class Connections:
             raise _failed(host, what, done, done.errors or "\n".join(answer), answer)
         return dict(line.partition("=")[::2] for line in answer[answer.index(BEGIN) + 1 : answer.index(END)])
 
+    def reconfigure(self, settings: ManualSettings) -> None:
+        """Uses another configuration from now on. Closes connections to machines that it does not list, or lists otherwise."""
+        listed = set(settings.all_hosts)
+        self._forgotten = (self._forgotten | set(self.settings.all_hosts)) - listed
+        self.settings = settings
+        for host in self._forgotten:
+            self._logins.forget(host)
+            if (connection := self._open.pop(host, None)) is not None:
+                connection.close()
+
     async def close(self) -> None:
         """Closes the connections that were kept, and ends the logins that go on."""
         await self._logins.close()
@@ -180,23 +191,37 @@ class Connections:
                 raise asyncssh.ConnectionLost("the machine does not answer any more")
             return _Done(process.returncode, _text(output), _text(errors))
 
+    async def _log_in(self, host: HostAccess) -> asyncssh.SSHClientConnection:
+        try:
+            return await self._logins.connection(host)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            raise HostFault(f"{host}: the login was ended: the control plane ends, or its configuration has changed") from None
+
     async def _connect(self, host: HostAccess) -> asyncssh.SSHClientConnection:
         limit = self.settings.connect_timeout.total_seconds()
         step = jump_of(host) if host.jump_host else host
-        try:
-            async with asyncio.timeout(limit):
-                through = await self._open_one(step, None) if host.jump_host else None
-                step = host
-                connection = await self._open_one(host, through)
-        except (HostFault, TimeoutError) as error:
-            which = "" if step is host else f"its jump host {step}: "
-            reason = (
-                str(error).removeprefix(f"{step}: ")
-                if isinstance(error, HostFault)
-                else f"port {step.port} did not answer SSH within {limit:g} s (ssh.connect_timeout)"
-            )
-            kind = type(error) if isinstance(error, HostFault) else HostFault
-            raise kind(f"{host}: {which}{reason}") from None
+        through: asyncssh.SSHClientConnection | None = None
+        with contextlib.ExitStack() as failed:
+            try:
+                async with asyncio.timeout(limit):
+                    if host.jump_host:
+                        through = await self._open_one(step, None)
+                        failed.callback(through.abort)
+                    step = host
+                    connection = await self._open_one(host, through)
+            except (HostFault, TimeoutError) as error:
+                which = "" if step is host else f"its jump host {step}: "
+                reason = (
+                    str(error).removeprefix(f"{step}: ")
+                    if isinstance(error, HostFault)
+                    else f"port {step.port} did not answer SSH within {limit:g} s (ssh.connect_timeout)"
+                )
+                kind = type(error) if isinstance(error, HostFault) else HostFault
+                raise kind(f"{host}: {which}{reason}") from None
+            failed.pop_all()
+        connection.set_tunnel(through)  # asyncssh closes it with the connection; by itself, only one that it has opened
         return connection
 
     async def _open_one(self, host: HostAccess, through: asyncssh.SSHClientConnection | None) -> asyncssh.SSHClientConnection:

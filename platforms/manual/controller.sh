@@ -89,10 +89,8 @@ claim() {
         [ -z "$key" ] || [ -r "$key" ] || fail "the key $key is not there, with which the control plane logs in to the hosts;" \
             "create it there with ssh-keygen and add its public key to the hosts, or copy yours there (Iris copies no private key)"
     done || exit 1
-    (check) > "$home/.checked" || { grep "^iris:failed" "$home/.checked"; exit 1; }
-    rm "$home/.checked"
+    check_machine
     find_manager
-    find_python
     if ! runs; then
         "$python" -c 'import socket, sys
 s = socket.socket()

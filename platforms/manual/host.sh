@@ -15,12 +15,15 @@
 #
 # Nothing that the login prints is confused with an answer, which begins with the line iris:begin.
 set -u
+# What `start` leaves running has the user's own umask and locale.
+own_umask=$(umask)
 umask 077
-# The caller knows the system's errors by their English texts. What `start` leaves running has the user's own locale.
+# The caller knows the system's errors by their English texts.
 locale=${LC_ALL-}
 export LC_ALL=C
 base=$HOME/$DIRECTORY
-home=$base/$(uname -n)
+machine=$(uname -n)
+home=$base/$machine
 
 fail() {
     echo "iris:failed $*"
@@ -31,12 +34,20 @@ own_locale() { if [ -n "$locale" ]; then LC_ALL=$locale; else unset LC_ALL; fi; 
 
 # Two operations on a machine never overlap, also if they come from different processes.
 lock() {
-    mkdir -p "$base" || fail "cannot create $base"
-    exec 9< "$base" || fail "cannot open $base"
-    if command -v flock > /dev/null; then
-        flock -w 60 9 || fail "another operation of Iris on this machine did not end within 60 s"
-    fi
+    while true; do
+        mkdir -p "$base" || fail "cannot create $base"
+        exec 9< "$base" || fail "cannot open $base"
+        if command -v flock > /dev/null; then
+            flock -w 60 9 || fail "another operation of Iris on this machine did not end within 60 s"
+        fi
+        # Another machine may have removed the directory before it was locked: then the lock excludes no other operation.
+        [ "$(stat -Lc %d:%i "$base" 2> /dev/null)" != "$(stat -Lc %d:%i /proc/self/fd/9 2> /dev/null)" ] || return 0
+    done
 }
+
+# Removes what operations on this machine left that were cut off. The `@` is in no machine's name: another machine's may begin or end
+# with this one's.
+remove_rests() { rm -rf "$base/.new-$machine@"* "$base/.gone-$machine@"*; }
 
 # born PID: prints when the process was started, in ticks since the boot; nothing if it does not run.
 born() {
@@ -77,31 +88,34 @@ look() {
 # machine never has two leases. An existing lease stays.
 lease() {
     lock
-    new=$base/.new-$$
-    rm -rf "$base"/.gone-* "$base"/.new-*
+    new=$base/.new-$machine@$$
+    remove_rests
     mkdir "$new" || fail "cannot create $new"
     { echo "$LEASE" | base64 -d > "$new/lease.json" && echo "$KEY" > "$new/slice.key"; } || { rm -rf "$new"; fail "cannot write $new"; }
     mv -T "$new" "$home" 2> /dev/null || rm -rf "$new"
     look
 }
 
-# Checks that the machine can run the agent: MACHINE is the processor's architecture, PYTHON the version of Python, SPACE the
-# kilobytes that the runtime needs.
+# Checks that the machine can run the agent, with the variables of `check_machine`.
 check() {
     if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
         look # the slice is being deleted, or is gone
         return
     fi
+    check_machine
+    look
+}
+
+# Checks that the machine can run an agent or a control plane: MACHINE is the processor's architecture, PYTHON the version of Python,
+# SPACE the kilobytes that are needed in $home.
+check_machine() {
     [ "$(uname -s) $(uname -m)" = "Linux $MACHINE" ] ||
         fail "the machine is $(uname -s) $(uname -m), and the control plane's packages are for Linux $MACHINE"
     find_python || fail "the machine has no Python $PYTHON, which the control plane's packages need; install python$PYTHON there"
     free=$(df -Pk "$home" 2> /dev/null | awk 'NR == 2 { print $4 }')
-    if [ ! -f "$home/lease.json" ]; then
-        look # the slice is gone meanwhile
-        return
-    fi
-    [ "$free" -ge "$SPACE" ] || fail "the disk of $home has $((free / 1024)) MiB free, and the agent needs $((SPACE / 1024)) MiB"
-    look
+    # It is empty if the slice was deleted meanwhile.
+    [ "${free:-$SPACE}" -ge "$SPACE" ] ||
+        fail "the disk of $home has $((free / 1024)) MiB free, and $((SPACE / 1024)) MiB are needed"
 }
 
 find_python() {
@@ -229,7 +243,8 @@ start() {
     eval "set -- $AGENT"
     own_locale
     use_keys
-    setsid nohup "$home/runtime/bin/python" "$@" >> "$home/agent.log" 2>&1 < /dev/null 9<&- &
+    # The log is opened first, and so is private.
+    { umask "$own_umask" && exec setsid nohup "$home/runtime/bin/python" "$@"; } >> "$home/agent.log" 2>&1 < /dev/null 9<&- &
     echo "$! $(born $!) $(boot_id)" > "$home/agent.pid" || fail "cannot write $home/agent.pid"
     look
 }
@@ -241,6 +256,7 @@ mark() {
         touch "$home/delete" || fail "cannot write $home/delete"
         if agent_runs; then kill -TERM "$pid"; fi
     fi
+    rmdir "$base" 2> /dev/null # the lock has created it again, if no machine has a slice
     look
 }
 
@@ -251,6 +267,7 @@ is_leased_to() { [ -f "$home/lease.json" ] && grep -q "\"slice_id\":\"$1\"" "$ho
 remove() {
     lock
     if ! is_leased_to "$SLICE" || [ ! -e "$home/delete" ]; then
+        rmdir "$base" 2> /dev/null # the lock has created it again, if no machine has a slice
         look
         return
     fi
@@ -274,8 +291,8 @@ remove() {
     rm -rf "$JOBS"
     # The lease goes last: until then the next call finds the rest.
     find "$home" -mindepth 1 -maxdepth 1 ! -name lease.json ! -name delete -exec rm -rf {} +
-    mv -T "$home" "$base/.gone-$$" || fail "cannot remove $home"
-    rm -rf "$base"/.gone-* "$base"/.new-*
+    mv -T "$home" "$base/.gone-$machine@$$" || fail "cannot remove $home"
+    remove_rests
     rmdir "$base" 2> /dev/null # other machines may share it
     look
 }

@@ -74,7 +74,7 @@ class HostKeeper:
         self._installing = asyncio.Semaphore(MAX_INSTALLING)
         self._wanted: dict[HostAccess, SliceRequest] = {}
         self._tasks: dict[HostAccess, asyncio.Task[None]] = {}
-        self._listeners: dict[HostAccess, tuple[asyncssh.SSHClientConnection, int]] = {}
+        self._tunnels: dict[HostAccess, tuple[asyncssh.SSHClientConnection, asyncssh.SSHListener]] = {}
         self._starts: dict[str, list[float]] = {}
         self._faults: dict[str, Fault] = {}
         self._avoided: dict[HostAccess, tuple[float, str]] = {}
@@ -97,11 +97,13 @@ class HostKeeper:
 
     def reconfigure(self, settings: ManualSettings) -> None:
         """Uses another configuration of the cluster from now on. Machines that it does not list are not visited any more."""
-        self.settings = self._connections.settings = settings
+        self.settings = settings
         for host in self._wanted.keys() - set(settings.all_hosts):
             del self._wanted[host]
+            self._tunnels.pop(host, None)  # it ends with its connection
             if (task := self._tasks.pop(host, None)) is not None:
                 task.cancel()
+        self._connections.reconfigure(settings)
 
     def attend(self, host: HostAccess, request: SliceRequest) -> None:
         """Begins to keep the machine for this slice, unless it is kept already."""
@@ -125,7 +127,7 @@ class HostKeeper:
     # -- private -------------------------------------------------------------------------------------------------------------
 
     async def _keep(self, host: HostAccess) -> None:
-        """Visits the machine until its slice is being deleted or gone."""
+        """Visits the machine until its slice is gone, and then closes the tunnel: the next slice may be another cluster's."""
         delay = self.settings.poll_interval
         while True:
             slice_id = self._wanted[host].slice_id
@@ -134,6 +136,8 @@ class HostKeeper:
                     del self._wanted[host]
                     self._starts.pop(slice_id, None)
                     self._faults.pop(slice_id, None)
+                    if (tunnel := self._tunnels.pop(host, None)) is not None:
+                        tunnel[1].close()
                     return
                 self._faults.pop(slice_id, None)
                 delay = self.settings.poll_interval
@@ -151,15 +155,18 @@ class HostKeeper:
             await asyncio.sleep(delay.total_seconds())
 
     async def _visit(self, host: HostAccess) -> bool:
-        """Does what is missing on the machine. Returns False if it has no slice of this cluster that stays."""
+        """Does what is missing on the machine. Returns False if it has no slice of this cluster."""
         state = await self._ask(host, "look", what="reading the lease")
-        if state.lease is None or state.lease.uid != self.settings.uid or state.deleting:
+        if state.lease is None or state.lease.uid != self.settings.uid:
             return False
         self._wanted[host] = state.lease.request
+        if state.deleting:
+            self._starts.pop(state.lease.request.slice_id, None)
+            return True  # its agent ends, and needs the tunnel for its last reports
         if not state.runtime:
             state = await self._install(host, await self._packages(host))
             if not state.runtime:
-                return False  # deleted meanwhile
+                return True  # deleted meanwhile: the next visit sees whether it is gone
         await self._serve(host, state)
         await self._upgrade(host, state)
         return True
@@ -250,9 +257,9 @@ class HostKeeper:
         """
         target, _, target_port = self.settings.address.rpartition(":")
         async with self._connections.to(host) as connection:
-            known = self._listeners.get(host)
+            known = self._tunnels.get(host)
             if known is not None and known[0] is connection and not connection.is_closed():
-                return known[1]
+                return known[1].get_port()
             for wanted in dict.fromkeys((port, 0)):
                 try:
                     async with asyncio.timeout(COMMAND_LIMIT.total_seconds()):
@@ -261,7 +268,7 @@ class HostKeeper:
                     continue  # the port is in use: another program took it, or the machine still has the last connection
                 except TimeoutError:
                     raise HostFault(f"{host}: no tunnel within {COMMAND_LIMIT.total_seconds():g} s") from None
-                self._listeners[host] = (connection, listener.get_port())
+                self._tunnels[host] = (connection, listener)
                 return listener.get_port()
         raise HostRefusal(f"{host}: its sshd allows no tunnels; set AllowTcpForwarding yes in sshd_config there")
 

@@ -56,6 +56,14 @@ class Logins:
         since, failure = self._failures.get(host, (0.0, None))
         return failure if time.monotonic() - since < COOL_DOWN.total_seconds() else None
 
+    def forget(self, host: HostAccess) -> None:
+        """Ends the login to the machine if one goes on, and closes its connection if no caller has fetched it."""
+        self._failures.pop(host, None)
+        if (task := self._tasks.pop(host, None)) is None:
+            return
+        if not task.cancel() and not task.cancelled() and task.exception() is None:
+            task.result().abort()
+
     async def close(self) -> None:
         """Ends the logins that go on, and closes the connections that no caller has fetched."""
         tasks, self._tasks = list(self._tasks.values()), {}

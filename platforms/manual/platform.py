@@ -6,6 +6,7 @@ machine. `HostKeeper` starts the agents of leased machines; the methods here sta
 
 import asyncio
 import base64
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,8 @@ from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, StockOut, Unavailab
 from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
 from iris.platforms.manual.leases import JOBS, Fault, HostState, Lease, encoded, host_id, observation_of, script, state_of
 from iris.platforms.manual.settings import HostAccess, ManualSettings
+
+logger = logging.getLogger(__name__)
 
 #: A command that only reads or writes some files.
 COMMAND_LIMIT = timedelta(seconds=15)
@@ -75,6 +78,8 @@ class ManualPlatform:
         self._avoid = avoid
         #: The machines that may have the lease of a slice that was requested here. Other slices may be anywhere.
         self._may_have: dict[str, set[HostAccess]] = {}
+        #: The machines whose lease failed before another one got the slice. They may have the slice nevertheless, a while later.
+        self._passed_over: dict[str, set[HostAccess]] = {}
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
         """Implements `Platform.create_slice`: leases a free machine of the group."""
@@ -83,31 +88,35 @@ class ManualPlatform:
         may_have = self._may_have.setdefault(request.slice_id, set())
         for oldest in list(self._may_have)[:-MAX_REMEMBERED]:
             del self._may_have[oldest]
-        states = await self._look_at(hosts)
+            self._passed_over.pop(oldest, None)
+        states = await self._settled(hosts)
         may_have.update(host for host, state in states.items() if self._has(state, request.slice_id))
         if (found := self._lease_of(request, states)) is not None:
             return found
         free = [host for host, state in states.items() if isinstance(state, HostState) and state.free and not self._closed(host)]
+        failed: set[HostAccess] = set()
         for host in free:
             may_have.add(host)
             try:
                 states[host] = await self._lease(host, request)
             except HostFault as error:
                 states[host] = error
+                failed.add(host)
                 continue
             if self._lease_of(request, {host: states[host]}) is not None:
-                # Another call may have leased another machine for the same request. The first in the list stays.
-                states = await self._look_at(hosts)
-                await self._release_all_but_first(request, states)
+                # Another call may have leased another machine for the same request.
+                states = await self._settled(hosts)
                 found = self._lease_of(request, states)
                 if found is None:
                     raise Unavailable(f"slice {request.slice_id} is being deleted")
+                kept = {each for each, state in states.items() if self._has(state, request.slice_id)}
+                self._passed_over[request.slice_id] = failed - kept
                 return found
         raise StockOut(f"no machine is free ({self._none_free(states) or 'the group has none'})")
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         """Implements `Platform.describe_slice`."""
-        states = await self._look_at(self._settings.all_hosts)
+        states = await self._settled(self._settings.all_hosts)
         for host, state in states.items():
             if self._has(state, slice_id):
                 return self._observed(host, state)
@@ -140,7 +149,7 @@ class ManualPlatform:
 
     async def list_slices(self) -> FleetListing:
         """Implements `Platform.list_slices`. The content of the zone is unknown while a machine does not answer."""
-        found = self._surveyed(await self._look_at(self._settings.all_hosts))
+        found = self._surveyed(await self._settled(self._settings.all_hosts))
         silent: dict[str, list[str]] = {}
         for group, hosts in self._settings.hosts.items():
             for why in (found.silent[host] for host in hosts if host in found.silent):
@@ -220,10 +229,42 @@ class ManualPlatform:
         asked = script(self._settings, "lease", LEASE=encoded(lease.model_dump_json()), KEY=key)
         return state_of(await self._connections.script(host, asked, limit=COMMAND_LIMIT, what="leasing the machine"))
 
-    async def _release_all_but_first(self, request: SliceRequest, states: dict[HostAccess, HostState | HostFault]) -> None:
-        for host, state in [each for each in states.items() if self._has(each[1], request.slice_id)][1:]:
+    async def _settled(self, hosts: Iterable[HostAccess]) -> dict[HostAccess, HostState | HostFault]:
+        """Returns what `_look_at` returns, after it has ended all leases of a slice but one.
+
+        A machine whose lease does not end at once is not in the result.
+        """
+        states = await self._look_at(hosts)
+        for host, slice_id in self._superfluous(states):
+            logger.warning("slice %s: %s is given back, because another machine was leased for the slice", slice_id, host)
+            state = states[host]
             assert isinstance(state, HostState)
-            states[host] = await self._delete(host, await self._delete(host, state, request.slice_id), request.slice_id)
+            try:
+                states[host] = await self._delete(host, await self._delete(host, state, slice_id), slice_id)
+            except HostFault as error:
+                states[host] = error
+            if self._has(states[host], slice_id):
+                del states[host]
+        return states
+
+    def _superfluous(self, states: Mapping[HostAccess, HostState | HostFault]) -> list[tuple[HostAccess, str]]:
+        """Returns the machines whose slices have another one, with these slices.
+
+        Of several machines, a slice keeps one that was not passed over, that is not being given back, and on which its agent was
+        started, in this order; the first in the list otherwise. A machine that is listed twice has the same lease twice.
+        """
+        found: dict[str, dict[HostAccess, tuple[bool, bool, bool, str]]] = {}
+        for host, state in states.items():
+            if isinstance(state, HostState) and state.lease is not None and state.lease.uid == self._settings.uid:
+                slice_id = state.lease.request.slice_id
+                passed_over = host in self._passed_over.get(slice_id, ())
+                lease = (passed_over, state.deleting, not state.started, state.lease.public_key)
+                found.setdefault(slice_id, {})[host] = lease
+        superfluous = []
+        for slice_id, leases in found.items():
+            kept = min(leases.values(), key=lambda lease: lease[:3])
+            superfluous += [(host, slice_id) for host, lease in leases.items() if kept[0] or lease[3] != kept[3]]
+        return superfluous
 
     async def _delete(self, host: HostAccess, state: HostState, slice_id: str) -> HostState:
         """Asks the agent to end; if that was done before, removes everything once the agent has ended or its grace is over."""

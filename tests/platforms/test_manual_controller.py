@@ -59,6 +59,25 @@ async def test_a_port_that_another_program_has_is_named_with_its_setting(machine
             await controller(machine).claim(port)
 
 
+@pytest.mark.parametrize(
+    ("needed", "value", "reason"),
+    [
+        ("PYTHON", "3.99", "the machine has no Python 3.99, which the control plane's packages need; install python3.99 there"),
+        ("MACHINE", "vax", "the machine is Linux .*, and the control plane's packages are for Linux vax"),
+        ("SPACE", 2**40, r"the disk of .*/.iris-controller/lab has \d+ MiB free, and 1073741824 MiB are needed"),
+    ],
+    ids=["python", "architecture", "disk"],
+)
+async def test_a_machine_that_cannot_run_a_control_plane_is_refused_before_anything_is_sent(
+    machine: Machine, free_port: int, monkeypatch: pytest.MonkeyPatch, needed: str, value: object, reason: str
+) -> None:
+    """The reason is the real one: without a Python that fits, no port can be tried, and every one would seem to be in use."""
+    monkeypatch.setattr(controller_ops, needed, value)
+
+    with pytest.raises(HostRefusal, match=reason):
+        await controller(machine).claim(free_port)
+
+
 async def test_a_key_of_the_hosts_that_is_not_on_the_machine_is_refused_and_never_copied(
     machine: Machine, free_port: int
 ) -> None:

@@ -185,6 +185,37 @@ async def test_a_jump_host_that_does_not_let_iris_through_is_the_one_that_is_nam
         )
 
 
+async def test_no_connection_to_a_jump_host_outlives_the_one_through_it(lab: list[Machine], tmp_path: Path) -> None:
+    """Each login would leave one more, until the jump host lets no one in. Also if the login fails or its caller gives up."""
+    gateway, inner = lab
+    settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
+    behind = inner.access.model_copy(update={"jump_host": f"{gateway.address}:{gateway.port}"})
+    main = gateway.sshd()[-1].pid
+
+    def connected() -> bool:
+        return [each.pid for each in gateway.sshd()] != [main]
+
+    for keep in (False, True):
+        connections = Connections(settings, keep=keep)
+        await connections.run(behind, "true", b"", limit=timedelta(seconds=30), what="asking")
+        assert connected() or not keep
+        await connections.close()
+        await until(lambda: not connected())
+
+    inner.stop()
+    with pytest.raises(HostFault, match="Connection refused"):
+        await Connections(settings).run(behind, "true", b"", limit=timedelta(seconds=30), what="asking")
+    await until(lambda: not connected())
+
+    with socket.create_server((inner.address, inner.port)):  # accepts connections, and never answers
+        connections = Connections(settings)
+        login = asyncio.create_task(connections.run(behind, "true", b"", limit=timedelta(seconds=30), what="asking"))
+        await until(connected)
+        await connections.close()
+        await asyncio.gather(login, return_exceptions=True)
+        await until(lambda: not connected())
+
+
 # -- logins that take long -----------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +265,31 @@ async def test_a_login_that_outlasts_a_look_is_used_by_the_next_one(
         await ours.create_slice(REQUEST)
         await connections.close()
     assert lab[0].left() != []
+
+
+async def test_a_machine_that_leaves_the_configuration_during_its_login_gets_no_connection(
+    lab: list[Machine], tmp_path: Path
+) -> None:
+    """The caller is told why, as of each machine that is not reached. In the configuration again, the machine is used again."""
+    opens = asyncio.Event()
+    async with a_gateway(lab[0], opens) as port:
+        (tmp_path / "known_hosts").write_text(lab[0].known.replace(str(lab[0].port), str(port)))
+        host = lab[0].access.model_copy(update={"port": port})
+        settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
+        settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (host,)}})
+        connections = Connections(settings, keep=True)
+
+        asked = asyncio.create_task(ManualPlatform(settings, connections).unusable())
+        await until(lambda: connections.is_logging_in(host))
+        connections.reconfigure(settings.model_copy(update={"hosts": {}}))
+        assert "the login was ended: " in (await asked)[host]
+
+        opens.set()
+        await until(lambda: len(lab[0].sshd()) == 1)
+        connections.reconfigure(settings)
+        assert await ManualPlatform(settings, connections).unusable() == {}
+        assert len(lab[0].sshd()) > 1
+        await connections.close()
 
 
 async def test_a_start_waits_for_a_login_as_long_as_the_configuration_says(

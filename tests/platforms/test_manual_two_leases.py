@@ -1,0 +1,99 @@
+"""A slice over SSH whose lease went to two machines keeps one of them, against real `sshd` processes."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from iris.platforms.manual.platform import ManualPlatform
+from tests.platforms.test_manual import REQUEST, _is_gone
+from tests.platforms.worlds import ManualWorld, until
+from tests.sshd import Machine, machines
+
+#: In the place of base64, with which a machine begins to write its lease: it waits for a file.
+STALLED = """#!/bin/sh
+until [ -e $HOME/goes-on ]; do sleep 0.05; done
+exec /usr/bin/base64 "$@"
+"""
+
+
+@pytest.fixture
+def lab(sshd: None, tmp_path: Path) -> Iterator[list[Machine]]:
+    """Two machines. The first one stalls when it is leased, until the file exists."""
+    with machines(tmp_path, 2, first=36) as found:
+        stalled = found[0].home / "bin" / "base64"
+        stalled.parent.mkdir()
+        stalled.write_text(STALLED)
+        stalled.chmod(0o755)
+        (found[0].home / ".bashrc").write_text("export PATH=$HOME/bin:$PATH\n")
+        yield found
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same control plane", "restarted"])
+async def test_a_machine_whose_lease_was_late_is_given_back_and_never_gets_an_agent(
+    lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """Another one has the slice by then. Two agents with one host id would end each other's work, and the machine stay lost."""
+    late, other = lab
+    attended: list[str] = []
+    settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
+    ours = ManualPlatform(settings, attend=lambda host, request: attended.append(host.address))
+
+    monkeypatch.setattr("iris.platforms.manual.platform.COMMAND_LIMIT", timedelta(seconds=1))
+    created = await ours.create_slice(REQUEST)
+    monkeypatch.undo()
+    (home,) = other.home.glob(".iris-*/*")
+    if restarted:
+        (home / "agent.pid").touch()  # its agent was started
+        ours = ManualPlatform(settings, attend=lambda host, request: attended.append(host.address))
+    (late.home / "goes-on").touch()
+    await until(lambda: list(late.home.glob(".iris-*/*/lease.json")))
+
+    (seen,) = (await ours.list_slices()).slices
+    assert seen.public_key == created.public_key
+    assert list(late.home.glob(".iris-*")) == []
+    assert await ours.describe_slice(REQUEST.slice_id, REQUEST.zone) == seen
+    assert set(attended) == {other.address}
+    await until(partial(_is_gone, ours))
+    assert list(other.home.glob(".iris-*")) == []
+
+
+async def test_a_machine_whose_lease_was_late_does_not_stand_for_the_one_that_has_the_slice(
+    lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one does not answer for a moment. It has not lost its slice by that."""
+    late, other = lab
+    attended: list[str] = []
+    settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
+    ours = ManualPlatform(settings, attend=lambda host, request: attended.append(host.address))
+    monkeypatch.setattr("iris.platforms.manual.platform.COMMAND_LIMIT", timedelta(seconds=1))
+    await ours.create_slice(REQUEST)
+    monkeypatch.undo()
+    (late.home / "goes-on").touch()
+    await until(lambda: list(late.home.glob(".iris-*/*/lease.json")))
+    other.stop()
+
+    listing = await ours.list_slices()
+
+    assert listing.slices == ()
+    assert other.address in listing.unreachable[REQUEST.zone]
+    assert set(attended) == {other.address}
+    assert list(late.home.glob(".iris-*")) == []
+
+
+async def test_a_machine_that_is_listed_twice_has_one_lease_and_keeps_it(lab: list[Machine], tmp_path: Path) -> None:
+    """With two keys in two scale groups, for example. Each entry shows the same lease."""
+    machine = lab[1].access
+    again = machine.model_copy(update={"key_file": Path(shutil.copy(lab[1].key, tmp_path / "copied_key"))})
+    settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
+    settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (machine, again)}})
+    ours = ManualPlatform(settings)
+
+    created = await ours.create_slice(REQUEST)
+
+    assert (await ours.list_slices()).slices == (created,)
+    await until(partial(_is_gone, ours))
+    assert lab[1].left() == []
