@@ -42,6 +42,7 @@ def test_a_quiet_submit_prints_the_id_and_nothing_else(cluster: Cluster) -> None
     assert (ran.out, ran.err) == (f"{USER}/quiet\n", "")
 
 
+@pytest.mark.long
 def test_a_job_file_submits_its_jobs_and_says_where_it_stopped(cluster: Cluster) -> None:
     """One document is followed as a command line is; of several that stop in the middle, those that run are named."""
     cluster.file("one.yaml").write_text("name: from-file\nenv: {WHO: '${WHO:-nobody}'}\ncommand: echo hello $WHO\n")
@@ -56,6 +57,7 @@ def test_a_job_file_submits_its_jobs_and_says_where_it_stopped(cluster: Cluster)
     cluster.file("occupied.go").touch()
 
 
+@pytest.mark.long
 def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(cluster: Cluster) -> None:
     """A loop of submits is a process each, and repeated after a failure it would start jobs twice, also those that have ended."""
     cluster.submit("batched", "--", "sh", "-c", until("batched.go"))
@@ -109,6 +111,7 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
     assert status["reason"].endswith("task 1: exited with code 3")
 
 
+@pytest.mark.long
 def test_a_list_says_that_it_has_not_all_jobs_and_shows_the_others_by_pages(cluster: Cluster) -> None:
     """The fifty-first of a sweep was missing without a word. Scripts get the note beside their JSON."""
     for name in ("paged-1", "paged-2", "paged-3"):
@@ -236,6 +239,7 @@ def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Clus
     assert cluster.iris("cancel", "to-cancel").out == f"{USER}/to-cancel has ended already (KILLED)\n"
 
 
+@pytest.mark.long
 def test_many_jobs_are_cancelled_by_the_beginning_of_their_names_after_a_look_at_them(cluster: Cluster) -> None:
     """A sweep was wrong. Nothing else is cancelled, nothing without a yes, and what waits for the sweep does not start."""
     cluster.submit("sweep-1", "--cpu", "0.1", "--", "sleep", "1000")
@@ -257,6 +261,7 @@ def test_many_jobs_are_cancelled_by_the_beginning_of_their_names_after_a_look_at
     cluster.iris("wait", "other", code=126)
 
 
+@pytest.mark.long
 def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
     """Else it looks as if the command had done nothing, for as long as the program saves its work."""
     program = f"trap 'touch farewell.told' TERM; touch farewell.runs; {until('farewell.go')}"
@@ -287,6 +292,7 @@ def test_a_job_whose_cancellation_takes_time_says_so(cluster: Cluster) -> None:
     cluster.iris("wait", "farewell", code=126)
 
 
+@pytest.mark.long
 def test_the_newest_job_is_the_one_submitted_last_whichever_ended_last(cluster: Cluster) -> None:
     """The service lists ended jobs by their end, so with many of them the list had lost the newest ones."""
     cluster.submit("early", "--", "sh", "-c", until("early.go"))
@@ -302,6 +308,7 @@ def test_the_newest_job_is_the_one_submitted_last_whichever_ended_last(cluster: 
     assert newest("--limit", "1") == newest("--limit", "1", "--state", "succeeded") == [f"{USER}/late"]
 
 
+@pytest.mark.long
 def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     """Who has hundreds of jobs looks for some. Jobs that have ended are listed where a state is named."""
     for name, code in (("listed-good", 0), ("listed-bad", 3)):
@@ -328,6 +335,7 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     assert cluster.iris("jobs", "--user", "bob").out == "no live jobs; 1 has ended: iris jobs --all\n"
 
 
+@pytest.mark.long
 def test_jobs_are_found_and_cancelled_by_their_tags(cluster: Cluster) -> None:
     """The names of a sweep's jobs say nothing about their parameters. Letters count as they are, also on the dev server."""
     sleep = ("--cpu", "0.1", "--", "sleep", "1000")
@@ -363,6 +371,7 @@ def test_jobs_are_found_and_cancelled_by_their_tags(cluster: Cluster) -> None:
     cluster.iris("wait", "tagged-again", code=126)
 
 
+@pytest.mark.long
 def test_a_list_of_jobs_says_why_they_wait_or_ended(cluster: Cluster) -> None:
     """`status` of each of twenty jobs is no way to find the one that asks for too much."""
 
@@ -382,6 +391,7 @@ def test_a_list_of_jobs_says_why_they_wait_or_ended(cluster: Cluster) -> None:
     eventually(lambda: reasons()["big"] == f"cancelled by {USER}")
 
 
+@pytest.mark.long
 def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
     """Lists of hosts print `ada/zz9:1`, which is copied into the next command."""
     cluster.submit("zz9", "--replicas", "2", "--", "sh", "-c", until("zz9.go"))
@@ -462,6 +472,7 @@ def test_errors_are_json_too_when_json_was_asked_for(cluster: Cluster) -> None:
     assert ran.out == ""
 
 
+@pytest.mark.long
 def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> None:
     """Summary, details and search attributes: whoever has only the Web UI sees state, reason, numbers, and where the logs are."""
     waits = cluster.submit("seen", "--cpu", "64", "--", "echo", "never")["workflow_id"]
@@ -498,6 +509,7 @@ def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> N
     assert cluster.logs("taken") == ["second"]
 
 
+@pytest.mark.long
 def test_an_earlier_run_of_a_name_is_listed_shown_and_read_by_its_number(cluster: Cluster) -> None:
     """Lists had three jobs alike, and only the latest could be looked at: the one that had failed could not."""
     program = "echo one > $IRIS_OUTPUT_DIR/of-one; sleep 0.1; echo ValueError: one; exit 3"

@@ -9,6 +9,7 @@ import pytest
 from iris.platforms.manual.runtime import PYTHON, pack
 
 
+@pytest.mark.long
 def test_the_same_packages_have_the_same_digest(tmp_path: Path) -> None:
     """Agents begin anew when it changes. After a restart of the control plane it is another only with other packages."""
     assert pack(tmp_path / "first").digest == pack(tmp_path / "second").digest

@@ -12,6 +12,7 @@ from tests.harness import Cluster, Held, dev_server_cluster
 SECOND = timedelta(seconds=1)
 
 
+@pytest.mark.long
 async def test_a_job_that_runs_is_checked_again_and_again_without_an_event_and_its_end_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
