@@ -61,6 +61,8 @@ def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
         keys.write_text(a_key("second") + keys.read_text())
         cluster.iris("cluster", "stop", "--yes", **known)
         cluster.iris("cluster", "start", "--local", "-d", "--cpu", "4", within=240, **known)
+        host = cluster.iris("host", "list", "--json", **known).json[0]["id"]
+        cluster.iris("host", "cordon", host, "--reason", "vibraphone", **known)
         cluster.iris("host", "uncordon", host, **known)
         assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
         cluster.iris("submit", "-q", "-n", "again", "--", "echo", "xylophone", **known)
