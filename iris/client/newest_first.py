@@ -11,8 +11,8 @@ from temporalio.client import Client, WorkflowExecution
 
 #: The length of the first window, and how many times longer the next one is if it has too few.
 FIRST_WINDOW, GROWTH = timedelta(hours=1), 8
-#: Windows that have too many are halved at most this many times: a month becomes seconds.
-MOST_HALVINGS = 20
+#: Windows that have too many are halved at most this many times: decades become a second, which is not halved.
+MOST_HALVINGS = 30
 #: How many times more than wanted are read together.
 MOST_TIMES = 4
 #: No workflow of Iris started before.

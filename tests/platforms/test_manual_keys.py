@@ -72,8 +72,8 @@ async def test_an_agent_gets_the_keys_in_a_file_of_its_user_alone(machine: Machi
         assert list(agents(machine).values()) == [file]
         assert Path(file).read_text() == NEW + OLD
     async with serving(settings, tmp_path, "") as slices:
+        await until(lambda: files_with(machine, OLD.split()[1]) == [])
         await until(lambda: list(agents(machine).values()) == [""])
-        assert files_with(machine, OLD.split()[1]) == []
         await until(partial(_is_gone, slices))
 
 
