@@ -41,7 +41,7 @@ class ArrayPartWorkflow:
             self.cancel_task(TaskCancellation(index=index, reason=reason))
         self._early_reports = EARLY_REPORTS
         #: The job should know soon of tasks that are in these states.
-        self._urgent: tuple[TaskState, ...] = (TaskState.FAILED,)
+        self._urgent = (TaskState.FAILED, *([TaskState.CANCELLED] if workflow.patched("cancelled-is-urgent") else []))
 
     @workflow.run
     async def run(self, part: PartInput) -> PartReport:
@@ -75,8 +75,6 @@ class ArrayPartWorkflow:
         """Reports the changes, at growing intervals: the job's history must not grow with tasks times attempts."""
         parent = workflow.get_external_workflow_handle(self._part.parent, run_id=self._part.parent_run)
         pause = FIRST_PAUSE
-        if workflow.patched("cancelled-is-urgent"):
-            self._urgent = (TaskState.FAILED, TaskState.CANCELLED)
         while True:
             await workflow.wait_condition(lambda: self._tasks.gang.tasks is not self._reported)
             before, self._reported = self._reported, self._tasks.gang.tasks

@@ -13,7 +13,7 @@ from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TAG,
 from iris.cli.workspace import files_of, files_options, inherits_files
 from iris.client.arrays import GivenArray, parse_array
 from iris.client.connect.identity import current_user
-from iris.client.job_options import checkpoint_source, problems_of, tasks_of
+from iris.client.job_options import checkpoint_source, invalid_job, tasks_of
 from iris.client.workspace.extra_files import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.constraints import (
@@ -25,7 +25,6 @@ from iris.model.constraints import (
     zone_constraint,
 )
 from iris.model.dependencies import Condition, parse_dependencies
-from iris.model.errors import InvalidJob
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
 from iris.model.secrets import parse_secret
@@ -302,7 +301,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             notify=options["notify"],
         )
     except ValidationError as error:
-        raise InvalidJob("; ".join(problems_of(error))) from None
+        raise invalid_job(error) from None
 
 
 def _device(options: dict[str, Any]) -> Device | None:

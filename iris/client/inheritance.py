@@ -5,10 +5,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from iris.client.job_options import problems_of
+from iris.client.job_options import invalid_job
 from iris.model.constraints import REGION, ZONE
 from iris.model.environments import EnvironmentSpec
-from iris.model.errors import InvalidJob
 from iris.model.jobs import JobSpec
 
 
@@ -38,7 +37,7 @@ def inherit(child: JobSpec, parent: JobSpec, *, given: Collection[str]) -> JobSp
     try:
         return JobSpec(**{**{name: getattr(child, name) for name in JobSpec.model_fields}, **changes})
     except ValidationError as error:
-        raise InvalidJob("; ".join(problems_of(error))) from None
+        raise invalid_job(error) from None
 
 
 def _environment(child: EnvironmentSpec, parent: EnvironmentSpec) -> EnvironmentSpec:

@@ -228,7 +228,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             notify=tuple(options.get("notify", ())),
         )
     except ValidationError as error:
-        raise InvalidJob("; ".join(problems_of(error))) from None
+        raise invalid_job(error) from None
 
 
 def checkpoint_source(text: str | None) -> CheckpointSource | None:
@@ -243,9 +243,9 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
     return source.model_copy(update={"job": full_job_id(source.job)})
 
 
-def problems_of(error: ValidationError) -> list[str]:
-    """Returns a sentence for each field that is wrong, with the name that the field has as an option."""
-    return [_sentence(problem) for problem in error.errors()]
+def invalid_job(error: ValidationError) -> InvalidJob:
+    """Returns the error for users: a sentence for each field that is wrong, with the name that the field has as an option."""
+    return InvalidJob("; ".join(_sentence(problem) for problem in error.errors()))
 
 
 def _sentence(problem: ErrorDetails) -> str:

@@ -4,11 +4,10 @@ from pydantic import ValidationError
 
 from iris.client.bundles import keep_bundles
 from iris.client.connect.identity import current_user
-from iris.client.job_options import problems_of
+from iris.client.job_options import invalid_job
 from iris.client.jobs import JobsClient
 from iris.client.views import Submitted
 from iris.model.arrays import Array, format_indices
-from iris.model.errors import InvalidJob
 from iris.model.jobs import JobSpec
 from iris.model.states import ENDED, TaskState
 from iris.storage.object_store import Store
@@ -61,4 +60,4 @@ async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: 
     try:
         return JobSpec.model_validate(spec.model_copy(update=changes).model_dump())
     except ValidationError as error:
-        raise InvalidJob("; ".join(problems_of(error))) from None
+        raise invalid_job(error) from None

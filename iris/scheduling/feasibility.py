@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 
 from iris.model.bounds import cut
 from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, Operator, written
-from iris.model.hosts import ClosedBy
 from iris.model.requests import Request
 from iris.model.resources import AMOUNTS, format_amount, format_amounts
 from iris.scheduling.capacity import Capacity, shortfall
@@ -264,13 +263,13 @@ def _occupied(state: ClusterState, request: Request) -> Refusal:
 
 def _closed(index: HostIndex, request: Request) -> Refusal:
     could = index.matching(request, index.large_enough(request))
-    causes = Counter(cause for n in could if (cause := index.closed(index.hosts[n])) is not None)
-    counts = ", ".join(f"{count} {cut(cause)}" for cause, count in causes.most_common(3))
+    causes = {n: cause for n in could if (cause := index.closed(index.hosts[n])) is not None}
+    counts = ", ".join(f"{count} {cut(cause)}" for cause, count in Counter(causes.values()).most_common(3))
     broken = all(index.hosts[n].fault for n in could)
-    leave = all(cause.startswith(ClosedBy.LEAVING) for cause in causes)
+    leave = all(index.is_leaving(index.hosts[n]) for n in causes)
     return Refusal(
         code=RefusalCode.CLOSED,
-        message=f"{causes.total()} of {counted(len(could), 'suitable host')} {accept_nothing(causes.total())}: {counts}",
+        message=f"{len(causes)} of {counted(len(could), 'suitable host')} {accept_nothing(len(causes))}: {counts}",
         hosts=len(could),
         remedy=REPAIR if broken else LEAVING if leave else "open them: iris host uncordon, iris cluster resume",
     )

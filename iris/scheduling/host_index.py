@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from iris.model.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, written
-from iris.model.hosts import Closure, Host, fault_of
+from iris.model.hosts import ClosedBy, Closure, Host, fault_of
 from iris.model.requests import Request, Shape
 
 #: The most shapes whose candidates are cached; each costs some bytes per host.
@@ -57,6 +57,11 @@ class HostIndex:
         if group is not None and (reason := self._paused_groups.get(str(group))) is not None:
             return f"scale group {group} is paused: {reason}".removesuffix(": ")
         return None
+
+    def is_leaving(self, host: Host) -> bool:
+        """Returns whether the host is closed because its slice is taken back."""
+        closure = self._closed.get(host.id)
+        return closure is not None and closure.by is ClosedBy.LEAVING
 
     def facts(self, number: int) -> Mapping[str, Attribute]:
         """Returns the attributes of the host that constraints are checked against."""

@@ -15,6 +15,7 @@ import pytest
 from iris.platforms.base import StockOut
 from iris.platforms.manual.connections import Connections, HostFault
 from iris.platforms.manual.platform import ManualPlatform
+from iris.platforms.manual.settings import HostAccess, ManualSettings
 from iris.platforms.manual.survey import survey
 from tests.platforms.worlds import MANUAL_KIND, ManualWorld, a_group, until, wanted
 from tests.sshd import Machine, an_agent, machines, make_key, user
@@ -242,6 +243,14 @@ async def a_gateway(machine: Machine, opens: asyncio.Event) -> AsyncIterator[int
         server.close()
 
 
+def through(port: int, lab: list[Machine], known_hosts: Path) -> tuple[ManualSettings, HostAccess]:
+    """A cluster of the first machine alone, at the gateway's port, and that machine."""
+    known_hosts.write_text(lab[0].known.replace(str(lab[0].port), str(port)))
+    host = lab[0].access.model_copy(update={"port": port})
+    settings = ManualWorld(lab, known_hosts).settings()
+    return settings.model_copy(update={"hosts": {REQUEST.group.name: (host,)}}), host
+
+
 async def test_a_login_that_outlasts_a_look_is_used_by_the_next_one(
     lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,10 +258,7 @@ async def test_a_login_that_outlasts_a_look_is_used_by_the_next_one(
     monkeypatch.setattr("iris.platforms.manual.platform.LIST_LIMIT", timedelta(seconds=0.5))
     opens = asyncio.Event()
     async with a_gateway(lab[0], opens) as port:
-        (tmp_path / "known_hosts").write_text(lab[0].known.replace(str(lab[0].port), str(port)))
-        host = lab[0].access.model_copy(update={"port": port})
-        settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
-        settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (host,)}})
+        settings, host = through(port, lab, tmp_path / "known_hosts")
         connections = Connections(settings, keep=True)
         ours = ManualPlatform(settings, connections)
 
@@ -273,10 +279,7 @@ async def test_a_machine_that_leaves_the_configuration_during_its_login_gets_no_
     """The caller is told why, as of each machine that is not reached. In the configuration again, the machine is used again."""
     opens = asyncio.Event()
     async with a_gateway(lab[0], opens) as port:
-        (tmp_path / "known_hosts").write_text(lab[0].known.replace(str(lab[0].port), str(port)))
-        host = lab[0].access.model_copy(update={"port": port})
-        settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
-        settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (host,)}})
+        settings, host = through(port, lab, tmp_path / "known_hosts")
         connections = Connections(settings, keep=True)
 
         asked = asyncio.create_task(ManualPlatform(settings, connections).unusable())

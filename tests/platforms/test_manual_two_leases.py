@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from iris.model.provisioning import SliceObservation
 from iris.platforms.manual.platform import ManualPlatform
+from iris.platforms.manual.settings import ManualSettings
 from tests.platforms.test_manual import REQUEST, _is_gone
 from tests.platforms.worlds import ManualWorld, until
 from tests.sshd import Machine, machines
@@ -32,55 +34,73 @@ def lab(sshd: None, tmp_path: Path) -> Iterator[list[Machine]]:
         yield found
 
 
+class Leased:
+    """A slice that went to the second machine, and the machines on which an agent was to be started since then."""
+
+    def __init__(self, settings: ManualSettings) -> None:
+        self._settings = settings
+        self.attended: set[str] = set()
+        self.platform = self.another()
+
+    def another(self) -> ManualPlatform:
+        """As a control plane has it that has just started."""
+        return ManualPlatform(self._settings, attend=lambda host, request: self.attended.add(host.address))
+
+    async def create(self, monkeypatch: pytest.MonkeyPatch) -> SliceObservation:
+        """Leases the second machine, because the first one does not answer in time."""
+        with monkeypatch.context() as impatient:
+            impatient.setattr("iris.platforms.manual.platform.COMMAND_LIMIT", timedelta(seconds=1))
+            return await self.platform.create_slice(REQUEST)
+
+
+async def goes_on(late: Machine) -> None:
+    """The first machine has its lease now, too."""
+    (late.home / "goes-on").touch()
+    await until(lambda: list(late.home.glob(".iris-*/*/lease.json")))
+
+
+@pytest.fixture
+def leased(lab: list[Machine], tmp_path: Path) -> Leased:
+    return Leased(ManualWorld(lab, tmp_path / "known_hosts").settings())
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["same control plane", "restarted"])
 async def test_a_machine_whose_lease_was_late_is_given_back_and_never_gets_an_agent(
-    lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    lab: list[Machine], leased: Leased, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     """Another one has the slice by then. Two agents with one host id would end each other's work, and the machine stay lost."""
     late, other = lab
-    attended: list[str] = []
-    settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
-    ours = ManualPlatform(settings, attend=lambda host, request: attended.append(host.address))
-
-    monkeypatch.setattr("iris.platforms.manual.platform.COMMAND_LIMIT", timedelta(seconds=1))
-    created = await ours.create_slice(REQUEST)
-    monkeypatch.undo()
+    created = await leased.create(monkeypatch)
     (home,) = other.home.glob(".iris-*/*")
     if restarted:
         (home / "agent.pid").touch()  # its agent was started
-        ours = ManualPlatform(settings, attend=lambda host, request: attended.append(host.address))
-    (late.home / "goes-on").touch()
-    await until(lambda: list(late.home.glob(".iris-*/*/lease.json")))
+        leased.platform = leased.another()
+    await goes_on(late)
+    ours = leased.platform
 
     (seen,) = (await ours.list_slices()).slices
     assert seen.public_key == created.public_key
     assert list(late.home.glob(".iris-*")) == []
     assert await ours.describe_slice(REQUEST.slice_id, REQUEST.zone) == seen
-    assert set(attended) == {other.address}
+    assert leased.attended == {other.address}
     await until(partial(_is_gone, ours))
     assert list(other.home.glob(".iris-*")) == []
 
 
 async def test_a_machine_whose_lease_was_late_does_not_stand_for_the_one_that_has_the_slice(
-    lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: list[Machine], leased: Leased, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That one does not answer for a moment. It has not lost its slice by that."""
     late, other = lab
-    attended: list[str] = []
-    settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
-    ours = ManualPlatform(settings, attend=lambda host, request: attended.append(host.address))
-    monkeypatch.setattr("iris.platforms.manual.platform.COMMAND_LIMIT", timedelta(seconds=1))
-    await ours.create_slice(REQUEST)
-    monkeypatch.undo()
-    (late.home / "goes-on").touch()
-    await until(lambda: list(late.home.glob(".iris-*/*/lease.json")))
+    await leased.create(monkeypatch)
+    await goes_on(late)
     other.stop()
 
-    listing = await ours.list_slices()
+    listing = await leased.platform.list_slices()
 
     assert listing.slices == ()
     assert other.address in listing.unreachable[REQUEST.zone]
-    assert set(attended) == {other.address}
+    assert leased.attended == {other.address}
     assert list(late.home.glob(".iris-*")) == []
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -113,40 +114,38 @@ class Connection:
                 raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
             raise
 
-    @contextlib.contextmanager
-    def signal_errors(self, receiver: str) -> Iterator[None]:
+    def signal_errors(self, receiver: str) -> AbstractContextManager[None]:
         """Converts RPC errors of a signal to a workflow that ran a moment ago.
 
         Raises:
             Rejected: it has ended meanwhile.
             Unreachable: the service does not answer.
         """
-        with self.rpc_errors():
-            try:
-                yield
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
-                raise Rejected(f"{receiver} has just ended") from None
+        return self._rejected(RPCStatusCode.NOT_FOUND, f"{receiver} has just ended")
 
-    @contextlib.contextmanager
-    def activity_start(self) -> Iterator[None]:
+    def activity_start(self) -> AbstractContextManager[None]:
         """Converts RPC errors of the start of an activity without a workflow.
 
         Raises:
             Rejected: the service starts no such activities.
             Unreachable: the service does not answer.
         """
+        return self._rejected(
+            RPCStatusCode.UNIMPLEMENTED,
+            f"the Temporal service at {self.record.address} cannot start an activity without a workflow; use version "
+            "1.32 or later, or enable its setting activity.enableStandalone",
+        )
+
+    @contextlib.contextmanager
+    def _rejected(self, status: RPCStatusCode, reason: str) -> Iterator[None]:
+        """Converts RPC errors as `rpc_errors`, and those with this status to `Rejected` with the reason."""
         with self.rpc_errors():
             try:
                 yield
             except RPCError as error:
-                if error.status is not RPCStatusCode.UNIMPLEMENTED:
+                if error.status is not status:
                     raise
-                raise Rejected(
-                    f"the Temporal service at {self.record.address} cannot start an activity without a workflow; use version "
-                    "1.32 or later, or enable its setting activity.enableStandalone"
-                ) from None
+                raise Rejected(reason) from None
 
     async def check_keys(self) -> None:
         """Does nothing without payload keys. With keys, asks the control plane something that it has to decrypt.
