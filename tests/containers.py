@@ -62,10 +62,11 @@ class Bench:
         lease: float = A_DAY,
         secrets: Mapping[str, str] = MappingProxyType({}),
         read: Sequence[Path] = (),
+        grace: float = 0.0,
     ) -> Program:
         await self.runtime.prepare()
         launch = await self.runtime.launch(argv, self.env() if env is None else env, workdir or self.work, read=read)
-        self.program.start(launch, shim.now() + lease, secrets=secrets)
+        self.program.start(launch.model_copy(update={"grace": grace}), shim.now() + lease, secrets=secrets)
         return self.program
 
     async def run(

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,10 +36,11 @@ from iris.activities.host.running import Root, Running
 from iris.activities.host.runtimes import job_users, links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.orphans import AttemptFile
-from iris.activities.host.runtimes.program import Exit, Program
+from iris.activities.host.runtimes.program import Exit, FirstEnd, Program
 from iris.activities.host.upload import Delivery
 from iris.activities.host.usage import Use
 from iris.messages.task import RunTask
+from iris.model import exits
 from iris.model.jobs import TaskOutcome
 from iris.model.secrets import LEAST_MASKED
 from iris.model.states import TaskState
@@ -49,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two reads of the output.
 READ_INTERVAL = timedelta(milliseconds=200)
+#: How long what a program left when it ended by itself may run until the log and the status mention it.
+TELL_AFTER = timedelta(seconds=1)
 #: How long an agent that takes over waits for programs that it has killed: longer than `Program.kill` takes.
 KILL_TIMEOUT = timedelta(seconds=20)
 #: How long a finished attempt waits for an unreachable store before its outcome is reported anyway.
@@ -107,6 +111,8 @@ class Attempt:
         self._preparing: asyncio.Task[prepare.Built] | None = None
         self._peak_memory = 0
         self._running: Running | None = None
+        #: True if the log has said that the program ended and left other processes.
+        self._told_of_rest = False
         #: How the program ended; None: it has not ended, as far as this agent knows.
         self._exit: Exit | None = self._program.exit
         self._lifecycle: Lifecycle = restore(
@@ -164,6 +170,7 @@ class Attempt:
         if self._lifecycle.state in STARTED and (found := self._program.exit) is not None:
             self._exit = found
             self._step(Event.ENDED)
+        self._look_for_first_end()
         return self._step(event, reason)
 
     async def run(self) -> None:
@@ -310,7 +317,8 @@ class Attempt:
             for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
                 self._logs.say(f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log does not mask it")
             self._step(Event.STARTED)
-            self._program.start(built.launch, self._heartbeat.lease, built.keep, secrets)
+            launch = built.launch.model_copy(update={"grace": self.task.grace.total_seconds()})
+            self._program.start(launch, self._heartbeat.lease, built.keep, secrets)
         finally:
             for descriptor in built.keep:
                 os.close(descriptor)  # the shim has inherited them
@@ -350,6 +358,26 @@ class Attempt:
             if self._heartbeat.state is not TaskState.RUNNING and (started := self._program.started) is not None:
                 self._heartbeat.moved_to(TaskState.RUNNING, started.started_at)
             self._program.check()
+            if (first := self._look_for_first_end()) is not None and not self._told_of_rest:
+                self._tell_of_rest(first)
+
+    def _look_for_first_end(self) -> FirstEnd | None:
+        """Returns how the program's first process ended by itself, if others may be left."""
+        if self._lifecycle.state not in STARTED or (first := self._program.first_end()) is None:
+            return None
+        if self._lifecycle.state is State.RUNNING and not self._lifecycle.exited:
+            self._step(Event.FIRST_ENDED)
+        return first
+
+    def _tell_of_rest(self, first: FirstEnd) -> None:
+        """Says in the log and in the status what the attempt still waits for. Most of what a program leaves ends at once."""
+        if time.time() - first.at < TELL_AFTER.total_seconds():
+            return
+        self._told_of_rest = True
+        end, grace = exits.explain(first.status).reason, format_duration(self.task.grace)
+        left = f"the program {end}, and processes that it has started still run"
+        self._logs.say(f"{left}: they have {grace} to end (--grace), then SIGTERM and SIGKILL")
+        self._heartbeat.prepares(left)
 
     async def _ship_on(self) -> None:
         while True:  # not at once: a program that ends at once has all its output read then

@@ -72,7 +72,8 @@ def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
     """Returns how a program ended, or None if none was started.
 
     A program that was told to stop, and exits then with any code, has had the time to write its files. Otherwise, an exit code
-    may be that of a fault, such as a full disk in the middle of a file. Codes above 128 are those of shells for a signal.
+    may be that of a fault, such as a full disk in the middle of a file. Codes above 128 are those of shells for a signal. If
+    processes were killed that the program has left, they may have been writing.
 
     Args:
         lifecycle: has an outcome if the program was told to stop.
@@ -82,7 +83,8 @@ def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
         return None
     if found is None or found.status is None:
         return End(by_itself=False, at=0)
-    by_itself = found.status == 0 or (lifecycle.outcome is not None and 0 < found.status <= 128)
+    told = lifecycle.outcome is not None
+    by_itself = not found.cut and (found.status == 0 or (told and 0 < found.status <= 128))
     return End(by_itself, int(found.at * 1e9))
 
 

@@ -15,7 +15,8 @@ The rules:
 3.  The first event that stops an attempt decides its outcome (`Lifecycle.outcome`). A later one may shorten the program's grace,
     but does not change the outcome.
 4.  Nothing changes the outcome once the program has ended. The performer must therefore look for the end of the program before
-    every other event.
+    every other event. A program whose first process ended by itself has its outcome from then on (FIRST_ENDED), though it still
+    runs: an event that stops it stops the processes that are left.
 5.  An attempt that was given up reports nothing: it has a successor, or will have one soon. Lost contact is treated in the same
     way, because the server may have given the attempt up; but an attempt that has ended does no harm, and waits for contact.
 6.  Only ENDED + UPLOADED leads to REPORT, and never twice.
@@ -72,6 +73,8 @@ class Event(StrEnum):
     STARTED = "STARTED"
     #: The program ended, or the preparation ended without a program.
     ENDED = "ENDED"
+    #: The program's first process ended by itself, and others that the program has started are left.
+    FIRST_ENDED = "FIRST_ENDED"
     #: The user cancelled the job.
     CANCEL = "CANCEL"
     #: The attempt ran longer than its timeout.
@@ -130,6 +133,8 @@ class Lifecycle:
     outcome: TaskOutcome | None = None
     #: True if only one short try is left for each upload and for the report.
     hurried: bool = False
+    #: True if the program's exit decides the outcome, whatever happens until its last process has ended.
+    exited: bool = False
 
 
 #: The states in which processes of the program may be alive.
@@ -167,7 +172,12 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
         drop=State.DROPPED,
     ),
     State.CANCELLED: _row({Event.ENDED: State.ENDED}, stop=State.CANCELLED, kill=State.CANCELLED, drop=State.DROPPED),
-    State.RUNNING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, kill=State.KILLING, drop=State.DROPPING),
+    State.RUNNING: _row(
+        {Event.ENDED: State.ENDED, Event.FIRST_ENDED: State.RUNNING},
+        stop=State.STOPPING,
+        kill=State.KILLING,
+        drop=State.DROPPING,
+    ),
     State.STOPPING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, kill=State.KILLING, drop=State.DROPPING),
     State.KILLING: _row({Event.ENDED: State.ENDED}, stop=State.KILLING, kill=State.KILLING, drop=State.DROPPING),
     State.DROPPING: _row({Event.ENDED: State.DROPPED}, stop=State.DROPPING, kill=State.DROPPING, drop=State.DROPPING),
@@ -207,8 +217,10 @@ def step(lifecycle: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycl
     except KeyError:
         raise IllegalMove(f"an attempt that is {lifecycle.state} cannot get the event {event}") from None
     launched, hurried = lifecycle.launched or event is Event.STARTED, lifecycle.hurried or event is Event.HOST_OVER
-    after = replace(lifecycle, state=state, launched=launched, hurried=hurried)
-    if lifecycle.outcome is None and event in _OUTCOMES and state in (State.CANCELLED, State.STOPPING, State.KILLING):
+    exited = lifecycle.exited or event is Event.FIRST_ENDED
+    after = replace(lifecycle, state=state, launched=launched, hurried=hurried, exited=exited)
+    decided = lifecycle.exited or lifecycle.outcome is not None
+    if not decided and event in _OUTCOMES and state in (State.CANCELLED, State.STOPPING, State.KILLING):
         outcome = TaskOutcome(state=_OUTCOMES[event], reason=reason, host_leaves=event in _OVER)
         after = replace(after, outcome=outcome)
     return after, _effects(lifecycle, event, after)

@@ -184,7 +184,7 @@ class GangLifecycle:
         """Records that a host prepares or runs a program. A late report, or one of an earlier attempt, has no effect.
 
         Args:
-            reason: what the host does to prepare it.
+            reason: what the host does to prepare it, or what it waits for after the program's end.
         """
         for place, task in enumerate(self.gang.tasks):
             known = self.member_key(task) == member_key and task.state in _PROGRESS
@@ -192,7 +192,7 @@ class GangLifecycle:
                 started_at = at if state is TaskState.RUNNING else task.started_at
                 now = {"state": move_task(task.state, state), "started_at": started_at, "reason": reason}
                 return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, task.model_copy(update=now)))
-            if known and state is task.state is TaskState.BUILDING and reason != task.reason:
+            if known and state is task.state and reason != task.reason:
                 status = task.model_copy(update={"reason": reason})
                 return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, status))
         return self

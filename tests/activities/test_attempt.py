@@ -404,6 +404,34 @@ async def test_the_first_reason_for_an_end_stays_when_its_grace_is_cut_short(ben
     assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [(TaskState.KILLED, "cancelled")]
 
 
+@pytest.mark.parametrize(("code", "state"), [(0, TaskState.SUCCEEDED), (3, TaskState.FAILED)])
+async def test_a_program_that_has_ended_keeps_its_outcome_while_a_process_that_it_left_is_stopped(
+    bench: Bench, code: int, state: TaskState
+) -> None:
+    """A cancellation or the end of the host meets a helper that still writes; the program itself was done."""
+    helper = f"trap 'echo saved; exit' TERM; echo up > {bench.dir / 'up'}; while :; do sleep 0.1; done"
+    attempt = bench.attempt("sh", "-c", f'sh -c "$0" & until [ -e {bench.dir / "up"} ]; do sleep 0.02; done; exit {code}', helper)
+    living = asyncio.create_task(attempt.run())
+    await bench.there_is("up")
+    log = bench.dir / "attempts" / "only" / "first_end.json"
+    await asyncio.to_thread(eventually, log.exists, PATIENCE, 0.02)
+    attempt.handle(Event.PREEMPT, "the host stops")
+    await asyncio.wait_for(living, PATIENCE)
+
+    (outcome,) = bench.server.told
+    assert (outcome.state, outcome.exit_code, "saved" in outcome.last_lines) == (state, code, True)
+
+
+async def test_an_attempt_says_what_it_waits_for_when_its_program_has_ended(bench: Bench) -> None:
+    """Otherwise a daemon that the program left looks like a program that does not end."""
+    attempt = bench.attempt("sh", "-c", "sleep 1000 &", grace=timedelta(seconds=2))
+    await asyncio.wait_for(attempt.run(), PATIENCE)
+
+    (outcome,) = bench.server.told
+    said = "the program exited with code 0, and processes that it has started still run: they have 2s to end"
+    assert (outcome.state, said in outcome.last_lines) == (TaskState.SUCCEEDED, True), outcome.last_lines
+
+
 # -- another agent has begun it -------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,21 @@ from tests.e2e.cluster import eventually
 
 pytestmark = pytest.mark.docker
 
+#: A program that handles SIGTERM: it says so, and ends when the file `go` is there, with a last line.
+SAVES = """
+import os, signal, sys, time
+def save(*_):
+    print("saving", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    print("saved", flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+
 
 @pytest.fixture(scope="session")
 def image() -> str:
@@ -275,6 +290,79 @@ async def test_all_of_a_program_hears_that_it_is_to_stop(bench: Bench) -> None:
     ended = await asyncio.wait_for(program.wait(), 60)
 
     assert (bench.out, ended.status) == ("up\nsaved\n", 3)
+
+
+@pytest.mark.parametrize("session", [False, True], ids=["same session", "session of its own"])
+async def test_a_program_in_a_wrapper_has_its_grace(bench: Bench, session: bool) -> None:
+    """SIGTERM ends the wrapper at once, which is the first process of the program."""
+    wrapper = f"import subprocess, sys; subprocess.run(sys.argv[1:], start_new_session={session})"
+    program = await bench.start(*python(wrapper), *python(SAVES))
+    await asyncio.to_thread(bench.says, "up")
+    program.stop(timedelta(seconds=600))
+    await asyncio.to_thread(bench.says, "saving")
+    assert program.exit is None
+    (bench.work / "go").touch()
+    ended = await asyncio.wait_for(program.wait(), 60)
+
+    assert (bench.out, ended.status, ended.cut) == ("up\nsaving\nsaved\n", -signal.SIGTERM, False)
+
+
+async def test_what_is_left_of_a_program_after_its_grace_is_killed(bench: Bench) -> None:
+    """And the exit status is that of the first process, not that of the container."""
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True); signal.pause()"
+    program = await bench.start("sh", "-c", 'python3 -c "$0"; true', deaf)
+    await asyncio.to_thread(bench.says, "up")
+    program.stop(timedelta(seconds=0.5))
+    ended = await asyncio.wait_for(program.wait(), 60)
+
+    assert (ended.status, ended.cut) == (-signal.SIGTERM, True)
+
+
+@pytest.mark.parametrize("status", [0, 3])
+async def test_what_a_program_leaves_when_it_ends_may_finish_its_writing(bench: Bench, status: int) -> None:
+    """A helper without a handler, such as `tee`, gets no signal within the grace."""
+    helper = "echo up; until [ -e go ]; do sleep 0.05; done; echo written"
+    program = await bench.start("sh", "-c", f'sh -c "$0" & exit {status}', helper, grace=600)
+    await asyncio.to_thread(eventually, program.first_end)
+    await asyncio.to_thread(bench.says, "up")
+    assert program.exit is None
+    (bench.work / "go").touch()
+    ended = await asyncio.wait_for(program.wait(), 60)
+
+    assert (ended.status, ended.cut, bench.out) == (status, False, "up\nwritten\n")
+
+
+async def test_a_daemon_that_a_program_leaves_does_not_hold_the_host(bench: Bench) -> None:
+    """After the grace it gets SIGTERM, and then SIGKILL."""
+    daemon = "import signal; signal.signal(15, lambda *_: print('told', flush=True)); print('up', flush=True)\n"
+    daemon += "open('up', 'w')\nwhile True: signal.pause()"
+    script = 'python3 -c "$0" & until [ -e up ]; do sleep 0.05; done'
+    program = await bench.start("sh", "-c", script, daemon, grace=0.5)
+    ended = await asyncio.wait_for(program.wait(), 60)
+
+    assert (ended.status, ended.cut, bench.out) == (0, True, "up\ntold\n")
+
+
+async def test_a_command_beside_a_program_does_not_hold_its_container(bench: Bench) -> None:
+    """A shell that somebody has open in the container is no part of the program."""
+    program = await bench.start("sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done", grace=600)
+    await asyncio.to_thread(bench.says, "up")
+    (container,) = containers(f"iris.key={bench.key}")
+    beside = ["docker", "exec", container, "sh", "-c", "sleep 1000 & echo ready; wait"]
+    with subprocess.Popen(beside, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "ready\n"
+        (bench.work / "go").touch()
+        ended = await asyncio.wait_for(program.wait(), 60)
+
+    assert (ended.status, ended.cut) == (0, False)
+
+
+async def test_a_program_leads_a_process_group_of_its_own(bench: Bench) -> None:
+    """Scripts clean up with `kill -- -$$`, which must reach what they have started and nothing of Iris."""
+    ended = await bench.run("sh", "-c", 'trap "exit 4" TERM; sleep 1000 & kill -- -$$; wait; exit 5')
+
+    assert (ended.status, bench.err) == (4, "")
 
 
 async def test_a_program_that_will_not_stop_is_killed_after_its_grace(bench: Bench) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,31 @@ Program(Path(sys.argv[1])).start(Launch(argv=sys.argv[2:], env={"PATH": "/usr/bi
 print("started", flush=True)
 time.sleep(1000)
 """
+#: Does the same, and orders the program to stop when its file `up` is there.
+STOPPING_AGENT = AGENT.replace(
+    'print("started", flush=True)',
+    """while not Path(sys.argv[1], "up").exists():
+    time.sleep(0.02)
+from datetime import timedelta
+Program(Path(sys.argv[1])).stop(timedelta(hours=1))
+print("stopped", flush=True)""",
+)
+#: A program that handles SIGTERM: it says so, and ends when the file `go` is there, with a last line.
+SAVES = """
+import os, pathlib, signal, sys, time
+def save(*_):
+    print("saving", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    print("saved", flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, save)
+pathlib.Path("up").touch()
+while True:
+    signal.pause()
+"""
+#: A wrapper that SIGTERM ends at once, around that program.
+WRAPPED = ("sh", "-c", '"$0" -c "$1"; true', sys.executable, SAVES)
 #: No user of the machine has it.
 UID = 300_000 + os.getpid()
 
@@ -254,3 +280,118 @@ async def test_secrets_survive_the_death_of_the_fork_server_and_the_agent_keeps_
     assert (await end_of(program)).status == 0
     descriptors = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [name for name in descriptors if "memfd:secrets" in name] == []
+
+
+def says(directory: Path, text: str) -> bool:
+    """Returns whether the program has printed it."""
+    output = directory / "stdout"
+    return output.exists() and text in output.read_text()
+
+
+async def becomes(look: Callable[[], object]) -> None:
+    await asyncio.to_thread(eventually, look, PATIENCE, 0.01)
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        WRAPPED,
+        (sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", sys.executable, "-c", SAVES),
+        pytest.param(
+            (
+                *(sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:], start_new_session=True)"),
+                *(sys.executable, "-c", SAVES),
+            ),
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+        ),
+    ],
+    ids=["shell", "launcher", "launcher of another session"],
+)
+async def test_a_program_in_a_wrapper_has_its_grace(tmp_path: Path, wrapper: Sequence[str]) -> None:
+    """SIGTERM ends the wrapper at once, and the program behind it saves its state."""
+    program = begun(tmp_path, *wrapper)
+    await becomes((tmp_path / "up").exists)
+    first = (await running(program)).pid
+    program.stop(timedelta(hours=1))
+    await becomes(lambda: says(tmp_path, "saving") and not alive(first or 0))
+    assert program.exit is None
+    (tmp_path / "go").touch()
+    ended = await end_of(program)
+
+    assert (ended.status, ended.cut, says(tmp_path, "saved")) == (-signal.SIGTERM, False, True)
+
+
+async def test_what_is_left_of_a_program_after_its_grace_is_killed(tmp_path: Path) -> None:
+    """The wrapper heeds SIGTERM and what it wraps does not. The host is promised to another job."""
+    deaf = "import pathlib, signal; signal.signal(15, signal.SIG_IGN); pathlib.Path('up').touch(); signal.pause()"
+    program = begun(tmp_path, "sh", "-c", '"$0" -c "$1" & echo $! > pid; wait', sys.executable, deaf)
+    await becomes((tmp_path / "up").exists)
+    program.stop(timedelta(seconds=0.3))
+    ended = await end_of(program)
+
+    assert (ended.status, ended.cut) == (-signal.SIGTERM, True)
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+async def test_the_grace_of_a_wrapped_program_survives_the_agent_that_gave_it(tmp_path: Path) -> None:
+    """An agent that was killed meanwhile takes nothing away; the next one hears the end."""
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STOPPING_AGENT, str(tmp_path), *WRAPPED, stdout=asyncio.subprocess.PIPE
+    )
+    assert agent.stdout is not None
+    assert await agent.stdout.readline() == b"stopped\n"
+    agent.kill()
+    await agent.wait()
+    found = Program(tmp_path)
+    await becomes(lambda: says(tmp_path, "saving"))
+    (tmp_path / "go").touch()
+
+    assert ((await end_of(found)).status, says(tmp_path, "saved")) == (-signal.SIGTERM, True)
+
+
+@pytest.mark.parametrize("status", [0, 3])
+async def test_what_a_program_leaves_when_it_ends_may_finish_its_writing(tmp_path: Path, status: int) -> None:
+    """A helper without a handler, such as `tee` or a process that stores a checkpoint, gets no signal within the grace."""
+    helper = "touch up; until [ -e go ]; do sleep 0.02; done; echo written"
+    program = begun(tmp_path, "sh", "-c", f'sh -c "$0" & exit {status}', helper, grace=HOUR)
+    await becomes(lambda: program.first_end() is not None and (tmp_path / "up").exists())
+    assert program.exit is None
+    (tmp_path / "go").touch()
+    ended = await end_of(program)
+
+    assert (ended.status, ended.cut, says(tmp_path, "written")) == (status, False, True)
+
+
+async def test_a_daemon_that_a_program_leaves_does_not_hold_the_host(tmp_path: Path) -> None:
+    """After the grace it gets SIGTERM, as at any other end, and then SIGKILL."""
+    daemon = (
+        "import pathlib, signal; signal.signal(15, lambda *_: print('told', flush=True)); pathlib.Path('up').touch()\n"
+        "while True: signal.pause()"
+    )
+    script = '"$0" -c "$1" & echo $! > pid; until [ -e up ]; do sleep 0.02; done'
+    program = begun(tmp_path, "sh", "-c", script, sys.executable, daemon, grace=0.3)
+    ended = await end_of(program)
+
+    assert (ended.status, ended.cut, says(tmp_path, "told")) == (0, True, True)
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+async def test_what_a_program_has_left_can_be_stopped(tmp_path: Path) -> None:
+    """A cancellation does not wait for the rest of the grace, and the exit status stays."""
+    script = '"$0" -c "$1" & until [ -e up ]; do sleep 0.02; done'
+    program = begun(tmp_path, "sh", "-c", script, sys.executable, SAVES, grace=HOUR)
+    await becomes(program.first_end)
+    program.stop(timedelta(hours=1))
+    await becomes(lambda: says(tmp_path, "saving"))
+    (tmp_path / "go").touch()
+
+    assert ((await end_of(program)).status, says(tmp_path, "saved")) == (0, True)
+
+
+async def test_what_a_program_has_left_ends_with_its_lease(tmp_path: Path) -> None:
+    """The cluster may start the task elsewhere. The exit status is known, and stays."""
+    program = begun(tmp_path, "sh", "-c", "sleep 1000 & echo $! > pid", lease=0.5, grace=HOUR)
+    ended = await end_of(program)
+
+    assert (ended.status, ended.fenced) == (0, False)
+    assert not alive(int((tmp_path / "pid").read_text()))

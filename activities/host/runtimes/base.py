@@ -53,6 +53,8 @@ class Launch(BaseModel):
     container: str = ""
     #: The socket of the container engine.
     docker_socket: str = ""
+    #: The time for processes that the program leaves when it ends by itself, in seconds.
+    grace: float = 0.0
 
 
 class Runtime(Protocol):

@@ -2,7 +2,7 @@
 
 The agent fetches the image and creates the container. The shim then starts the container and waits for its end. The program's
 output goes through the shim's named pipes into the attempt's files, never through the engine: a shell in the image opens the
-pipes and then executes the program in its own place.
+pipes and then executes the program in its own place (`container_init`).
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes import container_mounts, engine, images, links, shim
+from iris.activities.host.runtimes import container_init, container_mounts, engine, images, links, shim
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.container_rights import rights
 from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
 
-#: Opens the output pipes, reads the secrets from their pipe if there are any, and executes the program. The user's arguments are
-#: parameters of the script: the shell never parses them.
-_SHELL = "/bin/sh"
-_BECOME = 'unset TINI_KILL_PROCESS_GROUP; exec 2>>"$1"; [ ! -p "$2" ] || . "$2"; shift 2; exec "$@" >>"$0"'
-#: Makes the engine's init pass signals on to the whole process group of the program, as for processes.
-_TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 #: The `PATH` of an image that sets none.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The attempt's directories that a container can read and write, and the one that it can only read. No container gets the files
@@ -168,7 +162,7 @@ class DockerRuntime:
 
     async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
         out, err = self._dir / shim.PIPES[0], self._dir / shim.PIPES[1]  # the shim makes them before it starts the container
-        container = await in_thread(lambda _: self._make(argv, env, workdir, out, err, read=read))
+        container = await in_thread(lambda _: self._make(argv, env, workdir, out, err, read=read, waits=True))
         # For the shim, which needs only the variables by which it is recognised. The container has its own environment.
         recognised = {name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)}
         return Launch(argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket())
@@ -190,10 +184,12 @@ class DockerRuntime:
         *,
         written: Sequence[Path] = (),
         read: Sequence[Path] = (),
+        waits: bool = False,
     ) -> str:
         """Creates a container that can run the command, and returns its id.
 
         Args:
+            waits: the container ends with the last process of the command, not with the first.
             written: what the container may write besides the attempt's files, and …
             read: … what it may only read.
         """
@@ -201,6 +197,9 @@ class DockerRuntime:
         inside = self._env(env)
         files = [path for path in (self._dir / name for name in _FILES) if path.is_dir() and not path.is_symlink()]
         written, read = [*dict.fromkeys((*files, *written))], [*read, self._given()]
+        secrets, code, look = (str(self._dir / name) for name in (shim.SECRETS, shim.CODE, shim.LOOK))
+        pipes = {"out": str(out), "err": str(err), "secrets": secrets, "code": code, "look": look}
+        command = container_init.command(argv, **pipes, waits=waits and self._init)
         with engine.engine() as docker:
             container = self._create(
                 docker,
@@ -208,9 +207,9 @@ class DockerRuntime:
                 written,
                 read,
                 places,
-                entrypoint=[_SHELL],
-                command=["-c", _BECOME, str(out), str(err), str(self._dir / shim.SECRETS), *argv],
-                environment=inside | (_TO_ALL if self._init else {}),
+                entrypoint=[container_init.SHELL],
+                command=command,
+                environment=inside | (container_init.TO_ALL if self._init else {}),
                 working_dir=str(workdir),
             )
             try:
@@ -339,8 +338,8 @@ class DockerRuntime:
                 "the host that bootstrap.mounts does not list; take your files along with --workspace, or leave out --workdir",
                 126,
             )
-        if look.at(Path(_SHELL)) is None:
-            raise CannotStart(f"the image {self._image!r} has no {_SHELL}, which is needed to start a program in it", 126)
+        if look.at(Path(container_init.SHELL)) is None:
+            raise CannotStart(f"the image {self._image!r} has no {container_init.SHELL}, which is needed to start a program in it", 126)
         folders = [""] if "/" in program else path.split(":")
         there = False
         for folder in folders:

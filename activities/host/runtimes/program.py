@@ -53,8 +53,10 @@ class Exit(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: The exit code; negative: the signal that killed it; None: not known, because the shim itself was killed or failed.
+    #: The exit code of its first process; negative: the signal that killed it; None: not known, because the shim itself was killed or failed.
     status: int | None = None
+    #: True if processes that its first process left were killed, which may have been writing.
+    cut: bool = False
     #: The reason why it could not be started; empty: it was started.
     error: str = ""
     #: It was killed because its lease ran out: no agent with contact to the cluster extended it.
@@ -63,8 +65,20 @@ class Exit(BaseModel):
     peak_memory_bytes: int = 0
     #: The bytes of output for which the disk had no space.
     lost_output: int = 0
-    #: The time of the end, in seconds since 1970.
+    #: The time at which its last process ended, in seconds since 1970.
     at: Moment = 0.0
+
+
+class FirstEnd(BaseModel):
+    """The end of a program's first process that ended by itself, while others that it has started are left."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The exit code; negative: the signal that killed it.
+    status: int
+    at: Moment
+    #: When what is left is killed, on the clock of `shim.now`.
+    until: Moment
 
 
 class Started(BaseModel):
@@ -146,6 +160,18 @@ class Program:
         """The processes that run or ran; None: the program has not been started yet, or could not be."""
         with suppress(OSError, ValidationError):
             return Started.model_validate_json(links.read(self._dir / shim.STARTED))
+        return None
+
+    def first_end(self) -> FirstEnd | None:
+        """Returns how the first process ended by itself, if others may be left; None: it has not, as far as is known. From then
+        on, the program should be dead at the time that the result gives.
+        """
+        with suppress(OSError, ValidationError):
+            found = FirstEnd.model_validate_json(links.read(self._dir / shim.FIRST_END))
+            if found.until < self._kill_at:
+                self._kill_at = found.until
+                self._news.set()
+            return found
         return None
 
     @property

@@ -7,6 +7,9 @@ clock until which the cluster counts the program as running. The second is the g
 to stop, and -1 before that. Without an agent that has contact to its cluster, the lease runs out, and the shim kills the program
 before the cluster may start it elsewhere.
 
+The first process of a program may be a wrapper, such as a shell, that ends before the processes it has started. Its exit status is
+the program's, but the program is over when its last process has ended. `StopPolicy` says how much time the others have.
+
 The values of the program's secrets are in none of these files. The agent passes them in a file without a name, which the shim
 reads before the program starts. The shim also masks them in the output before it writes it.
 
@@ -20,6 +23,7 @@ import contextlib
 import ctypes
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -30,21 +34,27 @@ import time
 
 TYPE_CHECKING = False  # without `typing`, whose import takes half as long as all other imports here
 if TYPE_CHECKING:
-    import socket
     from typing import Any
 
     from iris.activities.host.runtimes.shim_container import Container
     from iris.activities.host.runtimes.shim_output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
+#: Records how the first process ended by itself, while others that the program has started are left.
+FIRST_END = "first_end.json"
 #: The files with the program's output, and the pipes to them that a container uses.
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
 #: The pipe from which a container reads its secrets.
 SECRETS = "given/secrets.pipe"
+#: The pipes of a container that is kept until its last process has ended: see `container_init`.
+CODE, LOOK = "given/code.pipe", "given/look.pipe"
 #: The interval between checks of the orders, in seconds. SIGUSR1 announces a new order.
 CHECK_INTERVAL_S = 1.0
 #: The time for which the shim kills what a program left behind, in seconds. What is left then hangs in the kernel.
 SWEEP = 10.0
+#: The longest time between SIGTERM and SIGKILL, in seconds, for processes that a program left when it ended by itself and that
+#: still run after the grace. It is no longer than the grace.
+LAST_NOTICE = 5.0
 #: Files that reserve disk space for later records. They are written early, because the program may fill the disk.
 ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
 #: Loaded once, by the fork server, because every shim calls it.
@@ -75,7 +85,13 @@ class Process:
     def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
         self._output = output
         self.pid: int | None = None
-        self.wakes_by: list[socket.socket] = []
+        #: The exit status of the first process, negative for a signal; None while it runs.
+        self.status: int | None = None
+        #: True if processes that the first one left were killed.
+        self.cut = False
+        self.wakes_by: list[int] = []
+        #: The longest time between two calls of `over`, in seconds. SIGCHLD wakes the shim.
+        self.look_interval = CHECK_INTERVAL_S
         self._cgroups: list[str] = launch["cgroups"]
         self._launch = launch
 
@@ -119,31 +135,54 @@ class Process:
                 members.write("0")
         self._become(self._launch)
 
-    def ended(self) -> int | None:
-        """Returns the exit status, negative for a signal; None while it runs. Reaps all other processes that ended."""
-        found = None
+    def over(self) -> bool:
+        """Returns True if no process of the program is left. Reaps the processes that ended."""
+        self._reap()
+        return self.status is not None and (self.cut or not self._left())
+
+    def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
                 if pid == self.pid:
-                    found = os.waitstatus_to_exitcode(status)
-        return found
+                    self.status = os.waitstatus_to_exitcode(status)
+
+    def _left(self) -> bool:
+        if _PRCTL is not None:
+            left: bool = _beside("shim_sweep").has_children()
+            return left
+        self.look_interval = 0.1  # without its orphans, this process sees only the group
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid or 0, 0)
+            return True
+        return False
 
     def signal(self, number: int) -> None:
-        if self.pid is not None:
+        """Signals the program's process group, or all that is left if the first process has ended."""
+        if self.status is not None:
+            _beside("shim_sweep").signal_all(number)
+        elif self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
+    def signal_strays(self, number: int) -> None:
+        """Signals what is left outside of the program's process group."""
+        _beside("shim_sweep").signal_all(number, spared=self.pid or 0)
+
     def kill(self) -> None:
+        if self.status is not None:
+            self.sweep()
+            self.cut = True
+            return
         self.signal(signal.SIGKILL)
         self.sweep(0.0)
 
     def sweep(self, patience: float = SWEEP) -> None:
         """Kills what is left of the program, in its cgroup and below this process, which inherits the program's orphans."""
         deadline = now() + patience
-        _beside("shim_sweep").sweep(self._cgroups, lambda: now() >= deadline, self.ended)
+        _beside("shim_sweep").sweep(self._cgroups, lambda: now() >= deadline, self._reap)
 
     def forget(self) -> None:
         """Removes the cgroups, which have no processes any more."""
@@ -181,7 +220,7 @@ def _output(secrets: dict[str, str]) -> Output:
 
 def _program(launch: dict[str, Any], secrets: dict[str, str], output: Output) -> Process | Container:
     if launch["container"]:
-        container: Container = _beside("shim_container").Container(launch, SECRETS, secrets)
+        container: Container = _beside("shim_container").Container(launch, SECRETS, CODE, LOOK, secrets)
         return container
     return Process({**launch, "env": {**launch["env"], **secrets}}, output)
 
@@ -197,30 +236,54 @@ def _lines(directory: str, name: str) -> list[str]:
 class StopPolicy:
     """Decides when the shim stops or kills the program.
 
+    A program that is told to stop gets SIGTERM, and whatever is left of it after the grace gets SIGKILL. If the first process ends
+    by itself, the processes that it left have the launch's grace to end, too. They get no signal before, because a helper without
+    a handler may still write. Then they get SIGTERM, and `LAST_NOTICE` seconds later SIGKILL.
+
     Args:
         lease: of the orders before the program started; a program may make them unreadable at once.
+        grace: for processes that the program leaves when it ends by itself, in seconds.
     """
 
-    def __init__(self, lease: float) -> None:
+    def __init__(self, lease: float, grace: float) -> None:
         self.fenced = False
+        #: The time at which what is left is killed.
+        self.kill_at = math.inf
         self._lease = lease
-        self._kill_at: float | None = None
+        self._grace = grace
+        self._stopped = False
+        #: The time at which what a program left gets SIGTERM.
+        self._notice_at = math.inf
 
     def look(self, program: Process | Container) -> float:
         """Carries out what is due. Returns the seconds until the next check."""
         lease, grace = orders()
         self._lease = max(self._lease, lease)
-        if grace >= 0 and self._kill_at is None:
+        if grace >= 0 and not self._stopped:
+            self._stopped = True
             if grace:
                 program.signal(signal.SIGTERM)
-            self._kill_at = now() + grace
-        elif grace == 0 and self._kill_at is not None:
-            self._kill_at = min(self._kill_at, now())
-        self.fenced = self.fenced or now() >= self._lease
-        if self.fenced or (self._kill_at is not None and now() >= self._kill_at):
+            self.kill_at = min(self.kill_at, now() + grace)
+        elif grace == 0:
+            self.kill_at = min(self.kill_at, now())
+        if not self._stopped and now() >= self._notice_at:
+            self._notice_at = math.inf
+            program.signal(signal.SIGTERM)
+        self.fenced = self.fenced or (now() >= self._lease and program.status is None)
+        if self.fenced or now() >= min(self._lease, self.kill_at):
             program.kill()
-        until = min(self._lease, self._kill_at or self._lease) - now()
+        until = min(self._lease, self.kill_at, self._notice_at) - now()
         return max(0.02, min(CHECK_INTERVAL_S, until))
+
+    def first_ended(self, program: Process | Container) -> bool:
+        """Gives what the first process left its time to end. Returns True if the first process ended by itself."""
+        if self._stopped:
+            if program.status == -signal.SIGTERM:  # a wrapper that could not pass the signal on
+                program.signal_strays(signal.SIGTERM)
+        elif not self.fenced:
+            self._notice_at = now() + self._grace if self._grace else math.inf
+            self.kill_at = now() + self._grace + min(self._grace, LAST_NOTICE)
+        return not self._stopped and not self.fenced
 
 
 def orders() -> tuple[float, float]:
@@ -266,37 +329,52 @@ def _write(name: str, flags: int, data: bytes) -> None:
         os.close(file)
 
 
-def see_through(program: Process | Container, output: Output, wake: int) -> dict[str, Any]:
-    """Starts the program, waits for its end, and returns what `exit.json` records."""
-    lease, grace = orders()
-    if grace >= 0 or now() >= lease:  # stopped, or out of lease, before the start
-        return {"status": -int(signal.SIGKILL), "fenced": grace < 0}
+def see_through(program: Process | Container, output: Output, wake: int, grace: float) -> dict[str, Any]:
+    """Starts the program, waits for the end of all its processes, and returns what `exit.json` records.
+
+    Args:
+        grace: as for `StopPolicy`.
+    """
+    lease, stop = orders()
+    if stop >= 0 or now() >= lease:  # stopped, or out of lease, before the start
+        return {"status": -int(signal.SIGKILL), "fenced": stop < 0}
     started = time.time()  # a short program has ended when `start` returns
     failed = program.start()
     if failed is not None:
         return {"error": failed[0], "status": failed[1]}
     _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": started}, ROOM_STARTED)
-    policy, status, look_at = StopPolicy(lease), None, 0.0
+    policy = StopPolicy(lease, grace)
+    _wait(program, output, wake, policy)
+    at = time.time()
+    output.finish()
+    ran_out, peak = program.facts()
+    program.forget()
+    found = {"status": program.status, "cut": program.cut, "fenced": policy.fenced, "out_of_memory": ran_out}
+    return {**found, "peak_memory_bytes": peak, "at": at, "lost_output": output.lost}
+
+
+def _wait(program: Process | Container, output: Output, wake: int, policy: StopPolicy) -> None:
+    """Copies the program's output and carries out what is due, until no process of the program is left."""
+    look_at, first_ended = 0.0, False
     while True:
         if now() >= look_at:
-            status = program.ended()
-            if status is not None:
-                break
-            look_at = now() + policy.look(program)
-        wakers = [wake, *(each.fileno() for each in program.wakes_by)]
+            if program.over():
+                return
+            if program.status is not None and not first_ended:
+                first_ended = True
+                if policy.first_ended(program):
+                    record = {"status": program.status, "at": time.time(), "until": policy.kill_at}
+                    with contextlib.suppress(OSError):  # the disk is full; no space is reserved for a record that few need
+                        _write(f"{FIRST_END}.new", os.O_WRONLY | os.O_CREAT, json.dumps(record).encode())
+                        os.replace(f"{FIRST_END}.new", FIRST_END)
+            look_at = now() + min(program.look_interval, policy.look(program))
+        wakers = [wake, *program.wakes_by]
         readable, _, _ = select.select([*wakers, *output.readers], [], [], max(0.0, look_at - now()))
         output.copy()
         if any(each in wakers for each in readable):
             look_at = 0.0
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
-    at = time.time()
-    program.sweep()
-    output.finish()
-    ran_out, peak = program.facts()
-    program.forget()
-    found = {"status": status, "fenced": policy.fenced, "out_of_memory": ran_out, "peak_memory_bytes": peak, "at": at}
-    return {**found, "lost_output": output.lost}
 
 
 def locked() -> int | None:
@@ -350,7 +428,7 @@ def main(lock: int, secrets: dict[str, str]) -> None:
         if launch["container"]:
             output.named_pipes(PIPES)
         program = _program(launch, secrets, output)
-        found = see_through(program, output, wake)
+        found = see_through(program, output, wake, float(launch.get("grace", 0)))  # earlier versions wrote no grace
     except Exception as error:
         if program is not None:
             program.kill()

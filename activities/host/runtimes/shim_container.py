@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: The timeouts of the engine's answers, in seconds. The shim checks no orders while it waits. The start of a container takes
 #: longest.
 ANSWER, START = 5.0, 60.0
+#: The time between two calls of `over`, in seconds: as a rule, and while processes are left whose end nobody reports.
+LOOK, LOOK_OFTEN = 1.0, 0.1
 #: The time that an engine that is away has to report the end of the program, in seconds: after a kill, and otherwise.
 LAST_WORD, AWAY = 5.0, 600.0
 REMOVED = "somebody has removed the container"
@@ -41,12 +43,24 @@ class Container:
 
     Args:
         secrets_pipe: where the container's shell reads the secrets, if there are any. The engine never has them.
+        code_pipe: where it writes the exit code of the program's first process, if others are left, and …
+        look_pipe: … where it reads lines, each of which lets it look whether there still are any.
         secrets: the values by the program's variables.
     """
 
-    def __init__(self, launch: dict[str, Any], secrets_pipe: str, secrets: dict[str, str]) -> None:
+    def __init__(
+        self, launch: dict[str, Any], secrets_pipe: str, code_pipe: str, look_pipe: str, secrets: dict[str, str]
+    ) -> None:
         self._secrets_pipe, self._secrets = secrets_pipe, secrets
+        #: True once the program can get signals, and the signal that waits for it.
+        self._begun, self._pending = False, 0
+        self._code, self._look = _pipe(code_pipe, 0o622), _pipe(look_pipe, 0o666)
         self.pid: int | None = None
+        #: The exit status of the first process, negative for a signal; None while it runs.
+        self.status: int | None = None
+        #: True if processes that the first one left were killed.
+        self.cut = False
+        self.look_interval = LOOK
         self._socket: str = launch["docker_socket"]
         self._id: str = launch["container"]
         self._path = f"/containers/{self._id}"
@@ -98,15 +112,46 @@ class Container:
             pipe.write(os.fsencode("".join(lines)))
 
     @property
-    def wakes_by(self) -> list[socket.socket]:
-        return [self._waiting] if self._waiting is not None else []
+    def wakes_by(self) -> list[int]:
+        return [self._code, *([self._waiting.fileno()] if self._waiting is not None else [])]
 
-    def ended(self) -> int | None:
-        """Returns the exit status, negative for a signal; None while it runs, or while the engine is away and does not report.
+    def over(self) -> bool:
+        """Returns True if the container has ended; False also while the engine is away and does not report.
 
         Raises:
             Lost: the engine ended the program, or cannot report how it ended.
         """
+        self._read_code()
+        try:
+            ended = self._ended()
+        except Lost:
+            if self.status is None:
+                raise
+            return True
+        if ended is not None:
+            self.cut = self.status is not None and self._killed
+            self.status = ended if self.status is None else self.status
+            return True
+        if self.status is not None:
+            with contextlib.suppress(OSError):  # the pipe is full
+                os.write(self._look, b"\n")
+        return False
+
+    def _read_code(self) -> None:
+        """Reads what the container's shells say: an empty line when the program begins, and the exit code of its first process
+        if others are left.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            for line in os.read(self._code, 4096).splitlines():
+                if not line:
+                    self._begun = True
+                    waiting, self._pending = self._pending, 0
+                    if waiting:
+                        self.signal(waiting)
+                elif self.status is None and 0 <= (code := int(line)) < 256:
+                    self.status, self.look_interval = _status(code), LOOK_OFTEN
+
+    def _ended(self) -> int | None:
         for name in ("memory.peak", "memory.max_usage_in_bytes"):
             self._peak = max([self._peak, *(int(line) for cgroup in self._cgroups for line in _lines(cgroup, name))])
         waiting = self._waiting or self._wait_again()
@@ -135,8 +180,7 @@ class Container:
         if not self._state and not self._killed:  # the engine is stopping, and may have ended the program
             self._away = True
             return None
-        code = int(content["StatusCode"])
-        return 128 - code if 128 < code < 160 else code
+        return _status(int(content["StatusCode"]))
 
     def _wait_again(self) -> socket.socket | None:
         """Asks the engine to report the end of the program; None: the engine does not take the request."""
@@ -174,8 +218,11 @@ class Container:
 
     def signal(self, number: int) -> None:
         """Signals the first process of the container. Signals it directly where permitted, because an engine that hangs cannot
-        prevent that.
+        prevent that. Any signal but SIGKILL waits until the program begins: the shells before it do not pass signals on.
         """
+        if not self._begun and number != signal.SIGKILL:
+            self._pending = number
+            return
         if self.pid is not None and self._there():
             with contextlib.suppress(OSError):
                 os.kill(self.pid, number)
@@ -187,8 +234,8 @@ class Container:
         self._killed = True
         self.signal(signal.SIGKILL)
 
-    def sweep(self) -> None:
-        """Does nothing: no process of a container outlives it."""
+    def signal_strays(self, number: int) -> None:
+        """Does nothing: the container's shell does so."""
 
     def forget(self) -> None:
         """Does nothing: the agent removes the container after it has read the state."""
@@ -227,6 +274,18 @@ class Container:
         if status is None:
             raise OSError("it hung up")
         return status, content
+
+
+def _pipe(name: str, mode: int) -> int:
+    """Creates a pipe where the container finds it, and opens it."""
+    os.mkfifo(name)
+    os.chmod(name, mode)  # any user of the container may use it; the directory keeps others out
+    return os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _status(code: int) -> int:
+    """Returns the exit status, negative for a signal, by the code that a shell or an init gives."""
+    return 128 - code if 128 < code < 160 else code
 
 
 def _quoted(text: str) -> str:

@@ -41,7 +41,7 @@ def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], o
         with contextlib.suppress(OSError), open(os.path.join(cgroup, "pids.max"), "r+") as limit:
             limit.write("0")
     known: set[int] = set()
-    while _has_children():
+    while has_children():
         found = {pid for cgroup in cgroups for pid in _members(cgroup)}
         for pid in found:
             _kill(os.kill, pid)
@@ -68,7 +68,29 @@ def sweep_others(spared: Collection[int], over: Callable[[], bool], reap: Callab
     return True
 
 
-def _has_children() -> bool:
+def signal_all(number: int, spared: int = 0) -> None:
+    """Signals all processes below this one.
+
+    Args:
+        spared: a process group that gets no signal.
+    """
+    below, found = {}, []
+    for pid in _all():
+        with contextlib.suppress(OSError, ValueError):
+            state, parent, group = _read(f"{pid}/stat").rpartition(b")")[2].split()[:3]
+            below.setdefault(int(parent), []).append((pid, int(group), state))
+    parents = [os.getpid()]
+    while parents:
+        children = below.pop(parents.pop(), [])
+        found += children
+        parents += [pid for pid, _, _ in children]
+    for pid, group, state in found:
+        if state != b"Z" and group != spared:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def has_children() -> bool:
     """Returns True if any process is below this one. Where this process inherits orphans, that is all of the program."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
