@@ -2,7 +2,7 @@
 
 The activity is standalone (it belongs to no workflow): its client starts it on the host's own task queue, so there is one hop. It
 ends when the command ends, when the attempt ends, when its client is silent for too long, or when it is cancelled. Every process
-that the command has started ends with it.
+that the command has started ends with it, or is killed when a grace is over.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: Delay between SIGHUP and SIGKILL.
+#: Delay between SIGHUP and SIGKILL, and the time for processes that the command's first process leaves.
 GRACE = timedelta(seconds=2)
 #: How long to wait after SIGKILL for a command that does not end, before it is given up.
 KILL_PATIENCE = timedelta(seconds=15)
@@ -52,7 +52,7 @@ class Execs:
 
     Args:
         silence: a client that has sent nothing for this long is gone.
-        grace: the delay between SIGHUP and SIGKILL.
+        grace: the delay between SIGHUP and SIGKILL, and the time for processes that the command's first process leaves.
     """
 
     def __init__(self, store: Store, tasks: AttemptSource, silence: timedelta = SILENCE, grace: timedelta = GRACE) -> None:
@@ -67,9 +67,9 @@ class Execs:
         running = find(self._tasks, request.job, request.index)
         command: Command
         if running.launch.container:
-            command = ContainerCommand(request, running.launch)
+            command = ContainerCommand(request, running.launch, self._grace)
         else:
-            command = ProcessCommand(request, running.launch)
+            command = ProcessCommand(request, running.launch, self._grace)
         try:
             await command.start()
         except CannotStart as error:

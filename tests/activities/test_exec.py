@@ -281,6 +281,56 @@ async def test_what_a_command_leaves_running_ends_with_it(bench: Bench) -> None:
     await nothing_is_left()
 
 
+#: Handles SIGHUP and SIGINT: it says so, and ends when the file `go` is there, with a last line. SIGHUP ends a wrapper around it.
+SAVES = """
+import os, signal, sys, time
+def save(*_):
+    print("saving", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    print("saved", flush=True)
+    open("saved", "w").close()
+    sys.exit(3)
+signal.signal(signal.SIGHUP, save)
+signal.signal(signal.SIGINT, save)
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def patient(bench: Bench) -> Bench:
+    """With a long grace for commands."""
+    bench.execs = Execs(bench.store, bench.here, silence=timedelta(seconds=60), grace=timedelta(seconds=60))
+    return bench
+
+
+@pytest.mark.parametrize("how", ["hung up", "signal"])
+async def test_a_command_in_a_wrapper_has_its_grace(bench: Bench, tmp_path: Path, how: str) -> None:
+    """The signal ends the wrapper at once, and what it wraps still has to write."""
+    async with patient(bench).session("sh", "-c", '"$0" -c "$1"; true', sys.executable, SAVES) as (side, running):
+        await side.has_heard(b"up")
+        hang_up = Frame(FrameKind.HANG_UP)
+        side.stream.send(hang_up if how == "hung up" else Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT))
+        await side.has_heard(b"saving")
+        (tmp_path / "work" / "go").touch()
+        end = await asyncio.wait_for(running, PATIENCE)
+
+    assert (tmp_path / "work" / "saved").exists()
+    assert end.exit_code == 128 + (signal.SIGHUP if how == "hung up" else signal.SIGINT)
+
+
+async def test_what_a_command_leaves_may_finish_its_writing(bench: Bench, tmp_path: Path) -> None:
+    """`tee` or another helper in the background prints the last lines."""
+    helper = "until [ -e go ]; do sleep 0.02; done; echo written"
+    async with patient(bench).session("sh", "-c", 'sh -c "$0" & echo up; exit 3', helper) as (side, running):
+        await side.has_heard(b"up")
+        (tmp_path / "work" / "go").touch()
+        end = await side.ends(await asyncio.wait_for(running, PATIENCE))
+
+    assert (end.exit_code, side.heard[FrameKind.OUT]) == (3, b"up\nwritten\n")
+
+
 async def test_a_command_does_not_outlive_the_agent_that_was_killed(bench: Bench, tmp_path: Path) -> None:
     """`kill -9` of the agent: the task goes on, but to these no agent ever writes again."""
     script = f"""
@@ -440,6 +490,36 @@ async def test_a_command_in_a_container_ends_with_its_session(boxed: Bench, how:
         assert how == "cancelled" or isinstance(end[0], ExecEnd)
         await becomes(lambda: len(of_the_attempt()) <= own)
     assert (await boxed.run("echo", "still here"))[1] == b"still here\n"
+
+
+@pytest.mark.docker
+async def test_a_command_in_a_wrapper_in_a_container_has_its_grace_and_no_more(boxed: Bench) -> None:
+    """Hanging up ends the wrapper at once. What it wraps is killed after the grace, although the engine has forgotten it."""
+    own = len(of_the_attempt())
+    async with boxed.session("sh", "-c", 'python3 -c "$0"; true', SAVES) as (side, running):
+        await side.has_heard(b"up")
+        side.stream.send(Frame(FrameKind.HANG_UP))
+        await side.has_heard(b"saving")
+        end = await asyncio.wait_for(running, PATIENCE)
+        await becomes(lambda: len(of_the_attempt()) <= own)
+
+    assert end.exit_code == 128 + signal.SIGHUP
+
+
+@pytest.mark.docker
+async def test_what_a_command_leaves_in_a_container_may_finish_its_writing_and_no_more(boxed: Bench) -> None:
+    """Neither a helper nor a daemon in the background is an orphan in the task's container for good."""
+    own = len(of_the_attempt())
+    helper = "until [ -e /tmp/go ]; do sleep 0.02; done; echo written >/tmp/written"
+    async with patient(boxed).session("sh", "-c", 'sh -c "$0" >/dev/null 2>&1 & echo up', helper) as (side, running):
+        await side.has_heard(b"up")
+        assert (await boxed.run("touch", "/tmp/go"))[0].exit_code == 0
+        await side.ends(await asyncio.wait_for(running, PATIENCE))
+    assert (await boxed.run("cat", "/tmp/written"))[1] == b"written\n"
+    boxed.execs = Execs(boxed.store, boxed.here, silence=timedelta(seconds=1), grace=timedelta(seconds=0.3))
+    await boxed.run("sh", "-c", "sleep 1000 >/dev/null 2>&1 &")
+
+    await becomes(lambda: len(of_the_attempt()) <= own)
 
 
 # -- profiles ------------------------------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ class Command(Protocol):
         """
 
     async def run(self, tell: Tell) -> int:
-        """Passes the output to `tell` until the command and all that it started have ended. Returns its exit status, negative for
-        a signal.
+        """Passes the output to `tell` until the command and all that it started have ended. Returns the exit status of its first
+        process, negative for a signal.
 
         A cancellation ends the command at once.
         """

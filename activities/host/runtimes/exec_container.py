@@ -5,6 +5,10 @@ import contextlib
 import json
 import os
 import signal
+import time
+from collections.abc import Collection
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,10 +26,18 @@ _STREAMS = {1: FrameKind.OUT, 2: FrameKind.ERR}
 
 
 class ContainerCommand:
-    """Implements `Command` in a container. The environment, directory and limits are the container's own."""
+    """Implements `Command` in a container. The environment, directory and limits are the container's own.
 
-    def __init__(self, request: ExecRequest, launch: Launch) -> None:
+    The engine ends no process of a command, and reports only the first one. So this class looks for the others, among the host's
+    processes.
+
+    Args:
+        grace: for processes that the command's first process leaves.
+    """
+
+    def __init__(self, request: ExecRequest, launch: Launch, grace: timedelta = timedelta(0)) -> None:
         self._request = request
+        self._grace = grace.total_seconds()
         self._container = launch.container
         self._socket = launch.docker_socket.removeprefix("unix://")
         self._id = ""
@@ -68,7 +80,9 @@ class ContainerCommand:
                 await pump(self._reader, FrameKind.OUT, tell)
             else:
                 await self._demultiplex(tell)
-            return await self._exit_code()
+            code = await self._exit_code()
+            await self._end_rest()
+            return code
         except asyncio.CancelledError:
             await asyncio.shield(self.signal(signal.SIGKILL))
             raise
@@ -95,18 +109,17 @@ class ContainerCommand:
         """Sends the signal directly to the host's processes of the container, where that is permitted. The engine cannot
         signal a command.
         """
-        with contextlib.suppress(HostUnable, psutil.Error):
-            pid = (await self._inspect()).get("Pid")
-            if not pid:
+        with contextlib.suppress(HostUnable):
+            if not (pid := (await self._inspect()).get("Pid")):
                 return
-            process = psutil.Process(pid)
-            all_of_it = [process.pid, *(each.pid for each in process.children(recursive=True))]
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if number != signal.SIGKILL and os.getpgid(pid) == pid:
-                    os.killpg(pid, number)
-            for each in all_of_it if number == signal.SIGKILL else ():
+            everything = await asyncio.to_thread(self._processes, pid)
+            if number == signal.SIGKILL:
+                _send(number, everything)
+            elif pid in everything and os.getpgid(pid) == pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(each, number)
+                    os.killpg(pid, number)
+            else:
+                _send(number, everything)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
@@ -135,6 +148,34 @@ class ContainerCommand:
         await self.signal(signal.SIGKILL)
         return -signal.SIGKILL
 
+    async def _end_rest(self) -> None:
+        """Waits for what the first process has left, and kills what still runs after the grace."""
+        with contextlib.suppress(HostUnable):
+            if not (pid := (await self._inspect()).get("Pid")):
+                return
+            until = time.monotonic() + self._grace
+            while (left := await asyncio.to_thread(self._processes, pid)) and time.monotonic() < until:
+                await asyncio.sleep(0.05)
+            _send(signal.SIGKILL, left)
+
+    def _processes(self, first: int) -> set[int]:
+        """Returns the living processes of the command: its first one with all below it, and all of their session."""
+        found = set[int]()
+        with contextlib.suppress(psutil.Error):
+            found = {first, *(each.pid for each in psutil.Process(first).children(recursive=True))}
+        for pid in psutil.pids():
+            with contextlib.suppress(OSError):
+                if os.getsid(pid) == first:
+                    found.add(pid)
+        return {pid for pid in found if self._runs_here(pid)}
+
+    def _runs_here(self, pid: int) -> bool:
+        """Returns True if it is a living process of this container. Another one may have the number of one that has ended."""
+        with contextlib.suppress(OSError, psutil.Error):
+            here = self._container in Path(f"/proc/{pid}/cgroup").read_text()
+            return here and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return False
+
     async def _inspect(self) -> dict[str, Any]:
         status, state = await self._call("GET", f"/exec/{self._id}/json")
         return state if status == 200 else {}
@@ -155,6 +196,12 @@ class ContainerCommand:
                 writer.close()
         except (OSError, ValueError, IndexError) as error:
             raise HostUnable(f"the container engine does not answer: {error}", FAULT) from None
+
+
+def _send(number: int, pids: Collection[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _request(method: str, path: str, body: dict[str, Any] | None, headers: str = "") -> bytes:

@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import termios
+from datetime import timedelta
 from typing import Any
 
 from iris.activities.host.runtimes import shim
@@ -28,13 +29,17 @@ async def _drop(_: Frame) -> None:
 
 
 class ProcessCommand:
-    """Implements `Command` under a shim of its own, which ends all of the command's processes, also when this agent is killed."""
+    """Implements `Command` under a shim of its own, which ends all of the command's processes, also when this agent is killed.
 
-    def __init__(self, request: ExecRequest, launch: Launch) -> None:
+    Args:
+        grace: for processes that the command's first process leaves.
+    """
+
+    def __init__(self, request: ExecRequest, launch: Launch, grace: timedelta = timedelta(0)) -> None:
         self._request = request
         self._env = {**launch.env, "TERM": request.term} if request.tty else launch.env
         order = {"argv": request.argv, "env": self._env, "cwd": launch.cwd, "cgroups": launch.cgroups, "tty": request.tty}
-        order |= {"umask": launch.umask, "uid": launch.uid, "groups": launch.groups}
+        order |= {"umask": launch.umask, "uid": launch.uid, "groups": launch.groups, "grace": grace.total_seconds()}
         self._order = json.dumps(order).encode() + b"\n"
         self._outputs: list[tuple[asyncio.StreamReader, FrameKind]] = []
         self._input: asyncio.StreamWriter | None = None

@@ -5,13 +5,15 @@ agent is gone.
 
 The descriptor is a socket to the agent. The agent sends one line of JSON with what to start, and then one byte for each signal.
 SIGKILL kills all processes below the shim. The shim answers with one line that gives the result of the start, and one line with
-the exit status. Standard input, output and error belong to the command; with a terminal, they are the terminal.
+the exit status of the command's first process, when the last one has ended: what the first one leaves has the grace to end, and is
+then killed. Standard input, output and error belong to the command; with a terminal, they are the terminal.
 """
 
 import contextlib
 import ctypes
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -87,7 +89,8 @@ def main() -> None:
     # The shim ends with its command. Signals are handled, not ignored: the command would inherit the ignored ones.
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    command = CommandProcess(json.loads(order))
+    wanted = json.loads(order)
+    command = CommandProcess(wanted)
     failed = command.start()
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # so that the other ends see when the command closes them
@@ -96,31 +99,35 @@ def main() -> None:
         _send(agent, {"error": failed[0], "status": failed[1]})
         return
     _send(agent, {"pid": command.pid})
-    status = _see_through(command, agent, wake, orders)
-    command.sweep()
-    _send(agent, {"status": status})
+    _see_through(command, agent, wake, orders, wanted["grace"])
+    _send(agent, {"status": command.status})
 
 
-def _see_through(command: CommandProcess, agent: socket.socket, wake: int, orders: bytes) -> int:
-    """Carries out the agent's orders until the command ends. Returns its exit status."""
-    gone = False
-    while (status := command.ended()) is None:
+def _see_through(command: CommandProcess, agent: socket.socket, wake: int, orders: bytes, grace: float) -> None:
+    """Carries out the agent's orders until no process of the command is left."""
+    gone, due, last = False, math.inf, 0
+    while not command.over():
+        if command.status is not None and due == math.inf:
+            due = shim.now() + grace
+            if last and command.status == -last:  # a wrapper that could not pass the signal on
+                command.signal_strays(last)
         for number in orders:
             if number == signal.SIGKILL:
                 command.kill()
             else:
+                last = number
                 command.signal(number)
-        if gone:
+        if gone or shim.now() >= due:
             command.kill()
         orders = b""
-        readable, _, _ = select.select([wake] if gone else [wake, agent.fileno()], [], [], shim.CHECK_INTERVAL_S)
+        patience = max(0.0, min(command.look_interval, due - shim.now()))
+        readable, _, _ = select.select([wake] if gone else [wake, agent.fileno()], [], [], patience)
         if wake in readable:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
         if agent.fileno() in readable:
             orders = _hear(agent)
             gone = not orders
-    return status
 
 
 def _hear(agent: socket.socket) -> bytes:
