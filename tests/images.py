@@ -61,6 +61,19 @@ def make(*, small: bool = False) -> str:
     return name
 
 
+def with_file(path: Path, place: str) -> str:
+    """The name of the image with one more file, or another one in its place."""
+    base = make(small=True)
+    name = f"{base}-{hashlib.sha256(path.read_bytes() + place.encode()).hexdigest()[:12]}"
+    made = subprocess.run(["docker", "create", base, "true"], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        subprocess.run(["docker", "cp", str(path), f"{made}:{place}"], capture_output=True, check=True)
+        subprocess.run(["docker", "commit", made, name], capture_output=True, check=True)
+    finally:
+        subprocess.run(["docker", "rm", made], capture_output=True, check=True)
+    return name
+
+
 def _import(name: str, small: bool) -> None:
     changes = [f"--change=ENV {key}={value}" for key, value in ENV.items()]
     importing = subprocess.Popen(["docker", "import", *changes, "-", name], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)

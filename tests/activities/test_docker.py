@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes import container_rights, shim
+from iris.activities.host.runtimes import container_rights, shim, shim_container
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.docker import DockerRuntime, clear_strays
 from iris.model import names
@@ -237,6 +237,9 @@ async def test_a_path_is_the_hosts_only_as_a_whole(bench: Bench, path: str | Non
         (("/image/bin",), None, 126, "'/image/bin' is not executable"),
         (("/image/no-program",), None, 126, "'/image/no-program' is not executable"),
         (("true",), "/opt/nowhere", 126, "the working directory '/opt/nowhere' is not in the image 'iris-test:"),
+        (("true",), "/etc/passwd", 126, "cannot run in the working directory '/etc/passwd': .*not a directory"),
+        (("true",), "/etc/passwd/below", 126, "cannot run in the working directory '/etc/passwd/below': .*not a directory"),
+        (("true",), "not/absolute", 126, "cannot run in the working directory 'not/absolute': .*absolute path"),
     ],
 )
 async def test_what_cannot_be_started_is_refused_in_words(
@@ -249,6 +252,35 @@ async def test_what_cannot_be_started_is_refused_in_words(
         await bench.runtime.launch(argv, bench.env(), Path(workdir) if workdir else bench.work)
     assert refused.value.exit_code == code
     assert containers(f"iris.key={bench.key}") == []
+
+
+async def test_an_image_whose_shell_cannot_run_is_the_jobs_failure(tmp_path: Path) -> None:
+    """An image for another processor: no host would do better, and without the engine's words nobody could tell why."""
+    foreign = tmp_path / "sh"
+    foreign.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\0\xb7\0\x01" + bytes(47))
+    foreign.chmod(0o755)
+    bench = Bench(tmp_path / "attempt", images.with_file(foreign, "/usr/bin/sh"))
+    ended = await bench.run("true")
+    await bench.runtime.clear()
+
+    assert ended.status == 126
+    assert "could not be started with the image's /bin/sh" in ended.error
+    assert "exec format error" in ended.error.lower()
+
+
+@pytest.mark.parametrize(
+    ("message", "jobs"),
+    [
+        ('exec: "/bin/sh": permission denied: unknown', True),
+        ('error mounting "docker-init" to rootfs at "/sbin/docker-init": open o_path procfd: not a directory', True),
+        ("mkdir /var/lib/docker/overlay2/x: no space left on device", False),
+        ("error mounting: write /sys/fs/cgroup/memory.max: invalid argument", False),
+        ("the daemon is shutting down", False),
+    ],
+)
+def test_only_errors_about_the_job_are_the_jobs(message: str, jobs: bool) -> None:
+    """Whatever else an engine refuses may work on another host."""
+    assert shim_container.of_the_job(message) is jobs
 
 
 async def test_a_program_that_uses_up_its_memory_is_told_so(tmp_path: Path, image: str) -> None:
@@ -349,11 +381,12 @@ async def test_a_command_beside_a_program_does_not_hold_its_container(bench: Ben
     await asyncio.to_thread(bench.says, "up")
     (container,) = containers(f"iris.key={bench.key}")
     beside = ["docker", "exec", container, "sh", "-c", "sleep 1000 & echo ready; wait"]
-    with subprocess.Popen(beside, stdout=subprocess.PIPE, text=True) as shell:
-        assert shell.stdout is not None
-        assert shell.stdout.readline() == "ready\n"
-        (bench.work / "go").touch()
-        ended = await asyncio.wait_for(program.wait(), 60)
+    shell = await asyncio.create_subprocess_exec(*beside, stdout=asyncio.subprocess.PIPE)
+    assert shell.stdout is not None
+    assert await shell.stdout.readline() == b"ready\n"
+    (bench.work / "go").touch()
+    ended = await asyncio.wait_for(program.wait(), 60)
+    await shell.communicate()
 
     assert (ended.status, ended.cut) == (0, False)
 

@@ -1,27 +1,30 @@
 """The shell scripts that start a program in its container and keep the container until the program's last process has ended.
 
-A container ends with its first process, and the kernel then kills all others. The engine's init, which is the first process, ends
-with its child. If the program were this child, a wrapper that SIGTERM ends at once would take the grace of the program behind it.
-So the child is `SUPERVISE`, which waits for all processes of the program:
+A container ends with its first process, and the kernel then kills all others. The engine's init,
+which is the first process, ends with its child. If the program were this child, a wrapper that
+SIGTERM ends at once would take the grace of the program behind it. So the child is `SUPERVISE`,
+which waits for all processes of the program:
 
     init ── SUPERVISE ── init ── BECOME, then the program ── …
 
-The second init makes the program the leader of a process group, as it is outside of a container, and passes signals on to this
-group. When the program's first process has ended and others are left, the script writes the exit code into the pipe `CODE`, and
-looks again whenever a line comes from the pipe `LOOK`: not every image has a `sleep`. The shim sends the lines, and it ends the
-container when the time of what is left is over.
+The second init makes the program the leader of a process group, as it is outside of a container,
+and passes signals on to this group. When the program's first process has ended and others are left,
+the script writes the exit code into the pipe `CODE`, and looks again whenever a line comes from the
+pipe `LOOK`: not every image has a `sleep`. The shim sends the lines, and it ends the container when
+the time of what is left is over.
 
-The scripts use only what every POSIX shell has built in. Processes of `iris exec` do not count: the first process of their session
-has a parent outside of the container.
+The scripts use only what every POSIX shell has built in. Processes of `iris exec` do not count: the
+first process of their session has a parent outside of the container.
 """
 
 from collections.abc import Sequence
 
 SHELL = "/bin/sh"
 
-#: Opens the output pipes, reads the secrets from their pipe if there are any, tells `SUPERVISE` the program's process group by
-#: `LOOK` and the shim by an empty line in `CODE` that signals reach the program from now on, and executes the program in its own
-#: place. The user's arguments are parameters of the script: the shell never parses them.
+#: Opens the output pipes, and reads the secrets from their pipe if there are any. Tells `SUPERVISE`
+#: the program's process group by `LOOK`, and the shim by an empty line in `CODE` that signals reach
+#: the program from now on. Then executes the program in its own place. The user's arguments are
+#: parameters of the script: the shell never parses them.
 BECOME = (
     'unset TINI_KILL_PROCESS_GROUP TINI_SUBREAPER; exec 2>>"$1"; [ ! -p "$2" ] || . "$2"; '
     '[ ! -p "$3" ] || echo $$ >"$3"; [ ! -p "$4" ] || echo >"$4"; shift 4; exec "$@" >>"$0"'

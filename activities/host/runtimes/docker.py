@@ -17,6 +17,7 @@ from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.container_rights import rights
 from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
 from iris.activities.host.runtimes.environment import base_env
+from iris.activities.host.runtimes.shim_container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
 from iris.model import names
@@ -197,9 +198,9 @@ class DockerRuntime:
         inside = self._env(env)
         files = [path for path in (self._dir / name for name in _FILES) if path.is_dir() and not path.is_symlink()]
         written, read = [*dict.fromkeys((*files, *written))], [*read, self._given()]
-        secrets, code, look = (str(self._dir / name) for name in (shim.SECRETS, shim.CODE, shim.LOOK))
-        pipes = {"out": str(out), "err": str(err), "secrets": secrets, "code": code, "look": look}
-        command = container_init.command(argv, **pipes, waits=waits and self._init)
+        own = {"secrets": shim.SECRETS, "code": shim.CODE, "look": shim.LOOK}
+        pipes = {name: str(self._dir / pipe) for name, pipe in own.items()}
+        command = container_init.command(argv, out=str(out), err=str(err), **pipes, waits=waits and self._init)
         with engine.engine() as docker:
             container = self._create(
                 docker,
@@ -232,6 +233,7 @@ class DockerRuntime:
         """Creates a container in the engine.
 
         Raises:
+            CannotStart: no engine would create it, because of the image or the working directory.
             HostUnable: the engine refuses, or this host lacks a directory that the configuration lists.
         """
         from docker.errors import APIError
@@ -263,6 +265,9 @@ class DockerRuntime:
             if found and Path(path) in places.values():
                 reason = f"this host has no directory {path!r}; create it, or remove it from bootstrap.mounts"
                 raise HostUnable(reason, engine.FAULT) from None
+            if of_the_job(str(error.explanation)):
+                where = f"the image {self._image!r} cannot run in the working directory {what['working_dir']!r}"
+                raise CannotStart(f"{where}: {error.explanation}", 126) from None
             raise
         return str(made["Id"])
 
@@ -338,8 +343,10 @@ class DockerRuntime:
                 "the host that bootstrap.mounts does not list; take your files along with --workspace, or leave out --workdir",
                 126,
             )
-        if look.at(Path(container_init.SHELL)) is None:
-            raise CannotStart(f"the image {self._image!r} has no {container_init.SHELL}, which is needed to start a program in it", 126)
+        shell = container_init.SHELL
+        if not (runs := look.at(Path(shell))):
+            has = f"has no {shell}" if runs is None else f"has a {shell} that is not executable"
+            raise CannotStart(f"the image {self._image!r} {has}, which is needed to start a program in it", 126)
         folders = [""] if "/" in program else path.split(":")
         there = False
         for folder in folders:

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.shim_container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
 from iris.retrying import retry
 
@@ -115,10 +116,18 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
     """Starts the container, waits until it ends or `stop` is set, and returns its state.
 
     Raises:
+        CannotStart: no host can start the container, because of the image or of what the job names.
         HostUnable: the container could not be started, or the engine was away for too long or ended the container.
     """
     with engine() as found:
-        found.api.start(container)
+        from docker.errors import APIError
+
+        try:
+            found.api.start(container)
+        except APIError as error:
+            if of_the_job(str(error.explanation)):
+                raise CannotStart(f"the container could not be started: {error.explanation}", 126) from None
+            raise
     last_contact, away = time.monotonic(), ""
     while True:
         try:

@@ -154,7 +154,9 @@ class ContainerCommand:
             if not (pid := (await self._inspect()).get("Pid")):
                 return
             until = time.monotonic() + self._grace
-            while (left := await asyncio.to_thread(self._processes, pid)) and time.monotonic() < until:
+            while left := await asyncio.to_thread(self._processes, pid):
+                if time.monotonic() >= until:
+                    break
                 await asyncio.sleep(0.05)
             _send(signal.SIGKILL, left)
 

@@ -5,8 +5,9 @@ agent is gone.
 
 The descriptor is a socket to the agent. The agent sends one line of JSON with what to start, and then one byte for each signal.
 SIGKILL kills all processes below the shim. The shim answers with one line that gives the result of the start, and one line with
-the exit status of the command's first process, when the last one has ended: what the first one leaves has the grace to end, and is
-then killed. Standard input, output and error belong to the command; with a terminal, they are the terminal.
+the exit status of the command's first process when the last one has ended. What the first one leaves
+has the grace to end, and is then killed. Standard input, output and error belong to the command;
+with a terminal, they are the terminal.
 """
 
 import contextlib

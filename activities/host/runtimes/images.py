@@ -29,6 +29,11 @@ _ABSENT = re.compile(
     r"|[^:]: not found$",
     re.IGNORECASE,
 )
+#: The same for an image that the machines of the cluster cannot run.
+_FOREIGN = re.compile(
+    r"cannot be used on this platform|does not (match|provide) the specified platform|unsupported os",
+    re.IGNORECASE,
+)
 #: Google's registries. A machine logs in there with its token under this user name.
 #: Source: cloud.google.com/artifact-registry/docs/docker/authentication#token
 _GOOGLES = re.compile(r"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/")
@@ -83,4 +88,6 @@ def get(
 def _refused(name: str, message: str) -> CannotStart | HostUnable:
     if _ABSENT.search(message):
         return CannotStart(f"the image {name!r} does not exist, or this cluster may not read it: {message}", EXIT_CODE)
+    if _FOREIGN.search(message):
+        return CannotStart(f"the image {name!r} is for another kind of machine: {message}", EXIT_CODE)
     return HostUnable(f"the image {name!r} could not be fetched: {message}", FAULT)

@@ -53,7 +53,8 @@ class Exit(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: The exit code of its first process; negative: the signal that killed it; None: not known, because the shim itself was killed or failed.
+    #: The exit code of its first process; negative: the signal that killed it; None: not known,
+    #: because the shim itself was killed or failed.
     status: int | None = None
     #: True if processes that its first process left were killed, which may have been writing.
     cut: bool = False
@@ -70,7 +71,7 @@ class Exit(BaseModel):
 
 
 class FirstEnd(BaseModel):
-    """The end of a program's first process that ended by itself, while others that it has started are left."""
+    """The end of a program's first process by itself, while others that it has started are left."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -163,8 +164,8 @@ class Program:
         return None
 
     def first_end(self) -> FirstEnd | None:
-        """Returns how the first process ended by itself, if others may be left; None: it has not, as far as is known. From then
-        on, the program should be dead at the time that the result gives.
+        """Returns how the first process ended by itself, if others may be left; None: it has not, as
+        far as is known. From then on, the program should be dead at the time that the result gives.
         """
         with suppress(OSError, ValidationError):
             found = FirstEnd.model_validate_json(links.read(self._dir / shim.FIRST_END))

@@ -7,8 +7,9 @@ clock until which the cluster counts the program as running. The second is the g
 to stop, and -1 before that. Without an agent that has contact to its cluster, the lease runs out, and the shim kills the program
 before the cluster may start it elsewhere.
 
-The first process of a program may be a wrapper, such as a shell, that ends before the processes it has started. Its exit status is
-the program's, but the program is over when its last process has ended. `StopPolicy` says how much time the others have.
+The first process of a program may be a wrapper, such as a shell, that ends before the processes that
+it has started. Its exit status is the program's, but the program is over when its last process has
+ended. `StopPolicy` says how much time the others have.
 
 The values of the program's secrets are in none of these files. The agent passes them in a file without a name, which the shim
 reads before the program starts. The shim also masks them in the output before it writes it.
@@ -52,8 +53,8 @@ CODE, LOOK = "given/code.pipe", "given/look.pipe"
 CHECK_INTERVAL_S = 1.0
 #: The time for which the shim kills what a program left behind, in seconds. What is left then hangs in the kernel.
 SWEEP = 10.0
-#: The longest time between SIGTERM and SIGKILL, in seconds, for processes that a program left when it ended by itself and that
-#: still run after the grace. It is no longer than the grace.
+#: The longest time between SIGTERM and SIGKILL, in seconds, for processes that a program left when it
+#: ended by itself and that still run after the grace. It is no longer than the grace.
 LAST_NOTICE = 5.0
 #: Files that reserve disk space for later records. They are written early, because the program may fill the disk.
 ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
@@ -89,6 +90,8 @@ class Process:
         self.status: int | None = None
         #: True if processes that the first one left were killed.
         self.cut = False
+        #: The reason why the program has not begun, although `start` succeeded; only containers have one.
+        self.failed = ""
         self.wakes_by: list[int] = []
         #: The longest time between two calls of `over`, in seconds. SIGCHLD wakes the shim.
         self.look_interval = CHECK_INTERVAL_S
@@ -236,9 +239,10 @@ def _lines(directory: str, name: str) -> list[str]:
 class StopPolicy:
     """Decides when the shim stops or kills the program.
 
-    A program that is told to stop gets SIGTERM, and whatever is left of it after the grace gets SIGKILL. If the first process ends
-    by itself, the processes that it left have the launch's grace to end, too. They get no signal before, because a helper without
-    a handler may still write. Then they get SIGTERM, and `LAST_NOTICE` seconds later SIGKILL.
+    A program that is told to stop gets SIGTERM, and whatever is left of it after the grace gets
+    SIGKILL. If the first process ends by itself, the processes that it left have the launch's grace
+    to end, too. They get no signal before, because a helper without a handler may still write. Then
+    they get SIGTERM, and up to `LAST_NOTICE` seconds later SIGKILL.
 
     Args:
         lease: of the orders before the program started; a program may make them unreadable at once.
@@ -350,7 +354,7 @@ def see_through(program: Process | Container, output: Output, wake: int, grace: 
     ran_out, peak = program.facts()
     program.forget()
     found = {"status": program.status, "cut": program.cut, "fenced": policy.fenced, "out_of_memory": ran_out}
-    return {**found, "peak_memory_bytes": peak, "at": at, "lost_output": output.lost}
+    return {**found, "error": program.failed, "peak_memory_bytes": peak, "at": at, "lost_output": output.lost}
 
 
 def _wait(program: Process | Container, output: Output, wake: int, policy: StopPolicy) -> None:

@@ -29,6 +29,22 @@ LOOK, LOOK_OFTEN = 1.0, 0.1
 #: The time that an engine that is away has to report the end of the program, in seconds: after a kill, and otherwise.
 LAST_WORD, AWAY = 5.0, 600.0
 REMOVED = "somebody has removed the container"
+#: Parts of the engine's errors for a container that no host can start, because of the image or of
+#: what the job names: its command, its environment or its working directory, …
+_OF_THE_JOB = (
+    *("argument list too long", "invalid argument", "exec format error", "executable file not found", 'exec: "'),
+    *("is not a directory", "not a directory", "too many links", "too many levels of symbolic links", "chdir to cwd"),
+    *(
+        "working directory",
+        "cannot mount volume over existing file",
+        "mount path must be absolute",
+        "/proc/self/fd: no such file",
+    ),
+)
+#: … unless the error also has one of these, which are about the host.
+_OF_THE_HOST = ("cgroup", "no space left", "cannot allocate memory", "input/output error", "read-only file system", "nvidia")
+#: The most bytes of what a container said that are shown, when it could not start the program.
+_SAID = 300
 
 
 class Lost(Exception):
@@ -61,6 +77,8 @@ class Container:
         #: True if processes that the first one left were killed.
         self.cut = False
         self.look_interval = LOOK
+        #: The reason why the container ended before the program began; empty: the program began.
+        self.failed = ""
         self._socket: str = launch["docker_socket"]
         self._id: str = launch["container"]
         self._path = f"/containers/{self._id}"
@@ -86,9 +104,7 @@ class Container:
             return f"the container engine does not answer: {error}", None
         if status not in (204, 304):
             content = str(body.get("message", status))
-            # The agent checked everything else before. Only errors about the command itself are the user's fault.
-            users = any(words in content for words in ("argument list too long", "invalid argument", "exec format error"))
-            return f"the container could not be started: {content}", 126 if users else None
+            return f"the container could not be started: {content}", 126 if of_the_job(content) else None
         self.pid = self._inspect().get("Pid") or None
         self._seen = time.monotonic() if self._there() else None
         for line in _lines(f"/proc/{self.pid}", "cgroup"):
@@ -129,6 +145,10 @@ class Container:
                 raise
             return True
         if ended is not None:
+            self._read_code()  # it may have come meanwhile
+            if ended and not self._begun and not self._killed and not self._state.get("OOMKilled"):
+                self.failed = f"the program could not be started with the image's /bin/sh{self._said()}"
+                self.status = ended if ended in (126, 127) else 126
             self.cut = self.status is not None and self._killed
             self.status = ended if self.status is None else self.status
             return True
@@ -216,6 +236,18 @@ class Container:
     def _there(self) -> bool:
         return any(self._id in line for line in _lines(f"/proc/{self.pid}", "cgroup"))
 
+    def _said(self) -> str:
+        """Returns what the engine's init has said, which only the engine has: the program's output goes elsewhere."""
+        with contextlib.suppress(OSError):
+            with self._ask("GET", f"{self._path}/logs?stdout=1&stderr=1&tail=1") as connection:
+                answer = b""
+                while chunk := connection.recv(65536):
+                    answer += chunk
+            block = answer.partition(b"\r\n\r\n")[2]
+            if len(block) > 8:  # a head of eight bytes gives the stream and the length
+                return ": " + block[8:][:_SAID].decode(errors="replace").strip()
+        return ""
+
     def signal(self, number: int) -> None:
         """Signals the first process of the container. Signals it directly where permitted, because an engine that hangs cannot
         prevent that. Any signal but SIGKILL waits until the program begins: the shells before it do not pass signals on.
@@ -274,6 +306,12 @@ class Container:
         if status is None:
             raise OSError("it hung up")
         return status, content
+
+
+def of_the_job(message: str) -> bool:
+    """Returns True if the engine refuses a container because of the job, so that no other host could start it."""
+    text = message.lower()
+    return any(part in text for part in _OF_THE_JOB) and not any(part in text for part in _OF_THE_HOST)
 
 
 def _pipe(name: str, mode: int) -> int:

@@ -74,7 +74,8 @@ def signal_all(number: int, spared: int = 0) -> None:
     Args:
         spared: a process group that gets no signal.
     """
-    below, found = {}, []
+    below: dict[int, list[tuple[int, int, bytes]]] = {}
+    found: list[tuple[int, int, bytes]] = []
     for pid in _all():
         with contextlib.suppress(OSError, ValueError):
             state, parent, group = _read(f"{pid}/stat").rpartition(b")")[2].split()[:3]
