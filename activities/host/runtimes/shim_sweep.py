@@ -85,8 +85,8 @@ def signal_all(number: int, spared: int = 0) -> None:
         children = below.pop(parents.pop(), [])
         found += children
         parents += [pid for pid, _, _ in children]
-    for pid, group, state in found:
-        if state != b"Z" and group != spared:
+    for pid, its_group, its_state in found:
+        if its_state != b"Z" and its_group != spared:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
 
