@@ -65,6 +65,8 @@ def with_file(path: Path, place: str) -> str:
     """The name of the image with one more file, or another one in its place."""
     base = make(small=True)
     name = f"{base}-{hashlib.sha256(path.read_bytes() + place.encode()).hexdigest()[:12]}"
+    if not subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode:
+        return name
     made = subprocess.run(["docker", "create", base, "true"], capture_output=True, text=True, check=True).stdout.strip()
     try:
         subprocess.run(["docker", "cp", str(path), f"{made}:{place}"], capture_output=True, check=True)

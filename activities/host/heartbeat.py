@@ -69,7 +69,7 @@ class Heartbeat:
         #: The attempt's state and since when it has it; and the state that was announced last.
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
         self._announced: tuple[TaskState, str] | None = None
-        #: What the host does to prepare the attempt, if that may take long.
+        #: What the host does to prepare the attempt, or waits for, if that may take long.
         self._doing = ""
         self._changed = asyncio.Event()
         #: When the last heartbeat that arrived was sent; at first, when the attempt was handed out. The server's timeout is
@@ -91,7 +91,9 @@ class Heartbeat:
         self._changed.set()
 
     def prepares(self, doing: str) -> None:
-        """Records what the host does to prepare the attempt; empty: nothing that may take long."""
+        """Records what the host does to prepare the attempt, or waits for after the program's end;
+        empty: nothing that may take long.
+        """
         self._doing = doing
         self._changed.set()
 

@@ -156,7 +156,8 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         click.option("--timeout", type=DURATION, help="How long a task may run, such as 12h."),
         click.option(
             "--grace", type=DURATION, default=DEFAULT_GRACE,
-            help="Time from SIGTERM to SIGKILL when a task is stopped, such as 2m.  "
+            help="Time from SIGTERM to SIGKILL when a task is stopped, such as 2m; also the time for processes that the program "
+            "leaves running when it ends.  "
             f"[default: {format_duration(DEFAULT_GRACE)}]",
         ),
         click.option("--max-retries", type=int, default=0, show_default=True, help="How often a failed task is retried."),

@@ -239,4 +239,5 @@ async def test_a_container_cannot_change_what_it_is_only_given_to_read(bench: Be
     end, out, _ = await ExecBench(bench.store, boxed).run("sh", "-c", writes)  # type: ignore[arg-type]
 
     assert (end.exit_code, out) == (0, b"attempts\n")
-    assert sorted(path.name for path in (attempt / "given").iterdir()) == ["stderr.pipe", "stdout.pipe"]
+    pipes = ["code.pipe", "look.pipe", "stderr.pipe", "stdout.pipe"]
+    assert sorted(path.name for path in (attempt / "given").iterdir()) == pipes
