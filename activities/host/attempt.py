@@ -309,6 +309,7 @@ class Attempt:
             secrets = {name: value.get_secret_value() for name, value in built.secrets.items()}
             for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
                 self._logs.say(f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log does not mask it")
+            self._saver.watch()
             self._step(Event.STARTED)
             self._program.start(built.launch, self._heartbeat.lease, built.keep, secrets)
         finally:
