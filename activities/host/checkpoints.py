@@ -177,7 +177,9 @@ class Saver:
         if self._watch is not None:
             self._watch.close()
         if self._unfinished:
-            self._say(f"not in the checkpoint, because the program had not finished it when it ended: {_listed(self._unfinished)}")
+            self._say(
+                f"not in the checkpoint, because the program had not finished it when it ended: {_listed(self._unfinished)}"
+            )
         return True
 
     # -- inside --------------------------------------------------------------------------------------------------------------

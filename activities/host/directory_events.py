@@ -119,8 +119,6 @@ class _Event(NamedTuple):
 class _Events:
     """The inotify instance of an event loop."""
 
-    _instances: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Events]" = weakref.WeakKeyDictionary()
-
     def __init__(self, file: int) -> None:
         self._file = file
         self._watches: dict[int, tuple[Watch, tuple[str, ...]]] = {}
@@ -130,13 +128,13 @@ class _Events:
     @classmethod
     def of_this_loop(cls) -> "_Events | None":
         loop = asyncio.get_running_loop()
-        if loop not in cls._instances:
+        if loop not in _INSTANCES:
             libc = _libc()
             file = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
             if file < 0:
                 return None
-            cls._instances[loop] = cls(file)
-        return cls._instances[loop]
+            _INSTANCES[loop] = cls(file)
+        return _INSTANCES[loop]
 
     def add(self, watch: Watch, directory: int, steps: tuple[str, ...]) -> int:
         """Watches an open directory.
@@ -181,6 +179,9 @@ class _Events:
         loop.remove_reader(self._file)
         self.read()
         loop.call_later(PAUSE, self._read_on)
+
+
+_INSTANCES: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Events]" = weakref.WeakKeyDictionary()
 
 
 def _parsed(data: bytes) -> Iterator[_Event]:

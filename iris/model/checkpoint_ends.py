@@ -91,7 +91,7 @@ class Order:
         if item.is_file:
             # Where the last change in the directory came before the last write, that was no renaming.
             told_from = min(told_from, now[_above(item.path)[0]].changed_ns) if told_from else 0
-        return 0 < told_from and item.mtime_ns <= told_from
+        return told_from > 0 and item.mtime_ns <= told_from
 
     def is_removed(self, path: str) -> bool:
         """Returns whether a path that is gone was gone before the last renaming."""

@@ -174,9 +174,7 @@ class _Growth(NamedTuple):
     at: int
 
 
-def plan(
-    last: Save, found: Iterable[Found], changes: Changes, settled_at: float, finished: Collection[str] = ()
-) -> Plan:
+def plan(last: Save, found: Iterable[Found], changes: Changes, settled_at: float, finished: Collection[str] = ()) -> Plan:
     """Returns what to save.
 
     Args:

@@ -17,6 +17,7 @@ from iris.activities.host.lifecycle import Event
 from iris.storage.log_format import decode
 from tests.activities.test_attempt import PATIENCE, Bench, bench
 from tests.activities.test_checkpoints import PREFIX, Host
+from tests.e2e.cluster import eventually
 
 __all__ = ["bench"]
 
@@ -43,9 +44,9 @@ def last_save(*_):
     begin("step_2/weights")
     globals()[sys.argv[1]](*map(int, sys.argv[2:]))
 
-def when_told(*_):
+def when_told(ready):
     signal.signal(signal.SIGTERM, last_save)
-    print("ready", flush=True)
+    open(ready, "w").close()
     while True: time.sleep(1000)
 
 def end(code): os._exit(code)
@@ -101,17 +102,15 @@ async def test_what_was_renamed_before_a_programs_end_is_in_its_checkpoint_and_n
 
 @pytest.mark.parametrize("how", [("end", "143"), ("kill", "15"), ("stay",)], ids="-".join)
 @pytest.mark.parametrize("event", [Event.PREEMPT, Event.TIMEOUT])
-async def test_what_was_renamed_after_sigterm_is_in_the_checkpoint_too(
-    bench: Bench, event: Event, how: tuple[str, ...]
-) -> None:
+async def test_what_was_renamed_after_sigterm_is_in_the_checkpoint_too(bench: Bench, event: Event, how: tuple[str, ...]) -> None:
     """Handled, saved and raised again, or killed when the grace is over: it is the save for which the grace is given."""
     await bench.outcome(sys.executable, "-c", PROGRAM, checkpoints=PREFIX)
     grace = timedelta(seconds=1 if how == ("stay",) else 1000)
     settings: dict[str, Any] = {"checkpoints": PREFIX, "attempt": 2, "grace": grace}
-    task = bench.attempt(sys.executable, "-c", PROGRAM + "when_told()", *how, **settings)
+    ready = bench.dir / "ready"
+    task = bench.attempt(sys.executable, "-c", f"{PROGRAM}when_told({str(ready)!r})", *how, **settings)
     running = asyncio.create_task(task.run())
-    while "ready" not in await log_of(bench):
-        await asyncio.sleep(0.05)
+    await asyncio.to_thread(eventually, ready.exists)
     task.handle(event, "the test ends it")
     await asyncio.wait_for(running, PATIENCE)
 

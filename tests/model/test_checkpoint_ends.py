@@ -74,9 +74,7 @@ def _saved(item: Found) -> SavedItem:
     return SavedItem(path=item.path, mode=item.mode, size=item.size, mtime_ns=item.mtime_ns, stored_as=stored_as)
 
 
-ACTS = st.lists(
-    st.tuples(st.sampled_from(["begin", "close", "replace", "remove"]), st.sampled_from([*TOP, *BELOW])), max_size=12
-)
+ACTS = st.lists(st.tuples(st.sampled_from(["begin", "close", "replace", "remove"]), st.sampled_from([*TOP, *BELOW])), max_size=12)
 
 
 @settings(max_examples=examples(400), deadline=None)
