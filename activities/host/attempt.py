@@ -316,6 +316,7 @@ class Attempt:
             secrets = {name: value.get_secret_value() for name, value in built.secrets.items()}
             for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
                 self._logs.say(f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log does not mask it")
+            self._saver.watch()
             self._step(Event.STARTED)
             launch = built.launch.model_copy(update={"grace": self.task.grace.total_seconds()})
             self._program.start(launch, self._heartbeat.lease, built.keep, secrets)

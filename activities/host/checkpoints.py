@@ -21,10 +21,12 @@ from typing import BinaryIO, NamedTuple
 from pydantic import ValidationError
 
 from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, Unreadable, check, is_empty, open_found, scan
+from iris.activities.host.directory_events import Watch
 from iris.activities.host.lifecycle import Lifecycle
 from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.job_users import files_of, owner_of
 from iris.activities.host.runtimes.program import Exit
+from iris.model.checkpoint_ends import TICK_NS, Order, plan_end
 from iris.model.checkpoints import (
     MOST_MANIFEST,
     Changes,
@@ -51,10 +53,10 @@ SAVE_PAUSE = timedelta(seconds=10)
 SETTLE_NS = 2 * 10**9
 #: The record of the last save in the attempt's directory, for the agent that continues the attempt.
 RECORD = "checkpoint.json"
-#: A change has the time of the system's last tick, so it may seem to be this much older than it is.
-TICK_NS = 10_000_000
 #: How often the directory is read again at once because a file was replaced meanwhile.
 _LOOKS = 5
+#: The most paths that a line of the log names.
+_NAMED = 3
 #: The most files that are held open to see whether the program replaces them.
 _HELD = 64
 
@@ -62,7 +64,7 @@ _HELD = 64
 class End(NamedTuple):
     """How a program ended."""
 
-    #: Whether it ended by itself, so that nothing is half-written.
+    #: Whether it ended by itself and says by its exit code that all its files are whole.
     by_itself: bool
     #: In nanoseconds since 1970; 0: not known.
     at: int
@@ -71,9 +73,10 @@ class End(NamedTuple):
 def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
     """Returns how a program ended, or None if none was started.
 
-    A program that was told to stop, and exits then with any code, has had the time to write its files. Otherwise, an exit code
-    may be that of a fault, such as a full disk in the middle of a file. Codes above 128 are those of shells for a signal. If
-    processes were killed that the program has left, they may have been writing.
+    Exit code 0 says that all files are whole. So does any code of a program that was told to stop: it has had the time to write
+    its files. Otherwise, an exit code may be that of a fault, such as a full disk in the middle of a file, and codes above 128
+    are those of shells for a signal. If processes that the program has left were killed, they may have been writing. Then
+    `iris.model.checkpoint_ends` tells what is whole.
 
     Args:
         lifecycle: has an outcome if the program was told to stop.
@@ -131,11 +134,23 @@ class Saver:
         #: The most bytes that one try to save the end has read. A try that repeats what another has done is no progress.
         self.progress = 0
         self._reads, self._finishing = 0, False
+        #: Follows the directory from `watch` to the end.
+        self._watch: Watch | None = None
+        #: The order of changes, if the program did not end by itself; None: it runs, or did.
+        self._order: Order | None = None
+        #: The paths of changes that the last save lacks.
+        self._unfinished: tuple[str, ...] = ()
+
+    def watch(self) -> None:
+        """Follows the order of changes from now on, which tells at a program's end what is whole."""
+        if self._prefix and self._watch is None:
+            self._watch = Watch(files_of(self._dir))
 
     async def save_on(self) -> None:
         """Saves changes of the directory until this is cancelled. Raises nothing."""
         if not self._prefix:
             await asyncio.Event().wait()
+        self.watch()
         while True:
             begun = time.monotonic()
             result = await self._try_to_save(lambda: time.time_ns() - SETTLE_NS)
@@ -154,10 +169,20 @@ class Saver:
             return True
         if not self._finishing:
             self._finishing, self.progress = True, 0
+        if not end.by_itself and self._order is None:
+            self._order = Order() if self._watch is None else self._watch.catch_up()
         at = end.at - SETTLE_NS if end.at else -math.inf
         result = await self._try_to_save(lambda: math.inf if end.by_itself else at)
         self._release()
-        return result is not _Result.LATER
+        if result is _Result.LATER:
+            return False
+        if self._watch is not None:
+            self._watch.close()
+        if self._unfinished:
+            self._say(
+                f"not in the checkpoint, because the program had not finished it when it ended: {_listed(self._unfinished)}"
+            )
+        return True
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
@@ -242,7 +267,7 @@ class Saver:
             found = scan(files, owner)
             self._changes.look(last, found, at, settled)
             self._find_replaced(files, owner, found, settled)
-            planned = plan(last, found, self._changes, settled)
+            planned = self._plan(last, found, settled)
             try:
                 # All that can be opened was unchanged from the end of the scan to now.
                 taken = {
@@ -256,6 +281,13 @@ class Saver:
             else:
                 return _Look(planned, {item.path: item for item in found}, taken)
         raise AssertionError("the loop returns or raises")
+
+    def _plan(self, last: Save, found: Sequence[Found], settled: float) -> Plan:
+        if self._order is None:
+            return plan(last, found, self._changes, settled)
+        planned = plan_end(last, found, self._changes, settled, self._order)
+        self._unfinished = planned.waiting
+        return planned
 
     def _find_replaced(self, files: Path, owner: int | None, found: Sequence[Found], settled: float) -> None:
         """Finds the files that the program replaces by renaming: of those, the version of the last look has no name any more.
@@ -362,6 +394,11 @@ class _Look(NamedTuple):
     found: dict[str, Found]
     #: The open files that the program may replace, by their paths.
     files: dict[str, BinaryIO]
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return ", ".join(paths[:_NAMED]) + more
 
 
 async def _all(work: Iterable[Awaitable[SavedItem]]) -> list[SavedItem]:

@@ -12,7 +12,7 @@ import click
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
-from iris.client.connect.identity import full_job_id
+from iris.client.connect.identity import full_job_id, in_a_job
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
 from iris.model.notifications import parse_webhook
 from iris.model.resources import Device, parse_device
@@ -266,14 +266,26 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
     return full_job_id(name), task
 
 
+async def named_job(client: AsyncIrisClient, text: str) -> str:
+    """Returns the id of the job in `NAME`, `USER/NAME`, or with a run or a task: `NAME#2:3`. In a job, NAME is its child first.
+
+    Raises:
+        InvalidValue: the text does not name a job.
+        Unreachable: the service does not answer.
+    """
+    name = text.partition("#")[0].partition(":")[0]
+    return await client.jobs.nearest(name) if in_a_job() and "/" not in name else full_job_id(name)
+
+
 async def whole_job(client: AsyncIrisClient, text: str) -> str:
-    """Returns the id of the job in `NAME`, `USER/NAME`, or `NAME:0` if the job has no other task, as lists print it.
+    """Returns the id of the job as `named_job` does; of `NAME:0`, as lists print it, if the job has no other task.
 
     Raises:
         NotFound: there is no such job.
         Rejected: the text names one of several tasks.
     """
-    job, task = job_and_task(text)
+    _, task = job_and_task(text)
+    job = await named_job(client, text)
     if task is None:
         return job
     tasks = (await client.jobs.log_source(job)).tasks

@@ -27,7 +27,7 @@ from click.shell_completion import (
 
 from iris.client.connect.identity import current_user
 from iris.client.connect.paths import state_dir
-from iris.model.names import ENV_CLUSTER
+from iris.model.names import ENV_CLUSTER, ENV_JOB_ID
 
 #: The variable with which a shell asks.
 VARIABLE = "_IRIS_COMPLETE"
@@ -191,7 +191,8 @@ def names_of(kind: Kind, cluster: str | None) -> list[tuple[str, str]]:
     """
     if kind is Kind.CLUSTERS:
         return [(path.parent.name, "") for path in sorted(state_dir().glob("clusters/*/cluster.json"))]
-    kept = state_dir() / "completions" / quote(cluster or "-", safe="") / f"{kind}.json"
+    within = f"-{quote(job, safe='')}" if kind is Kind.JOBS and (job := os.environ.get(ENV_JOB_ID)) else ""
+    kept = state_dir() / "completions" / quote(cluster or "-", safe="") / f"{kind}{within}.json"
     with contextlib.suppress(OSError, ValueError):
         if 0 <= time.time() - kept.stat().st_mtime < KEPT_S:
             return [(str(name), str(text)) for name, text in json.loads(kept.read_text())]
@@ -209,6 +210,21 @@ def _keep(file: Path, found: list[tuple[str, str]]) -> None:
         part.replace(file)
 
 
+def job_words(jobs: Sequence[str], user: str, within: str | None) -> list[str]:
+    """Returns the shortest word that names each of the jobs: the name alone for the user's jobs, and in a job for its children.
+
+    Args:
+        within: the job in which the shell runs; None: in none.
+    """
+    children = {job.rpartition("/")[2] for job in jobs if job.rpartition("/")[0] == within}
+
+    def word(job: str) -> str:
+        owner, _, name = job.rpartition("/")
+        return name if owner == within or (owner == user and name not in children) else job
+
+    return [word(job) for job in jobs]
+
+
 async def _ask(kind: Kind, cluster: str | None) -> list[tuple[str, str]]:
     from iris.client.client import AsyncIrisClient  # takes a third of a second
 
@@ -218,7 +234,9 @@ async def _ask(kind: Kind, cluster: str | None) -> list[tuple[str, str]]:
             client = await AsyncIrisClient.connect(cluster)
             match kind:
                 case Kind.JOBS:
-                    return [(row.id.removeprefix(own), row.state) for row in await client.jobs.list(limit=MAX_NAMES)]
+                    rows = await client.jobs.list(limit=MAX_NAMES)
+                    words = job_words([row.id for row in rows], current_user(), os.environ.get(ENV_JOB_ID))
+                    return [(word, row.state) for word, row in zip(words, rows, strict=True)]
                 case Kind.SCHEDULES:
                     return [(row.id.removeprefix(own), row.when) for row in await client.schedules.list()]
                 case Kind.HOSTS:

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, job_and_task, utf8, with_client
+from iris.cli.common import DURATION, Command, cluster_option, job_and_task, named_job, utf8, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
 from iris.client.exec import BLOCK, Session, new_session
@@ -67,10 +67,11 @@ def exec_(
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("-t needs a terminal on standard input and output; leave it out")
     named, number = job_and_run(job)
-    job_id, task = job_and_task(named)
+    _, task = job_and_task(named)
     rows, columns = _size() if terminal else DEFAULT_SIZE
 
     async def work(client: AsyncIrisClient) -> ExecEnd:
+        job_id = await named_job(client, job)
         where = await client.exec.locate(job_id, task, await client.jobs.run(job_id, number))
         request = ExecRequest(
             session=new_session(),

@@ -67,12 +67,12 @@ def fetch(
     if checkpoint and attempt:
         raise click.UsageError("--checkpoint and --attempt exclude each other: all attempts have one checkpoint")
     named, number = job_and_run(job)
-    name, task = job_and_task(named)
+    _, task = job_and_task(named)
     what = "checkpoint" if checkpoint else "outputs"
 
     async def work() -> None:
-        archive = await find_archive(ctx.find_root().obj["cluster"], name, task, number)
-        store = Store(archive.cluster.store)
+        archive = await find_archive(ctx.find_root().obj["cluster"], named.partition(":")[0], task, number)
+        name, store = archive.job, Store(archive.cluster.store)
         files = await find_files(store, name, archive.source, task, attempt, checkpoint=checkpoint)
         if not files:
             raise NotFound(_no_checkpoint(job) if checkpoint else _nothing(job, attempt))

@@ -20,6 +20,7 @@ from iris.cli.common import (
     job_and_task,
     json_option,
     named_cluster,
+    named_job,
     print_json,
     raise_first,
     whole_job,
@@ -30,7 +31,7 @@ from iris.cli.render_spec import submission_json, submission_text
 from iris.cli.task_pages import page_of_tasks
 from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.identity import full_job_id, job_and_run
+from iris.client.connect.identity import job_and_run
 from iris.client.job_filter import JobFilter
 from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names
@@ -123,13 +124,14 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
     Of many tasks, those that did not succeed come first. With --json all tasks are shown.
     """
     named, number = job_and_run(job)
-    name, task = job_and_task(named)
+    _, task = job_and_task(named)
 
     async def work(
         client: AsyncIrisClient,
     ) -> tuple[JobStatus, Sequence["InUse"], "Submission", Sequence["NotificationRow"], list[JobRow]]:
         from iris.client.submitted_spec import submission_of  # lists of jobs do not need it
 
+        name = await named_job(client, job)
         run_id = await client.jobs.run(name, number)
         found = await client.jobs.status(name, run_id, task)
         if task is not None:
@@ -141,7 +143,7 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
         return found, in_use, submission, calls, children
 
     found, in_use, submission, calls, children = with_client(
-        ctx, work, known=lambda client: _listed(client, name, number), as_json=as_json
+        ctx, work, known=lambda client: _listed(client, job, number), as_json=as_json
     )
     uses = render.uses(submission.spec.resources)
     if as_json:
@@ -162,7 +164,8 @@ async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Know
     """Returns what lists show of a job that cannot be asked itself, because no control plane answers."""
     from iris.client.job_lists import listed_job
 
-    row = await listed_job(client.connection, job, await client.jobs.run(job, number))
+    name = await named_job(client, job)
+    row = await listed_job(client.connection, name, await client.jobs.run(name, number))
     return Known(render.listed_text(row, datetime.now(UTC)), "its tasks, and changes of its state", render.JOBS.json(row))
 
 
@@ -263,11 +266,12 @@ def cancel(
         job = tuple(listed)
 
     async def work(client: AsyncIrisClient, name: str) -> str:
-        named, number = job_and_run(name)
-        name, task = job_and_task(named)
+        text, (named, number) = name, job_and_run(name)
+        _, task = job_and_task(named)
+        name = await named_job(client, text)
         run_id, run = await client.jobs.run(name, number), f"#{number}" if number else ""
-        if name in listed:  # by now, another job may have the name
-            run_id = (await client.jobs.log_source(name, listed[name])).run_id
+        if text in listed:  # by now, another job may have the name
+            run_id = (await client.jobs.log_source(name, listed[text])).run_id
         if task is None:
             request = await client.jobs.cancel(name, reason, run_id)
             name += run
@@ -294,19 +298,19 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     For a waiting job: the resources it needs, free resources, the jobs before it, and the remedy.
     """
     named, number = job_and_run(job)
-    name, colon, index = named.partition(":")
+    _, colon, index = named.partition(":")
     if colon and not index.isdecimal():
         raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
 
     async def work(client: AsyncIrisClient) -> tuple[Explanation, "Submission"]:
         from iris.client.submitted_spec import submission_of  # lists of jobs do not need it
 
-        full = full_job_id(name)
+        full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)
         found = await client.jobs.explain(full, int(index) if colon else None, run_id)
         return found, await submission_of(client.connection, full, run_id)
 
-    found, submission = with_client(ctx, work, known=lambda client: _listed(client, full_job_id(name), number), as_json=as_json)
+    found, submission = with_client(ctx, work, known=lambda client: _listed(client, job, number), as_json=as_json)
     if as_json:
         unasked = {"not_asked": "attempts"} if found.attempts_unknown else {}
         print_json({**render.explanation_json(found), **submission_json(submission), **unasked})

@@ -84,14 +84,14 @@ def logs(
         return
     assert job is not None
     job, number = job_and_run(job)
-    name, task = job_and_task(job, task)
+    _, task = job_and_task(job, task)
     if all_tasks and task is not None:
         raise click.UsageError(f"--all-tasks and task {task} exclude each other")
     wanted = {STREAMS[stream] for stream in streams} | ({Stream.BUILD} if build else set())
 
     async def show() -> None:
-        archive = await find_archive(cluster, name, task, number)
-        store, run = Store(archive.cluster.store), archive.source.run_id
+        archive = await find_archive(cluster, job.partition(":")[0], task, number)
+        name, store, run = archive.job, Store(archive.cluster.store), archive.source.run_id
         reader = LogReader(store, name, run, task, attempt, streams=wanted or None, since_ms=since)
         prefixed = task is None and archive.source.tasks > 1
         if raw and prefixed:
@@ -146,15 +146,15 @@ async def _show_now(reader: Reader, printer: Printer, title: str, tail: int | No
         printer.finish()
 
 
-async def find_archive(cluster: str | None, job: str, task: int | None, run: int | None = None) -> Archive:
-    """Returns where to read the job's logs and files. Prints a note if only the store could be asked.
+async def find_archive(cluster: str | None, named: str, task: int | None, run: int | None = None) -> Archive:
+    """Returns where to read the logs and files of a job, as the user names it. Prints a note if only the store could be asked.
 
     Raises:
         NotFound: there is no such job, or it has no such task.
     """
-    archive = await archive_of(cluster, job, run)
+    archive = await archive_of(cluster, named, run)
     if archive.note:
         click.echo(archive.note, err=True)
     if task is not None:
-        check_task(job, task, archive.source.numbers)
+        check_task(archive.job, task, archive.source.numbers)
     return archive

@@ -6,7 +6,7 @@ import webbrowser
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, with_client
+from iris.cli.common import Command, cluster_option, job_and_task, named_job, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
 from iris.model.errors import NotFound
@@ -23,9 +23,10 @@ def open_(ctx: click.Context, job: str, only_print: bool) -> None:
     Prints its address, and opens it if this session has a browser.
     """
     named, number = job_and_run(job)
-    name, _ = job_and_task(named)
+    job_and_task(named)
 
     async def work(client: AsyncIrisClient) -> str:
+        name = await named_job(client, job)
         source = await client.jobs.log_source(name, await client.jobs.run(name, number))
         page = client.jobs.page(name, source.run_id)
         if not page:

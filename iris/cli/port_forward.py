@@ -5,7 +5,7 @@ import signal
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, utf8, with_client
+from iris.cli.common import Command, cluster_option, job_and_task, named_job, utf8, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
 from iris.client.exec import TaskLocation
@@ -31,9 +31,10 @@ def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:
     """
     wanted = [parse_port(utf8(text)) for text in ports]
     named, number = job_and_run(job)
-    job_id, task = job_and_task(named)
+    _, task = job_and_task(named)
 
     async def work(client: AsyncIrisClient) -> int:
+        job_id = await named_job(client, job)
         where = await client.exec.locate(job_id, task, await client.jobs.run(job_id, number))
         with _Signals() as signals:
             try:

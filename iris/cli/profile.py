@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, job_and_task, with_client
+from iris.cli.common import DURATION, Command, cluster_option, job_and_task, named_job, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.exec import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
@@ -46,10 +46,10 @@ def profile(
     if duration is not None and duration < timedelta(seconds=1):
         raise InvalidValue("duration", f"{duration.total_seconds():g}s", "is too short", "use at least 1s")
     kind = ProfileFormat(format_ or ProfileFormat.FLAMEGRAPH) if recorded else ProfileFormat.DUMP
-    job_id, task = job_and_task(job)
+    _, task = job_and_task(job)
 
     async def work(client: AsyncIrisClient) -> tuple[bytes, Profile, TaskLocation]:
-        where = await client.exec.locate(job_id, task)
+        where = await client.exec.locate(await named_job(client, job), task)
         request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=kind, rate=rate)
         if duration is not None:
             request = request.model_copy(update={"duration": duration})

@@ -2,7 +2,7 @@
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option, named_cluster, print_json, with_client
+from iris.cli.common import Command, cluster_option, json_option, named_cluster, named_job, print_json, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
 from iris.client.views import Submitted
@@ -25,16 +25,17 @@ def rerun(ctx: click.Context, job: str, failed: bool, name: str | None, quiet: b
     iris rerun sweep --failed -n sweep-2
     """
     named, number = job_and_run(job)
-    full = full_job_id(named)
+    full_job_id(named)
 
-    async def work(client: AsyncIrisClient) -> Submitted | None:
+    async def work(client: AsyncIrisClient) -> tuple[str, Submitted | None]:
         from iris.client.rerun import submit_again
         from iris.storage.object_store import Store
 
+        full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)
-        return await submit_again(client.jobs, Store(client.record.store), full, run_id, failed=failed, name=name)
+        return full, await submit_again(client.jobs, Store(client.record.store), full, run_id, failed=failed, name=name)
 
-    submitted = with_client(ctx, work)
+    full, submitted = with_client(ctx, work)
     if as_json:
         print_json(None if submitted is None else submitted.model_dump())
     elif submitted is None:

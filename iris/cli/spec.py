@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TAG, TEXT, WEBHOOK, Command, Parsed
 from iris.cli.workspace import files_of, files_options, inherits_files
 from iris.client.arrays import GivenArray, parse_array
-from iris.client.connect.identity import current_user
+from iris.client.connect.identity import current_user, in_a_job
 from iris.client.job_options import checkpoint_source, invalid_job, tasks_of
 from iris.client.workspace.extra_files import parse_extra
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
@@ -24,7 +24,7 @@ from iris.model.constraints import (
     region_constraint,
     zone_constraint,
 )
-from iris.model.dependencies import Condition, parse_dependencies
+from iris.model.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
 from iris.model.secrets import parse_secret
@@ -43,9 +43,15 @@ PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=T
 FILE = Parsed("path[:dest]", parse_extra)
 SECRET = Parsed("secret", parse_secret)
 ARRAY = Parsed("indices|file", parse_array)
-AFTER = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.OK, current_user()))
-AFTER_ANY = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.ANY, current_user()))
-AFTER_FAIL = Parsed("job[,job]", lambda text: parse_dependencies(text, Condition.FAIL, current_user()))
+
+
+def _dependencies(text: str, on: Condition) -> tuple[Dependency, ...]:
+    return parse_dependencies(text, on, current_user(), in_job=in_a_job())
+
+
+AFTER = Parsed("job[,job]", lambda text: _dependencies(text, Condition.OK))
+AFTER_ANY = Parsed("job[,job]", lambda text: _dependencies(text, Condition.ANY))
+AFTER_FAIL = Parsed("job[,job]", lambda text: _dependencies(text, Condition.FAIL))
 
 #: The words of the command line, in the `meta` of its context.
 WORDS = "iris.cli.words"

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, read_record
+from iris.client.connect.identity import full_job_id
 from iris.client.connect.paths import state_dir
 from iris.client.views import LogSource
 from iris.model import names
@@ -15,6 +16,8 @@ class Archive(NamedTuple):
     """The cluster and the run to read, and how they were found."""
 
     cluster: ClusterRecord
+    #: The id of the job.
+    job: str
     source: LogSource
     #: The client of the cluster that knows the job. None: no cluster knows it, and the run was found in the store.
     client: AsyncIrisClient | None
@@ -22,13 +25,17 @@ class Archive(NamedTuple):
     note: str = ""
 
 
-async def archive_of(cluster: str | None, job: str, run: int | None = None) -> Archive:
+async def archive_of(cluster: str | None, named: str, run: int | None = None) -> Archive:
     """Finds the latest run of the job, or the one with this number, the oldest of which is 1.
+
+    Args:
+        named: the job as the user names it: `NAME`, `USER/NAME` or `USER/NAME/CHILD`.
 
     Raises:
         NotFound: neither the cluster nor its store knows the job, or this run of it.
         Unreachable: the cluster does not answer, and no record here says where its store is.
     """
+    job = full_job_id(named)
     try:
         client = await AsyncIrisClient.connect(cluster)
     except Unreachable:
@@ -37,7 +44,8 @@ async def archive_of(cluster: str | None, job: str, run: int | None = None) -> A
             raise
         return await _from_store(record, job, run, f"cluster {record.name} does not run")
     try:
-        return Archive(client.record, await client.jobs.log_source(job, await client.jobs.run(job, run)), client)
+        job = await client.jobs.nearest(named)
+        return Archive(client.record, job, await client.jobs.log_source(job, await client.jobs.run(job, run)), client)
     except Unreachable:
         return await _from_store(client.record, job, run, f"cluster {client.record.name} does not answer")
     except NotFound as unknown:
@@ -74,7 +82,7 @@ async def _from_store(record: ClusterRecord, job: str, number: int | None, note:
     run = runs[-1 if number is None else number - 1]
     tasks = [int(task) for root in roots for task in await store.folders(root(job, run)) if task.isdecimal()]
     source = LogSource(run_id=run, tasks=max(tasks, default=0) + 1)
-    return Archive(record, source, None, f"{note}; showing the files in its store")
+    return Archive(record, job, source, None, f"{note}; showing the files in its store")
 
 
 def _stopped(cluster: str | None) -> ClusterRecord | None:

@@ -2,6 +2,7 @@
 
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
+from iris.client.nearest import nearest
 from iris.client.outputs import OutputFile
 from iris.model import names
 from iris.model.checkpoint_sources import CheckpointSource
@@ -44,6 +45,8 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
     """
     from iris.client.jobs import JobsClient  # which submits jobs
 
+    if source.bare:
+        source = source.model_copy(update={"job": await nearest(connection, source.job.rpartition("/")[2]), "bare": False})
     jobs, store = JobsClient(connection), Store(connection.record.store)
     with reading_from(store, f"the checkpoint of {source.job}"):
         try:

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.identity import current_user, full_job_id, job_and_run
+from iris.client.connect.identity import current_user, full_job_id, in_a_job, job_and_run
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
 from iris.client.jobs import JobsClient
@@ -271,7 +271,8 @@ class AsyncIrisClient:
     def job(self, job: str) -> "AsyncJob[Any]":
         """Returns a job by its name or `USER/NAME`, or an earlier run of it, `NAME#2`.
 
-        Asks nothing: whether it exists shows with the first question.
+        Asks nothing: whether it exists shows with the first question. In a program that runs in a job, a bare name means that
+        job's own child first, then the user's job; the question finds out which.
 
         Raises:
             InvalidValue: the text has another form.
@@ -283,7 +284,8 @@ class AsyncIrisClient:
             name, _, task = named.partition(":")
             raise InvalidValue("job", job, "is a task", f"write job({name!r}), and task={task} in the calls of its methods")
         full = full_job_id(named)
-        return AsyncJob(self, full, None, self.jobs.page(full) if number is None else "", run_number=number)
+        page = self.jobs.page(full) if number is None else ""
+        return AsyncJob(self, full, None, page, run_number=number, is_bare=in_a_job() and "/" not in named)
 
     # -- private -------------------------------------------------------------------------------------------------------------
 

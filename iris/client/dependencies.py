@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
 from iris.client.job_lists import describe_job, numbered_run
+from iris.client.nearest import nearest
 from iris.concurrency import for_each
 from iris.model import names
 from iris.model.dependencies import Dependency
@@ -25,7 +26,11 @@ async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
         return spec
 
     async def bind(job: Dependency) -> Dependency:
-        return job if job.run_id else job.model_copy(update={"run_id": await _first_run(connection, job)})
+        if job.run_id:
+            return job
+        if job.bare:
+            job = job.model_copy(update={"job": await nearest(connection, job.job.partition("/")[2]), "bare": False})
+        return job.model_copy(update={"run_id": await _first_run(connection, job)})
 
     return spec.model_copy(update={"after": tuple(await for_each(spec.after, bind, at_once=CONCURRENT))})
 
@@ -52,15 +57,20 @@ def among(specs: Sequence[tuple[str, JobSpec]]) -> tuple[list[JobSpec], list[str
     Returns:
         The jobs, and a sentence for each that depends on a later one. A job with its own name depends on the run before.
     """
-    places = {names.job_id(spec.user, spec.name): (index, spec.id, where) for index, (where, spec) in enumerate(specs)}
+    places = {spec.id: (index, spec.id, where) for index, (where, spec) in enumerate(specs)}
+    bare = {names.job_id(spec.user, spec.name): places[spec.id] for _, spec in specs}
     resolved, problems = [], []
     for index, (where, spec) in enumerate(specs):
         after = []
         for each in spec.after:
-            place, job, there = places.get(each.job, (-1, each.job, ""))
-            if each.number is None and place > index:
+            found = (bare if each.bare else places).get(each.job) if each.number is None else None
+            if found is None:
+                after.append(each)
+                continue
+            place, job, there = found
+            if place > index:
                 problems.append(f"{where}: after {each.name!r}: {there} is submitted later; move it before {where}")
-            after.append(each if each.number is not None else each.model_copy(update={"job": job}))
+            after.append(each.model_copy(update={"job": job, "bare": False}))
         resolved.append(spec.model_copy(update={"after": tuple(after)}))
     return resolved, problems
 

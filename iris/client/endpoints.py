@@ -9,8 +9,8 @@ from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, Workflow
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.connection import RPC_TIMEOUT
-from iris.client.connect.identity import full_job_id
 from iris.client.connect.rpc import Connection
+from iris.client.nearest import nearest
 from iris.concurrency import for_each
 from iris.messages.job import Endpoints
 from iris.model import names
@@ -84,7 +84,7 @@ class EndpointsClient:
         """
         if job is None and (job := os.environ.get(names.ENV_JOB_ID)) is None:
             raise InvalidValue("job", "", "is missing", "name a job: the program does not run in one")
-        root = names.root_id(full_job_id(job))
+        root = names.root_id(await nearest(self._connection, job))
 
         async def of(job: str) -> tuple[Endpoint, ...]:
             try:

@@ -35,7 +35,14 @@ class AsyncJob(Generic[T]):
     """A job of a cluster. `await job` waits for its end and returns its result."""
 
     def __init__(
-        self, client: "AsyncIrisClient", job_id: str, run_id: str | None, ui: str = "", run_number: int | None = None
+        self,
+        client: "AsyncIrisClient",
+        job_id: str,
+        run_id: str | None,
+        ui: str = "",
+        run_number: int | None = None,
+        *,
+        is_bare: bool = False,
     ) -> None:
         """Creates the handle of a job that exists. `AsyncIrisClient.submit` and `.job` do this.
 
@@ -51,8 +58,11 @@ class AsyncJob(Generic[T]):
         self.run_id = run_id
         #: The run's number among those of the name, as in `NAME#2`; None: the job was not named by it.
         self.run_number = run_number
-        #: `USER/NAME`.
+        #: `USER/NAME`, or `USER/PARENT/NAME`.
         self.id = job_id
+        #: Whether the next question finds out which job is meant: it was named without its user by a program in a job, whose
+        #: child of that name comes first. Such a handle has `USER/NAME` until a question has found the child.
+        self.is_bare = is_bare
         #: The job's page in Temporal's Web UI; empty: there is none, or the run is not known yet.
         self.ui = ui
 
@@ -63,7 +73,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Unreachable: no control plane answers.
         """
-        self._seen = await self._jobs.status(self.id, await self._run())
+        self._seen = await self._jobs.status(*await self._found())
         return self._seen
 
     async def tasks(self) -> tuple[TaskStatus, ...]:
@@ -81,7 +91,8 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: no control plane answers.
         """
-        return await self._jobs.explain(self.id, task, await self._run())
+        run_id = await self._run()
+        return await self._jobs.explain(self.id, task, run_id)
 
     async def cancel(self, reason: str = "", *, task: int | None = None) -> None:
         """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
@@ -106,7 +117,8 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.hold(self.id, reason, await self._run())
+        run_id = await self._run()
+        await self._jobs.hold(self.id, reason, run_id)
 
     async def release(self) -> None:
         """Releases a job that is held.
@@ -115,7 +127,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended, or is not held.
         """
-        await self._jobs.release(self.id, await self._run())
+        await self._jobs.release(*await self._found())
 
     async def set_priority(self, priority: str) -> None:
         """Moves the job to another priority band: `production`, `interactive` or `batch`. Running tasks continue in that band.
@@ -125,7 +137,8 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        await self._jobs.set_priority(self.id, parse_band(priority), await self._run())
+        band, run_id = parse_band(priority), await self._run()
+        await self._jobs.set_priority(self.id, band, run_id)
 
     async def usage(self) -> "Sequence[InUse]":
         """Returns the resource use of each task that is on a host now, from its host's last heartbeat.
@@ -145,10 +158,8 @@ class AsyncJob(Generic[T]):
         """
         from iris.client.notifications import notifications_of
 
-        spec = await self._jobs.submitted_spec(self.id, await self._run())
-        return await notifications_of(
-            self._client.connection, spec, (await self._jobs.log_source(self.id, await self._run())).run_id
-        )
+        spec = await self._jobs.submitted_spec(*await self._found())
+        return await notifications_of(self._client.connection, spec, (await self._jobs.log_source(*await self._found())).run_id)
 
     async def wait(self, timeout: Duration | None = None, *, stream_logs: bool = False) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
@@ -164,7 +175,7 @@ class AsyncJob(Generic[T]):
         limit = duration_of(timeout, "timeout")
         if stream_logs and not await print_lines(self.logs(follow=True), limit):
             limit = timedelta()  # the error says that the job continues
-        self._seen = await self._jobs.wait(self.id, await self._run(), limit)
+        self._seen = await self._jobs.wait(*await self._found(), limit)
         return self._seen
 
     async def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
@@ -240,11 +251,11 @@ class AsyncJob(Generic[T]):
             IrisError: the store does not answer.
         """
         since_ms, streams = None if since is None else milliseconds_since(since), streams_of(stream)
-        source = await self._jobs.log_source(self.id, await self._run())
+        source = await self._jobs.log_source(*await self._found())
         if task is not None:
             check_task(self.id, task, source.numbers)
         reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt, streams=streams, since_ms=since_ms)
-        until = self._jobs.wait_until_ended(self.id, await self._run()) if follow else None
+        until = self._jobs.wait_until_ended(*await self._found()) if follow else None
         async with aclosing(whole_lines(reader, until, f"the log of {self.id}", tail=tail)) as lines:
             async for entry in lines:
                 yield entry
@@ -274,7 +285,7 @@ class AsyncJob(Generic[T]):
         """
         from iris.client.task_files import fetch_task_files  # few programs need it
 
-        source = await self._jobs.log_source(self.id, await self._run())
+        source = await self._jobs.log_source(*await self._found())
         found = (Store(self._store_url), self.id, source, Path(directory), task, attempt)
         return await fetch_task_files(*found, checkpoint=checkpoint, force=force)
 
@@ -378,14 +389,23 @@ class AsyncJob(Generic[T]):
 
     # -- private -------------------------------------------------------------------------------------------------------------
 
+    async def _found(self) -> tuple[str, str | None]:
+        """Returns the job's id and that of its run; None: the latest."""
+        run_id = await self._run()
+        return self.id, run_id
+
     async def _run(self) -> str | None:
-        """Returns the id of the job's run; None: the latest."""
+        """Finds which job is meant, if its name does not tell, and returns the id of its run; None: the latest."""
+        if self.is_bare and self.run_id is None and (found := await self._jobs.nearest(self.id.rpartition("/")[2])) != self.id:
+            self.id, self.is_bare = found, False
+            self.ui = self._jobs.page(found) if self.run_number is None else ""
         if self.run_id is None:
             self.run_id = await self._jobs.run(self.id, self.run_number)
         return self.run_id
 
     async def _locate(self, task: int | None) -> "TaskLocation":
-        return await self._client.exec.locate(self.id, task, await self._run())
+        run_id = await self._run()
+        return await self._client.exec.locate(self.id, task, run_id)
 
     async def _results(
         self, timeout: Duration | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
@@ -393,5 +413,5 @@ class AsyncJob(Generic[T]):
         if not trusted:
             check_own(self.id)
         status = await self.wait(timeout)
-        source, store = await self._jobs.log_source(self.id, await self._run()), Store(self._store_url)
+        source, store = await self._jobs.log_source(*await self._found()), Store(self._store_url)
         return await results_of(store, source, status, only_first=only_first, return_exceptions=return_exceptions)

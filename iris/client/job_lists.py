@@ -1,6 +1,7 @@
 """Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used again."""
 
 import difflib
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 
@@ -126,6 +127,18 @@ async def describe_job(connection: Connection, job: str, run_id: str | None = No
         NotFound: there is no such job.
         Unreachable: the service does not answer.
     """
+    described = await find_job(connection, job, run_id)
+    if described is None:
+        raise await unknown_job(connection, job)
+    return described
+
+
+async def find_job(connection: Connection, job: str, run_id: str | None = None) -> WorkflowExecutionDescription | None:
+    """Describes the job as `describe_job` does. Returns None if there is no such job.
+
+    Raises:
+        Unreachable: the service does not answer.
+    """
     workflow_id = names.job_workflow(connection.record.name, job)
     with connection.rpc_errors():
         try:
@@ -134,11 +147,10 @@ async def describe_job(connection: Connection, job: str, run_id: str | None = No
                 described = await connection.workflow(workflow_id, run_id).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise await unknown_job(connection, job) from None
+                return None
             raise
-    if described.workflow_type != names.WORKFLOW_TYPES[names.KIND_JOB]:
-        raise await unknown_job(connection, job)  # something else in the namespace has the id
-    return described
+    # Otherwise, something else in the namespace has the id.
+    return described if described.workflow_type == names.WORKFLOW_TYPES[names.KIND_JOB] else None
 
 
 async def unknown_job(connection: Connection, job: str) -> NotFound:
@@ -149,9 +161,12 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
     """
     known = list(dict.fromkeys(row.id for row in await list_jobs(connection, JobFilter(), 500)))
     known = [other for other in known if other != job]  # it has just begun
-    alike = [other for other in known if other.count("/") == job.count("/")]  # a child's id is not a misspelt one of a job
-    near = difflib.get_close_matches(job, alike, n=3, cutoff=0.6)
-    name = job.partition("/")[2]
+    within, name = os.environ.get(names.ENV_JOB_ID), job.partition("/")[2]
+    wanted = [job, *([names.child_id(within, name)] if within is not None and "/" not in name else [])]
+    near = []
+    for each in wanted:
+        alike = [other for other in known if other.count("/") == each.count("/")]  # a child's id is not a misspelt one of a job
+        near += difflib.get_close_matches(each, alike, n=3, cutoff=0.6)
     near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
     hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
     return NotFound(f"there is no job {job}; {hint}")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from iris.client.arrays import array_of
-from iris.client.connect.identity import full_job_id
+from iris.client.connect.identity import full_job_id, in_a_job
 from iris.model import resources as model
 from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.checkpoint_sources import CheckpointSource, parse_source
@@ -48,6 +48,9 @@ class JobHandle(Protocol):
 
     @property
     def run_number(self) -> int | None: ...
+
+    @property
+    def is_bare(self) -> bool: ...
 
 
 #: Jobs by their handles, or texts as for `iris submit --after`: `"prepare"`, `"ada/prepare#2"`.
@@ -240,7 +243,7 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
     if text is None:
         return None
     source = parse_source(text)
-    return source.model_copy(update={"job": full_job_id(source.job)})
+    return source.model_copy(update={"job": full_job_id(source.job), "bare": in_a_job() and "/" not in source.job})
 
 
 def invalid_job(error: ValidationError) -> InvalidJob:
@@ -260,9 +263,9 @@ def _sentence(problem: ErrorDetails) -> str:
 def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
     for job in jobs:
         if isinstance(job, str):
-            yield from parse_dependencies(job, on, user)
+            yield from parse_dependencies(job, on, user, in_job=in_a_job())
         else:
-            yield Dependency(job=job.id, number=job.run_number, run_id=job.run_id or "", on=on)
+            yield Dependency(job=job.id, number=job.run_number, run_id=job.run_id or "", on=on, bare=job.is_bare)
 
 
 def _device(resources: Resources) -> model.Device | None:

@@ -251,6 +251,17 @@ class JobsClient:
         """
         return None if number is None else await numbered_run(self._connection, job, number)
 
+    async def nearest(self, text: str) -> str:
+        """Returns the id of the job that a user names: in a job, a bare name means the job's own child first.
+
+        Raises:
+            InvalidValue: the text does not name a job.
+            Unreachable: the service does not answer.
+        """
+        from iris.client.nearest import nearest  # outside of jobs, most commands need only `full_job_id`
+
+        return await nearest(self._connection, text)
+
     def page(self, job: str, run_id: str | None = None) -> str:
         """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has none."""
         cluster = self._cluster

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iris.model.arrays import Array, parse_indices
 from iris.model.errors import InvalidValue
@@ -20,6 +20,8 @@ class CheckpointSource(BaseModel):
 
     #: The id of the earlier job.
     job: str
+    #: Until the source is looked up, True for a bare name in a program that runs in a job: it means the job's own child first.
+    bare: bool = Field(default=False, exclude=True)
     #: The number of its run, as `iris jobs --all` shows it; None: the latest at the time of the submission.
     run: int | None = None
     #: All tasks restore the checkpoint of this one; None: each restores that of the task with its own index, if there is one.

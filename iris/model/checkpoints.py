@@ -3,7 +3,7 @@
 The unit is an entry of the directory: a file, or a directory with all below it. Two rules keep a save consistent:
 
 1.  An entry is saved when it is whole: nothing in it has changed for a while, or it is a file that the program replaces by
-    renaming, or the program has ended by itself.
+    renaming, or the program has ended with exit code 0. `iris.model.checkpoint_ends` has more for other ends.
 2.  A save has all changes of the directory up to a point in time, and none after it. If an entry is not whole, neither its
     changes nor later changes are saved. So if a program writes the weights and then the number of the step, no save has the new
     number and the old weights. Files that only grow, such as logs, are excepted: nothing waits for them.
@@ -13,7 +13,7 @@ attempt that has a successor changes nothing, and no lock is needed.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -174,7 +174,7 @@ class _Growth(NamedTuple):
     at: int
 
 
-def plan(last: Save, found: Iterable[Found], changes: Changes, settled_at: float) -> Plan:
+def plan(last: Save, found: Iterable[Found], changes: Changes, settled_at: float, finished: Collection[str] = ()) -> Plan:
     """Returns what to save.
 
     Args:
@@ -182,6 +182,7 @@ def plan(last: Save, found: Iterable[Found], changes: Changes, settled_at: float
         found: what the directory has.
         changes: has looked at the same.
         settled_at: an entry that has not changed after this time is whole, in nanoseconds; infinite: all are.
+        finished: entries that are whole and wait for no other, as `iris.model.checkpoint_ends` tells at the end.
     """
     saved, now = _by_entry(last.items), _by_entry(found)
     times = {entry: max(item.changed_ns for item in now[entry]) for entry in changes.since if entry in now}
@@ -189,12 +190,12 @@ def plan(last: Save, found: Iterable[Found], changes: Changes, settled_at: float
     whole = {entry for entry, at in times.items() if entry not in now or at <= settled_at}
     # A version from the time of the look itself may have the same time as the next one.
     quick = changes.replaced & {entry for entry, at in times.items() if at <= changes.looked}
-    whole |= {entry for entry in quick if len(now.get(entry, ())) == 1}
+    whole |= {entry for entry in quick if len(now.get(entry, ())) == 1} | set(finished)
     waiting = times.keys() - whole
     logs = waiting & changes.growing
     while True:
         cut = min((changes.since[entry] for entry in waiting - logs), default=math.inf)
-        if not (later := {entry for entry, at in times.items() if at >= cut} - waiting):
+        if not (later := {entry for entry, at in times.items() if at >= cut} - waiting - set(finished)):
             break
         waiting |= later
     due = times.keys() - waiting

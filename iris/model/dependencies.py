@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iris.model import names
 from iris.model.errors import InvalidValue
@@ -42,6 +42,8 @@ class Dependency(BaseModel):
     number: int | None = None
     #: The first run of the other job's workflow. Empty until `submit` binds it.
     run_id: str = ""
+    #: Until then, True for a bare name in a program that runs in a job: it means the job's own child first.
+    bare: bool = Field(default=False, exclude=True)
 
     def __str__(self) -> str:
         return f"{self.name} to {_WHAT[self.on]}"
@@ -64,19 +66,22 @@ class Dependency(BaseModel):
 _WHAT = {Condition.OK: "succeed", Condition.ANY: "end", Condition.FAIL: "fail"}
 
 
-def parse_dependencies(text: str, on: Condition, user: str) -> tuple[Dependency, ...]:
+def parse_dependencies(text: str, on: Condition, user: str, *, in_job: bool = False) -> tuple[Dependency, ...]:
     """Returns the dependencies in `JOB[,JOB…]`, where each JOB is `NAME`, `USER/NAME` or `USER/NAME/CHILD`, or a run: `NAME#2`.
 
     Args:
         user: the owner of a job without a user.
+        in_job: whether the program runs in a job, of which a bare name may mean a child.
 
     Raises:
         InvalidValue: a part has another form.
     """
-    return tuple(_parsed(part.strip(), user, on) for part in text.split(","))
+    parsed = (_parsed(part.strip(), user, on) for part in text.split(","))
+    return tuple(each.model_copy(update={"bare": in_job and bare}) for bare, each in parsed)
 
 
-def _parsed(text: str, user: str, on: Condition) -> Dependency:
+def _parsed(text: str, user: str, on: Condition) -> tuple[bool, Dependency]:
+    """Returns the dependency, and whether its name is bare."""
     job, mark, number = text.partition("#")
     if mark and re.fullmatch("[1-9][0-9]{0,8}", number) is None:
         raise InvalidValue("after", text, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it")
@@ -86,7 +91,7 @@ def _parsed(text: str, user: str, on: Condition) -> Dependency:
     path = job.split("/") if "/" in job else [user, job]
     for part in path:
         names.check_name("after", part)
-    return Dependency(job="/".join(path), on=on, number=int(number) if mark else None)
+    return "/" not in job, Dependency(job="/".join(path), on=on, number=int(number) if mark else None)
 
 
 def check_dependencies(after: Sequence[Dependency]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.cli.completion import Kind, kind_of
+from iris.cli.completion import Kind, job_words, kind_of
 
 
 @pytest.mark.parametrize(
@@ -122,3 +122,15 @@ def test_the_script_of_a_shell_is_one_that_it_reads(shell: str) -> None:
     assert f"_IRIS_COMPLETE={shell}_complete" in script
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("within", "words"),
+    [
+        (None, ["kid", "top", "ada/top/kid", "ada/top/other", "bob/kid"]),
+        ("ada/top", ["ada/kid", "top", "kid", "other", "bob/kid"]),
+    ],
+)
+def test_a_completed_word_names_the_job_for_which_it_stands(within: str | None, words: list[str]) -> None:
+    """`top/kid` was offered for a child, and would name a job of the user top. In a job, a bare name is its child's first."""
+    assert job_words(["ada/kid", "ada/top", "ada/top/kid", "ada/top/other", "bob/kid"], "ada", within) == words

@@ -1,5 +1,6 @@
 """Jobs that a program in a job submits: found again by its retry, and ended with it, also when services are killed meanwhile."""
 
+import json
 import sys
 from collections.abc import Iterator
 
@@ -65,3 +66,47 @@ def test_the_jobs_of_a_cancelled_parent_end_though_the_control_plane_dies_meanwh
 
     assert cluster.iris("explain", "ada/top/slow").out.splitlines()[1] == "its parent ada/top was cancelled"
     eventually(lambda: cluster.free_cpu() == [4])
+
+
+#: What a user types by hand in a shell, in a job. Each command names the child that the script has submitted.
+SCRIPT = f"""set -e
+submit="iris submit -q -d --no-workspace --cpu 0.5 --memory 64m"
+$submit -n kid -- echo from the child
+$submit -n waits --after kid -- echo after the child
+$submit -n stays -- sh -c '{until("never")}'
+iris wait kid waits
+iris status kid --json > status
+iris logs kid > log
+iris logs kid#1:0 > log-of-run
+iris explain waits > explained
+iris cancel stays > cancelled
+iris wait stays || test $? = 126
+iris wait ada/kid
+iris logs ada/kid > log-of-full-name
+python=$1
+$python -c '
+import iris
+client = iris.context().client
+assert client.job("kid").wait().state == "SUCCEEDED"
+assert client.submit(max, 1, 2, name="sum", resources=iris.Resources(cpu=0.5, memory="64m")).result() == 2
+assert client.job("sum").result() == 2
+after = client.submit("true", name="last", after=["kid", client.job("sum")], resources=iris.Resources(cpu=0.5, memory="64m"))
+assert client.job("last").wait().state == "SUCCEEDED"
+'
+"""
+
+
+def test_in_a_job_a_bare_name_is_that_of_its_child(cluster: Cluster) -> None:
+    """The script that works by hand works in a job, also where the user has another job of the name."""
+    cluster.submit("kid", "--", "echo", "from the user")
+    cluster.iris("wait", "kid")
+    cluster.submit("top", "--", "sh", "-c", SCRIPT, "script", sys.executable)
+    ended = cluster.iris("wait", "top", code=None)
+
+    assert ended.code == 0, cluster.logs("top")
+    assert json.loads(cluster.file("status").read_text())["id"] == "ada/top/kid"
+    assert cluster.lines("log") == cluster.lines("log-of-run") == ["from the child"]
+    assert cluster.lines("log-of-full-name") == ["from the user"]
+    assert cluster.lines("explained")[0].split() == ["ada/top/waits", "SUCCEEDED"]
+    assert cluster.lines("cancelled") == ["cancelling ada/top/stays (grace period 30s)"]
+    assert set(states(cluster)) == {"ada/kid", *(f"ada/top{name}" for name in ("", "/kid", "/waits", "/stays", "/sum", "/last"))}

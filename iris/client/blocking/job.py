@@ -54,6 +54,11 @@ class Job(Generic[T]):
         return self._job.run_number
 
     @property
+    def is_bare(self) -> bool:
+        """Whether the next question finds out which job is meant: it was named without its user by a program in a job."""
+        return self._job.is_bare
+
+    @property
     def ui(self) -> str:
         """The job's page in Temporal's Web UI; empty: there is none, or the run is not known yet."""
         return self._job.ui

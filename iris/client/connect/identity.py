@@ -34,6 +34,11 @@ def signed(reason: str) -> str:
     return f"{reason} (by {current_user()})" if reason else f"by {current_user()}"
 
 
+def in_a_job() -> bool:
+    """Returns whether the program runs in a job, of which a bare name may mean a child (`iris.client.nearest`)."""
+    return names.ENV_JOB_ID in os.environ
+
+
 def full_job_id(job: str) -> str:
     """Returns the job id for `name` (a job of the current user), `user/name`, or `user/name/child`.
 

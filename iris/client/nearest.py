@@ -1,0 +1,58 @@
+"""What a bare name means in a job: first the job's own child of that name."""
+
+import os
+from collections.abc import Mapping
+
+from iris.client.connect.identity import full_job_id
+from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
+from iris.client.job_lists import find_job
+from iris.model import names
+from iris.model.children import Parent, parent_in
+
+
+async def nearest(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:
+    """Returns the id of the job that a user names by `NAME`, `USER/NAME` or `USER/NAME/CHILD`, with or without `#2` and `:3`.
+
+    In a job, a bare name means the job's child of that name, if this run of the job has one; else that of the job to which the
+    job itself belongs, and so on; else the user's job.
+
+    Raises:
+        InvalidValue: the text has another form.
+        Unreachable: the service does not answer.
+    """
+    name = text.partition("#")[0].partition(":")[0]
+    job, found = full_job_id(name), None
+    if "/" not in name and names.ENV_JOB_ID in env and env.get(names.ENV_CLUSTER) == connection.record.name:
+        run = env.get(names.ENV_ATTEMPT_KEY, "").rpartition("/")[2]
+        found = await _child(connection, env[names.ENV_JOB_ID], run, name)
+    return found or job
+
+
+async def _child(connection: Connection, job: str, run: str, name: str) -> str | None:
+    """Returns the id of the child of a job, or of the jobs above it.
+
+    Args:
+        run: the beginning of the id of the job's run; empty: it is not known.
+    """
+    child = names.child_id(job, name)
+    if await _belongs(connection, child, run):
+        return child
+    above = names.parent_id(job)
+    if above is None:
+        return None
+    parent = await _parent(connection, job)
+    return await _child(connection, above, names.short_run(parent.run_id) if parent is not None else "", name)
+
+
+async def _belongs(connection: Connection, child: str, run: str) -> bool:
+    if (found := await find_job(connection, child)) is None:
+        return False
+    if (memo := await memo_of(found)) is UNREADABLE_MEMO:
+        return True  # its name says so
+    parent = parent_in(memo)
+    return parent is not None and parent.run_id.startswith(run)
+
+
+async def _parent(connection: Connection, job: str) -> Parent | None:
+    found = await find_job(connection, job)
+    return None if found is None else parent_in(await memo_of(found))
