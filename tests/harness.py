@@ -181,6 +181,12 @@ async def meets_a_fault(task: RunTask) -> TaskOutcome:
     return outcome.model_copy(update={"fault": "tpu-broken"})
 
 
+async def cannot_be_set_up(task: RunTask) -> TaskOutcome:
+    """As a task whose package index does not answer: the program never starts."""
+    reason = f"set-up failed: `uv pip install six` could not reach a server: try {task.attempt}"
+    return ended(TaskState.WORKER_FAILED, reason, started=False).model_copy(update={"fault": "network"})
+
+
 async def hangs(task: RunTask) -> TaskOutcome:
     """Nothing is heard of it again, as when the machine is gone."""
     with contextlib.suppress(asyncio.CancelledError):  # the end of the test
@@ -600,9 +606,9 @@ class Cluster:
     async def slice_status(self, host: Host) -> SliceStatus:
         return await ask(self.slice(host), "status", SliceStatus)
 
-    async def announce(self, task: RunTask, state: TaskState = TaskState.RUNNING) -> None:
+    async def announce(self, task: RunTask, state: TaskState = TaskState.RUNNING, doing: str = "") -> None:
         """As an agent does for a program that has run, or has been prepared, for a second."""
-        progress = TaskProgress(key=task.key, state=state, at=datetime.now(UTC))
+        progress = TaskProgress(key=task.key, state=state, at=datetime.now(UTC), reason=doing)
         await self.client.get_workflow_handle(task.owner).signal("task_progress", progress)
 
     # The scheduler.

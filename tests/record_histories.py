@@ -19,15 +19,18 @@ from typing import Any
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from iris.activities.control import notifier as notifier_activities
+from iris.activities.host.gang_start import wait_for_gang
 from iris.autoscaling import liveness
 from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
 from iris.model import names, slice_lifecycle
 from iris.model.arrays import Array, part_workflow
 from iris.model.dependencies import Condition, Dependency
+from iris.model.environments import EnvironmentSpec
 from iris.model.jobs import Band, TaskOutcome
 from iris.model.notifications import notification_workflow
 from iris.model.slices import SliceState
+from iris.model.states import TaskState
 from iris.platforms.base import StockOut
 from iris.platforms.fake.cloud import Verb
 from iris.workflows import autoscaler, policies
@@ -42,6 +45,7 @@ from tests.harness import (
     Unreachable,
     by_index,
     by_job,
+    cannot_be_set_up,
     child,
     dev_server_cluster,
     fails,
@@ -283,6 +287,42 @@ async def _gangs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.cancel(unwanted)
     await cluster.end(unwanted)
     await keep("gang-cancelled", cluster.job(unwanted))
+
+
+async def _set_ups(cluster: Cluster, keep: Callable[..., Any]) -> None:
+    """A set-up that fails, programs that start together, and one host that is not ready in time."""
+
+    async def starts_together(task: RunTask) -> TaskOutcome:
+        await cluster.announce(task, TaskState.BUILDING, "`uv sync`")
+        assert await wait_for_gang(cluster.client, task)
+        return await succeeds(task)
+
+    first = by_index(cannot_be_set_up, Held(on_cancel=is_killed))
+    await cluster.join_slice(program=in_turn(first, starts_together))
+    again = await cluster.gang("again")
+    await cluster.end(again)
+    await keep("gang-set-up-again", cluster.job(again))
+
+    _play(cluster, in_turn(by_index(_is_prepared(cluster), Held(on_cancel=is_killed)), starts_together))
+    late = await cluster.gang("late", environment=EnvironmentSpec(setup_timeout=SECOND))
+    await cluster.end(late)
+    await keep("gang-with-a-late-host", cluster.job(late))
+
+    _play(cluster, in_turn(cannot_be_set_up, succeeds))
+    two = await cluster.submit("two", replicas=2)
+    await cluster.end(two)
+    await keep("job-of-two-set-up-again", cluster.job(two))
+    await keep("task-set-up-again", cluster.task(two, 0))
+
+
+def _is_prepared(cluster: Cluster) -> Program:
+    async def run(task: RunTask) -> TaskOutcome:
+        waiting = asyncio.create_task(wait_for_gang(cluster.client, task))
+        outcome = await Held(on_cancel=is_killed)(task)
+        waiting.cancel()
+        return outcome
+
+    return run
 
 
 def _play(cluster: Cluster, program: Program) -> None:
@@ -536,7 +576,8 @@ async def main() -> None:
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     with_short_histories = (_first_version, _gangs)
-    for scenes in (*with_short_histories, _holds, _same_name, _evictions, _children, _dependents, _arrays, _notifications):
+    others = (_holds, _same_name, _evictions, _children, _dependents, _arrays, _notifications, _set_ups)
+    for scenes in (*with_short_histories, *others):
         async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
     for of_fleet in (_made_slices, _scaling):

@@ -1,6 +1,7 @@
 """Runs one attempt of a gang on its hosts: one activity per task, until every task has ended."""
 
 import asyncio
+import builtins
 import contextlib
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,6 +12,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 from iris.activities.host.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
 from iris.messages.task import Rank, RunTask
 from iris.model import names
+from iris.model.faults import GANG_TIMEOUT
 from iris.model.gangs import Gang
 from iris.model.jobs import TaskOutcome, TaskStatus
 from iris.model.states import TaskState
@@ -29,6 +31,9 @@ _NOT_STARTED = TaskOutcome(state=TaskState.KILLED, reason="cancelled")
 class GangAttempt:
     """One attempt of a gang. The first task that does not succeed ends the others: a gang runs together or not at all.
 
+    Its programs start together, when the last host has prepared its own. The hosts say so (`GangLifecycle.progressed`), and ask
+    whether they may start (`GangRun.starts`).
+
     Args:
         current: returns the gang's lifecycle as it is now; when the attempt is created, the gang has its hosts.
     """
@@ -42,6 +47,15 @@ class GangAttempt:
         self._ends: list[asyncio.Task[TaskOutcome]] = []
         #: Why the scheduler took the hosts away, if that ended the attempt; empty if a task had ended it before.
         self.eviction = ""
+        #: Whether it ends, so that no program of it starts any more.
+        self.over = False
+        #: The places of the tasks for which the others have waited too long.
+        self._late: frozenset[int] = frozenset()
+
+    @property
+    def claim(self) -> str:
+        """The scheduler's key of its hosts."""
+        return self._placement.key
 
     @property
     def _gang(self) -> Gang:
@@ -57,18 +71,38 @@ class GangAttempt:
                     await workflow.sleep(BREATH)
                 running.append(self._start(place))
                 self._ends.append(asyncio.create_task(self._end_of(running[place], place)))
-            await workflow.wait_condition(self._decided)
+            await self._until_decided()
         except asyncio.CancelledError:
             # Handle first what arrived together with the cancellation: it counts.
             await workflow.wait_condition(lambda: True)
+        self.over = True
         for handle in running:
             if not handle.done():
                 handle.cancel()
         ends = asyncio.gather(*self._ends)
         with contextlib.suppress(asyncio.CancelledError):  # the tasks are already ending, and their outcomes count
             await asyncio.shield(ends)
-        ended = await ends
+        ended = [self._late_end(place) if self._is_late(place, end) else end for place, end in enumerate(await ends)]
         return [*ended, *[_NOT_STARTED] * (len(self._seats) - len(ended))]
+
+    async def _until_decided(self) -> None:
+        """Waits for the end of a task, an eviction, or the end of the time in which the slowest host has to be ready.
+
+        That time is the limit of a set-up, from when the first host is ready. The slowest one has begun no later.
+        """
+        if len(self._seats) > 1:
+            await workflow.wait_condition(lambda: bool(self._current().prepared) or self._decided())
+            limit = self._gang.spec.environment.setup_timeout
+            try:
+                if not self._starts_or_ends():
+                    await workflow.wait_condition(self._starts_or_ends, timeout=limit, timeout_summary="the slowest host")
+            except builtins.TimeoutError:
+                self._late = frozenset(range(len(self._seats))) - self._current().prepared
+                return
+        await workflow.wait_condition(self._decided)
+
+    def _starts_or_ends(self) -> bool:
+        return self._current().all_prepared or self._decided()
 
     def _decided(self) -> bool:
         ended = [end.result() for end in self._ends if end.done()]
@@ -138,6 +172,16 @@ class GangAttempt:
             slice_index=seats[place].group,
             tasks_per_slice=len(seats) // together.groups,
         )
+
+    def _is_late(self, place: int, end: TaskOutcome) -> bool:
+        return place in self._late and end.state is TaskState.KILLED
+
+    def _late_end(self, place: int) -> TaskOutcome:
+        """Returns the end of a task that was ended because the others have waited for it too long."""
+        task, limit = self._gang.tasks[place], format_duration(self._gang.spec.environment.setup_timeout)
+        reason = f"set-up failed: host {task.host} was not ready {limit} after the first one of its gang (--setup-timeout)"
+        reason = f"{reason}: {task.reason}" if task.reason else reason
+        return TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=GANG_TIMEOUT, finished_at=workflow.now())
 
     async def _end_of(self, running: workflow.ActivityHandle[TaskOutcome], place: int) -> TaskOutcome:
         try:

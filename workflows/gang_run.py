@@ -22,7 +22,7 @@ from iris.model.overrides import Overrides
 from iris.model.requests import Placement, request_for
 from iris.model.states import TaskState
 from iris.scheduling import retries
-from iris.scheduling.gang_lifecycle import GangLifecycle
+from iris.scheduling.gang_lifecycle import SHOWN_DELAY, GangLifecycle
 from iris.scheduling.preemption import Eviction
 from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import Refusal, RefusalCode
@@ -48,6 +48,7 @@ class GangRun:
         self.refused_at: datetime | None = None
         #: Its tasks end together.
         self.cancelling: Mapping[int, Cancelling] = {}
+        self._attempt: GangAttempt | None = None
 
     @property
     def gang(self) -> Gang:
@@ -60,8 +61,14 @@ class GangRun:
 
     @property
     def waits_for(self) -> str:
-        """The code of the reason why the gang waits, whose message changes too often for lists; empty: there is none."""
-        return self.refusal.code if self.refusal is not None else ""
+        """The code of the reason why the gang waits, whose message changes too often for lists; empty: there is none.
+
+        A gang that waits for its next attempt has no code, and its reason does not change.
+        """
+        if self.refusal is not None:
+            return self.refusal.code
+        now = self._lifecycle
+        return self.gang.first.reason if now.state is GangState.BACKOFF and now.delay >= SHOWN_DELAY else ""
 
     @property
     def report(self) -> GangReport:
@@ -82,10 +89,20 @@ class GangRun:
                 self._set(now.evicted(key, reason))
             case Reason(key=key, refusal=refusal):
                 self._set(now.explained(key, refusal))
-            case TaskProgress(key=key, state=state, at=at, reason=reason):
-                self._set(now.progressed(key, state, at, reason))
+            case TaskProgress(key=key, state=state, at=at, reason=reason, prepared=prepared):
+                self._set(now.progressed(key, state, at, reason, prepared=prepared))
             case Overrides():
                 self._set(now.overridden(message, workflow.now()))
+
+    async def starts(self, claim: str) -> bool:
+        """Waits until all programs of this attempt may start, and returns True; False if the attempt ends before."""
+        await workflow.wait_condition(lambda: self._attempt is not None)
+        attempt = self._attempt
+        assert attempt is not None
+        if attempt.claim != claim:
+            return False  # of an earlier attempt
+        await workflow.wait_condition(lambda: attempt.over or self._lifecycle.all_prepared)
+        return not attempt.over
 
     async def run(self) -> None:
         """Runs attempts until the gang has ended.
@@ -114,6 +131,7 @@ class GangRun:
     async def _begin_attempt(self) -> None:
         if self._lifecycle.delay:
             await workflow.sleep(self._lifecycle.delay)
+            self._set(self._lifecycle.waited())
         if self._lifecycle.outcomes and workflow.info().is_continue_as_new_suggested():
             self._continue_as_new()
         self._set(self._lifecycle.begin(self._ask().request.key))
@@ -162,7 +180,7 @@ class GangRun:
 
     async def _run_programs(self) -> None:
         sender = asyncio.create_task(self._keep_sending_overrides())
-        attempt = GangAttempt(lambda: self._lifecycle)
+        attempt = self._attempt = GangAttempt(lambda: self._lifecycle)
         outcomes = await attempt.outcomes()
         sender.cancel()
         self._set(self._lifecycle.finished(outcomes, attempt.eviction))

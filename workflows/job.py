@@ -16,7 +16,7 @@ from iris.messages.dependencies import JobEnd
 from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
-from iris.messages.task import TaskCancellation, TaskProgress
+from iris.messages.task import GangStart, TaskCancellation, TaskProgress
 from iris.model.bounds import check_demands
 from iris.model.cancelling import Cancelling
 from iris.model.endpoints import Endpoint, changed, visible
@@ -120,6 +120,13 @@ class JobWorkflow:
     @workflow.signal(description="Progress of the program, from its host")
     def task_progress(self, progress: TaskProgress) -> None:
         self._receive(progress)
+
+    @workflow.update(
+        description="Whether the programs of a gang may start; answered when all are prepared",
+        unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,  # the hosts hear of the end by their heartbeats, too
+    )
+    async def start_together(self, start: GangStart) -> bool:
+        return isinstance(self._run, GangRun) and await self._run.starts(start.claim)
 
     @workflow.signal(description="Eviction by the scheduler")
     def evicted(self, eviction: Eviction) -> None:
@@ -249,10 +256,14 @@ class JobWorkflow:
         refusal, at = (self._run.refusal, self._run.refused_at) if self._run is not None else (None, None)
         workflow.set_current_details(web_ui.job_details(self._job.spec, self.status(), refusal, at))
         status = self._known()
-        # Show PENDING once the job has to wait, and RUNNING once a host has reported it.
-        states = {task.state for task in status.tasks}
-        if TaskState.RUNNING in states or (TaskState.BUILDING in states and workflow.patched("true-states")):
+        # Show PENDING once the job has to wait, and BUILDING or RUNNING once a host has reported it.
+        if any(task.state is TaskState.RUNNING for task in status.tasks):
             self._listed.show(JobState.RUNNING)
+        elif status.state is JobState.BUILDING:
+            # Of several independent tasks, which have a reason each, one is shown.
+            told = self._listed.state is JobState.BUILDING and not self._job.spec.is_gang
+            self._listed.show(JobState.BUILDING)
+            self._listed.show_reason(status.state, "" if told else status.reason)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
             waits_again = status.state is JobState.PENDING and any(task.host for task in status.tasks)
             if not waits_again or workflow.patched("true-states"):

@@ -47,8 +47,10 @@ class SeparateTasks:
 
     @property
     def waits_for(self) -> str:
-        """The code of the scheduler's reason why a task waits; empty: none waits, or there is no reason yet."""
-        return next((task.code for task in self.gang.tasks if task.state is TaskState.PENDING and task.code), "")
+        """The code of the scheduler's reason why a task waits, or why its set-up is tried again; empty: none is known."""
+        waiting = [task for task in self.gang.tasks if task.state is TaskState.PENDING]
+        code = next((task.code for task in waiting if task.code), "")
+        return code or next((f"task {task.index}: {task.reason}" for task in waiting if task.setups and task.reason), "")
 
     @property
     def report(self) -> GangReport:

@@ -102,7 +102,9 @@ class TaskWorkflow:
         self._describe()
         status = self._run.gang.first
         waits = status.state is TaskState.PENDING and status.reason
-        built = status.state is TaskState.BUILDING and workflow.patched("built")
+        known = self._reported
+        # Not each step of it: reports become rare.
+        built = status.state is TaskState.BUILDING and (known.state, known.attempt) != (status.state, status.attempt)
         if (status.state is TaskState.RUNNING or waits or built) and not self._known(status):
             self._unreported = self._reported = status
 

@@ -27,6 +27,7 @@ from iris.activities.host import prepare
 from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
 from iris.activities.host.checkpoints import Saver, end_of
 from iris.activities.host.disk_usage import Occupant
+from iris.activities.host.gang_start import is_member, wait_for_gang
 from iris.activities.host.heartbeat import Heartbeat, handed_out, report
 from iris.activities.host.host_context import HostContext
 from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step
@@ -280,7 +281,7 @@ class Attempt:
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
         texts, free = prepare.Listeners(self._logs.say, self._heartbeat.prepares), shutil.disk_usage(self._dir).free
-        self._preparing = asyncio.create_task(prepare.build(self._context, self.task, self._dir, self._runtime, texts))
+        self._preparing = asyncio.create_task(self._prepare(texts))
         if self._lifecycle.state is not State.PREPARING:
             self._preparing.cancel()
         shipping = asyncio.create_task(self._ship_on())
@@ -324,6 +325,19 @@ class Attempt:
             for descriptor in built.keep:
                 os.close(descriptor)  # the shim has inherited them
         return None
+
+    async def _prepare(self, texts: prepare.Listeners) -> prepare.Built:
+        """Prepares the attempt, and waits for the other hosts of its gang."""
+        built = await prepare.build(self._context, self.task, self._dir, self._runtime, texts)
+        try:
+            if is_member(self.task) and not await wait_for_gang(self._context.client, self.task):
+                await self._heartbeat.beat()  # tells at once why the attempt ends
+                await asyncio.Event().wait()  # … or a later heartbeat does: each of these events cancels this
+        except BaseException:
+            for descriptor in built.keep:
+                os.close(descriptor)
+            raise
+        return built
 
     def _not_started(self) -> TaskOutcome:
         """Returns the outcome of an attempt that was ended before its program started."""

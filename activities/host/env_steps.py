@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,8 @@ from iris.model.environments import EnvironmentSpec, requirements_file
 NETWORK_FAULT = "network"
 #: How much of the end of a step's output is searched for the cause of a failure, in bytes.
 _TAIL = 64 * 1024
+#: A step that fails after more seconds is not run again here: uv itself has tried several times, and the host is needed.
+_QUICK = 60.0
 #: The maximum length of a command in a message, in characters.
 _MOST = 80
 #: Settings that make uv or pip install somewhere else than into the current environment.
@@ -62,16 +64,25 @@ class Steps:
         cache: where uv and what it needs are kept.
         output: the file to which all output is appended.
         pauses: delays before each retry after a network failure, in seconds.
+        announce: called with what is done, before it is.
     """
 
     def __init__(
-        self, runtime: Runtime, workdir: Path, env: Mapping[str, str], cache: Cache, output: Path, pauses: Sequence[float]
+        self,
+        runtime: Runtime,
+        workdir: Path,
+        env: Mapping[str, str],
+        cache: Cache,
+        output: Path,
+        pauses: Sequence[float],
+        announce: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._runtime = runtime
         self._workdir = workdir
         self._env = {name: value for name, value in env.items() if name != "VIRTUAL_ENV"}
         self._output = output
         self._pauses = pauses
+        self.announce = announce
         self.uv = Uv(runtime, cache)
 
     def say(self, text: str) -> None:
@@ -203,16 +214,17 @@ class Steps:
         return obeying
 
     async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str], kept: UvPlaces) -> None:
-        shown = _short(shown)
+        shown, begun = _short(shown), time.monotonic()
         for tried, pause in enumerate((*self._pauses, None), start=1):
             status, output = await self._step(shown, (str(self.uv.program), *arguments), env, kept)
             if status == 0:
                 return
             if not uv_errors.is_network(output):
                 raise _failed(shown, status, output)
-            if pause is None:
-                reason = f"set-up failed: `{shown}` could not reach a server: {uv_errors.in_a_line(output)}"
-                raise HostUnable(reason, NETWORK_FAULT)
+            failure = f"`{shown}` could not reach a server: {uv_errors.in_a_line(output)}"
+            if pause is None or time.monotonic() - begun > _QUICK:
+                raise HostUnable(f"set-up failed: {failure}", NETWORK_FAULT)
+            self.announce(f"{failure}; trying again")
             self.say(f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})")
             await asyncio.sleep(pause)
 
@@ -226,6 +238,7 @@ class Steps:
         self, shown: str, argv: Sequence[str], env: Mapping[str, str], kept: UvPlaces | None = None
     ) -> tuple[int, str]:
         """Runs a command; returns its exit status and the end of its output."""
+        self.announce(f"`{shown}`")
         begun, before = time.monotonic(), self._written()
         written, read = (kept.written, (self.uv.programs,)) if kept is not None else ((), ())
         status = await self._runtime.step(argv, env, self._workdir, self._output, written=written, read=read)

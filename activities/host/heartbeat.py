@@ -25,6 +25,8 @@ from iris.retrying import retry
 
 #: An attempt that runs longer than this is announced to its job; shorter ones cost nothing.
 ANNOUNCE_AFTER = timedelta(seconds=1)
+#: The shortest time between two announcements of what a host does to prepare an attempt.
+ANNOUNCE_EVERY = timedelta(seconds=3)
 #: The most heartbeats of one host's attempts in a second.
 HEARTBEATS_PER_SECOND = 25
 RPC_TIMEOUT = timedelta(seconds=10)
@@ -72,6 +74,7 @@ class Heartbeat:
         #: What the host does to prepare the attempt, or waits for, if that may take long.
         self._doing = ""
         self._changed = asyncio.Event()
+        self._moved = asyncio.Event()
         #: When the last heartbeat that arrived was sent; at first, when the attempt was handed out. The server's timeout is
         #: longer than the lease (`policies.heartbeat_timeout`); only after it can the attempt be started elsewhere.
         self._last_contact = last_contact
@@ -88,6 +91,7 @@ class Heartbeat:
     def moved_to(self, state: TaskState, since: datetime) -> None:
         """Records that the attempt has reached a new state."""
         self._state, self._doing = (state, since), ""
+        self._moved.set()
         self._changed.set()
 
     def prepares(self, doing: str) -> None:
@@ -137,6 +141,7 @@ class Heartbeat:
     async def _announce_changes(self) -> None:
         while True:
             self._changed.clear()
+            self._moved.clear()
             (state, since), doing = self._state, self._doing
             if (state, doing) != self._announced:
                 progress = TaskProgress(key=self._task.key, state=state, at=since, reason=doing)
@@ -145,6 +150,8 @@ class Heartbeat:
                     owner = self._client.get_workflow_handle(self._task.owner)
                     await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
                 self._announced = (state, doing)
+                with contextlib.suppress(TimeoutError):  # each announcement adds some events to the job's history
+                    await asyncio.wait_for(self._moved.wait(), ANNOUNCE_EVERY.total_seconds())
             await self._changed.wait()
 
 

@@ -99,7 +99,10 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             undo.callback(_close, taken.keep)
         own = context.ports.take((COORDINATOR,) if needs_own_coordinator(task, context.accelerators.tpu) else ())
         undo.callback(_close, own.keep)
+        if image:
+            listeners.status(f"getting the image {image}")
         await runtime.prepare()
+        listeners.status("")
 
         def begin(_: object) -> tuple[Path, Mapping[str, str]]:
             made = _make_files(directory, task, in_container=bool(image)) if users is None else users.make_files(directory)
@@ -161,6 +164,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             directory / "build",
             root=root,
             content=task.bundle.sha256 if task.bundle is not None else "",
+            announce=listeners.status,
         )
         undo.callback(ready.release)
         command = task.command

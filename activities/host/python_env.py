@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.threads import in_thread
 from iris.activities.host.uv_places import uv_version
 from iris.model.environments import EnvironmentSpec, requirements_file
+from iris.model.faults import SETUP_TIMEOUT
+from iris.model.units import format_duration
 
 #: Delays before each retry of a step after a network failure, in seconds. uv itself has tried several times by then.
 PAUSES = (1.0, 5.0, 15.0)
@@ -31,6 +33,8 @@ _HOW = re.compile(
 )
 #: To be increased when environments are made in a different way: cached ones are then not used any more.
 _MADE_AS = 2
+#: What the user reads when the environment is shared.
+_WAITING = "another task of this host makes the same environment: waiting for it"
 
 
 class Ready(NamedTuple):
@@ -65,6 +69,7 @@ async def set_up(
     content: str = "",
     agent_env: Mapping[str, str] = os.environ,
     pauses: Sequence[float] = PAUSES,
+    announce: Callable[[str], object] = lambda _: None,
 ) -> Ready:
     """Makes the environment that the spec requests, or finds it in the cache.
 
@@ -77,13 +82,32 @@ async def set_up(
         content: a name for everything in that directory, such as its bundle's hash; empty: the files are hashed if needed.
         agent_env: the agent's environment; the set-up gets the part that `build_env` returns.
         pauses: delays before each retry after a network failure, in seconds.
+        announce: called with what is done, before it is; with an empty text at the end.
 
     Raises:
         CannotStart: a step failed, and would fail on another host too.
-        HostUnable: the network or the disk of this host failed.
+        HostUnable: the network or the disk of this host failed, or the time for the set-up is over.
     """
+    doing = ""
+
+    def announced(text: str) -> None:
+        nonlocal doing
+        doing = text or doing
+        announce(text)
+
+    ways = {**build_env(agent_env), **spec.build_env, **env}
+    steps = Steps(runtime, workdir, ways, cache, output, pauses, announced)
+    limit = asyncio.timeout(spec.setup_timeout.total_seconds())
     try:
-        return await _set_up(spec, runtime, workdir, env, cache, own, output, root or workdir, content, agent_env, pauses)
+        async with limit:
+            ready = await _set_up(spec, steps, runtime, workdir, env, ways, cache, own, root or workdir, content)
+        announced("")
+        return ready
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        reason = f"set-up failed: it took longer than {format_duration(spec.setup_timeout)} (--setup-timeout)"
+        raise HostUnable(f"{reason}, in {doing}" if doing else reason, SETUP_TIMEOUT) from None
     except OSError as error:
         if is_disk_full(error):
             raise HostUnable("the disk of this host is full", DISK_FAULT) from None
@@ -109,19 +133,16 @@ def activated(env: Mapping[str, str], venv: Path, workdir: Path) -> dict[str, st
 
 async def _set_up(
     spec: EnvironmentSpec,
+    steps: Steps,
     runtime: Runtime,
     workdir: Path,
     env: Mapping[str, str],
+    ways: Mapping[str, str],
     cache: Cache,
     own: Path,
-    output: Path,
     root: Path,
     content: str,
-    agent_env: Mapping[str, str],
-    pauses: Sequence[float],
 ) -> Ready:
-    ways = {**build_env(agent_env), **spec.build_env, **env}
-    steps = Steps(runtime, workdir, ways, cache, output, pauses)
     project = None
     if spec.sync:
         with reading_the_jobs_files():
@@ -151,10 +172,15 @@ async def _set_up(
         return Ready(program, read=(steps.uv.programs,))
     with reading_the_jobs_files():
         key = await _key(spec, project, workdir, root, runtime.identity, ways, content)
+
+    def waits() -> None:
+        steps.say(_WAITING)
+        steps.announce(_WAITING)
+
     entry = await cache.use(
         key,
         lambda place: steps.make_shared(place, spec, project),
-        waiting=lambda: steps.say("another task of this host makes the same environment: waiting for it"),
+        waiting=waits,
     )
     try:
         steps.say(f"environment ready ({since(begun)})" if entry.made else "environment ready: cached")

@@ -38,8 +38,8 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
 
 
 async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
-    """Prints output until the job has ended and everything is printed. Prints what a pending job waits for on standard error."""
-    waiting = asyncio.create_task(_print_states(client, job, run_id, {JobState.PENDING}))
+    """Prints output until the job has ended and everything is printed. Prints on standard error why no program runs yet."""
+    waiting = asyncio.create_task(_print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING}))
     try:
         await _follow_output(client, reader, printer, job, run_id)
     finally:

@@ -331,7 +331,9 @@ def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
     async def work(client: AsyncIrisClient, name: str) -> str:
         name = await whole_job(client, name)
         before = await client.jobs.hold(name, reason)
-        return f"{name} is held" + ("; its running tasks continue" if before.state is JobState.RUNNING else "")
+        return f"{name} is held" + (
+            "; its running tasks continue" if before.state in (JobState.BUILDING, JobState.RUNNING) else ""
+        )
 
     for_each(ctx, job, work)
 

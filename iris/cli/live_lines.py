@@ -196,7 +196,7 @@ def _described(phase: Phase, status: JobStatus, refusal: Refusal | None, now: da
     if phase in _COLOURS:
         hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
         where = "" if not hosts else f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
-        return f"{phase}{where}", status.reason if phase is Phase.CANCELLING else ""
+        return f"{phase}{where}", status.reason if phase in (Phase.CANCELLING, Phase.ENVIRONMENT) else ""
     if refusal is None:
         return str(phase), status.reason
     if phase is Phase.SLICE:

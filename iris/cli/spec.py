@@ -25,6 +25,7 @@ from iris.model.constraints import (
     zone_constraint,
 )
 from iris.model.dependencies import Condition, Dependency, parse_dependencies
+from iris.model.environments import SETUP_TIMEOUT
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.resources import Device, Resources
 from iris.model.secrets import parse_secret
@@ -123,6 +124,11 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         ),
         click.option(
             "--setup", type=TEXT, multiple=True, metavar="CMD", help="Run this shell command first, in each attempt. Repeatable."
+        ),
+        click.option(
+            "--setup-timeout", type=DURATION, default=SETUP_TIMEOUT,
+            help="How long these steps may take, such as 2h; in a gang also how long the first host that is ready waits for the last."
+            f"  [default: {format_duration(SETUP_TIMEOUT)}]",
         ),
         click.option(
             "--from-checkpoint", metavar="JOB",
@@ -291,6 +297,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
                 "pip": files.pip,
                 "project": files.project.project if files.project is not None else "",
                 "setup": options["setup"],
+                "setup_timeout": options["setup_timeout"],
             },
             from_checkpoint=checkpoint_source(options["from_checkpoint"]),
             image=options["image"],

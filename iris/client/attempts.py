@@ -63,7 +63,7 @@ async def attempts_of(
         return {status.tasks[0].index: (await connection.query(handle, "attempts", Attempts)).attempts}
     if run_id is not None:
         return {}  # the workflows of its tasks have been started anew for later runs
-    unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered]
+    unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered or task.setups]
     indexes = unlucky[:MAX_TASKS_WITH_ATTEMPTS] if index is None else [index]
     ids = [names.task_workflow(cluster, names.task_id(status.id, each)) for each in indexes]
     answers = await asyncio.gather(*(_of_task(connection, workflow_id) for workflow_id in ids))

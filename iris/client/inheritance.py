@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from iris.client.job_options import invalid_job
 from iris.model.constraints import REGION, ZONE
-from iris.model.environments import EnvironmentSpec
+from iris.model.environments import SETUP_TIMEOUT, EnvironmentSpec
 from iris.model.jobs import JobSpec
 
 
@@ -42,6 +42,7 @@ def inherit(child: JobSpec, parent: JobSpec, *, given: Collection[str]) -> JobSp
 
 def _environment(child: EnvironmentSpec, parent: EnvironmentSpec) -> EnvironmentSpec:
     """Returns the parent's environment, or the child's own for the parent's project."""
-    if child == EnvironmentSpec():
-        return parent
+    limit = child.setup_timeout
+    if child == EnvironmentSpec(setup_timeout=limit):
+        return parent if limit == SETUP_TIMEOUT else parent.model_copy(update={"setup_timeout": limit})
     return child.model_copy(update={"project": parent.project, "build_env": parent.build_env})

@@ -35,6 +35,9 @@ async def with_own_status(connection: Connection, status: JobStatus, index: int,
         task = task.model_copy(update={"state": TaskState.CANCELLED})
     if known.cancelling is not None and task.state not in ENDED:  # the job knows who cancelled it
         task = task.model_copy(update={"cancelling": known.cancelling, "reason": known.reason})
-    runs = {"state": JobState.RUNNING, "reason": ""} if status.state is JobState.PENDING and task.state in LIVE else {}
+    runs = {}
+    if status.state is JobState.PENDING and task.state in LIVE:
+        is_built = task.state is TaskState.BUILDING
+        runs = {"state": JobState.BUILDING, "reason": task.reason} if is_built else {"state": JobState.RUNNING, "reason": ""}
     tasks = tuple(task if each.index == index else each for each in status.tasks)
     return status.model_copy(update={"tasks": tasks, **runs})

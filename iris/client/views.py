@@ -219,5 +219,6 @@ def described(status: JobStatus, index: int | None = None) -> str:
     if live:
         attempts = {task.attempt for task in live}
         which = f"attempt {max(attempts)} " if len(attempts) == 1 and max(attempts) > 1 else ""
-        return f"{which}runs on {', '.join(sorted({str(task.host) for task in live}))}"
+        does = "is prepared" if status.state is JobState.BUILDING else "runs"
+        return f"{which}{does} on {', '.join(sorted({str(task.host) for task in live}))}"
     return "has just been submitted"

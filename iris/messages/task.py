@@ -72,6 +72,15 @@ class TaskProgress(Wire):
     at: datetime
     #: What its host does now, if that may take long.
     reason: str = ""
+    #: Whether its program is prepared, and waits for those of the other tasks of its gang.
+    prepared: bool = False
+
+
+class GangStart(Wire):
+    """A host's question whether the programs of a gang's attempt may start. All hosts of the gang ask the same."""
+
+    #: The scheduler's key of the gang's placement.
+    claim: str
 
 
 class Rank(Wire):

@@ -22,6 +22,7 @@ class Account(StrEnum):
 
     FAILURES = "failures"  # the program's own fault
     PREEMPTIONS = "preemptions"  # caused by the machine, the cloud provider or a job of a higher band
+    SETUPS = "set-ups"  # its environment could not be made, because something outside the cluster did not answer
     UNDELIVERED = "undelivered"  # it never started: free, but the retry is delayed
     NONE = "nobody"  # it succeeded, or was ended on purpose
 

@@ -1,12 +1,17 @@
 """The specification of a task's environment, which the host prepares before the program starts."""
 
 import re
+from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
 from iris.model.errors import InvalidValue
+from iris.model.units import MAX_DURATION, parse_duration
+
+#: Long enough to compile large packages. A step that hangs holds its host for no longer.
+SETUP_TIMEOUT = timedelta(minutes=30)
 
 
 class EnvironmentSpec(BaseModel):
@@ -33,6 +38,8 @@ class EnvironmentSpec(BaseModel):
     build_env: dict[str, str] = {}
     #: Shell commands. They run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
+    #: How long these steps may take together. In a gang also: how long the first host that is ready waits for the last one.
+    setup_timeout: timedelta = SETUP_TIMEOUT
 
     @field_validator("extras", "pip", "setup", mode="before")
     @classmethod
@@ -84,6 +91,18 @@ class EnvironmentSpec(BaseModel):
             if not command.strip() or "\0" in command:
                 raise InvalidValue("setup", command, "is not a command", "write a shell command")
         return setup
+
+    @field_validator("setup_timeout", mode="before")
+    @classmethod
+    def _may_be_a_text(cls, time: object) -> object:
+        return parse_duration(time, "setup-timeout") if isinstance(time, str) and not time.startswith("P") else time
+
+    @field_validator("setup_timeout")
+    @classmethod
+    def _is_a_time_to_wait(cls, time: timedelta) -> timedelta:
+        if not timedelta(0) < time <= MAX_DURATION:
+            raise InvalidValue("setup-timeout", f"{time.total_seconds():g}s", "is no time for a set-up", "give one such as 2h")
+        return time
 
     @model_validator(mode="after")
     def _has_a_project_for_its_extras(self) -> Self:

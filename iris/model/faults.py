@@ -113,8 +113,13 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
+#: The faults of a set-up that was not done in time, and of a task that kept the others of its gang waiting for too long.
+SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
+#: Faults of what a job needs from outside the cluster, if they occur before its program starts: package indexes, git servers,
+#: registries of images, and Google's services.
+OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
 #: Faults that do not count against the host: other hosts would have them too, or the program may have caused them.
-BEYOND_THE_HOST = frozenset({"network", "image-pull", "store", "bundle", "docker", "attempt-lost", "disk-filled"})
+BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
 
 
 def recognise(text: str, faults: Sequence[Fault] = FAULTS) -> Fault | None:

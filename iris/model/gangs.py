@@ -19,6 +19,9 @@ from iris.model.errors import IllegalMove
 from iris.model.jobs import Band, JobSpec, TaskStatus
 from iris.model.overrides import Overrides
 
+#: How the reason begins of a task that is prepared before others of its gang.
+WAITS_FOR = "waits for"
+
 
 class GangState(StrEnum):
     BACKOFF = "BACKOFF"  # has neither request nor hosts; the next attempt begins after the delay, the first one at once

@@ -1,6 +1,6 @@
 """Derives the reason of a job's state from the reasons of its tasks."""
 
-from iris.model.gangs import Gang
+from iris.model.gangs import WAITS_FOR, Gang
 from iris.model.states import JobState, TaskState
 
 #: The tasks whose reasons explain the state of their job.
@@ -11,6 +11,7 @@ _EXPLAINS = {
     JobState.WORKER_FAILED: (TaskState.WORKER_FAILED, TaskState.PREEMPTED),
     JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
     JobState.RUNNING: (TaskState.PENDING,),
+    JobState.BUILDING: (TaskState.BUILDING,),
 }
 #: States that all tasks may have for one reason.
 _SHARED = (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE)
@@ -28,6 +29,8 @@ def reason_of(job: Gang, state: JobState) -> str:
     if state.ended and job.attempts:
         # The task that ended the others explains the end; their reasons only refer to it.
         tasks.sort(key=lambda task: task.reason != job.attempts[-1].reason)
+    if state is JobState.BUILDING:  # what the whole gang waits for comes before what one host does
+        tasks.sort(key=lambda task: not task.reason.startswith(WAITS_FOR))
     reasons = [(task.index, task.reason) for task in tasks if task.state in explains and task.reason]
     if not reasons:
         return ""

@@ -369,6 +369,8 @@ class TaskStatus(BaseModel):
     #: The attempts in a row that no host accepted, and those in a row that an infrastructure fault ended.
     undelivered: int = 0
     faults: int = 0
+    #: The attempts since a program last ran whose set-up failed.
+    setups: int = 0
     #: The scheduler's key of the current attempt while it waits or runs.
     key: str | None = None
     #: The code, remedy and time of the scheduler's reason while it waits, of one of several independent tasks; empty: the job

@@ -34,6 +34,7 @@ class TaskState(StrEnum):
 class JobState(StrEnum):
     PENDING = "PENDING"
     HELD = "HELD"
+    BUILDING = "BUILDING"  # no program runs, and a host prepares one
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -43,7 +44,7 @@ class JobState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self not in (JobState.PENDING, JobState.HELD, JobState.RUNNING)
+        return self not in (JobState.PENDING, JobState.HELD, JobState.BUILDING, JobState.RUNNING)
 
 
 _T = TaskState
@@ -114,7 +115,9 @@ def roll_up(tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: boo
         return JobState.UNSCHEDULABLE
     if _T.KILLED in states:
         return JobState.KILLED
-    if states & LIVE:
+    if _T.BUILDING in states and _T.RUNNING not in states:
+        return JobState.BUILDING
+    if states & LIVE:  # the program of a task that is ASSIGNED may run: hosts report only those that run for a second
         return JobState.RUNNING
     if states <= ENDED:
         if _T.WORKER_FAILED in states or _T.PREEMPTED in states:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from iris.model import names
 from iris.model.attempts import Account, AttemptRecord, kept, member_ends
-from iris.model.gangs import Gang, GangEvent, GangState, move_gang
+from iris.model.gangs import WAITS_FOR, Gang, GangEvent, GangState, move_gang
 from iris.model.jobs import TaskOutcome, TaskStatus
 from iris.model.overrides import Overrides
 from iris.model.requests import Placement, Request
@@ -24,9 +24,15 @@ from iris.model.units import format_duration
 from iris.scheduling import retries
 from iris.scheduling.recovery import GangReport
 from iris.scheduling.refusals import Refusal
+from iris.scheduling.wording import counted
 
 #: The delay before a gang sends a request with a new key, when the scheduler does not accept the old one.
 NEW_KEY_DELAY = timedelta(seconds=1)
+#: From this delay on, a gang shows when its next attempt is due.
+SHOWN_DELAY = timedelta(seconds=10)
+#: The most hosts that a reason names.
+NAMED_HOSTS = 2
+_NOBODY: frozenset[int] = frozenset()
 _PROGRESS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 #: The state of an attempt when it begins.
 _NOTHING_YET: dict[str, Any] = {"offer": None, "eviction": "", "outcomes": (), "forgotten": False, "refusal": None}
@@ -42,8 +48,9 @@ class GangLifecycle:
 
     gang: Gang
     state: GangState = GangState.BACKOFF
-    #: How long BACKOFF lasts.
+    #: How long BACKOFF lasts, and the reason of the retry without the time at which it ends.
     delay: timedelta = timedelta(0)
+    retried_after: str = ""
     #: Since when the current hold has not been counted in `Gang.held_for`.
     held_since: datetime | None = None
     #: The user's overrides are newer than those that the scheduler has.
@@ -58,6 +65,8 @@ class GangLifecycle:
     offer: Placement | None = None
     #: Why the scheduler takes the hosts away; once the programs have ended, only if that ended them.
     eviction: str = ""
+    #: The places of the tasks that are prepared, or that run.
+    prepared: frozenset[int] = frozenset()
     #: The outcomes of all tasks once they have ended.
     outcomes: tuple[TaskOutcome, ...] = ()
     #: The scheduler does not accept the request's key.
@@ -71,6 +80,13 @@ class GangLifecycle:
         return replace(self._with(ready_at=now, held_for=timedelta(0)), held_since=held_since)
 
     # -- steps of the workflow -------------------------------------------------------------------------------------------------
+
+    def waited(self) -> Self:
+        """Ends the delay before an attempt."""
+        first = self.gang.first
+        told = bool(self.retried_after) and first.state is TaskState.PENDING and first.reason.startswith(self.retried_after)
+        gang = self.gang.with_tasks(reason=self.retried_after) if told else self.gang
+        return replace(self, gang=gang, delay=timedelta(0), retried_after="")
 
     def begin(self, key: str) -> Self:
         """Begins an attempt. The request of a held gang is sent later, unless the scheduler has it already."""
@@ -116,7 +132,9 @@ class GangLifecycle:
             for task, seat in zip(self.gang.tasks, placement.seat_of_each_task, strict=True)
         )
         gang = self.gang.model_copy(update={"tasks": tasks})
-        return self._move(GangEvent.PLACE, gang=gang, request=None, placement=placement, placed_at=now, refusal=None)
+        return self._move(
+            GangEvent.PLACE, gang=gang, request=None, placement=placement, placed_at=now, refusal=None, prepared=_NOBODY
+        )
 
     def forget(self) -> Self:
         """Gives up the request's key: the scheduler does not accept it, as after a reset of the gang's workflow."""
@@ -158,10 +176,13 @@ class GangLifecycle:
             return after._move(GangEvent.END)
         # The siblings of the culprit were ended because of it, and retry with it.
         again = move_task(after.gang.tasks[result.culprit].state, TaskState.PENDING)
-        gang = after.gang.with_tasks(state=again, reason=f"retry after: {result.outcome.reason}")
+        why = f"retry after: {result.outcome.reason}"
+        shown = f"{why}; attempt {self.gang.first.attempt + 1} at {now + decision.delay:%H:%M:%S} UTC"
+        gang = after.gang.with_tasks(state=again, reason=shown if decision.delay >= SHOWN_DELAY else why)
         spoilt_by = retries.hosts_after(self.placement, self.outcomes).spoilt_by
+        spoilt_by = spoilt_by or retries.unprepared(self.placement, self.outcomes)
         gang = gang.model_copy(update={"avoided": retries.avoided_after(gang.avoided, spoilt_by)})
-        return after._move(GangEvent.RETRY, gang=gang, delay=decision.delay)
+        return after._move(GangEvent.RETRY, gang=gang, delay=decision.delay, retried_after=why)
 
     # -- signals ---------------------------------------------------------------------------------------------------------------
 
@@ -180,22 +201,54 @@ class GangLifecycle:
             return self
         return self._move(GangEvent.EXPLAIN, gang=self.gang.with_tasks(reason=refusal.message), refusal=refusal)
 
-    def progressed(self, member_key: str, state: TaskState, at: datetime, reason: str = "") -> Self:
+    def progressed(self, member_key: str, state: TaskState, at: datetime, reason: str = "", *, prepared: bool = False) -> Self:
         """Records that a host prepares or runs a program. A late report, or one of an earlier attempt, has no effect.
 
         Args:
             reason: what the host does to prepare it, or what it waits for after the program's end.
+            prepared: whether the program is prepared, and waits for those of the gang's other tasks. The task's state stays.
         """
-        for place, task in enumerate(self.gang.tasks):
-            known = self.member_key(task) == member_key and task.state in _PROGRESS
-            if known and _PROGRESS.index(state) > _PROGRESS.index(task.state):
-                started_at = at if state is TaskState.RUNNING else task.started_at
-                now = {"state": move_task(task.state, state), "started_at": started_at, "reason": reason}
-                return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, task.model_copy(update=now)))
-            if known and state is task.state and reason != task.reason:
-                status = task.model_copy(update={"reason": reason})
-                return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, status))
-        return self
+        places = (place for place, task in enumerate(self.gang.tasks) if self.member_key(task) == member_key)
+        place = next(places, None)
+        if place is None or self.gang.tasks[place].state not in _PROGRESS:
+            return self
+        if prepared:
+            after = self._move(GangEvent.PROGRESS, prepared=self.prepared | {place})
+        else:
+            after = self._moved_on(place, state, at, reason)
+        return after._with_barrier()
+
+    def _moved_on(self, place: int, state: TaskState, at: datetime, doing: str) -> Self:
+        task = self.gang.tasks[place]
+        if _PROGRESS.index(state) < _PROGRESS.index(task.state):
+            return self
+        building = state is TaskState.BUILDING
+        reason = self._why_building(task, doing) if building else doing
+        if state is task.state and (reason == task.reason or (building and place in self.prepared)):
+            return self
+        moved = state if state is task.state else move_task(task.state, state)
+        started_at = at if state is TaskState.RUNNING else task.started_at
+        status = task.model_copy(update={"state": moved, "started_at": started_at, "reason": reason})
+        return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, status))
+
+    def _why_building(self, task: TaskStatus, doing: str) -> str:
+        """Returns what the host does, and if it does so again, why."""
+        if not task.setups or not self.gang.attempts:
+            return doing
+        last = self.gang.attempts[-1]
+        again = f"attempt {task.attempt}: {doing}" if doing else f"attempt {task.attempt}"
+        return f"{again}; attempt {last.number}: {last.reason}"
+
+    def _with_barrier(self) -> Self:
+        """Shows for which hosts the tasks that are prepared wait."""
+        waits, gang = self.waits_for_hosts, self.gang
+        if not waits:
+            return self
+        for place in sorted(self.prepared):
+            task = gang.tasks[place]
+            if task.state is TaskState.BUILDING and task.reason != waits:
+                gang = gang.with_task(place, task.model_copy(update={"reason": waits}))
+        return self if gang is self.gang else self._move(GangEvent.PROGRESS, gang=gang)
 
     def overridden(self, overrides: Overrides, now: datetime) -> Self:
         """Applies the user's overrides: another band, a hold, or the end of a hold."""
@@ -208,6 +261,22 @@ class GangLifecycle:
         return self._move(GangEvent.OVERRIDE, gang=gang, held_since=now if hold else None, amended=True)
 
     # -- views -----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def all_prepared(self) -> bool:
+        """Returns whether the programs of all tasks may start."""
+        tasks = self.gang.tasks
+        return len(self.prepared) == len(tasks) or any(task.state is TaskState.RUNNING for task in tasks)
+
+    @property
+    def waits_for_hosts(self) -> str:
+        """For which hosts the tasks that are prepared wait; empty: for none."""
+        if not self.prepared or self.all_prepared:
+            return ""
+        late = [task for place, task in enumerate(self.gang.tasks) if place not in self.prepared]
+        hosts, slow = len({task.host for task in self.gang.tasks}), list(dict.fromkeys(task.host or "" for task in late))
+        named = ", ".join(slow[:NAMED_HOSTS]) + (f" and {len(slow) - NAMED_HOSTS} more" if len(slow) > NAMED_HOSTS else "")
+        return f"{WAITS_FOR} {len(slow)} of {counted(hosts, 'host')}: {named}"
 
     def carried(self, now: datetime) -> Gang:
         """Returns the gang for the workflow's next run: with the time of the current hold until now."""

@@ -1,7 +1,7 @@
 """Decides which account an unsuccessful attempt counts against, and whether the task is retried.
 
-Each task has three separate accounts. Preemptions must not use up the retries of a correct program. A program that crashes must
-not be retried a hundred times because the limit for preemptions is high.
+Each task has separate accounts. Preemptions must not use up the retries of a correct program. A program that crashes must not be
+retried a hundred times because the limit for preemptions is high, and neither must a set-up whose package index is gone.
 
 The tasks of a gang share one outcome, so their accounts are equal. When several of them end badly, **a lost host explains its
 siblings' crashes**: programs that compute together fail within seconds when one of them disappears, long before the loss of its
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from iris.model.attempts import Account
-from iris.model.faults import BEYOND_THE_HOST
+from iris.model.faults import BEYOND_THE_HOST, OF_THE_SETUP
 from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
 from iris.model.requests import Placement
 from iris.model.states import TaskState, move_task
@@ -65,11 +65,14 @@ class HostsAfter(NamedTuple):
 #: The delay before the first retry. It doubles each time, so that a broken host or program does not cause a busy loop.
 FIRST_DELAY = timedelta(seconds=1)
 MAX_DELAY = timedelta(minutes=5)
+#: The delay before each retry of a set-up that something outside the cluster has failed; after the last one the job ends. A host
+#: tries again for some seconds itself, so these are for longer trouble: in all some eight minutes, in which the hosts are free.
+SETUP_DELAYS = (timedelta(seconds=10), timedelta(seconds=30), timedelta(minutes=2), timedelta(minutes=5))
 #: The most hosts that a gang avoids at once. Each is a constraint of its request, whose size is limited (`REQUEST_BYTES`).
 MAX_AVOIDED = 4
 
 #: The precedence of accounts when several tasks of a gang end badly.
-_WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.FAILURES)
+_WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
 
 
 def account_of(outcome: TaskOutcome) -> Account:
@@ -77,6 +80,8 @@ def account_of(outcome: TaskOutcome) -> Account:
     if outcome.state is TaskState.FAILED:
         return Account.FAILURES
     if outcome.state in (TaskState.WORKER_FAILED, TaskState.PREEMPTED):
+        if outcome.fault in OF_THE_SETUP and not outcome.started_at:
+            return Account.SETUPS
         return Account.PREEMPTIONS if outcome.started_at or outcome.fault else Account.UNDELIVERED
     return Account.NONE
 
@@ -134,6 +139,10 @@ def decide(spec: JobSpec, before: TaskStatus, result: AttemptResult) -> RetryDec
         return RetryDecision(account=account, retry=False)
     if account is Account.UNDELIVERED:
         return RetryDecision(account=account, retry=True, delay=_delay(before.undelivered))
+    if account is Account.SETUPS:
+        if before.setups < len(SETUP_DELAYS):
+            return RetryDecision(account=account, retry=True, delay=SETUP_DELAYS[before.setups])
+        return RetryDecision(account=account, retry=False, reason=f"{outcome.reason} ({_in_a_row(before.setups + 1)})")
     spent, limit = {
         Account.FAILURES: (before.failures + 1, spec.max_retries_failure),
         Account.PREEMPTIONS: (before.preemptions + 1, spec.max_retries_preemption),
@@ -154,9 +163,12 @@ def after(tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDec
     """
     before = tasks[0]
     in_a_row = {"undelivered": 0, "faults": before.faults + 1 if result.outcome.fault else 0}
+    if any(outcome.started_at for outcome in result.outcomes):
+        in_a_row["setups"] = 0
     paid = {
         Account.FAILURES: {"failures": before.failures + 1, **in_a_row},
         Account.PREEMPTIONS: {"preemptions": before.preemptions + 1, **in_a_row},
+        Account.SETUPS: {"setups": before.setups + 1},
         Account.UNDELIVERED: {"undelivered": before.undelivered + 1},
         Account.NONE: {},
     }[decision.account]
@@ -205,6 +217,18 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
 def avoided_after(avoided: Sequence[str], spoilt_by: Sequence[str]) -> tuple[str, ...]:
     """Returns the hosts that the next attempt avoids: those that spoilt the last ones, once for each attempt that they spoilt."""
     return (*avoided, *spoilt_by)[-MAX_AVOIDED:]
+
+
+def unprepared(placement: Placement | None, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
+    """Returns the hosts on which a set-up failed. They are not to blame, but the network of another one may do better."""
+    if placement is None or not outcomes:
+        return ()
+    ends = zip(placement.seat_of_each_task, outcomes, strict=True)
+    return tuple(dict.fromkeys(seat.host_id for seat, outcome in ends if account_of(outcome) is Account.SETUPS))
+
+
+def _in_a_row(setups: int) -> str:
+    return f"the set-ups of {setups} attempts in a row failed"
 
 
 def _delay(times: int) -> timedelta:

@@ -13,6 +13,7 @@ import threading
 import venv
 import zipfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,6 +22,7 @@ import psutil
 import pytest
 import uv
 
+from iris.activities.host import env_steps
 from iris.activities.host.caches import Cache
 from iris.activities.host.python_env import Ready, build_env, set_up
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
@@ -636,6 +638,26 @@ async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: 
     assert caught.value.fault == "network"
     assert host.told.count("[iris] the network failed; trying again") == 1
     assert host.environments == []
+
+
+async def test_a_step_that_has_failed_slowly_is_left_to_the_next_attempt(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv itself waits for minutes for an index that never answers; four times that, the host was kept from others."""
+    monkeypatch.setattr(env_steps, "_QUICK", 0.0)
+    host.index.trouble, host.index.times = "503", 99
+
+    with pytest.raises(HostUnable, match="could not reach a server"):
+        await host.ready(pauses=(0.01, 0.01, 0.01), pip=("tiny",))
+    assert "trying again" not in host.told
+
+
+async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(host: Host) -> None:
+    """It held its host for ever. Nothing of it stays behind, and the next attempt may do better."""
+    with pytest.raises(HostUnable) as caught:
+        await host.ready(setup=("echo $$ > pid; sleep 1000",), setup_timeout=timedelta(seconds=2))
+
+    reason = "set-up failed: it took longer than 2s (--setup-timeout), in `echo $$ > pid; sleep 1000`"
+    assert (str(caught.value), caught.value.fault) == (reason, "setup-timeout")
+    assert not psutil.pid_exists(int((host.workdir / "pid").read_text()))
 
 
 @pytest.mark.parametrize(

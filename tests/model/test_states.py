@@ -77,7 +77,9 @@ def test_from_every_state_a_task_can_come_to_an_end() -> None:
         ([S.CANCELLED, S.CANCELLED], 0, JobState.KILLED),
         # Something is on a host.
         ([S.PENDING, S.ASSIGNED], 0, JobState.RUNNING),
-        ([S.PENDING, S.BUILDING], 0, JobState.RUNNING),
+        ([S.ASSIGNED, S.BUILDING], 0, JobState.BUILDING),
+        ([S.PENDING, S.BUILDING], 0, JobState.BUILDING),
+        ([S.BUILDING, S.RUNNING], 0, JobState.RUNNING),
         ([S.SUCCEEDED, S.RUNNING], 0, JobState.RUNNING),
         ([S.WORKER_FAILED, S.RUNNING], 0, JobState.RUNNING),
         # All ended, and machines are to blame.
@@ -137,7 +139,10 @@ def test_a_roll_up_keeps_its_promises_for_every_mix_of_tasks(tasks: list[TaskSta
 
     assert state is roll_up(shuffled, max_task_failures=limit)
     if state is JobState.RUNNING:
-        assert {S.ASSIGNED, S.BUILDING, S.RUNNING} & set(tasks)
+        assert {S.ASSIGNED, S.RUNNING} & set(tasks)
+    if state is JobState.BUILDING:
+        assert S.BUILDING in tasks
+        assert S.RUNNING not in tasks
     if state is JobState.SUCCEEDED:
         assert set(tasks) <= {S.SUCCEEDED, S.FAILED, S.CANCELLED}
         assert set(tasks) != {S.CANCELLED}, "a job of which nothing ran to its end has not succeeded"

@@ -199,7 +199,7 @@ async def test_a_job_shows_where_its_tasks_are_prepared(cluster: Cluster) -> Non
     await cluster.until(lambda: _both_are_built(cluster, job))
 
     assert [task.host for task in (await cluster.status(job)).tasks] == ["rack-7", "rack-7"]
-    assert await cluster.shown_state(cluster.job(job)) == "RUNNING"
+    assert await cluster.shown_state(cluster.job(job)) == "BUILDING"
     runs.let_go()
     assert (await cluster.end(job, within=MINUTE)).state is JobState.SUCCEEDED
 

@@ -1,0 +1,87 @@
+"""Starts the programs of a gang together: a host whose program is prepared waits until those of the other hosts are."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from temporalio.client import (
+    Client,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.activities.host.heartbeat import RPC_TIMEOUT
+from iris.messages.task import GangStart, RunTask, TaskProgress
+from iris.model.states import TaskState
+from iris.retrying import retry
+
+#: The delay before a call to the service is repeated.
+RETRY_DELAY = timedelta(seconds=1)
+#: The time limit of one call that waits for the answer; the service itself ends such a call after some 20 seconds.
+ANSWER_TIMEOUT = timedelta(minutes=1)
+
+
+def is_member(task: RunTask) -> bool:
+    """Returns whether the task belongs to a gang of several."""
+    return task.rank is not None and task.rank.num_slices * task.rank.tasks_per_slice > 1
+
+
+class _Lost(Exception):
+    """The service has lost the question, as by a restart."""
+
+
+def _may_succeed(error: Exception) -> bool:
+    if isinstance(error, _Lost):
+        return True
+    is_gone = isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND
+    return isinstance(error, RPCError | WorkflowUpdateRPCTimeoutOrCancelledError) and not is_gone and not _is_cancelled()
+
+
+async def wait_for_gang(client: Client, task: RunTask) -> bool:
+    """Reports that the task's program is prepared, and waits until those of all other tasks of its gang are.
+
+    All hosts of an attempt ask one question: an update of the same id, which the job's history has once. An agent that is killed
+    meanwhile does no harm, because its successor reports and asks again.
+
+    Returns:
+        False if the attempt ends instead, or its job has ended.
+    """
+    try:
+        await _report(client, task)
+        return await _ask(client, task)
+    except RPCError:  # the job has ended
+        return False
+    except WorkflowUpdateRPCTimeoutOrCancelledError:  # the client's own word for a cancellation
+        raise asyncio.CancelledError from None
+
+
+@retry(_may_succeed, every=RETRY_DELAY)
+async def _report(client: Client, task: RunTask) -> None:
+    progress = TaskProgress(key=task.key, state=TaskState.BUILDING, at=datetime.now(UTC), prepared=True)
+    await client.get_workflow_handle(task.owner).signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
+
+
+@retry(_may_succeed, every=RETRY_DELAY)
+async def _ask(client: Client, task: RunTask) -> bool:
+    asked = await client.get_workflow_handle(task.owner).start_update(
+        "start_together",
+        GangStart(claim=task.placement_key),
+        id=f"start {task.placement_key}",
+        wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+        result_type=bool,
+        rpc_timeout=ANSWER_TIMEOUT,
+    )
+    try:
+        return bool(await asked.result(rpc_timeout=ANSWER_TIMEOUT))
+    except WorkflowUpdateFailedError:  # the job has ended meanwhile
+        return False
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise _Lost from None
+        raise
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
