@@ -45,10 +45,8 @@ async def submit_again(
     spec = spec.model_copy(update={"secrets": {**spec.secrets, **secrets}})
     if gone := [name for name, source in spec.secrets.items() if not _is_left(spec.id, source)]:
         again = " ".join(f"--secret {name}" for name in gone)
-        raise Rejected(
-            f"secrets that were given to {job} are for it alone and deleted with it: {', '.join(gone)}; give the new job its own: "
-            f"iris rerun {again} {job}"
-        )
+        why = f"secrets that were given to {job} are for it alone and deleted with it: {', '.join(gone)}"
+        raise Rejected(f"{why}; give the new job its own: iris rerun {again} {job}")
     await keep_bundles(store, spec)
     return await jobs.submit(spec)
 

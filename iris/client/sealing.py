@@ -169,12 +169,16 @@ def read_value(name: str, path: Path) -> bytes:
     try:
         # Without O_NONBLOCK, opening a pipe would block.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            regular = stat.S_ISREG(os.fstat(file).st_mode)
+            value = os.read(file, MAX_VALUE_BYTES + 3) if regular else b""
+        finally:
+            os.close(file)
     except (OSError, ValueError) as error:
         raise _unreadable(name, path, getattr(error, "strerror", None) or str(error)) from None
-    with os.fdopen(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise _unreadable(name, path, "it is not a regular file")
-        return check_value(name, opened.read(MAX_VALUE_BYTES + 3), str(path))
+    if not regular:
+        raise _unreadable(name, path, "it is not a regular file")
+    return check_value(name, value, str(path))
 
 
 def _unreadable(name: str, path: Path, why: str) -> InvalidValue:
@@ -198,11 +202,10 @@ def _value(name: str, source: SecretSource) -> bytes | None:
 
 
 def _not_set(name: str, variable: str, also: str = "") -> InvalidValue:
-    remedy = (
-        f"export it, {f'keep it with `iris secret set {variable}`, ' * bool(also)}or name another source: {name}=file:PATH on this machine, {name}=host-env:VARIABLE or "
-        f"{name}=host-file:/PATH of the host, {name}=gcp:SECRET"
-    )
-    return InvalidValue("secret", name, f"is to have the value of the variable {variable}, which is not set here{also}", remedy)
+    keep = f"keep it with `iris secret set {variable}`, " if also else ""
+    of_host = f"{name}=host-env:VARIABLE or {name}=host-file:/PATH of the host, {name}=gcp:SECRET"
+    problem = f"is to have the value of the variable {variable}, which is not set here{also}"
+    return InvalidValue("secret", name, problem, f"export it, {keep}or name another source: {name}=file:PATH, {of_host}")
 
 
 async def is_named(store: "Store", cluster: str, user: str, name: str) -> bool:

@@ -85,20 +85,8 @@ def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
     variable, for_all, path = map(planted, ("variable", "for-all", "path"))
     with a_cluster_with(CONFIG.replace("VALUE", for_all), OURS=secret) as cluster:
         (file := cluster.file("in-file")).write_text(in_file)
-        options = (
-            "--secret",
-            "OURS=host-env:OURS",
-            "--secret",
-            "MINE",
-            "--secret",
-            f"IN_FILE=file:{file}",
-            "--env",
-            f"OWN={variable}",
-            "--notify",
-            f"http://127.0.0.1:9/{path}",
-            "--cpu",
-            "1",
-        )
+        secrets = ("--secret", "OURS=host-env:OURS", "--secret", "MINE", "--secret", f"IN_FILE=file:{file}")
+        options = (*secrets, "--env", f"OWN={variable}", "--notify", f"http://127.0.0.1:9/{path}", "--cpu", "1")
         command = ("--workdir", str(cluster.work), "--", sys.executable, "-c", PROGRAM)
         cluster.iris("secret", "set", "NAMED", "--from-file", str(file))
         cluster.iris("submit", "-d", "-n", "train", *options, *command, MINE=mine)
@@ -107,7 +95,8 @@ def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
         (keys,) = cluster.home.rglob("secret.keys")
         (slice_key,) = cluster.home.rglob("slice.key")
         (token,) = eventually(lambda: list(cluster.home.rglob("actors/*/token")))
-        assert sorted(each.parts[-3] for each in files_of(next(cluster.home.rglob("sealed/local")))) == ["job", "user"]
+        (sealed,) = cluster.home.rglob("sealed/local")
+        assert sorted(each.relative_to(sealed).parts[0] for each in files_of(sealed)) == ["job", "user"]
         attempt = json.loads(record.read_text())["token"]
         values = {
             "`--secret`": [secret.encode(), mine.encode(), in_file.encode()],
