@@ -29,6 +29,7 @@ OUTSIDE_OF_A_FILE = {
     "iris/config/load.py": "yaml",
     "iris/config/edit_hosts.py": "yaml",
     "iris/model/slice_keys.py": "cryptography",
+    "iris/model/sealed.py": "cryptography",
 }
 #: For each other ring, the rings that it may import besides the pure packages and itself. `None`: all of them.
 MAY_IMPORT: dict[str, set[str] | None] = {

@@ -35,6 +35,7 @@ from iris.workflows.dependencies import Dependencies, Dependents
 from iris.workflows.family import Children, register
 from iris.workflows.gang_run import GangRun
 from iris.workflows.independent_tasks import IndependentTasks
+from iris.workflows.job_secrets import delete_secrets
 from iris.workflows.notification import notify
 from iris.workflows.search_attributes import ListEntry, show_band
 
@@ -97,6 +98,7 @@ class JobWorkflow:
             self._listed.show_reason(status.state, status.reason)
             await self._children.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
             await self._dependents.signal_end(self._gang, JobState.KILLED)
+            await delete_secrets(self._gang)
             await notify(self._gang, status)
             raise
         status = self.status()
@@ -106,6 +108,7 @@ class JobWorkflow:
         if status.state is not JobState.SUCCEEDED:
             await self._children.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
         await self._dependents.signal_end(self._gang, status.state)
+        await delete_secrets(self._gang, self._children.known if status.state is JobState.SUCCEEDED else ())
         await notify(self._gang, status)
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})

@@ -112,6 +112,8 @@ CHECK_ORPHANS = timedelta(minutes=10)
 #: Asking how a parent has ended, and signalling it: a few calls.
 REGISTER = timedelta(seconds=30)
 
+#: Deleting a few objects of the store at the end of a job, which waits for it.
+DELETE_SECRETS = timedelta(seconds=10)
 #: A call about the end of a job, from its start: more than the call's own limit.
 NOTIFY = timedelta(seconds=30)
 #: A service that is away for longer hears nothing of the job's end.

@@ -88,7 +88,9 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
     users = context.users_of(task)
     if (free := shutil.disk_usage(users.directory if users else directory).free) < MIN_FREE_BYTES:
         raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
-    secrets = await context.secrets.values(task.secrets)  # first: if one is missing, the rest of the work is for nothing
+    secrets = await context.secrets.values(
+        task.secrets, task.job
+    )  # first: if one is missing, the rest of the work is for nothing
     with contextlib.ExitStack() as undo:
         ports, gpus = context.ports.take(task.ports), None
         undo.callback(_close, ports.keep)

@@ -14,13 +14,26 @@ from typing import Protocol
 from pydantic import SecretStr
 
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.model.secrets import AGENT_PREFIXES, MAX_VALUE_BYTES, SecretKind, SecretSource, parse_source, resource_of, why_not
+from iris.activities.host.sealed_values import CannotOpen, NoKey, SealedValues
+from iris.model.secrets import (
+    AGENT_PREFIXES,
+    MAX_VALUE_BYTES,
+    SecretKind,
+    SecretSource,
+    parse_source,
+    resource_of,
+    shown_source,
+    why_not,
+)
 from iris.platforms.base import BadConfig, PlatformError
+from iris.storage.object_store import STORE_ERRORS
 
 #: The exit code of a job whose secret cannot be used.
 EXIT_CODE = 126
 #: The name of the fault when Google does not answer. It is not the host's.
 NETWORK_FAULT = "network"
+#: The name of the fault when the host lacks the key of a value. Other hosts may have it.
+KEY_FAULT = "secret-key"
 #: The system's directories whose files are not secrets: they show processes, such as the agent's own environment.
 _OF_THE_SYSTEM = ("/proc/", "/sys/", "/dev/")
 
@@ -64,36 +77,50 @@ class HostSecrets:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     #: The agent's own directories and files, which no job gets.
     own: Sequence[Path] = ()
+    #: Opens what submitters have sealed.
+    sealed: SealedValues = field(default_factory=SealedValues, repr=False)
 
-    async def values(self, secrets: Mapping[str, str]) -> dict[str, SecretStr]:
+    async def values(self, secrets: Mapping[str, str], job: str) -> dict[str, SecretStr]:
         """Returns the values of a job's secrets, by the variables of its program.
+
+        Args:
+            job: the id of the job.
 
         Raises:
             CannotStart: a secret does not exist here, is not allowed, or cannot be the value of a variable. The message names the
                 secret and its source.
-            HostUnable: Google does not answer.
+            HostUnable: Google or the store does not answer, or the host lacks a key.
         """
-        return {name: SecretStr(await asyncio.to_thread(self._value, name, source)) for name, source in secrets.items()}
+        return {name: SecretStr(await self._value(name, source, job)) for name, source in secrets.items()}
 
-    def _value(self, name: str, text: str) -> str:
+    async def _value(self, name: str, text: str, job: str) -> str:
         source = parse_source(name, text)
         try:
-            match source.kind:
-                case SecretKind.ENV:
-                    value = self._of_env(source)
-                case SecretKind.FILE:
-                    value = self._of_file(source)
-                case SecretKind.GCP:
-                    value = self._of_google(source)
+            if source.kind is SecretKind.SEALED:
+                value = os.fsdecode(await self.sealed.value(name, source.name, job))
+            else:
+                value = await asyncio.to_thread(self._looked_up, source)
             if not value or "\0" in value:
                 raise _Refused("it is empty" if not value else "it contains a NUL byte, which no variable can have")
             if len(os.fsencode(value)) > MAX_VALUE_BYTES:
                 raise _Refused(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
-        except (_Refused, BadConfig) as error:
-            raise CannotStart(f"secret {name} ({source}) cannot be used: {error}", EXIT_CODE) from None
-        except PlatformError as error:
-            raise HostUnable(f"secret {name} ({source}) could not be read: {error}", NETWORK_FAULT) from None
+        except (_Refused, CannotOpen, BadConfig) as error:
+            raise CannotStart(f"secret {name} ({shown_source(text)}) cannot be used: {error}", EXIT_CODE) from None
+        except NoKey as error:
+            raise HostUnable(f"secret {name} ({shown_source(text)}) cannot be opened on this host: {error}", KEY_FAULT) from None
+        except (PlatformError, *STORE_ERRORS) as error:
+            raise HostUnable(f"secret {name} ({shown_source(text)}) could not be read: {error}", NETWORK_FAULT) from None
         return value
+
+    def _looked_up(self, source: SecretSource) -> str:
+        match source.kind:
+            case SecretKind.HOST_ENV:
+                return self._of_env(source)
+            case SecretKind.HOST_FILE:
+                return self._of_file(source)
+            case SecretKind.GCP:
+                return self._of_google(source)
+        raise _Refused("it is on the submitter's machine, and the client that submitted the job has not sealed it")
 
     def _of_env(self, source: SecretSource) -> str:
         self._check(source)
@@ -133,7 +160,7 @@ class HostSecrets:
 
     def _check_path(self, path: str) -> None:
         """Checks the file that was opened: a step of the path may be a link, which a job may have made."""
-        self._check(SecretSource(SecretKind.FILE, path))
+        self._check(SecretSource(SecretKind.HOST_FILE, path))
         if path.startswith(_OF_THE_SYSTEM):
             raise _Refused("it is a file of the system")
         if any(Path(path).is_relative_to(directory.resolve()) for directory in self.own):

@@ -10,7 +10,7 @@ import click
 
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.common import print_json
-from iris.cli.workspace import with_files
+from iris.cli.workspace import warn_of_secrets, with_files
 from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -48,6 +48,7 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
         await _check_feasible(client, jobs)
     for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
         click.echo(f"warning: {warning}", err=True)
+    await warn_of_secrets(client, [job.spec for job in jobs])
     if options["dry_run"]:
         click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")
         return

@@ -38,6 +38,7 @@ COMMANDS: Table = {
     "top": ("top", "top", "Show the cluster, its scale groups and your jobs, and keep them up to date."),
     "watch": ("watch", "watch", "Run a reading command again and again."),
     "schedule": ("schedule", "schedule", "Start a job again and again, at times or in intervals."),
+    "secret": ("secret", "secret", "Keep secrets for your jobs: sealed for the cluster before they leave this machine."),
     "cluster": ("cluster", "cluster", "Start, stop, show and pause clusters."),
     "autoscaler": ("autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
     "group": ("group", "group", "Show scale groups: the kinds of slice that a cluster can have."),

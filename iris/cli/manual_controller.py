@@ -65,6 +65,21 @@ def stop(file: Path, give_up: tuple[str, ...]) -> None:
     controller.stop()
 
 
+@manual.command()
+@_config
+def rotate(file: Path) -> None:
+    """Replace the key with which users' secrets are sealed. Prints what was done as JSON."""
+    from iris.cli.common import print_json
+    from iris.client.connect.clusters import not_running, read_record
+    from iris.client.operate.key_rotation import rotate_keys
+
+    name = _config_of(file).name
+    record = read_record(name)
+    if record is None:
+        raise not_running(name)
+    print_json(asyncio.run(rotate_keys(record)).facts)
+
+
 def _config_of(file: Path) -> "ClusterConfig":
     """Returns the configuration as it is for the machine on which this runs."""
     from iris.config import load_config, on_its_machine  # agents share the module of this command, and load no configuration

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iris.cli.render import resources_json
+from iris.model.secrets import shown_source
 from iris.model.tags import format_tags
 from iris.model.units import format_bytes
 
@@ -61,7 +62,7 @@ def _facts(submission: "Submission", notifications: Sequence["NotificationRow"])
     if variables := [f"{name}=…" for name in sorted(spec.env)]:
         yield "env", ", ".join(variables)
     if spec.secrets:
-        yield "secrets", ", ".join(f"{name} from {source}" for name, source in sorted(spec.secrets.items()))
+        yield "secrets", ", ".join(f"{name} from {shown_source(source)}" for name, source in sorted(spec.secrets.items()))
     if spec.image is not None:
         yield "image", spec.image
     if spec.from_checkpoint is not None:

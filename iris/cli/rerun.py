@@ -3,6 +3,7 @@
 import click
 
 from iris.cli.common import Command, cluster_option, json_option, named_cluster, named_job, print_json, with_client
+from iris.cli.spec import SECRET
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
 from iris.client.views import Submitted
@@ -12,17 +13,33 @@ from iris.client.views import Submitted
 @click.argument("job")
 @click.option("--failed", is_flag=True, help="Only the tasks that failed or were cancelled, with their indices and parameters.")
 @click.option("-n", "--name", help="Name of the new job.  [default: the name of JOB]")
+@click.option(
+    "--secret",
+    type=SECRET,
+    multiple=True,
+    metavar="NAME[=SOURCE]",
+    help="Give the new job this secret again, as with `iris submit`: those of the submitter are deleted with a job. Repeatable.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
 @json_option
 @cluster_option
 @click.pass_context
-def rerun(ctx: click.Context, job: str, failed: bool, name: str | None, quiet: bool, as_json: bool) -> None:
+def rerun(
+    ctx: click.Context,
+    job: str,
+    failed: bool,
+    name: str | None,
+    secret: tuple[tuple[str, str], ...],
+    quiet: bool,
+    as_json: bool,
+) -> None:
     """Submit JOB (NAME, USER/NAME or an earlier run NAME#1) again: the same command, files, resources and environment.
 
     \b
     iris rerun train
     iris rerun sweep --failed        only the tasks that did not succeed
     iris rerun sweep --failed -n sweep-2
+    iris rerun train --secret HF_TOKEN
     """
     named, number = job_and_run(job)
     full_job_id(named)
@@ -33,7 +50,8 @@ def rerun(ctx: click.Context, job: str, failed: bool, name: str | None, quiet: b
 
         full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)
-        return full, await submit_again(client.jobs, Store(client.record.store), full, run_id, failed=failed, name=name)
+        store, secrets = Store(client.record.store), dict(secret)
+        return full, await submit_again(client.jobs, store, full, run_id, failed=failed, name=name, secrets=secrets)
 
     full, submitted = with_client(ctx, work)
     if as_json:

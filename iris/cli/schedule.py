@@ -25,7 +25,7 @@ from iris.cli.common import (
 from iris.cli.job_file import job_options
 from iris.cli.spec import JobCommand, make_spec, spec_options
 from iris.cli.submit_file import jobs_asked_for
-from iris.cli.workspace import with_files
+from iris.cli.workspace import warn_of_secrets, with_files
 from iris.client.advice import job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -183,6 +183,7 @@ async def _create(cluster: ClusterRef, options: dict[str, Any], when: When) -> S
     spec = make_spec(options, shares_files=client.record.supervisor is not None)
     for warning in job_warnings(spec):
         click.echo(f"warning: {warning}", err=True)
+    await warn_of_secrets(client, [spec])
     (spec,) = await with_files(client.record, [(spec, options)], quiet=options["as_json"])
     return await client.schedules.create(spec, when, overlap=Overlap(options["overlap"]), paused=options["paused"])
 

@@ -93,8 +93,10 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         ),
         click.option(
             "--secret", type=SECRET, multiple=True, metavar="NAME[=SOURCE]",
-            help="Set an environment variable to a value that the host looks up, in env:VARIABLE of its agent, file:/PATH, or "
-            "gcp:SECRET of Secret Manager.  [default: env:NAME] Repeatable.",
+            help="Set an environment variable to a value that is in no history and no log: that of your own variable NAME, else "
+            "of your named secret (iris secret set NAME). SOURCE names another: env:VARIABLE, file:PATH or secret:NAME of yours; "
+            "or one that the host looks up: gcp:SECRET of Secret Manager, host-env:VARIABLE of its agent, host-file:/PATH. "
+            "Repeatable.",
         ),
     ),
     "Files and packages": (

@@ -17,7 +17,7 @@ from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, pr
 from iris.cli.endings import print_end
 from iris.cli.given_file import read_whole
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
-from iris.cli.workspace import files_options, with_files
+from iris.cli.workspace import files_options, warn_of_secrets, with_files
 from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -148,6 +148,7 @@ def _given(ctx: click.Context) -> dict[str, Any]:
 async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
     client = await AsyncIrisClient.connect(cluster)
     spec = make_spec(options, shares_files=client.record.supervisor is not None, within=await client.enclosing_job())
+    await warn_of_secrets(client, [spec])
     found = await client.jobs.forecast(spec)
     if options["as_json"]:
         print_json(render.forecast_json(found))
@@ -173,6 +174,7 @@ async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: d
             raise Rejected(infeasible(refusal))
         for warning in job_warnings(spec):
             click.echo(f"warning: {warning}", err=True)
+        await warn_of_secrets(client, [spec])
         files, began = files_options(options, within), time.monotonic()
         (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])
         upload = timedelta(seconds=time.monotonic() - began)

@@ -11,7 +11,7 @@ from iris.cli.common import print_json
 from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.spec import make_spec
-from iris.cli.workspace import files_options, with_files
+from iris.cli.workspace import files_options, warn_of_secrets, with_files
 from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -65,6 +65,7 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
     within = await client.enclosing_job()
     jobs = checked_jobs(documents, shares_files=client.record.supervisor is not None, within=within)
     if options["dry_run"]:
+        await warn_of_secrets(client, [job.spec for job in jobs])
         await _forecast(client, jobs, options)
         return
     for job in jobs:
@@ -72,6 +73,7 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
             raise Rejected(f"{job.where}: {infeasible(refusal)}; nothing was submitted")
     for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
         click.echo(f"warning: {warning}", err=True)
+    await warn_of_secrets(client, [job.spec for job in jobs])
     quiet = options["quiet"] or options["as_json"]
     specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
     submitted: list[Submitted] = []

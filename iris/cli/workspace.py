@@ -23,6 +23,7 @@ from iris.model.jobs import JobSpec
 from iris.model.units import format_bytes
 
 if TYPE_CHECKING:
+    from iris.client.client import AsyncIrisClient
     from iris.client.parent import EnclosingJob
     from iris.storage.object_store import Store
 
@@ -138,6 +139,20 @@ def _sent_as(file: Path, project: ProjectFiles | None, number: int) -> ExtraFile
     if paths := requirement_paths(file):
         raise Rejected(f"pip: {file} refers to {paths[0]}, and is not in the workspace; send both with --workspace DIR")
     return ExtraFile(file, f".iris-requirements/{number}/{re.sub(r'[^A-Za-z0-9._-]', '-', file.name)}")
+
+
+async def warn_of_secrets(client: "AsyncIrisClient", specs: Iterable[JobSpec]) -> None:
+    """Checks that the jobs can be given the secrets of their submitter, before anything is sent, and prints warnings.
+
+    Raises:
+        IrisError: one of them has no value, or the cluster can keep none.
+    """
+    asking = [spec for spec in specs if spec.secrets]
+    if asking:
+        from iris.client.sealing import check_secrets  # most jobs have no secrets
+
+        for warning in dict.fromkeys([each for spec in asking for each in await check_secrets(client.record, spec)]):
+            click.echo(f"warning: {warning}", err=True)
 
 
 async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[str, Any]]], *, quiet: bool) -> list[JobSpec]:

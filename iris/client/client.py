@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.hosts import HostsClient
     from iris.client.job import AsyncJob
     from iris.client.job_options import JobOptions
+    from iris.client.named_secrets import SecretsClient
     from iris.client.parent import EnclosingJob, ParentLookup
     from iris.client.schedules import Overlap, ScheduleRow, SchedulesClient, When
     from iris.client.slices import SlicesClient
@@ -84,6 +85,13 @@ class AsyncIrisClient:
         from iris.client.schedules import SchedulesClient
 
         return SchedulesClient(self.connection)
+
+    @cached_property
+    def secrets(self) -> "SecretsClient":
+        """The named secrets of the current user, as `iris secret` has them."""
+        from iris.client.named_secrets import SecretsClient
+
+        return SecretsClient(self.connection)
 
     @cached_property
     def endpoints(self) -> "EndpointsClient":

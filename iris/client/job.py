@@ -1,6 +1,6 @@
 """One job in Python: waiting for it, its result, its logs, its files."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -353,30 +353,39 @@ class AsyncJob(Generic[T]):
         return await profile_task(self._client.exec, await self._locate(task), wanted, limit)
 
     @overload
-    async def rerun(self, *, failed: Literal[False] = False, name: str | None = None) -> "AsyncJob[T]": ...
+    async def rerun(
+        self, *, failed: Literal[False] = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+    ) -> "AsyncJob[T]": ...
 
     @overload
-    async def rerun(self, *, failed: bool, name: str | None = None) -> "AsyncJob[T] | None": ...
+    async def rerun(
+        self, *, failed: bool, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+    ) -> "AsyncJob[T] | None": ...
 
-    async def rerun(self, *, failed: bool = False, name: str | None = None) -> "AsyncJob[T] | None":
+    async def rerun(
+        self, *, failed: bool = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+    ) -> "AsyncJob[T] | None":
         """Submits the job again: the same program or call, files, resources and environment. The new job belongs to no other.
 
         Args:
             failed: only the tasks that failed or were cancelled, with their numbers and parameters. The tasks of a gang all run.
             name: None: the same name.
+            secret: as for `submit`: secrets of the submitter are deleted with a job, and given to the new one again.
 
         Returns:
             None if there is no such task; only with `failed`.
 
         Raises:
             NotFound: there is no such job, or its files are not in the store any more.
-            Rejected: a live job has the name.
+            Rejected: a live job has the name, or a secret of the submitter is not given again.
             IrisError: the store or the service does not answer, or, with `failed`, no control plane.
         """
+        from iris.client.job_options import secret_sources
         from iris.client.rerun import submit_again  # few programs need it
 
         run_id = await self._run()
-        submitted = await submit_again(self._jobs, Store(self._store_url), self.id, run_id, failed=failed, name=name)
+        store, secrets = Store(self._store_url), secret_sources(secret)
+        submitted = await submit_again(self._jobs, store, self.id, run_id, failed=failed, name=name, secrets=secrets)
         return None if submitted is None else AsyncJob(self._client, submitted.id, submitted.run_id, submitted.ui)
 
     def __repr__(self) -> str:

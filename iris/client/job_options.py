@@ -21,6 +21,7 @@ from iris.model.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
+from iris.model.secrets import is_variable, parse_secret
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
@@ -124,8 +125,9 @@ class JobOptions(TypedDict, total=False):
     tasks_per_host: int
     environment: EnvironmentSpec
     env: Mapping[str, str]
-    #: Variables whose values the host looks up, by their sources.
-    secret: Mapping[str, str]
+    #: Variables with values that no history has: names of the submitter's own variables or named secrets, or their sources as
+    #: for `iris submit`: `{"TOKEN": "file:token.txt"}`.
+    secret: Mapping[str, str] | Sequence[str]
     #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
@@ -170,7 +172,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     for field in ("after", "after_any", "after_fail"):
         if not isinstance(given := options.get(field, ()), Sequence):
             raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
-    for field in ("env", "secret", "tags"):
+    for field in ("env", "tags"):
         if not isinstance(given := options.get(field, {}), Mapping):
             raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
     replicas = options.get("replicas")
@@ -208,7 +210,7 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
                 parse_constraint(each) if isinstance(each, str) else each for each in options.get("constraints", ())
             ),
             env=dict(options.get("env", {})),
-            secrets=dict(options.get("secret", {})),
+            secrets=secret_sources(options.get("secret", {})),
             workdir=options.get("workdir"),
             environment=options.get("environment", EnvironmentSpec()),
             from_checkpoint=checkpoint_source(options.get("from_checkpoint")),
@@ -232,6 +234,21 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
         )
     except ValidationError as error:
         raise invalid_job(error) from None
+
+
+def secret_sources(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Returns the sources of secrets by their variables. Of a name alone, the source is the submitter's secret of that name.
+
+    Raises:
+        InvalidValue: they have another form. The error does not show a source, which may be the value itself.
+    """
+    if isinstance(given, Mapping):
+        return {name: parse_secret(f"{name}={source}")[1] for name, source in given.items()}
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidValue(
+            "secret", "***", "is neither a mapping nor a list", "write secret=['NAME'] or secret={'NAME': 'SOURCE'}"
+        )
+    return dict(parse_secret(name if is_variable(name) else "***") for name in given)
 
 
 def checkpoint_source(text: str | None) -> CheckpointSource | None:

@@ -1,5 +1,7 @@
 """Makes a job that runs an earlier job again, or only those of its tasks that did not succeed."""
 
+from collections.abc import Mapping
+
 from pydantic import ValidationError
 
 from iris.client.bundles import keep_bundles
@@ -7,28 +9,52 @@ from iris.client.connect.identity import current_user
 from iris.client.job_options import invalid_job
 from iris.client.jobs import JobsClient
 from iris.client.views import Submitted
+from iris.model import names
 from iris.model.arrays import Array, format_indices
+from iris.model.errors import Rejected
 from iris.model.jobs import JobSpec
+from iris.model.secrets import SecretKind, why_not_sealed
 from iris.model.states import ENDED, TaskState
 from iris.storage.object_store import Store
 
 
 async def submit_again(
-    jobs: JobsClient, store: Store, job: str, run_id: str | None, *, failed: bool, name: str | None
+    jobs: JobsClient,
+    store: Store,
+    job: str,
+    run_id: str | None,
+    *,
+    failed: bool,
+    name: str | None,
+    secrets: Mapping[str, str] = {},
 ) -> Submitted | None:
     """Submits the job of `spec_again`, and keeps its files in the store.
 
+    Args:
+        secrets: sources of secrets that replace those of the job, by their variables.
+
     Raises:
         NotFound: there is no such job, or its files are not in the store any more.
-        Rejected: a live job has the name.
+        Rejected: a live job has the name; or a secret that the job was given by its submitter is not given again.
         IrisError: the store does not answer.
         InvalidJob, Unreachable: as in `spec_again`.
     """
     spec = await spec_again(jobs, job, run_id, failed=failed, name=name)
     if spec is None:
         return None
+    spec = spec.model_copy(update={"secrets": {**spec.secrets, **secrets}})
+    if gone := [name for name, source in spec.secrets.items() if not _is_left(spec.id, source)]:
+        again = " ".join(f"--secret {name}" for name in gone)
+        why = f"secrets that were given to {job} are for it alone and deleted with it: {', '.join(gone)}"
+        raise Rejected(f"{why}; give the new job its own: iris rerun {again} {job}")
     await keep_bundles(store, spec)
     return await jobs.submit(spec)
+
+
+def _is_left(job: str, source: str) -> bool:
+    """Returns whether a job may still use the source of a secret that an earlier job had."""
+    kind, _, path = source.partition(":")
+    return kind != SecretKind.SEALED or (not path.startswith(f"{names.SEALED_JOB}/") and not why_not_sealed(path, job))
 
 
 async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: bool, name: str | None) -> JobSpec | None:

@@ -184,6 +184,12 @@ class SchedulesClient:
             problem = "is looked up when a job is submitted, which the jobs of a schedule are not"
             raise InvalidValue(FIELD, spec.from_checkpoint, problem, "leave it out")
         await self._connection.check_keys()
+        from iris.client.sealing import sealing  # most operations seal nothing
+
+        async with sealing(self._connection.record, spec, names.sealed_for_schedule) as sealed:
+            return await self._create(sealed, when, overlap, paused)
+
+    async def _create(self, spec: JobSpec, when: When, overlap: Overlap, paused: bool) -> ScheduleRow:
         schedule_id = names.schedule_id(self._cluster, spec.id)
         summary = web_ui.summary(spec)
         attributes = {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SCHEDULE, names.SA_USER: spec.user}
@@ -298,16 +304,22 @@ class SchedulesClient:
         return job
 
     async def delete(self, name: str) -> str:
-        """Deletes a schedule, and returns its id. A run that has started continues.
+        """Deletes a schedule with the secrets that it was given, and returns its id. A run that has started continues.
 
         Raises:
             NotFound: there is no such schedule.
+            IrisError: the store does not answer, and still has the secrets, sealed.
             Unreachable: the service does not answer.
         """
         found = await self._found(name)
         with self._connection.rpc_errors():
             await self._handle(found.id).delete()
-        return names.job_of_workflow(found.id)
+        job = names.job_of_workflow(found.id)
+        if not found.info.running_actions:  # otherwise the control plane deletes them later
+            from iris.client.sealing import delete_secrets  # few schedules have some
+
+            await delete_secrets(self._connection.record, names.sealed_for_schedule(job, ""))
+        return job
 
     # -- private ---------------------------------------------------------------------------------------------------------------
 

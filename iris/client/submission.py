@@ -140,8 +140,17 @@ async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
 
 async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str = "") -> Submitted:
     check_demands(spec)
-    cluster = connection.record.name
     await connection.check_keys()
+    if not spec.secrets:
+        return await _start_sealed(connection, spec, reuse, key)
+    from iris.client.sealing import sealing  # most jobs have no secrets
+
+    async with sealing(connection.record, spec) as sealed:
+        return await _start_sealed(connection, sealed, reuse, key)
+
+
+async def _start_sealed(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str) -> Submitted:
+    cluster = connection.record.name
     memo, attributes = job_facts(cluster, spec)
     if key:
         memo[names.MEMO_BATCH] = key

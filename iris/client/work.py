@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -64,6 +65,11 @@ async def make_job(
         named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
         spec = within.child(spec, does, named="name" in options, given=named)
     check_demands(spec)  # before the first upload
+    if spec.secrets:
+        from iris.client.sealing import check_secrets  # most jobs have no secrets
+
+        for warning in await check_secrets(cluster, spec):
+            warnings.warn(warning, stacklevel=4)
     project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
     here = cluster.supervisor is not None and spec.image is None  # a container does not have this machine's directories
     changes: dict[str, Any] = {}

@@ -109,6 +109,7 @@ def secret_manager_references(config: ClusterConfig) -> tuple[str, ...]:
     references = {
         "controller.temporal": temporal.credentials.values() if temporal is not None else (),
         "controller.payload_keys": (config.controller.payload_keys,),
+        "controller.secret_keys": (config.controller.secret_keys,),
         "bootstrap.secrets": boot.secrets,
     }
     return tuple(key for key, found in references.items() if any(each.startswith(f"{SecretKind.GCP}:") for each in found))

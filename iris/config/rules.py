@@ -119,6 +119,10 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
         problem = f"does not work with platform.{config.platform.kind}"
         remedy = f"remove it and set {names.ENV_PAYLOAD_KEYS}=FILE where you start the cluster"
         yield InvalidValue("controller.payload_keys", controller.payload_keys, problem, remedy)
+    if controller.secret_keys and config.platform.gcp is None:
+        problem = f"does not work with platform.{config.platform.kind}"
+        remedy = "remove it: the control plane makes its keys for users' secrets itself"
+        yield InvalidValue("controller.secret_keys", controller.secret_keys, problem, remedy)
     machine = names.controller_machine(config.slice_prefix, config.name)
     if kind == "gcp" and len(machine) > _MAX_MACHINE:
         problem = f"makes the name of the control plane's machine, {machine}, too long"

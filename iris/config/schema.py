@@ -237,8 +237,8 @@ class Bootstrap(Section):
     )
     secrets: tuple[str, ...] = Field(
         (),
-        description="Secrets that jobs may use: env:NAME, file:/PATH, gcp:projects/PROJECT/secrets/SECRET, or a beginning "
-        "followed by *; unset for local: all that the user has, unless run_as is a range.",
+        description="Secrets of hosts that jobs may use: host-env:NAME, host-file:/PATH, gcp:projects/PROJECT/secrets/SECRET, or "
+        "a beginning followed by *; unset for local: all that the user has, unless run_as is a range.",
     )
     run_as: str = Field(
         "",
@@ -295,6 +295,9 @@ class Controller(Section):
         None, description="The Temporal service to use; unset: the control plane runs its own, with the state on its disk."
     )
     payload_keys: SecretSource = Field("", description="Payload keys on Google Cloud: gcp:SECRET or file:/PATH; empty: none.")
+    secret_keys: SecretSource = Field(
+        "", description="Keys for users' secrets on Google Cloud: gcp:SECRET or file:/PATH; empty: users can give jobs none."
+    )
     gcp: GcpControllerConfig | None = Field(None, description="A virtual machine of Google Cloud.")
     manual: ManualController | None = Field(None, description="An existing machine.")
     local: LocalControllerConfig | None = Field(None, description="A process on this machine.")

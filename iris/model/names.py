@@ -255,6 +255,38 @@ def cluster_namespace(cluster: str, namespace_id: str) -> str:
     return f"clusters/{cluster}/namespaces/{namespace_id}"
 
 
+def secret_key(cluster: str) -> str:
+    """Returns the path of the public key with which values for the cluster's agents are sealed."""
+    return f"clusters/{cluster}/secret-key"
+
+
+#: The folders of sealed values: those given to a job, to a schedule, and those that a user has named.
+SEALED_JOB, SEALED_SCHEDULE, SEALED_USER = "job", "schedule", "user"
+
+
+def sealed_object(cluster: str, path: str) -> str:
+    """Returns the path of an object with sealed values.
+
+    Args:
+        path: what `sealed_for_job` and its like return.
+    """
+    return f"sealed/{cluster}/{path}"
+
+
+def sealed_for_job(job: str, token: str) -> str:
+    """Returns where the values are that were given to a job. The token tells its runs apart."""
+    return f"{SEALED_JOB}/{job}/{token}"
+
+
+def sealed_for_schedule(job: str, token: str) -> str:
+    return f"{SEALED_SCHEDULE}/{job}/{token}"
+
+
+def sealed_by_user(user: str, name: str) -> str:
+    """Returns where the named secret of a user is."""
+    return f"{SEALED_USER}/{user}/{name}"
+
+
 def job_logs(job: str, run_id: str) -> str:
     return f"logs/{job}/{short_run(run_id)}"
 
@@ -348,6 +380,8 @@ ENV_ADDRESS = "IRIS_CLUSTER_ADDRESS"
 ENV_NAMESPACE = "IRIS_CLUSTER_NAMESPACE"
 #: A file with the keys that encrypt what Temporal stores.
 ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
+#: A file with the private keys that open the secrets of the cluster's users.
+ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
 ENV_USER = "IRIS_USER"
 ENV_JOB_ID = "IRIS_JOB_ID"
 #: The job's id for tools that make directories or URLs of it.

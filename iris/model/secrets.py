@@ -1,13 +1,18 @@
-"""Secrets of jobs: references to values that a host looks up for a program. Jobs, records and histories have only references."""
+"""Secrets of jobs: references to values for their programs. Jobs, records and histories have only references.
+
+A reference of the submitter's own (`own:`, `env:`, `file:`, `secret:`) is replaced when the job starts, by one to a value that is
+sealed for the cluster (`sealed:`). A host looks up the others: in its agent's environment, a file or Google Secret Manager.
+"""
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
 from iris.model.errors import InvalidValue
+from iris.model.names import SEALED_JOB, SEALED_SCHEDULE, SEALED_USER, is_name, sealed_by_user, sealed_for_job
 
 #: Shorter values are not masked in logs: they occur by chance, and the masks would show where.
 LEAST_MASKED = 6
@@ -16,7 +21,7 @@ MAX_VALUE_BYTES = 64 * 1024
 #: Variables that may hold credentials of the agent itself: for its cluster, its object store and its cloud. No job gets them.
 AGENT_PREFIXES = ("TEMPORAL_", "GOOGLE_", "CLOUDSDK_", "AWS_", "AZURE_", "IRIS_")
 #: What a job may use on a cluster on the user's own machine, where its programs run as that user.
-ALL_OF_THE_USERS = ("env:*", "file:/*", "gcp:*")
+ALL_OF_THE_USERS = ("host-env:*", "host-file:/*", "gcp:*")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Source: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access. A version is a number or an
@@ -24,7 +29,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = r"[A-Za-z0-9_-]{1,255}"
 _RESOURCE = re.compile(rf"projects/[a-z0-9][a-z0-9.:-]*/secrets/{_ID}(/versions/[A-Za-z0-9_-]{{1,63}})?")
 _LATEST = "/versions/latest"
-_REMEDY = "write NAME, NAME=env:VARIABLE, NAME=file:/PATH or NAME=gcp:SECRET, and never the value itself"
+_REMEDY = (
+    "write NAME, NAME=env:VARIABLE, NAME=file:PATH or NAME=secret:SECRET for one of your own, NAME=gcp:SECRET, "
+    "NAME=host-env:VARIABLE or NAME=host-file:/PATH for one that the host looks up, and never the value itself"
+)
+_TOKEN = re.compile("[0-9a-f]{16,64}")
 
 #: Parts of names that mean a secret, alone or one after the other.
 _SECRETS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "SECRETS", "CREDENTIAL", "CREDENTIALS", "APIKEY")
@@ -38,18 +47,28 @@ _PATHS = {"GOOGLE_APPLICATION_CREDENTIALS"}
 
 
 class SecretKind(StrEnum):
-    """Where a host looks up a value."""
+    """Where a value is."""
 
-    ENV = "env"  # a variable of the agent's environment
-    FILE = "file"  # a file of the host
+    OWN = "own"  # a variable of the submitter's environment, else the submitter's named secret
+    ENV = "env"  # a variable of the submitter's environment
+    FILE = "file"  # a file of the submitter's machine
+    NAMED = "secret"  # the submitter's named secret, in the store of the cluster
+    SEALED = "sealed"  # an object in the store of the cluster, which only its agents can read
+    HOST_ENV = "host-env"  # a variable of the agent's environment
+    HOST_FILE = "host-file"  # a file of the host
     GCP = "gcp"  # a version of a secret in Google Secret Manager
+
+
+#: Only the submitter's client can look them up.
+OF_SUBMITTER = (SecretKind.OWN, SecretKind.ENV, SecretKind.FILE, SecretKind.NAMED)
 
 
 class SecretSource(NamedTuple):
     """A reference to a value."""
 
     kind: SecretKind
-    #: The variable, the absolute path, or the secret: `projects/P/secrets/S/versions/V`, or `S` in the project of the host.
+    #: The variable, the path (of the host: absolute), the named secret, the object with sealed values below the folder of the
+    #: cluster, or Google's secret: `projects/P/secrets/S/versions/V`, or `S` in the project of the host.
     name: str
 
     def __str__(self) -> str:
@@ -67,10 +86,14 @@ def parse_source(secret: str, text: str) -> SecretSource:
     """
     kind, _, name = text.partition(":")
     match kind:
-        case SecretKind.ENV if _VARIABLE.fullmatch(name):
-            return SecretSource(SecretKind.ENV, name)
-        case SecretKind.FILE if name[:1] == "/" != name[1:2] and posixpath.normpath(name) == name and "\0" not in name:
+        case SecretKind.OWN | SecretKind.ENV | SecretKind.NAMED | SecretKind.HOST_ENV if _VARIABLE.fullmatch(name):
+            return SecretSource(SecretKind(kind), name)
+        case SecretKind.FILE if name and "\0" not in name:
             return SecretSource(SecretKind.FILE, name)
+        case SecretKind.SEALED if _is_sealed(name):
+            return SecretSource(SecretKind.SEALED, name)
+        case SecretKind.HOST_FILE if name[:1] == "/" != name[1:2] and posixpath.normpath(name) == name and "\0" not in name:
+            return SecretSource(SecretKind.HOST_FILE, name)
         case SecretKind.GCP if re.fullmatch(_ID, name):
             return SecretSource(SecretKind.GCP, name)
         case SecretKind.GCP if (found := _RESOURCE.fullmatch(name)) is not None:
@@ -79,7 +102,7 @@ def parse_source(secret: str, text: str) -> SecretSource:
 
 
 def parse_secret(text: str) -> tuple[str, str]:
-    """Parses `NAME[=SOURCE]` and returns the name and the source. The default source is the agent's variable of that name.
+    """Parses `NAME[=SOURCE]` and returns the name and the source. The default source is the submitter's secret of that name.
 
     Raises:
         InvalidValue: it has not this form.
@@ -87,7 +110,79 @@ def parse_secret(text: str) -> tuple[str, str]:
     name, given, source = text.partition("=")
     if _VARIABLE.fullmatch(name) is None:
         raise InvalidValue("secret", name, "is not a valid name of an environment variable", _REMEDY)
-    return name, str(parse_source(name, source if given else f"{SecretKind.ENV}:{name}"))
+    parsed = own_secret(name) if not given else parse_source(name, source)
+    if parsed.kind is SecretKind.SEALED:
+        raise InvalidValue("secret", name, "has a source that only Iris itself writes", _REMEDY)
+    return name, str(parsed)
+
+
+def own_secret(name: str) -> SecretSource:
+    """Returns the submitter's secret of this name: a variable of the submitter's environment, else a named secret."""
+    return SecretSource(SecretKind.OWN, name)
+
+
+def check_secret_name(name: str) -> str:
+    """Returns the name of a named secret.
+
+    Raises:
+        InvalidValue: it cannot be that of a variable.
+    """
+    if not is_variable(name):
+        remedy = "use letters, digits and underscores, the first no digit, as in HF_TOKEN; the value comes from standard input"
+        raise InvalidValue("secret", name, "is not a valid name of a secret", remedy)
+    return name
+
+
+def _is_sealed(path: str) -> bool:
+    """Returns whether the path can be that of an object with sealed values."""
+    kind, *parts = path.split("/")
+    *owner, last = parts or [""]
+    if not owner or not all(map(is_name, owner)):
+        return False
+    if kind == SEALED_USER:
+        return len(owner) == 1 and is_variable(last)
+    return kind in (SEALED_JOB, SEALED_SCHEDULE) and len(owner) > 1 and _TOKEN.fullmatch(last) is not None
+
+
+def sealed_owner(path: str) -> str:
+    """Returns the job, the schedule or the user whose secrets are in an object with sealed values."""
+    return path.partition("/")[2].rpartition("/")[0]
+
+
+def sealed_entry(path: str, variable: str) -> str:
+    """Returns the name of a variable's value in an object with sealed values."""
+    return path.rpartition("/")[2] if path.startswith(f"{SEALED_USER}/") else variable
+
+
+def sealed_for(secrets: Mapping[str, str], job: str) -> tuple[str, ...]:
+    """Returns the objects with values that were sealed for a job itself, and are of no use after its end."""
+    own = f"{SecretKind.SEALED}:{sealed_for_job(job, '')}"
+    found = (source.partition(":")[2] for source in secrets.values() if source.rpartition("/")[0] == own.rstrip("/"))
+    return tuple(dict.fromkeys(found))
+
+
+def why_not_sealed(path: str, job: str) -> str:
+    """Returns why a job may not use the values of an object; empty: it may. Those of a job are also for its child jobs.
+
+    Args:
+        path: as in a `SecretSource`.
+        job: the id of the job.
+    """
+    owner, user = sealed_owner(path), job.partition("/")[0]
+    if path.startswith(f"{SEALED_USER}/"):
+        return "" if owner == user else f"it is a secret of the user {owner}"
+    return "" if f"{job}/".startswith(f"{owner}/") else f"it was given to {owner}, and is for this job and its child jobs only"
+
+
+def shown_source(text: str) -> str:
+    """Returns a source for people."""
+    kind, _, name = text.partition(":")
+    if kind == SecretKind.OWN:
+        return "its submitter"
+    if kind != SecretKind.SEALED:
+        return text
+    owner, last = sealed_owner(name), name.rpartition("/")[2]
+    return f"the secret {last} of {owner}" if name == sealed_by_user(owner, last) else "its submitter"
 
 
 def is_variable(name: str) -> bool:
@@ -115,12 +210,15 @@ def check_pattern(field: str, pattern: str) -> None:
     kind, _, name = pattern.partition(":")
     start = name.removesuffix("*")
     valid = {
-        "env": re.fullmatch("[A-Za-z0-9_]*", start) is not None,
-        "file": start.startswith("/") and ".." not in start.split("/"),
+        "host-env": re.fullmatch("[A-Za-z0-9_]*", start) is not None,
+        "host-file": start.startswith("/") and ".." not in start.split("/"),
         "gcp": start.startswith("projects/") or name == "*",
     }
     if not name or "*" in start or not valid.get(kind, False):
-        remedy = "write env:NAME, file:/PATH or gcp:projects/PROJECT/secrets/SECRET, or the beginning of a name followed by *"
+        remedy = (
+            "write host-env:NAME, host-file:/PATH or gcp:projects/PROJECT/secrets/SECRET, "
+            "or the beginning of a name followed by *"
+        )
         raise InvalidValue(field, pattern, "matches no secret", remedy)
 
 
@@ -132,7 +230,7 @@ def why_not(source: SecretSource, allowed: Sequence[str]) -> str:
         allowed: the list of the configuration: sources, or the beginnings of sources followed by `*`. A secret of Google's
             stands for all its versions.
     """
-    if source.kind is SecretKind.ENV and source.name.upper().startswith(AGENT_PREFIXES):
+    if source.kind is SecretKind.HOST_ENV and source.name.upper().startswith(AGENT_PREFIXES):
         return "a variable of this name may hold a credential of the agent itself, which no job gets; use another variable"
     text = str(source)
     for pattern in allowed:

@@ -39,6 +39,8 @@ class GcpSettings(BaseModel):
     temporal_credentials: dict[str, str] = Field(default_factory=dict)
     #: A reference to the file of keys with which the cluster encrypts payloads; empty: it does not.
     payload_keys: str = ""
+    #: A reference to the file of private keys that open users' secrets; empty: there is none.
+    secret_keys: str = ""
     #: The container image of the host agent.
     image: str = ""
     cache_dir: str = "/var/cache/iris"
@@ -84,6 +86,7 @@ def gcp_settings(
         temporal_options=_temporal_options(config),
         temporal_credentials=_temporal_credentials(config, gcp.project_id),
         payload_keys=_complete(config.controller.payload_keys, gcp.project_id),
+        secret_keys=_complete(config.controller.secret_keys, gcp.project_id),
         image=config.bootstrap.image,
         cache_dir=config.bootstrap.cache_dir,
         config=text,

@@ -1,6 +1,6 @@
 # The common start of both scripts. The caller first assigns IMAGE (of the container), CONFIG (the configuration in base64),
-# PROFILE_OPTIONS and PROFILE_CREDENTIALS (pairs of keys in a profile of Temporal's: with texts, with references to secrets), and
-# PAYLOAD_KEYS (a reference to the file of payload keys; empty: there is none).
+# PROFILE_OPTIONS and PROFILE_CREDENTIALS (pairs of keys in a profile of Temporal's: with texts, with references to secrets),
+# PAYLOAD_KEYS (a reference to the file of payload keys; empty: there is none), and SECRET_KEYS (to that of keys for users' secrets).
 #
 # The script reports its progress on the serial console, in lines that begin with [iris-init]. They are the only information from
 # a machine without login. The script runs at every boot, and may run at any other time.
@@ -14,6 +14,8 @@ config=$root/etc/iris/config.yaml
 profile=$root/etc/iris/temporal.toml
 # The keys with which the cluster encrypts payloads, for the containers too.
 payload_keys=$root/etc/iris/payload.keys
+# The keys that open users' secrets. The processes in the containers read the file at each use.
+secret_keys=$root/etc/iris/secret.keys
 secret_manager=${IRIS_SECRET_MANAGER:-https://secretmanager.googleapis.com}
 # The number of tries of a command that may fail temporarily, and the seconds between two tries.
 tries=${IRIS_TRIES:-20}
@@ -147,21 +149,27 @@ write_profile() {
     environment+=(-e "TEMPORAL_CONFIG_FILE=$profile")
 }
 
-# write_keys OWNER: looks up the payload keys, writes their file, which only OWNER can read, and adds its path to the containers'
-# environment.
+# write_keys OWNER: looks up the payload keys and those for users' secrets, writes their files, which only OWNER can read, and adds
+# their paths to the containers' environment.
 write_keys() {
+    write_key_file "$1" "$PAYLOAD_KEYS" "$payload_keys" IRIS_PAYLOAD_KEYS "the payload keys"
+    write_key_file "$1" "$SECRET_KEYS" "$secret_keys" IRIS_SECRET_KEYS "the keys for users' secrets"
+}
+
+# write_key_file OWNER SOURCE FILE VARIABLE WHAT: writes one file of keys, or removes it if SOURCE is empty.
+write_key_file() {
     local secret
-    if [ -z "$PAYLOAD_KEYS" ]; then
-        rm -f "$payload_keys"
+    if [ -z "$2" ]; then
+        rm -f "$3"
         return
     fi
-    if retry "reading $PAYLOAD_KEYS" read_secret "$PAYLOAD_KEYS"; then
-        write_private "$payload_keys" "$1" <<< "$secret"
+    if retry "reading $2" read_secret "$2"; then
+        write_private "$3" "$1" <<< "$secret"
     else
-        [ -f "$payload_keys" ] || fail "could not read $PAYLOAD_KEYS, the payload keys"
-        say "could not read $PAYLOAD_KEYS, the payload keys; using those of the last boot"
+        [ -f "$3" ] || fail "could not read $2, $5"
+        say "could not read $2, $5; using those of the last boot"
     fi
-    environment+=(-e "IRIS_PAYLOAD_KEYS=$payload_keys")
+    environment+=(-e "$4=$3")
 }
 
 # write_private FILE OWNER: writes the standard input to a file that only OWNER can read.

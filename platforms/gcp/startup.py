@@ -75,7 +75,8 @@ def _script(body: str, settings: GcpSettings, image: str, values: Mapping[str, s
         "PROFILE_OPTIONS": [word for option in settings.temporal_options.items() for word in option],
         "PROFILE_CREDENTIALS": [word for credential in settings.temporal_credentials.items() for word in credential],
     }
-    assigned = {"IMAGE": image, **values, **profile, "PAYLOAD_KEYS": settings.payload_keys, "CONFIG": config}
+    keys = {"PAYLOAD_KEYS": settings.payload_keys, "SECRET_KEYS": settings.secret_keys}
+    assigned = {"IMAGE": image, **values, **profile, **keys, "CONFIG": config}
     return "\n".join(
         (
             "#!/bin/bash",

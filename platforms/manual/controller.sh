@@ -238,6 +238,16 @@ remove() {
     look
 }
 
+# Replaces the key with which users' secrets are sealed, and reports what was done as JSON.
+rotate() {
+    lock
+    runs || fail "the control plane of cluster $CLUSTER does not run there; start it with: iris cluster restart $CLUSTER"
+    reason=$(manual "$home/runtime" rotate 2>&1) || fail_with "$reason"
+    echo iris:begin
+    echo "output=$(printf %s "$reason" | base64 | tr -d '\n')"
+    echo iris:end
+}
+
 output() {
     echo iris:begin
     for log in "$home/supervisor.log" "$kept/logs/controller.log"; do

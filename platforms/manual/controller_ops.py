@@ -146,6 +146,11 @@ class ControllerHost:
         """
         await self._ask("remove", "stopping the control plane", limit=REMOVE_LIMIT, GIVEN_UP=" ".join(given_up))
 
+    async def rotate(self) -> str:
+        """Replaces the key with which users' secrets are sealed, and returns what was done as JSON."""
+        answer = await self._ask("rotate", "replacing the key for secrets", limit=LAUNCH_LIMIT)
+        return base64.b64decode(answer.get("output", "")).decode(errors="replace")
+
     async def output(self, lines: int) -> str:
         """Returns the end of the control plane's logs."""
         answer = await self._ask("output", "reading the control plane's logs", LINES_=str(lines))

@@ -6,6 +6,7 @@
 #   slice.key      the private key of the slice
 #   config.yaml    the configuration of the cluster
 #   payload.keys   the keys with which the cluster encrypts payloads, if it does
+#   secret.keys    the keys that open users' secrets
 #   runtime/       Python packages with the agent; `digest` in it says which
 #   agent/ cache/  the directories of the agent
 #   agent.pid      the agent's process, its time of start and the boot of the machine
@@ -189,23 +190,38 @@ install() {
     look
 }
 
-# Replaces the file of payload keys by PAYLOAD_KEYS, its content in base64; empty: there is none. The caller sends it on standard
-# input, and `echo` is no program: no command line and no environment has it.
+# Replaces the files of keys by PAYLOAD_KEYS and SECRET_KEYS, their contents in base64; empty: there is none. The caller sends them on
+# standard input, and `echo` is no program: no command line and no environment has them.
 write_keys() {
-    if [ -z "$PAYLOAD_KEYS" ]; then
-        rm -f "$home/payload.keys"
-        return
-    fi
-    { echo "$PAYLOAD_KEYS" | base64 -d > "$home/payload.new" && mv -f "$home/payload.new" "$home/payload.keys"; } ||
-        fail "cannot write $home/payload.keys"
+    write_key_file payload.keys "$PAYLOAD_KEYS"
+    write_key_file secret.keys "${SECRET_KEYS:-}"
 }
 
-# Gives the file of payload keys, if there is one, to the processes that are started from now on.
-use_keys() { if [ -f "$home/payload.keys" ]; then export IRIS_PAYLOAD_KEYS="$home/payload.keys"; fi; }
+write_key_file() {
+    if [ -z "$2" ]; then
+        rm -f "$home/$1"
+        return
+    fi
+    { echo "$2" | base64 -d > "$home/$1.new" && mv -f "$home/$1.new" "$home/$1"; } || fail "cannot write $home/$1"
+}
 
-# The digest of the file of payload keys, and of the one that PAYLOAD_KEYS wants; nothing for none.
-keys_digest() { if [ -f "$home/payload.keys" ]; then sha256sum < "$home/payload.keys" | cut -d' ' -f1; fi; }
-wanted_digest() { if [ -n "$PAYLOAD_KEYS" ]; then echo "$PAYLOAD_KEYS" | base64 -d | sha256sum | cut -d' ' -f1; fi; }
+# Gives the files of keys that there are to the processes that are started from now on.
+use_keys() {
+    if [ -f "$home/payload.keys" ]; then export IRIS_PAYLOAD_KEYS="$home/payload.keys"; fi
+    if [ -f "$home/secret.keys" ]; then export IRIS_SECRET_KEYS="$home/secret.keys"; fi
+}
+
+# The digest of both files of keys together, and of those that PAYLOAD_KEYS and SECRET_KEYS want; nothing for none.
+keys_digest() {
+    if [ -f "$home/payload.keys" ] || [ -f "$home/secret.keys" ]; then
+        cat "$home/payload.keys" "$home/secret.keys" 2> /dev/null | sha256sum | cut -d' ' -f1
+    fi
+}
+wanted_digest() {
+    if [ -n "$PAYLOAD_KEYS${SECRET_KEYS:-}" ]; then
+        { echo "$PAYLOAD_KEYS" | base64 -d && echo "${SECRET_KEYS:-}" | base64 -d; } | sha256sum | cut -d' ' -f1
+    fi
+}
 
 # Ends the agent $pid, and leaves its programs running. $1 is what that is for.
 end_agent() {
@@ -218,7 +234,7 @@ end_agent() {
 }
 
 # Starts the agent, unless it runs: AGENT is its command line after the Python, CONFIG the configuration in base64, PORT the port of
-# the tunnel (empty: there is none), PAYLOAD_KEYS as in `write_keys`. An agent with another port or with other keys is started again,
+# the tunnel (empty: there is none), PAYLOAD_KEYS and SECRET_KEYS as in `write_keys`. An agent with another port or with other keys is started again,
 # which leaves its programs running.
 start() {
     lock

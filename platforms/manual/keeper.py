@@ -50,6 +50,7 @@ class HostKeeper:
     Args:
         pack: makes the packages that machines get. It blocks.
         payload_keys: the content of the file with the keys with which the cluster encrypts payloads; empty: it does not.
+        secret_keys: returns the content of the file with the keys that open users' secrets, as it is now; empty: there is none.
         command: returns the command line of the agent, as `agent_command` does.
     """
 
@@ -60,13 +61,14 @@ class HostKeeper:
         pack: Callable[[], Runtime],
         payload_keys: str = "",
         *,
+        secret_keys: Callable[[], str] = lambda: "",
         command: Callable[[ManualSettings, HostAccess, SliceRequest, str], str] = agent_command,
     ) -> None:
         self.settings = settings
         self._connections = connections
         self._pack = pack
         self._payload_keys = payload_keys
-        self._keys_digest = hashlib.sha256(payload_keys.encode()).hexdigest() if payload_keys else ""
+        self._secret_keys = secret_keys
         self._command = command
         self._packed: asyncio.Future[Runtime] | None = None
         #: Held while an agent begins anew with other packages: one at a time, so that the other hosts take work.
@@ -174,12 +176,15 @@ class HostKeeper:
     async def _serve(self, host: HostAccess, state: HostState) -> None:
         """Opens the tunnel and starts the agent, unless they are there."""
         request = self._wanted[host]
-        port = await self._tunnel(host, state.port)
-        if not state.running or (port, self._keys_digest) != (state.port, state.keys):
+        port, secret_keys = await self._tunnel(host, state.port), self._secret_keys()
+        keys = self._payload_keys + secret_keys
+        digest = hashlib.sha256(keys.encode()).hexdigest() if keys else ""
+        if not state.running or (port, digest) != (state.port, state.keys):
             if not state.running:
                 await self._check_starts(host, request.slice_id)
             command = self._command(self.settings, host, request, f"127.0.0.1:{port}")
             given = {"CONFIG": encoded(self.settings.config), "PAYLOAD_KEYS": encoded(self._payload_keys)}
+            given["SECRET_KEYS"] = encoded(secret_keys)
             await self._ask(host, "start", limit=START_LIMIT, what="starting the agent", AGENT=command, PORT=str(port), **given)
             logger.info("slice %s: the agent on %s %s", request.slice_id, host, "starts again" if state.started else "starts")
 

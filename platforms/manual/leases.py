@@ -55,7 +55,7 @@ class HostState(BaseModel):
     runtime: str = ""
     #: The port of the tunnel; 0: there was none yet.
     port: int = 0
-    #: The digest of the file of payload keys; empty: there is none.
+    #: The digest of the files of keys; empty: there are none.
     keys: str = ""
     #: An agent was started at some time.
     started: bool = False

@@ -190,10 +190,10 @@ async def test_a_program_that_a_busy_accelerator_ended_is_no_failure_of_its_own(
 
 async def test_a_job_whose_secret_the_host_does_not_have_fails_and_says_which(bench: Bench) -> None:
     """It fails on every host, so it is not retried on the account of the machines; and nothing of it has run."""
-    outcome = await bench.outcome("touch", str(bench.dir / "ran"), secrets={"HF_TOKEN": "env:OURS"})
+    outcome = await bench.outcome("touch", str(bench.dir / "ran"), secrets={"HF_TOKEN": "host-env:OURS"})
 
     assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.FAILED, "", 126)
-    assert outcome.reason.startswith("secret HF_TOKEN (env:OURS) cannot be used: ")
+    assert outcome.reason.startswith("secret HF_TOKEN (host-env:OURS) cannot be used: ")
     assert not (bench.dir / "ran").exists()
 
 
@@ -203,7 +203,7 @@ async def test_what_an_attempt_keeps_and_reports_has_no_value_of_a_secret(bench:
     monkeypatch.setenv("TINY", "4711")
     # cp may complain of drafts that are renamed meanwhile. Standard error is a pipe of its own, whose lines may come last.
     script = f"cp -r {bench.dir}/attempts {bench.dir}/seen 2>/dev/null; echo $HF_TOKEN; echo $PIN; exit 3"
-    outcome = await bench.outcome("sh", "-c", script, secrets={"HF_TOKEN": "env:OURS", "PIN": "env:TINY"})
+    outcome = await bench.outcome("sh", "-c", script, secrets={"HF_TOKEN": "host-env:OURS", "PIN": "host-env:TINY"})
 
     assert (outcome.exit_code, outcome.last_lines.splitlines()[-2:]) == (3, ["***", "4711"])
     assert "the value of secret PIN is shorter than 6 characters" in outcome.last_lines

@@ -30,7 +30,7 @@ class Vault:
 async def value(source: str, *allowed: str, own: tuple[Path, ...] = (), **env: str) -> str:
     """The value of the secret A."""
     host = HostSecrets(allowed or ALL_OF_THE_USERS, Vault, env, own)
-    return (await host.values({"A": source}))["A"].get_secret_value()
+    return (await host.values({"A": source}, "ada/train"))["A"].get_secret_value()
 
 
 async def refusal(source: str, *allowed: str, own: tuple[Path, ...] = (), **env: str) -> str:
@@ -47,8 +47,8 @@ async def test_a_value_comes_from_the_environment_a_file_or_google(tmp_path: Pat
     file = tmp_path / "key"
     file.write_text(f"{VALUE}\n")
 
-    assert await value("env:KEY", KEY=VALUE) == VALUE
-    assert await value(f"file:{file}") == VALUE
+    assert await value("host-env:KEY", KEY=VALUE) == VALUE
+    assert await value(f"host-file:{file}") == VALUE
     assert await value("gcp:wandb") == VALUE
     assert await value("gcp:projects/home/secrets/wandb") == VALUE
 
@@ -58,12 +58,12 @@ async def test_what_is_missing_or_no_value_is_refused_with_its_name_and_source(t
     (tmp_path / "big").write_bytes(b"x" * (MAX_VALUE_BYTES + 1))
     os.mkfifo(tmp_path / "pipe")
 
-    assert await refusal("env:KEY") == "secret A (env:KEY) cannot be used: the agent of this host has no such variable"
-    assert "is empty" in await refusal("env:KEY", KEY="")
-    assert "No such file" in await refusal(f"file:{tmp_path}/none")
-    assert "larger than 64 KiB" in await refusal(f"file:{tmp_path}/big")
-    assert "not a regular file" in await refusal(f"file:{tmp_path}")
-    assert "not a regular file" in await refusal(f"file:{tmp_path}/pipe")
+    assert await refusal("host-env:KEY") == "secret A (host-env:KEY) cannot be used: the agent of this host has no such variable"
+    assert "is empty" in await refusal("host-env:KEY", KEY="")
+    assert "No such file" in await refusal(f"host-file:{tmp_path}/none")
+    assert "larger than 64 KiB" in await refusal(f"host-file:{tmp_path}/big")
+    assert "not a regular file" in await refusal(f"host-file:{tmp_path}")
+    assert "not a regular file" in await refusal(f"host-file:{tmp_path}/pipe")
     assert "404" in await refusal("gcp:other")
 
 
@@ -78,9 +78,9 @@ async def test_a_google_that_does_not_answer_is_no_failure_of_the_job() -> None:
 async def test_nothing_is_given_that_the_configuration_does_not_list() -> None:
     """The default of a fleet is an empty list: its agents have rights that its users do not have."""
     host = HostSecrets((), Vault, {"KEY": VALUE})
-    for source in ("env:KEY", "file:/etc/hostname", "gcp:wandb"):
+    for source in ("host-env:KEY", "host-file:/etc/hostname", "gcp:wandb"):
         with pytest.raises(CannotStart, match=r"add it to bootstrap\.secrets"):
-            await host.values({"A": source})
+            await host.values({"A": source}, "ada/train")
 
 
 async def test_a_link_does_not_lead_out_of_the_listed_directory(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ async def test_a_link_does_not_lead_out_of_the_listed_directory(tmp_path: Path) 
     (given / "inside").symlink_to("key")
     (given / "folder").symlink_to(other)
 
-    assert await value(f"file:{given}/inside", f"file:{given}/*") == VALUE
-    assert "does not allow it" in await refusal(f"file:{given}/link", f"file:{given}/*")
-    assert "does not allow it" in await refusal(f"file:{given}/folder/key", f"file:{given}/*")
+    assert await value(f"host-file:{given}/inside", f"host-file:{given}/*") == VALUE
+    assert "does not allow it" in await refusal(f"host-file:{given}/link", f"host-file:{given}/*")
+    assert "does not allow it" in await refusal(f"host-file:{given}/folder/key", f"host-file:{given}/*")
 
 
 async def test_an_agent_gives_nothing_of_its_own(tmp_path: Path) -> None:
@@ -105,17 +105,17 @@ async def test_an_agent_gives_nothing_of_its_own(tmp_path: Path) -> None:
     token.write_text(VALUE)
     key.write_text(VALUE)
 
-    assert "credential of the agent" in await refusal("env:TEMPORAL_API_KEY", TEMPORAL_API_KEY=VALUE)
-    assert "file of the agent" in await refusal(f"file:{token}", own=(tmp_path / "state",))
-    assert "credential of the agent" in await refusal(f"file:{key}", TEMPORAL_TLS_CLIENT_KEY_PATH=str(key))
-    assert "credential of the agent" in await refusal(f"file:{key}", IRIS_PAYLOAD_KEYS=str(key))
-    assert "file of the system" in await refusal("file:/proc/self/environ")
+    assert "credential of the agent" in await refusal("host-env:TEMPORAL_API_KEY", TEMPORAL_API_KEY=VALUE)
+    assert "file of the agent" in await refusal(f"host-file:{token}", own=(tmp_path / "state",))
+    assert "credential of the agent" in await refusal(f"host-file:{key}", TEMPORAL_TLS_CLIENT_KEY_PATH=str(key))
+    assert "credential of the agent" in await refusal(f"host-file:{key}", IRIS_PAYLOAD_KEYS=str(key))
+    assert "file of the system" in await refusal("host-file:/proc/self/environ")
 
 
 async def test_values_do_not_show_in_the_texts_of_objects() -> None:
     """A debugger, a log and a traceback print objects."""
     host = HostSecrets(ALL_OF_THE_USERS, env={"KEY": VALUE})
-    values = await host.values({"A": "env:KEY"})
+    values = await host.values({"A": "host-env:KEY"}, "ada/train")
 
     assert VALUE not in f"{host} {host!r} {values} {values!r}"
     assert values["A"].get_secret_value() == VALUE
@@ -124,4 +124,4 @@ async def test_values_do_not_show_in_the_texts_of_objects() -> None:
 async def test_an_agent_without_googles_libraries_says_so() -> None:
     """They are an extra."""
     with pytest.raises(CannotStart, match=r"without iris-temporal\[secrets\]"):
-        await HostSecrets(ALL_OF_THE_USERS).values({"A": "gcp:wandb"})
+        await HostSecrets(ALL_OF_THE_USERS).values({"A": "gcp:wandb"}, "ada/train")

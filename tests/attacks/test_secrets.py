@@ -1,5 +1,6 @@
 """A job uses a secret, and the value is looked for wherever Iris keeps or shows anything."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from tests.searches import files_of, files_with, histories
 
 pytestmark = pytest.mark.long
 
-#: No other process of this machine has these.
-VALUE, IN_FILE = f"hunter2-env-{uuid4().hex}", f"hunter2-file-{uuid4().hex}"
+#: No other process of this machine has these: of the shell that starts the cluster, of a file, and of the submitter's shell.
+VALUE, IN_FILE, MINE = (f"hunter2-{what}-{uuid4().hex}" for what in ("env", "file", "mine"))
 #: Ends with 0 if the program has both values; prints them whole, in two pieces, and on standard error.
 PROGRAM = """
 import hashlib, os, pathlib, sys, time
@@ -51,25 +52,48 @@ def cluster() -> Iterator[Cluster]:
 
 def having(cluster: Cluster) -> set[Path]:
     """The files of the state directory that have a value: databases, logs, the store, records. Not the file with the key."""
-    return files_with(files_of(cluster.home), VALUE.encode(), IN_FILE.encode()) - {cluster.work / "key"}
+    values = (VALUE.encode(), IN_FILE.encode(), MINE.encode())
+    return files_with(files_of(cluster.home), *values) - {cluster.work / "key"}
+
+
+def sealed(cluster: Cluster) -> list[str]:
+    """The objects with sealed values in the store of the cluster, below the folder of their kind."""
+    return [path.relative_to(folder).as_posix() for folder in cluster.home.rglob("sealed/local") for path in files_of(folder)]
 
 
 def shown(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(cluster: Cluster) -> None:
-    """It is in the memory and the environment of the processes that use it, and nowhere else; also after the agent died."""
-    digest = shown(sys.executable, "-c", f"import hashlib; print(hashlib.sha256(b'{VALUE} {IN_FILE}').hexdigest())").strip()
-    asked = ("--secret", "HF_TOKEN=env:OURS", "--secret", f"KEY=file:{cluster.work / 'key'}")
-    cluster.submit("train", *asked, "--cpu", "1", "--workdir", str(cluster.work), "--", sys.executable, "-c", PROGRAM, digest)
+@pytest.mark.parametrize(
+    ("value", "token", "key", "reference"),
+    [
+        (VALUE, "HF_TOKEN=host-env:OURS", "KEY=host-file:{file}", "host-env:OURS"),
+        (MINE, "HF_TOKEN", "KEY=file:key", "sealed:job/"),
+        (MINE, "HF_TOKEN=env:OTHER", "KEY=secret:KEY", "sealed:job/"),
+    ],
+    ids=["of the host", "of the submitter", "named"],
+)
+def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
+    cluster: Cluster, value: str, token: str, key: str, reference: str
+) -> None:
+    """It is in the memory and the environment of the processes that use it, and nowhere else; also after the agent died.
+
+    Those of the submitter are in the store, sealed, until the job ends.
+    """
+    digest = hashlib.sha256(f"{value} {IN_FILE}".encode()).hexdigest()
+    cluster.iris("secret", "set", "KEY", "--from-file", str(cluster.work / "key"))
+    asked = ("--secret", token, "--secret", key.format(file=cluster.work / "key"), "--cpu", "1", "--workdir", str(cluster.work))
+    program = (sys.executable, "-c", PROGRAM, digest)
+    cluster.iris("submit", "-n", "train", "-d", *asked, "--", *program, cwd=cluster.work, HF_TOKEN=value, OTHER=value)
     cluster.there_is("begun")
+    assert [path.rpartition("/")[0] for path in sealed(cluster)] == ["user/ada"] + ["job/ada/train"] * (value == MINE)
     spoken = cluster.iris("exec", "train", "--", "sh", "-c", "echo ${HF_TOKEN-none}").out.split()
 
     assert spoken == ["none"]
-    assert VALUE not in shown("ps", "-ef") + shown("ps", "axww")
+    assert value not in shown("ps", "-ef") + shown("ps", "axww")
     assert having(cluster) == set()
-    assert VALUE not in histories(cluster)
+    assert value not in histories(cluster)
 
     host = cluster.only_host()
     cluster.kill("agent", host)
@@ -81,26 +105,30 @@ def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(clust
     assert sorted(cluster.logs("train")) == ["again ***", "key ***", "token ***"]
     assert having(cluster) == set()
     history = histories(cluster)
-    assert "env:OURS" in history
-    assert VALUE not in history
+    assert reference in history
+    assert value not in history
     assert IN_FILE not in history
+    assert sealed(cluster) == ["user/ada/KEY"]
     cluster.stop()
     assert having(cluster) == set()
 
 
 def test_a_job_that_fails_for_its_secret_names_it_and_ends(cluster: Cluster) -> None:
     """At once: not after a hundred attempts on other hosts. The last lines of a program that failed are masked, too."""
-    failing = cluster.iris("submit", "-n", "none", "--secret", "HF_TOKEN=env:NONE", "--cpu", "1", "--", "true", code=125)
-    own = cluster.iris("submit", "-n", "own", "--secret", "K=env:TEMPORAL_API_KEY", "--cpu", "1", "--", "true", code=125)
-    cluster.iris("submit", "-n", "loud", "--secret", "OURS", "--cpu", "1", "--", "sh", "-c", "echo $OURS; exit 3", code=125)
+    failing = cluster.iris("submit", "-n", "none", "--secret", "HF_TOKEN=host-env:NONE", "--cpu", "1", "--", "true", code=125)
+    own = cluster.iris("submit", "-n", "own", "--secret", "K=host-env:TEMPORAL_API_KEY", "--cpu", "1", "--", "true", code=125)
+    cluster.iris(
+        "submit", "-n", "loud", "--secret", "OURS", "--cpu", "1", "--", "sh", "-c", "echo $OURS; exit 3", code=125, OURS=MINE
+    )
     (task,) = cluster.status("none")["tasks"]
 
-    assert "secret HF_TOKEN (env:NONE) cannot be used: the agent of this host has no such variable" in failing.err
+    assert "secret HF_TOKEN (host-env:NONE) cannot be used: the agent of this host has no such variable" in failing.err
     assert "credential of the agent itself" in own.err
     assert (task["attempt"], task["exit_code"]) == (1, 126)
     assert cluster.logs("loud", "--stream", "stdout") == ["***"]
     assert having(cluster) == set()
-    assert VALUE not in histories(cluster)
+    assert MINE not in histories(cluster)
+    assert sealed(cluster) == []
 
 
 def test_submit_warns_of_a_secret_in_the_environment(cluster: Cluster) -> None:
@@ -115,13 +143,16 @@ def test_submit_warns_of_a_secret_in_the_environment(cluster: Cluster) -> None:
     assert [path for path in cluster.home.rglob("*.sqlite*") if planted.encode() in path.read_bytes()]
 
 
-def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(cluster: Cluster) -> None:
-    """Only the processes that were started from the shell, and of the job only the program itself."""
+@pytest.mark.parametrize(("secret", "value"), [("OURS=host-env:OURS", VALUE), ("OURS", MINE)], ids=["of the host", "sealed"])
+def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(cluster: Cluster, secret: str, value: str) -> None:
+    """Only the processes that were started from the shell, and of the job only the program itself. Of a sealed value, also the
+    agent and the control plane have nothing in their environments."""
     os.mkfifo(cluster.work / "go")
     script = ": > begun; read line < go"  # the shell itself: a child of a loop would be gone before its environment is read
-    cluster.submit("with", "--secret", "OURS", "--cpu", "1", "--workdir", str(cluster.work), "--", "sh", "-c", script)
+    asked = ("--secret", secret, "--cpu", "1", "--workdir", str(cluster.work))
+    cluster.iris("submit", "-d", "-n", "with", *asked, "--", "sh", "-c", script, OURS=value)
     cluster.there_is("begun")
-    have = {process.pid for process in cluster.processes() if VALUE in str(process.environ())}
+    have = {process.pid for process in cluster.processes() if value in str(process.environ())}
     shims = [process for process in cluster.processes() if "fork_server.py" in str(process.cmdline())]
     (program,) = [process for process in cluster.processes() if script in process.cmdline()]
     (cluster.work / "go").write_text("\n")

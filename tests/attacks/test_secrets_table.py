@@ -71,19 +71,36 @@ def place(cluster: Cluster, path: Path) -> str:
     return {"launch.json": "record of the attempt", "state.json": "record of the attempt"}.get(path.name, f"`{path.name}`")
 
 
+def forms_of(line: str) -> list[bytes]:
+    """Returns the forms in which a private key of a line could be somewhere."""
+    if not line:
+        return []
+    text = line.split()[-1]
+    return [text.encode(), base64.b64decode(text), base64.b64decode(text).hex().encode()]
+
+
 def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
     """A value that an operator believes to be in one place may not be in a log or a command line as well."""
-    secret, variable, for_all, path = map(planted, ("secret", "variable", "for-all", "path"))
+    secret, mine, in_file = map(planted, ("secret", "mine", "in-file"))
+    variable, for_all, path = map(planted, ("variable", "for-all", "path"))
     with a_cluster_with(CONFIG.replace("VALUE", for_all), OURS=secret) as cluster:
-        options = ("--secret", "OURS", "--env", f"OWN={variable}", "--notify", f"http://127.0.0.1:9/{path}", "--cpu", "1")
-        cluster.submit("train", *options, "--workdir", str(cluster.work), "--", sys.executable, "-c", PROGRAM)
+        (file := cluster.file("in-file")).write_text(in_file)
+        secrets = ("--secret", "OURS=host-env:OURS", "--secret", "MINE", "--secret", f"IN_FILE=file:{file}")
+        options = (*secrets, "--env", f"OWN={variable}", "--notify", f"http://127.0.0.1:9/{path}", "--cpu", "1")
+        command = ("--workdir", str(cluster.work), "--", sys.executable, "-c", PROGRAM)
+        cluster.iris("secret", "set", "NAMED", "--from-file", str(file))
+        cluster.iris("submit", "-d", "-n", "train", *options, *command, MINE=mine)
         cluster.there_is("begun")
         (record,) = cluster.home.rglob("attempts/*/state.json")
+        (keys,) = cluster.home.rglob("secret.keys")
         (slice_key,) = cluster.home.rglob("slice.key")
         (token,) = eventually(lambda: list(cluster.home.rglob("actors/*/token")))
+        (sealed,) = cluster.home.rglob("sealed/local")
+        assert sorted(each.relative_to(sealed).parts[0] for each in files_of(sealed)) == ["job", "user"]
         attempt = json.loads(record.read_text())["token"]
         values = {
-            "`--secret`": [secret.encode()],
+            "`--secret`": [secret.encode(), mine.encode(), in_file.encode()],
+            "private keys for users' secrets": [part for line in keys.read_text().split("\n") for part in forms_of(line)],
             "`--env`": [variable.encode()],
             "`bootstrap.env_vars`": [for_all.encode()],
             "address of `--notify`": [path.encode()],
@@ -91,7 +108,7 @@ def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
             "token of an attempt": [attempt.encode(), base64.b64decode(attempt)],
             "token of a job's actors": [bare := token.read_bytes(), base64.b64encode(bare), bare.hex().encode()],
         }
-        kept = [each for each in files_of(cluster.home) if each != cluster.file("cluster.yaml")]
+        kept = [each for each in files_of(cluster.home) if each not in (cluster.file("cluster.yaml"), file)]
         found = {name: {place(cluster, each) for each in files_with(kept, *forms)} for name, forms in values.items()}
         lines = "\n".join(command_lines()).encode()
         shown = [name for name, forms in values.items() if any(form in lines for form in forms)]

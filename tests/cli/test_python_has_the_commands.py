@@ -14,7 +14,7 @@ from iris.cli.commands import ALIASES, JOB_COMMANDS
 from iris.cli.main import cli
 from iris.client.blocking.client import IrisClient
 from iris.client.blocking.job import Job
-from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
+from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Secrets, Slices
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
 
@@ -37,6 +37,9 @@ METHODS: dict[str, Any] = {
     "release": Job.release,
     "open": Job.ui,
     "priority": Job.set_priority,
+    "secret set": Secrets.set,
+    "secret list": Secrets.list,
+    "secret rm": Secrets.remove,
     "schedule create": IrisClient.schedule,
     "schedule list": Schedules.list,
     "schedule show": Schedules.show,
@@ -76,8 +79,10 @@ REASONS: dict[str, str] = {
     "completion, config, version, ssh-config, job check, job schema, cluster config schema": OF_A_SHELL,
     "host add, host remove, host ssh, cluster init, cluster config show, cluster validate": ADMINISTRATION,
     "cluster list, cluster tunnel, cluster cleanup, cluster restart": ADMINISTRATION,
+    "secret rotate, secret new-keys": ADMINISTRATION,
     "agent, pool-worker, controller run, controller serve, controller guard-ui": PROCESS,
     "controller manual check, controller manual reload, controller manual serve, controller manual stop": PROCESS,
+    "controller manual rotate": PROCESS,
 }
 WITHOUT = {words for several in REASONS for words in several.split(", ")}
 #: Options about what is printed and asked, and the job itself.

@@ -100,7 +100,7 @@ def test_every_option_arrives_in_the_job() -> None:
     assert spec.resources.device == Device(kind=DeviceKind.GPU, variant="H100", count=8)
     assert (spec.replicas, spec.coscheduling, spec.constraints) == (3, None, ())
     assert (spec.workdir, spec.env, spec.band) == ("/data", {"A": "2", "B": "x=y"}, Band.BATCH)
-    assert spec.secrets == {"HF_TOKEN": "env:HF_TOKEN", "KEY": "gcp:wandb"}
+    assert spec.secrets == {"HF_TOKEN": "own:HF_TOKEN", "KEY": "gcp:wandb"}
     assert (spec.environment.pip, spec.environment.setup) == (("numpy", "jax[tpu]>=0.5"), ("make data", "ls"))
     assert (spec.environment.sync, spec.image, spec.ports) == (False, "python:3.11", ("metrics", "rpc"))
     assert (spec.scheduling_timeout, spec.timeout) == (timedelta(minutes=1), timedelta(hours=2))

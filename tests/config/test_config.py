@@ -242,9 +242,9 @@ def test_a_fleet_gives_its_jobs_no_secrets_until_they_are_listed_and_a_laptop_al
         assert make_local_config(load_config(f"{fleet}\n{own}")).bootstrap.secrets == ()
     whole = "defaults: {bootstrap: {run_as: 61000-61009}}\nbootstrap: {run_as: root}"
     assert load_config(f"{local()}\n{whole}").bootstrap.secrets == ALL_OF_THE_USERS
-    for listed in ("bootstrap: {secrets: [env:HF_TOKEN]}", "defaults: {bootstrap: {secrets: [env:HF_TOKEN]}}"):
+    for listed in ("bootstrap: {secrets: [host-env:HF_TOKEN]}", "defaults: {bootstrap: {secrets: [host-env:HF_TOKEN]}}"):
         config = load_config(f"{local()}\n{listed}")
-        assert config.bootstrap.secrets == secrets_of(config, own_users=True) == ("env:HF_TOKEN",)
+        assert config.bootstrap.secrets == secrets_of(config, own_users=True) == ("host-env:HF_TOKEN",)
     assert secrets_of(load_config(local()), own_users=False) == ALL_OF_THE_USERS
     assert secrets_of(load_config(local()), own_users=True) == ()
     with pytest.raises(InvalidConfig, match="matches no secret"):

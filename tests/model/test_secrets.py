@@ -12,15 +12,19 @@ from iris.model.secrets import (
     parse_source,
     resource_of,
     why_not,
+    why_not_sealed,
 )
 
 
 @pytest.mark.parametrize(
     ("text", "secret"),
     [
-        ("HF_TOKEN", ("HF_TOKEN", "env:HF_TOKEN")),
+        ("HF_TOKEN", ("HF_TOKEN", "own:HF_TOKEN")),
         ("HF_TOKEN=env:MY_TOKEN", ("HF_TOKEN", "env:MY_TOKEN")),
-        ("KEY=file:/etc/iris/secrets/key", ("KEY", "file:/etc/iris/secrets/key")),
+        ("KEY=file:../key", ("KEY", "file:../key")),
+        ("KEY=secret:MY_KEY", ("KEY", "secret:MY_KEY")),
+        ("HF_TOKEN=host-env:MY_TOKEN", ("HF_TOKEN", "host-env:MY_TOKEN")),
+        ("KEY=host-file:/etc/iris/secrets/key", ("KEY", "host-file:/etc/iris/secrets/key")),
         ("KEY=gcp:wandb", ("KEY", "gcp:wandb")),
         ("KEY=gcp:projects/p-1/secrets/wandb/versions/7", ("KEY", "gcp:projects/p-1/secrets/wandb/versions/7")),
         ("KEY=gcp:projects/p-1/secrets/wandb", ("KEY", "gcp:projects/p-1/secrets/wandb/versions/latest")),
@@ -37,10 +41,14 @@ def test_a_secret_is_a_name_and_a_reference(text: str, secret: tuple[str, str]) 
         "hf_abcdefghijk",
         "",
         "env:-",
-        "file://x",
+        "host-file://x",
         "env:A B",
-        "file:key",
-        "file:/a/../b",
+        "host-env:A B",
+        "host-file:key",
+        "host-file:/a/../b",
+        "secret:a b",
+        "sealed:job/ada/train/0123456789abcdef",
+        "sealed:user/ada/../bob/KEY",
         "gcp:a/b",
         "gcp:projects/p/secrets/../x",
         "pw:x",
@@ -73,17 +81,17 @@ def test_a_job_cannot_have_an_impossible_secret(secrets: dict[str, str], env: di
 @pytest.mark.parametrize(
     ("source", "allowed", "may"),
     [
-        ("env:HF_TOKEN", (), False),
-        ("env:HF_TOKEN", ("env:HF_TOKEN",), True),
-        ("env:HF_TOKEN", ("env:HF",), False),
-        ("env:HF_TOKEN", ("env:HF_*",), True),
-        ("env:HF_TOKEN", ("file:/*", "gcp:*"), False),
-        ("env:HF_TOKEN", ALL_OF_THE_USERS, True),
-        ("env:TEMPORAL_API_KEY", ALL_OF_THE_USERS, False),
-        ("env:google_application_credentials", ("env:google_application_credentials",), False),
-        ("env:AWS_SECRET_ACCESS_KEY", ALL_OF_THE_USERS, False),
-        ("file:/etc/iris/secrets/key", ("file:/etc/iris/secrets/*",), True),
-        ("file:/etc/shadow", ("file:/etc/iris/secrets/*",), False),
+        ("host-env:HF_TOKEN", (), False),
+        ("host-env:HF_TOKEN", ("host-env:HF_TOKEN",), True),
+        ("host-env:HF_TOKEN", ("host-env:HF",), False),
+        ("host-env:HF_TOKEN", ("host-env:HF_*",), True),
+        ("host-env:HF_TOKEN", ("host-file:/*", "gcp:*"), False),
+        ("host-env:HF_TOKEN", ALL_OF_THE_USERS, True),
+        ("host-env:TEMPORAL_API_KEY", ALL_OF_THE_USERS, False),
+        ("host-env:google_application_credentials", ("host-env:google_application_credentials",), False),
+        ("host-env:AWS_SECRET_ACCESS_KEY", ALL_OF_THE_USERS, False),
+        ("host-file:/etc/iris/secrets/key", ("host-file:/etc/iris/secrets/*",), True),
+        ("host-file:/etc/shadow", ("host-file:/etc/iris/secrets/*",), False),
         ("gcp:wandb", ("gcp:projects/home/secrets/wandb",), True),
         ("gcp:wandb", ("gcp:projects/home/secrets/wan",), False),
         ("gcp:wandb", ("gcp:projects/home/*",), True),
@@ -98,14 +106,29 @@ def test_jobs_may_use_what_the_configuration_lists_and_nothing_of_the_agents_own
     assert (why_not(resource_of(parse_source("A", source), "home"), allowed) == "") is may
 
 
-@pytest.mark.parametrize("pattern", ["env:A", "env:*", "file:/etc/x", "file:/*", "gcp:*", "gcp:projects/p/*"])
+@pytest.mark.parametrize("pattern", ["host-env:A", "host-env:*", "host-file:/etc/x", "host-file:/*", "gcp:*", "gcp:projects/p/*"])
 def test_a_list_may_have_sources_and_their_beginnings(pattern: str) -> None:
     """As the documentation says."""
     check_pattern("bootstrap.secrets", pattern)
 
 
 @pytest.mark.parametrize(
-    "pattern", ["", "*", "A", "env:", "env:A*B", "env:*A", "file:x", "file:/a/../*", "gcp:wandb", "gcp:pro*"]
+    "pattern",
+    [
+        "",
+        "*",
+        "A",
+        "env:A",
+        "file:/x",
+        "sealed:*",
+        "host-env:",
+        "host-env:A*B",
+        "host-env:*A",
+        "host-file:x",
+        "host-file:/a/../*",
+        "gcp:wandb",
+        "gcp:pro*",
+    ],
 )
 def test_a_list_may_not_have_what_matches_nothing(pattern: str) -> None:
     """A pattern that matches nothing is a mistake, and its job would be refused much later."""
@@ -131,3 +154,25 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
 def test_names_that_training_programs_use_are_no_secrets(name: str) -> None:
     """A warning that is often wrong is not read."""
     assert not looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "job", "may"),
+    [
+        ("job/ada/train/0123456789abcdef", "ada/train", True),
+        ("job/ada/train/0123456789abcdef", "ada/train/child", True),
+        ("job/ada/train/0123456789abcdef", "ada/train/child/grandchild", True),
+        ("job/ada/train/0123456789abcdef", "ada/train-2", False),
+        ("job/ada/train/0123456789abcdef", "ada/other", False),
+        ("job/ada/train/0123456789abcdef", "bob/train", False),
+        ("job/ada/train/child/0123456789abcdef", "ada/train", False),
+        ("schedule/ada/nightly/0123456789abcdef", "ada/nightly", True),
+        ("schedule/ada/nightly/0123456789abcdef", "bob/nightly", False),
+        ("user/ada/HF_TOKEN", "ada/any", True),
+        ("user/ada/HF_TOKEN", "ada/any/child", True),
+        ("user/ada/HF_TOKEN", "bob/any", False),
+    ],
+)
+def test_sealed_values_are_for_their_job_and_its_children_or_for_their_user(path: str, job: str, may: bool) -> None:
+    """The name of another job is no way to its secrets."""
+    assert (why_not_sealed(path, job) == "") is may

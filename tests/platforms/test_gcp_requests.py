@@ -72,9 +72,12 @@ def test_a_spot_slice_is_a_node_with_the_slices_name() -> None:
         ("", SCOPES),
         ("platform: {gcp: {project_id: my-project, default_zones: [europe-west4-b], scopes: [cloud-platform]}}", [ALL]),
         ("bootstrap: {secrets: ['gcp:projects/my-project/secrets/wandb']}", [ALL]),
-        ("bootstrap: {secrets: ['env:*', 'file:/run/secrets/*']}", SCOPES),
+        ("bootstrap: {secrets: ['host-env:*', 'host-file:/run/secrets/*']}", SCOPES),
         ("controller: {temporal: {address: 'a:7233', tls: true, api_key: gcp:key}, image: c, bundle_prefix: gs://b}", [ALL]),
-        ("controller: {temporal: {address: 'a:7233', tls: true, api_key: file:/k}, image: c, bundle_prefix: gs://b}", SCOPES),
+        (
+            "controller: {temporal: {address: 'a:7233', tls: true, api_key: file:/k}, image: c, bundle_prefix: gs://b}",
+            SCOPES,
+        ),
     ],
 )
 def test_a_jobs_tokens_are_for_storage_and_logs_unless_the_configuration_asks_for_more(more: str, scopes: list[str]) -> None:

@@ -15,6 +15,7 @@ from iris.model.hosts import Host
 from iris.model.secrets import ALL_OF_THE_USERS
 from iris.model.slice_keys import MachineProof
 from iris.model.slices import SliceState, SliceStatus
+from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as life_of_host
 from iris.worker_agents.host.agent import _own, _secrets
 from iris.worker_agents.host.agent_options import AgentOptions
@@ -171,9 +172,9 @@ async def test_no_job_gets_a_file_of_its_agent_as_a_secret(tmp_path: Path) -> No
     (tmp_path / "other").write_text("a value")
     given: dict[str, Any] = {"address": "", "namespace": "", "cluster": "", "store": "", "host_id": "h", **places}
     options = AgentOptions(secrets=ALL_OF_THE_USERS, **given)
-    secrets = _secrets(options, _own(options))
+    secrets = _secrets(options, _own(options), Store(tmp_path.as_uri()))
 
     for file in files:
         with pytest.raises(CannotStart, match="it is a file of the agent"):
-            await secrets.values({"A": f"file:{file}"})
-    assert (await secrets.values({"A": f"file:{tmp_path}/other"}))["A"].get_secret_value() == "a value"
+            await secrets.values({"A": f"host-file:{file}"}, "ada/train")
+    assert (await secrets.values({"A": f"host-file:{tmp_path}/other"}, "ada/train"))["A"].get_secret_value() == "a value"

@@ -29,6 +29,7 @@ from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.outbox import Outbox
 from iris.activities.control.recovery import RecoveryQueries
+from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
 from iris.activities.control.webhooks import WebhookCalls
 from iris.client.configuring import configure_planners, scaling_settings
@@ -52,6 +53,7 @@ from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
 from iris.worker_agents.control_plane.machines_beside import MachinesBeside
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
+from iris.worker_agents.control_plane.secret_keeper import keeping_secrets
 from iris.workflows import policies
 from iris.workflows.array_part import ArrayPartWorkflow
 from iris.workflows.autoscaler import AutoscalerWorkflow
@@ -116,10 +118,13 @@ async def serve(options: ControlPlaneOptions) -> None:
     # A worker of an earlier version would fail the planners' workflow tasks, so it must not even poll for them.
     await check_versions(client, options.cluster)
     # A local cluster has a directory with its machines, which are processes here.
-    control, patient, planner = make_workers(client, options.cluster, platform, local=options.machines is not None)
+    control, patient, planner = make_workers(
+        client, options.cluster, platform, local=options.machines is not None, store=options.store
+    )
     # Done before the workers start: their messages to the planners would also wait for the dead worker.
     await _take_over(client, options.cluster)
-    async with hosts, control, patient, planner, _marking(client, options):
+    secrets = keeping_secrets(client, options.cluster, options.store)
+    async with hosts, control, patient, planner, _marking(client, options), secrets:
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -176,12 +181,13 @@ async def _platform(options: ControlPlaneOptions, file: ConfigFile, hosts: conte
 
 
 def make_workers(
-    client: Client, cluster: str, platform: Platform | None = None, *, local: bool = False
+    client: Client, cluster: str, platform: Platform | None = None, *, local: bool = False, store: str = ""
 ) -> tuple[Worker, Worker, Worker]:
     """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners.
 
     Args:
         local: whether the cluster's hosts are processes on this machine.
+        store: the address of the cluster's store; empty: it has none.
     """
     outbox, notifier = Outbox(client, cluster), Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
@@ -224,6 +230,7 @@ def make_workers(
             child_jobs.cancel_orphans,
             dependencies.find_ends,
             dependencies.signal_dependents,
+            SealedSecrets(client, store).delete_secrets,
             WebhookCalls(local=local).call,
         ],
         max_concurrent_activities=PATIENT_ACTIVITIES,

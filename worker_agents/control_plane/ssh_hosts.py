@@ -6,12 +6,19 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from iris.client.connect.encryption import payload_keys
+from iris.client.connect.secret_keys import secret_keys
 from iris.platforms.base import Platform
 from iris.platforms.manual.connections import Connections
 from iris.platforms.manual.keeper import HostKeeper
 from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.runtime import pack
 from iris.platforms.manual.settings import ManualSettings
+
+
+def _secret_keys() -> str:
+    """Returns the content of the file of keys for users' secrets, which a rotation replaces; empty: there is none."""
+    keys = secret_keys()
+    return "" if keys is None else keys.text
 
 
 class SshHosts:
@@ -26,7 +33,7 @@ class SshHosts:
         self._connections = Connections(settings, keep=True, access=access)
         keys = payload_keys()
         text = "" if keys is None else keys.text
-        self._keeper = HostKeeper(settings, self._connections, functools.partial(pack, directory), text)
+        self._keeper = HostKeeper(settings, self._connections, functools.partial(pack, directory), text, secret_keys=_secret_keys)
 
     def platform(self, settings: ManualSettings) -> Platform:
         """Returns the platform with these settings, which replace the earlier ones."""

@@ -35,6 +35,7 @@ from iris.activities.host.runtimes.engine import clear_strays
 from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.images import Token
 from iris.activities.host.runtimes.job_users import JobUsers
+from iris.activities.host.sealed_values import SealedValues
 from iris.activities.host.secret_values import HostSecrets, SecretManager
 from iris.client.connect.connection import connect
 from iris.client.connect.deployment import deployment
@@ -247,7 +248,7 @@ class _Incarnation:
             gpu_health=health,
             contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
-            secrets=_secrets(options, own),
+            secrets=_secrets(options, own, store),
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -356,7 +357,7 @@ def _own(options: AgentOptions) -> tuple[Path, ...]:
     return (options.directory, _cache_dir(options), options.jobs_dir, *filter(None, (options.key_file,)))
 
 
-def _secrets(options: AgentOptions, own: Sequence[Path]) -> HostSecrets:
+def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSecrets:
     """Returns the secrets that jobs may use."""
 
     @functools.cache
@@ -365,4 +366,4 @@ def _secrets(options: AgentOptions, own: Sequence[Path]) -> HostSecrets:
 
         return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
 
-    return HostSecrets(options.secrets, manager, own=own)
+    return HostSecrets(options.secrets, manager, own=own, sealed=SealedValues(options.cluster, store))

@@ -23,7 +23,9 @@ from iris.client.connect.children import Child, Restarts
 from iris.client.connect.clusters import CONFIG, ClusterRecord, ProcessRef, make_cluster_dir, read_record, write_record
 from iris.client.connect.paths import state_dir
 from iris.client.connect.process import free_ports, locked, stop_event
+from iris.client.connect.secret_keys import ensure_keys
 from iris.config import ClusterConfig, dump_config, load_config, local_config, scale_groups_of
+from iris.model import names
 from iris.model.hosts import Host
 from iris.model.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
@@ -94,6 +96,9 @@ async def supervise(options: LocalClusterOptions, umask: int) -> None:
     running = f"local cluster {options.name!r} runs already; stop it with: iris cluster stop {options.name}"
     with locked(directory, running):
         clear_leftovers(options.name)
+        # For the control plane, and for the agents of this machine. Those of others get the content of the file.
+        if not os.environ.get(names.ENV_SECRET_KEYS):
+            os.environ[names.ENV_SECRET_KEYS] = str(ensure_keys(directory))
         cluster = _LocalCluster(options, directory, stop_event(), umask)
         try:
             await cluster.run()

@@ -22,7 +22,7 @@ from iris.model.endpoints import Endpoint
 from iris.model.errors import InvalidValue
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
-    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
+    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Secrets, Slices
     from iris.client.schedules import Overlap, ScheduleRow, When
     from iris.config import ClusterConfig
     from iris.scheduling.forecast import Forecast
@@ -130,6 +130,13 @@ class IrisClient:
         from iris.client.blocking.operations import Autoscaler
 
         return Autoscaler(self._client, self._loop)
+
+    @cached_property
+    def secrets(self) -> "Secrets":
+        """The named secrets of the current user, as `iris secret` has them."""
+        from iris.client.blocking.operations import Secrets
+
+        return Secrets(self._client, self._loop)
 
     @cached_property
     def schedules(self) -> "Schedules":

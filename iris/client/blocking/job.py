@@ -3,7 +3,7 @@
 import asyncio
 import html
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -191,14 +191,20 @@ class Job(Generic[T]):
         return self._loop.run(self._job.profile(task, format=format, duration=duration))
 
     @overload
-    def rerun(self, *, failed: Literal[False] = False, name: str | None = None) -> "Job[T]": ...
+    def rerun(
+        self, *, failed: Literal[False] = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+    ) -> "Job[T]": ...
 
     @overload
-    def rerun(self, *, failed: bool, name: str | None = None) -> "Job[T] | None": ...
+    def rerun(
+        self, *, failed: bool, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+    ) -> "Job[T] | None": ...
 
-    def rerun(self, *, failed: bool = False, name: str | None = None) -> "Job[T] | None":
+    def rerun(
+        self, *, failed: bool = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+    ) -> "Job[T] | None":
         """As `AsyncJob.rerun`."""
-        again = self._loop.run(self._job.rerun(failed=failed, name=name))
+        again = self._loop.run(self._job.rerun(failed=failed, name=name, secret=secret))
         return None if again is None else Job(again, self._loop)
 
     def __repr__(self) -> str:

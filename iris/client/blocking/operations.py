@@ -1,4 +1,4 @@
-"""The operations on hosts, slices, the autoscaler, the cluster and schedules, for programs that are not asynchronous."""
+"""The operations on hosts, slices, the autoscaler, the cluster, schedules and secrets, for programs that are not asynchronous."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,6 +15,7 @@ from iris.model.rules import Rules
 from iris.model.slices import SliceStatus
 
 if TYPE_CHECKING:
+    from iris.client.named_secrets import NamedSecret
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
 
@@ -172,3 +173,43 @@ class Schedules:
     def delete(self, name: str) -> str:
         """As `SchedulesClient.delete`."""
         return self._loop.run(self._schedules.delete(name))
+
+
+class Secrets:
+    """The named secrets of the current user on a cluster, as `iris secret`."""
+
+    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
+        self._secrets = client.secrets
+        self._loop = loop
+
+    def set(self, name: str, value: str | bytes) -> "NamedSecret":
+        """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that it had before.
+
+        The value is sealed here. A program gets the value that is set when its attempt starts.
+
+        Args:
+            value: at most 64 KiB; a line end at its end is left out.
+
+        Raises:
+            InvalidValue: the name or the value cannot be that of a variable.
+            Rejected: the cluster has no key for secrets.
+            IrisError: the store does not answer.
+        """
+        return self._loop.run(self._secrets.set(name, value))
+
+    def list(self) -> "Sequence[NamedSecret]":
+        """Returns the secrets of the current user by their names, without values.
+
+        Raises:
+            IrisError: the store does not answer.
+        """
+        return self._loop.run(self._secrets.list())
+
+    def remove(self, name: str) -> None:
+        """Deletes a secret of the current user. Programs that run keep its value; attempts that start later fail.
+
+        Raises:
+            NotFound: there is no such secret.
+            IrisError: the store does not answer.
+        """
+        self._loop.run(self._secrets.remove(name))

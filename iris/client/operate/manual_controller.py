@@ -5,6 +5,7 @@ itself says what is there. Clients use a tunnel, because the Temporal service li
 """
 
 import asyncio
+import json
 import sys
 import tempfile
 import time
@@ -150,6 +151,24 @@ class ManualController:
     def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
         """Implements `ControllerProtocol.fetch_startup_logs`."""
         return asyncio.run(self._logs(tail_lines))
+
+    def rotate_keys(self) -> dict[str, Any]:
+        """Replaces the key with which users' secrets are sealed, on the machine of the control plane.
+
+        Returns:
+            What was done: the fields of `Rotation`.
+
+        Raises:
+            Unreachable: the cluster was never started.
+            PlatformError: the machine is not reached, or the control plane does not run there.
+        """
+
+        async def rotate() -> dict[str, Any]:
+            machine = await self._machine()
+            await machine.look()  # raises for another cluster of this name
+            return dict(json.loads(await machine.rotate()))
+
+        return asyncio.run(rotate())
 
     # -- private -------------------------------------------------------------------------------------------------------------
 

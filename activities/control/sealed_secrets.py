@@ -1,0 +1,97 @@
+"""Deletes the sealed values of jobs that have ended, and of schedules that are gone.
+
+A job has its own deleted as its last step. What is left is found by a sweep: that of terminated jobs, of jobs whose children went
+on, of submissions that failed, and of deleted schedules.
+"""
+
+import logging
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.messages.job import ChildRef
+from iris.messages.job_secrets import UnneededSecrets
+from iris.model import names
+from iris.model.secrets import sealed_owner
+from iris.storage.object_store import Store
+
+logger = logging.getLogger(__name__)
+
+#: Younger objects may be of jobs that are being submitted.
+YOUNG = timedelta(minutes=10)
+
+
+class SealedSecrets:
+    """The sealed values in the store of a cluster.
+
+    Args:
+        store: its address; empty: the cluster has none.
+    """
+
+    def __init__(self, client: Client, store: str) -> None:
+        self._client = client
+        self._store = store
+        #: What the last sweep found without a job. A job that continues as new is in no list for a moment.
+        self._found_before: set[str] = set()
+
+    @activity.defn
+    async def delete_secrets(self, unneeded: UnneededSecrets) -> None:
+        """Deletes the sealed values of a job that has ended, unless a child job may still need them."""
+        if not self._store or await self._any_lives(unneeded.cluster, unneeded.children):
+            return
+        objects = [names.sealed_object(unneeded.cluster, path) for path in unneeded.objects]
+        await Store(self._store).delete(objects)
+
+    async def sweep(self, cluster: str, young: timedelta = YOUNG) -> None:
+        """Deletes the values of jobs and schedules that two sweeps have found without any.
+
+        Raises:
+            RPCError: the service does not answer.
+            OSError, BaseError: the store does not answer.
+        """
+        store, folder = Store(self._store), names.sealed_object(cluster, "")
+        old = []
+        for kind in (names.SEALED_JOB, names.SEALED_SCHEDULE):
+            stored = await store.stored(f"{folder}{kind}")
+            old += [each.path.removeprefix(folder) for each in stored if datetime.now(UTC) - each.modified > young]
+        needed = {owner: await self._is_needed(cluster, *owner) for owner in {_owner(path) for path in old}}
+        unneeded = {path for path in old if not needed[_owner(path)]}
+        again, self._found_before = unneeded & self._found_before, unneeded
+        if again:
+            logger.info("deletes the secrets of %d jobs and schedules that are gone", len(again))
+            await store.delete([names.sealed_object(cluster, path) for path in sorted(again)])
+
+    async def _is_needed(self, cluster: str, kind: str, owner: str) -> bool:
+        if kind == names.SEALED_SCHEDULE:
+            try:
+                await self._client.get_schedule_handle(names.schedule_id(cluster, owner)).describe()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+            else:
+                return True
+        family = names.job_workflow(cluster, names.root_id(owner))
+        query = (
+            f"{names.own_workflows(cluster, names.KIND_JOB)} AND ExecutionStatus = 'Running' "
+            f"AND (WorkflowId = '{family}' OR WorkflowId STARTS_WITH '{family}/')"
+        )
+        return (await self._client.count_workflows(query)).count > 0
+
+    async def _any_lives(self, cluster: str, children: Collection[ChildRef]) -> bool:
+        for child in children:
+            handle = self._client.get_workflow_handle(names.job_workflow(cluster, child.job), first_execution_run_id=child.run_id)
+            try:
+                if (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
+                    return True
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+        return False
+
+
+def _owner(path: str) -> tuple[str, str]:
+    """Returns the kind of an object with sealed values, and the job or schedule that it belongs to."""
+    return path.partition("/")[0], sealed_owner(path)

@@ -1,0 +1,145 @@
+"""Implements `iris secret set | list | rm | rotate | new-keys`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iris.cli.columns import Column, Listing
+from iris.cli.common import CommandGroup, cluster_option, for_each, json_option, print_json, selected, with_client
+from iris.client.client import AsyncIrisClient
+from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.named_secrets import NamedSecret
+from iris.model.names import ENV_SECRET_KEYS
+from iris.model.secrets import MAX_VALUE_BYTES, check_secret_name
+
+SECRETS: Listing[NamedSecret] = Listing(
+    Column("SECRET", "name"),
+    Column("SET BY", "by"),
+    Column("WHEN", "at"),
+    Column(key="user"),
+    keys="name user by at",
+    empty="no named secrets",
+)
+
+
+@click.group(cls=CommandGroup)
+def secret() -> None:
+    """Keep secrets for your jobs: sealed for the cluster before they leave this machine."""
+
+
+@secret.command("set")
+@click.argument("name")
+@click.option(
+    "--from-file",
+    "file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="PATH",
+    help="Take the value from this file.  [default: standard input; on a terminal, the command asks for it]",
+)
+@cluster_option
+@click.argument("value", nargs=-1, metavar="")
+@click.pass_context
+def set_secret(ctx: click.Context, name: str, file: Path | None, value: tuple[str, ...]) -> None:
+    """Set secret NAME for your jobs, for `iris submit --secret NAME`. It replaces the value from before.
+
+    Nobody can read the value back, except for programs that get it. An attempt gets the value that is set when it starts.
+
+    \b
+    iris secret set HF_TOKEN                 asks for the value
+    pass show hf | iris secret set HF_TOKEN
+    iris secret set DEPLOY_KEY --from-file ~/.ssh/deploy
+    """
+    check_secret_name(name)
+    if value:
+        raise click.UsageError(
+            "a value in the command line is in the history of your shell, and other users of this machine can read it; "
+            f"replace it at its source, and pass it on standard input: iris secret set {name} < FILE"
+        )
+    given = _given(name, file)
+    found = with_client(ctx, lambda client: client.secrets.set(name, given))
+    click.echo(f"secret {found.name} of {found.user} is set; jobs get it with --secret {found.name}", err=True)
+
+
+@secret.command("list")
+@json_option
+@cluster_option
+@click.pass_context
+def list_secrets(ctx: click.Context, as_json: bool) -> None:
+    """List your named secrets: who has set them, and when. No command shows a value."""
+    SECRETS.show(with_client(ctx, lambda client: client.secrets.list()), as_json=as_json)
+
+
+@secret.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@cluster_option
+@click.pass_context
+def rm(ctx: click.Context, names: tuple[str, ...]) -> None:
+    """Delete each secret NAME. Programs that run keep it; attempts that start later fail."""
+
+    async def one(client: AsyncIrisClient, name: str) -> str:
+        await client.secrets.remove(name)
+        return f"secret {name} is deleted"
+
+    for_each(ctx, names, one)
+
+
+@secret.command()
+@json_option
+@cluster_option
+@click.pass_context
+def rotate(ctx: click.Context, as_json: bool) -> None:
+    """Replace the key with which secrets are sealed, and seal again what is in the store.
+
+    Run it where the cluster was started, or on the machine of its control plane. Jobs go on, and no process needs a restart. The
+    key from before is kept until the next rotation, and for as long as a secret is sealed with it.
+    """
+
+    async def here(client: AsyncIrisClient) -> dict[str, Any]:
+        from iris.client.operate.key_rotation import rotate_keys  # the other commands need no private keys
+
+        return (await rotate_keys(client.record)).facts
+
+    cluster = selected(ctx)
+    over_ssh = cluster.record is not None and cluster.record.ssh is not None and not os.environ.get(ENV_SECRET_KEYS)
+    done = _over_ssh(cluster) if over_ssh else with_client(ctx, here, cluster)
+    if as_json:
+        print_json(done)
+        return
+    click.echo(f"secrets are sealed with key {done['key']} from now on; {done['sealed_again']} were sealed again", err=True)
+    removed = f"; {done['removed']} earlier keys were removed" if done["removed"] else ""
+    click.echo(f"the keys are in {done['file']}{removed}", err=True)
+
+
+@secret.command("new-keys")
+def new_keys() -> None:
+    """Print a new file of keys for users' secrets, for a control plane that does not make its own.
+
+    \b
+    (umask 077; iris secret new-keys > secret.keys)
+    """
+    from iris.client.connect.secret_keys import new_keys
+
+    click.echo(new_keys(), nl=False)
+
+
+def _over_ssh(cluster: ClusterRef) -> dict[str, Any]:
+    """Rotates the keys of a cluster whose control plane is on a machine over SSH."""
+    from iris.client.operate.controllers import controller_of
+    from iris.client.operate.manual_controller import ManualController
+
+    controller = controller_of(cluster)
+    assert isinstance(controller, ManualController)
+    return controller.rotate_keys()
+
+
+def _given(name: str, file: Path | None) -> bytes:
+    """Returns the value from the file, from standard input, or from the answer at a terminal."""
+    if file is not None:
+        with file.open("rb") as opened:
+            return opened.read(MAX_VALUE_BYTES + 3)
+    if sys.stdin.isatty():
+        return str(click.prompt(f"value of {name}", hide_input=True, err=True)).encode(errors="surrogateescape")
+    return sys.stdin.buffer.read(MAX_VALUE_BYTES + 3)

@@ -1,0 +1,134 @@
+"""The keys with which users' secrets are sealed for a cluster: the public one is in the store, the private ones are in a file.
+
+Control planes and agents read the file that `IRIS_SECRET_KEYS` names. Only agents open secrets; a control plane publishes the
+public key, and passes the file on to agents that it starts over SSH. Clients need the store only.
+"""
+
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from iris.model import names
+from iris.model.errors import InvalidValue, Rejected
+
+if TYPE_CHECKING:
+    from iris.model.sealed import PrivateKeys
+    from iris.storage.object_store import Store
+
+#: The name of the file in the directory of a cluster.
+FILE = "secret.keys"
+
+
+class SecretKeys(NamedTuple):
+    """A file of private keys. Its content does not show when it is printed."""
+
+    path: Path
+    private: "PrivateKeys"
+    text: str
+
+    def __repr__(self) -> str:
+        return f"SecretKeys({str(self.path)!r})"
+
+
+def secret_keys() -> SecretKeys | None:
+    """Returns the keys in the file that the environment names, or None when it names none.
+
+    Raises:
+        InvalidValue: the file cannot be used.
+    """
+    path = os.environ.get(names.ENV_SECRET_KEYS, "")
+    return read_secret_keys(Path(path).expanduser()) if path else None
+
+
+def read_secret_keys(path: Path) -> SecretKeys:
+    """Reads a file of private keys.
+
+    Raises:
+        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed ones.
+    """
+    from iris.model.sealed import parse_keys  # most commands use no keys
+
+    try:
+        mode, text = path.stat().st_mode, path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "make one: iris secret new-keys"
+        raise InvalidValue(names.ENV_SECRET_KEYS, path, f"cannot be read: {error}", remedy) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        problem = "is open to other users of this machine"
+        raise InvalidValue(names.ENV_SECRET_KEYS, path, problem, f"close it: chmod 600 {path}")
+    return SecretKeys(path, parse_keys(text, str(path)), text)
+
+
+def today() -> str:
+    """Returns the date that new keys have in their file."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def new_keys() -> str:
+    """Returns the content of a new file of keys: the current one, and the one after the next rotation."""
+    from iris.model.sealed import KEY_BYTES, keys_text
+
+    return keys_text([os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)], today())
+
+
+def ensure_keys(directory: Path) -> Path:
+    """Returns the file of keys in the directory of a cluster, and makes it if there is none."""
+    path = directory / FILE
+    if not path.exists():
+        write_keys(path, new_keys())
+    return path
+
+
+def write_keys(path: Path, text: str) -> None:
+    """Replaces a file of keys. Only its user can read it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None:
+    """Writes the public key into the store of the cluster, or deletes it there if there are no keys.
+
+    Raises:
+        Unreachable, OSError, BaseError: the store does not answer.
+    """
+    from iris.storage.object_store import Store
+
+    path, opened = names.secret_key(cluster), Store(store)
+    before = await opened.get(path)
+    if keys is None:
+        if before is not None:
+            await opened.delete([path])
+        return
+    public = f"{keys.private.public.hex()}\n".encode()
+    if before != public:
+        await opened.put(path, public)
+
+
+async def public_key(store: "Store", cluster: str) -> bytes:
+    """Returns the key with which secrets for the cluster's agents are sealed.
+
+    Raises:
+        Rejected: the cluster has none.
+        OSError, BaseError: the store does not answer.
+    """
+    found = await store.get(names.secret_key(cluster), most=1_000)
+    if found is None:
+        raise Rejected(
+            f"cluster {cluster} has no key for secrets of its users: start its control plane and its agents with "
+            f"{names.ENV_SECRET_KEYS}=FILE (on Google Cloud: controller.secret_keys), or name a secret that the hosts have: "
+            "NAME=host-env:VARIABLE, NAME=host-file:/PATH or NAME=gcp:SECRET"
+        )
+    try:
+        key = bytes.fromhex(found.decode().strip())
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise Rejected(f"the key for secrets in the store of cluster {cluster} is malformed; restart its control plane")
+    return key

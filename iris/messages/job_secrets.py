@@ -1,0 +1,14 @@
+"""The message about sealed values that a job does not need any more."""
+
+from iris.messages.job import ChildRef
+from iris.messages.wire import Wire
+
+
+class UnneededSecrets(Wire):
+    """The sealed values that were given to a job that has ended."""
+
+    cluster: str
+    #: The objects that have them, as in a `SecretSource`.
+    objects: tuple[str, ...]
+    #: Jobs that may still need them.
+    children: tuple[ChildRef, ...] = ()

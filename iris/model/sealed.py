@@ -1,0 +1,189 @@
+"""Values that only the agents of a cluster can read: sealed with the cluster's public key, and bound
+to where they may be used.
+
+X25519 with a new key for each value, HKDF with SHA-256, and ChaCha20-Poly1305. Sources: RFC 7748,
+RFC 5869 and RFC 8439. Who seals needs only the public key, which is in the store. A value is bound
+to its cluster, its object and its name: copied to another object, it cannot be opened.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256, Hash
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from pydantic import BaseModel, ConfigDict, Field
+
+from iris.model.errors import InvalidValue
+
+#: Of private and public keys, in bytes.
+KEY_BYTES = 32
+#: The largest object with sealed values, in bytes. A job may be able to write to the store.
+MAX_OBJECT_BYTES = 8 * 1024 * 1024
+#: Each value has a key of its own, so the nonce need not differ.
+_NONCE = bytes(12)
+_USE = b"iris secret 1"
+
+
+class SealedWith(Exception):
+    """The value was sealed with a key that is not among the private keys. Its text is the key's id."""
+
+
+class Place(NamedTuple):
+    """Where a sealed value may be used."""
+
+    cluster: str
+    #: The object in the store that has it, without the folder of the cluster.
+    path: str
+    #: Of several values in one object.
+    name: str
+
+
+class SealedValue(BaseModel):
+    """One sealed value."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: The id of the public key.
+    key: str
+    #: The public key of the sender's own pair and the ciphertext, in base64.
+    data: str
+
+
+class SealedObject(BaseModel):
+    """An object of the store with sealed values."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: Who has sealed them, and when.
+    by: str
+    at: datetime
+    values: dict[str, SealedValue] = Field(default_factory=dict)
+
+
+class PrivateKeys(NamedTuple):
+    """The private keys of a cluster: the current one, the next one, and earlier ones."""
+
+    keys: tuple[bytes, ...]
+
+    @property
+    def public(self) -> bytes:
+        """The public key with which values are sealed now."""
+        return public_of(self.keys[0])
+
+    def open(self, value: SealedValue, place: Place) -> bytes:
+        """Returns what was sealed.
+
+        Raises:
+            SealedWith: none of these keys can open it.
+            ValueError: it was changed, or sealed for another place.
+        """
+        private = next((key for key in self.keys if key_id(public_of(key)) == value.key), None)
+        if private is None:
+            raise SealedWith(value.key)
+        data = base64.b64decode(value.data)
+        sender, sealed = data[:KEY_BYTES], data[KEY_BYTES:]
+        public = X25519PublicKey.from_public_bytes(sender)
+        shared = X25519PrivateKey.from_private_bytes(private).exchange(public)
+        try:
+            return _cipher(shared, sender, public_of(private)).decrypt(_NONCE, sealed, _bound(place))
+        except InvalidTag:
+            raise ValueError("it was changed, or sealed for another place") from None
+
+
+def seal(public: bytes, value: bytes, place: Place, own: bytes) -> SealedValue:
+    """Returns the value so that only the cluster can read it.
+
+    Args:
+        public: the public key of the cluster.
+        own: random bytes of this value alone: the private key of the sender.
+
+    Raises:
+        ValueError: that is no public key.
+    """
+    sender = X25519PrivateKey.from_private_bytes(own)
+    shared = sender.exchange(X25519PublicKey.from_public_bytes(public))
+    sealed = _cipher(shared, public_of(own), public).encrypt(_NONCE, value, _bound(place))
+    data = base64.b64encode(public_of(own) + sealed).decode()
+    return SealedValue(key=key_id(public), data=data)
+
+
+def public_of(private: bytes) -> bytes:
+    """Returns the public key to a private key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def key_id(public: bytes) -> str:
+    """Returns what identifies a public key: the beginning of its digest."""
+    digest = Hash(SHA256())
+    digest.update(public)
+    return digest.finalize().hex()[:16]
+
+
+def parse_keys(text: str, source: str) -> PrivateKeys:
+    """Reads the content of a file of private keys: on each line a date and a key in base64.
+
+    Args:
+        source: what is named in errors.
+
+    Raises:
+        InvalidValue: it has no keys, or malformed ones. The error does not show them.
+    """
+    keys = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            key = base64.b64decode(line.split()[-1], validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) != KEY_BYTES:
+            problem = f"has no key of {KEY_BYTES} bytes in base64 at the end of line {number}"
+            raise InvalidValue("secret keys", source, problem, "make a file: iris secret new-keys")
+        keys.append(key)
+    if not keys:
+        remedy = "make a file: iris secret new-keys"
+        raise InvalidValue("secret keys", source, "has no keys", remedy)
+    return PrivateKeys(tuple(keys))
+
+
+def keys_text(keys: Sequence[bytes], day: str, before: str = "") -> str:
+    """Returns the content of a file with these keys.
+
+    Args:
+        day: the date of keys that the file did not have before.
+        before: the earlier content, whose lines stay as they are.
+    """
+    known = {base64.b64decode(line.split()[-1]): line for line in before.splitlines() if line.strip()[:1] not in ("", "#")}
+    lines = [known.get(key, f"{day} {base64.b64encode(key).decode()}") for key in keys]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def rotated(keys: Sequence[bytes], new: bytes, used: Sequence[str]) -> tuple[bytes, ...]:
+    """Returns the keys after a rotation: the next key is the current one.
+
+    Hosts get the new key as the next one, long before anything is sealed with it.
+
+    Args:
+        keys: the current key, the next one if there is one, and earlier ones.
+        used: the ids of the keys of all values that are sealed now. Earlier keys of no value are left out.
+    """
+    current, rest = keys[0], keys[1:]
+    following, earlier = (rest[0], rest[1:]) if rest else (new, ())
+    last = () if following == new else (new,)
+    kept = [key for key in earlier if key_id(public_of(key)) in used]
+    return (following, *last, current, *kept)
+
+
+def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
+    return ChaCha20Poly1305(HKDF(SHA256(), KEY_BYTES, salt=sender + receiver, info=_USE).derive(shared))
+
+
+def _bound(place: Place) -> bytes:
+    return json.dumps(["iris secret", *place]).encode()

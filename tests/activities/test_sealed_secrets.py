@@ -1,0 +1,115 @@
+"""What a control plane deletes of the secrets that jobs and schedules were given: all that nothing needs, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec
+from temporalio.testing import WorkflowEnvironment
+
+from iris.activities.control.sealed_secrets import SealedSecrets
+from iris.client.connect.connection import connect
+from iris.messages.job import ChildRef, JobInput
+from iris.messages.job_secrets import UnneededSecrets
+from iris.model import names
+from iris.model.jobs import JobSpec
+from iris.storage.object_store import Store
+from iris.worker_agents.control_plane.search_attributes import register_search_attributes
+from iris.worker_agents.local.temporal_server import temporal_binary
+from iris.workflows.search_attributes import job_facts, keywords
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOKEN = "0123456789abcdef"
+OLD = timedelta(0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client() -> AsyncIterator[Client]:
+    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+        client = await connect(server.client.service_client.config.target_host, "default")
+        await register_search_attributes(client)
+        yield client
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store((tmp_path / "store").as_uri(), create=True)
+
+
+async def start(client: Client, cluster: str, job: str) -> str:
+    """Starts a job, which then waits for a control plane, and returns its run once lists show it."""
+    user, name = job.split("/", 1)
+    spec = JobSpec(user=user, name=name.rpartition("/")[2], command=("true",))
+    workflow_id, (_, attributes) = names.job_workflow(cluster, job), job_facts(cluster, spec)
+    handle = await client.start_workflow(
+        "JobWorkflow",
+        JobInput(cluster=cluster, spec=spec),
+        id=workflow_id,
+        task_queue=names.control_queue(cluster),
+        search_attributes=keywords(attributes),
+    )
+    running = f"WorkflowId = '{workflow_id}' AND ExecutionStatus = 'Running'"
+    async with asyncio.timeout(60):
+        while not (await client.count_workflows(running)).count:  # noqa: ASYNC110  lists tell nobody
+            await asyncio.sleep(0.05)
+    return handle.first_execution_run_id or ""
+
+
+async def put(store: Store, cluster: str, *paths: str) -> None:
+    for path in paths:
+        await store.put(names.sealed_object(cluster, path), b"{}")
+
+
+async def left(store: Store, cluster: str) -> list[str]:
+    folder = names.sealed_object(cluster, "")
+    return sorted(each.path.removeprefix(folder) for each in await store.stored(folder.rstrip("/")))
+
+
+async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_second_sweep(client: Client, store: Store) -> None:
+    """A job that was terminated, a deleted schedule. A job that continues as new is in no list for a moment, so one sweep is not
+    enough; a child that lives on keeps the secrets of the job above it.
+    """
+    await start(client, "swept", "ada/live")
+    await start(client, "swept", "ada/parent/child")
+    action = ScheduleActionStartWorkflow("ScheduledJobWorkflow", id="x", task_queue="swept")
+    await client.create_schedule(names.schedule_id("swept", "ada/nightly"), Schedule(action=action, spec=ScheduleSpec()))
+    kept = [
+        *(names.sealed_for_job(job, TOKEN) for job in ("ada/live", "ada/parent", "ada/parent/child")),
+        *(names.sealed_for_schedule(job, TOKEN) for job in ("ada/live", "ada/nightly")),
+        names.sealed_by_user("ada", "HF_TOKEN"),
+    ]
+    gone = [names.sealed_for_job("ada/liv", TOKEN), names.sealed_for_job("bob/live", TOKEN)]
+    gone += [names.sealed_for_schedule("bob/nightly", TOKEN)]
+    await put(store, "swept", *kept, *gone)
+    await put(store, "another", *gone)
+    secrets = SealedSecrets(client, store.url)
+
+    await secrets.sweep("swept")
+    await secrets.sweep("swept")
+    assert await left(store, "swept") == sorted([*kept, *gone])  # they are young: their jobs may be about to start
+    await secrets.sweep("swept", OLD)
+    assert await left(store, "swept") == sorted([*kept, *gone])
+    await secrets.sweep("swept", OLD)
+    assert await left(store, "swept") == sorted(kept)
+    assert await left(store, "another") == sorted(gone)
+
+
+async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with_them(client: Client, store: Store) -> None:
+    """Children of a job that succeeded go on, and their retries look the secrets up again."""
+    run = await start(client, "ended", "ada/train/child")
+    other = await start(client, "ended", "ada/train/other")
+    await client.get_workflow_handle(names.job_workflow("ended", "ada/train/other")).terminate()
+    own = names.sealed_for_job("ada/train", TOKEN)
+    await put(store, "ended", own, names.sealed_for_job("ada/train", TOKEN[::-1]))
+    secrets = SealedSecrets(client, store.url)
+    live = ChildRef(job="ada/train/child", run_id=run)
+    dead = (ChildRef(job="ada/train/other", run_id=other), ChildRef(job="ada/train/none", run_id=run))
+
+    await secrets.delete_secrets(UnneededSecrets(cluster="ended", objects=(own,), children=(*dead, live)))
+    assert own in await left(store, "ended")
+    await secrets.delete_secrets(UnneededSecrets(cluster="ended", objects=(own,), children=dead))
+    assert await left(store, "ended") == [names.sealed_for_job("ada/train", TOKEN[::-1])]

@@ -1,0 +1,60 @@
+"""Makes the public key known with which users seal their secrets, and deletes secrets that no job needs any more."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from iris.activities.control.sealed_secrets import SealedSecrets
+from iris.client.connect.secret_keys import publish_key, secret_keys
+from iris.model.errors import IrisError
+from iris.storage.object_store import STORE_ERRORS
+
+logger = logging.getLogger(__name__)
+
+#: Between two sweeps.
+SWEEP_INTERVAL = timedelta(minutes=5)
+#: Between two tries to reach the store.
+RETRY_INTERVAL = timedelta(seconds=15)
+#: How long the start of a control plane waits for the store, so that the first job can have secrets.
+FIRST_TRY = timedelta(seconds=5)
+
+
+@contextlib.asynccontextmanager
+async def keeping_secrets(client: Client, cluster: str, store: str) -> AsyncIterator[None]:
+    """Publishes the key and sweeps the store for as long as the block lasts. Jobs do not wait for it.
+
+    Raises:
+        InvalidValue: the file of keys that the environment names cannot be used.
+    """
+    keys, published = secret_keys(), asyncio.Event()
+
+    async def keep() -> None:
+        while True:
+            try:
+                await publish_key(store, cluster, keys)
+                published.set()
+                break
+            except (IrisError, *STORE_ERRORS) as error:
+                logger.warning("cannot publish the key for the secrets of users, trying again: %s", error)
+            await asyncio.sleep(RETRY_INTERVAL.total_seconds())
+        secrets = SealedSecrets(client, store)
+        while True:
+            try:
+                await secrets.sweep(cluster)
+            except (IrisError, RPCError, *STORE_ERRORS) as error:
+                logger.warning("cannot look for secrets of jobs that are gone, trying again: %s", error)
+            await asyncio.sleep(SWEEP_INTERVAL.total_seconds())
+
+    keeping = asyncio.create_task(keep())
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(published.wait(), FIRST_TRY.total_seconds())
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
