@@ -3,6 +3,7 @@
 import click
 
 from iris.cli.common import Command, cluster_option, json_option, named_cluster, print_json, with_client
+from iris.cli.created import created
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
 from iris.client.views import Submitted
@@ -26,20 +27,27 @@ def rerun(ctx: click.Context, job: str, failed: bool, name: str | None, quiet: b
     """
     named, number = job_and_run(job)
     full = full_job_id(named)
+    iris = named_cluster(ctx)
 
-    async def work(client: AsyncIrisClient) -> Submitted | None:
+    def announce(submitted: Submitted | None) -> None:
+        if as_json:
+            print_json(None if submitted is None else submitted.model_dump())
+        elif submitted is None:
+            click.echo(f"no task of {full} has failed or was cancelled: nothing to run again", err=True)
+        elif quiet:
+            click.echo(submitted.id)
+        else:
+            click.echo(f"submitted {submitted.id}\n  {iris} logs -f {submitted.id}", err=True)
+
+    async def work(client: AsyncIrisClient) -> None:
         from iris.client.rerun import submit_again
         from iris.storage.object_store import Store
 
         run_id = await client.jobs.run(full, number)
-        return await submit_again(client.jobs, Store(client.record.store), full, run_id, failed=failed, name=name)
+        store = Store(client.record.store)
+        again = submit_again(client.jobs, store, full, run_id, failed=failed, name=name)
+        what = f"another run of {full}"
+        async with created(again, announce=announce, what=what, look=f"{iris} jobs --all"):
+            pass
 
-    submitted = with_client(ctx, work)
-    if as_json:
-        print_json(None if submitted is None else submitted.model_dump())
-    elif submitted is None:
-        click.echo(f"no task of {full} has failed or was cancelled: nothing to run again", err=True)
-    elif quiet:
-        click.echo(submitted.id)
-    else:
-        click.echo(f"submitted {submitted.id}\n  {named_cluster(ctx)} logs -f {submitted.id}", err=True)
+    with_client(ctx, work)
