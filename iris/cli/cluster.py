@@ -29,7 +29,7 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.config import config
-from iris.cli.steps import Steps
+from iris.cli.steps import Steps, interrupted_start
 from iris.cli.validate import validate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
@@ -128,7 +128,8 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         options = LocalClusterOptions(name=wanted.name, config=dump_config(wanted), ephemeral=chosen["ephemeral"], agents=agents)
     if detach:
         controller = create_controller(load_config(options.config), ephemeral=options.ephemeral, agents=options.agents)
-        with Steps(f"starting cluster {options.name}"):
+        stop = f"iris cluster stop {options.name}"
+        with Steps(f"starting cluster {options.name}"), interrupted_start(options.name, stop):
             controller.start()
         if (started := read_record(options.name)) is not None:
             _print_ready(started)

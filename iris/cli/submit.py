@@ -100,7 +100,8 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
             _print_yaml(documents)
             return
         if len(documents) > 1:
-            asyncio.run(submit_documents(selected(ctx), documents, {**options, "dry_run": dry_run}))
+            given = {**options, "dry_run": dry_run}
+            asyncio.run(submit_documents(selected(ctx), documents, given, named_cluster(ctx)))
             return
         options.update(job_options(documents[0]))
     if not options["command"]:

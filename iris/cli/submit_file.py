@@ -52,11 +52,17 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     return [overridden(document, given) for document in documents]
 
 
-async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument], options: Mapping[str, Any]) -> None:
+async def submit_documents(
+    cluster: ClusterRef,
+    documents: Sequence[JobDocument],
+    options: Mapping[str, Any],
+    iris: str,
+) -> None:
     """Submits the jobs of a file in their order, after a check of all of them. Follows none.
 
     Args:
         options: those of the command itself: `dry_run`, `require_feasible`, `quiet`, `as_json`.
+        iris: as of `named_cluster`.
 
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.
@@ -89,12 +95,12 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
     try:
         for spec in specs:
             bound = bound_to(spec, {each.id: each.run_id for each in submitted})
-            look = f"iris status {spec.id}"
+            look = f"{iris} status {spec.id}"
             async with created(client.jobs.submit(bound), announce=announce, what=f"job {spec.id}", look=look):
                 pass
     except (IrisError, asyncio.CancelledError):
-        missing = f"; {jobs[len(submitted)].where} was not" if len(submitted) < len(specs) else ""
-        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted{missing}:", err=True)
+        missing = f"; {jobs[len(submitted)].where} was not:" if len(submitted) < len(specs) else ""
+        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted{missing}", err=True)
         raise
     finally:
         if options["as_json"]:
