@@ -38,6 +38,7 @@ from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot
 from iris.model import accelerators
 from iris.model.constraints import parse_attribute
+from iris.model.errors import IrisError
 from iris.model.names import check_name
 from iris.model.resources import Device
 from iris.platforms.local import MAX_LOCAL_HOSTS
@@ -294,5 +295,15 @@ def resume(ctx: click.Context, group: str | None) -> None:
 def _print_ready(record: ClusterRecord) -> None:
     click.echo(f"cluster {record.name} is ready: {record.address}")
     click.echo(f"  Web UI     {record.ui or '-'}")
-    click.echo("  try        iris submit -- python3 -c 'print(\"hello\")'")
+    click.echo(f"  try        iris submit {_no_files()}-- python3 -c 'print(\"hello\")'")
     click.echo(f"  stop it    iris cluster stop {record.name}")
+
+
+def _no_files() -> str:
+    """Returns the option without which a first job would send and install the project in which its user happens to be."""
+    from iris.client.workspace.files import is_project  # most commands send no files
+
+    try:
+        return "--no-workspace " if is_project(Path.cwd()) else ""
+    except (IrisError, OSError):  # git fails, or the directory is gone
+        return "--no-workspace "
