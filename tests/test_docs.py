@@ -32,6 +32,24 @@ def test_every_link_to_a_file_resolves(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+def _first_local_start(document: Path) -> int:
+    """Where a reader begins with a cluster on this machine and submits to it; -1: nowhere."""
+    typed = re.compile(r"^\$ (\.venv/bin/)?iris (cluster start --local|submit)", re.MULTILINE)
+    found = list(typed.finditer(document.read_text()))
+    local = bool(found) and found[0][2] != "submit" and any(each[2] == "submit" for each in found)
+    return found[0].start() if local else -1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [each for each in DOCUMENTS if _first_local_start(each) >= 0],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_guide_begins_in_an_empty_directory(document: Path) -> None:
+    """In the checkout of Iris, the first submit would send a thousand files and install what they need."""
+    assert "egin in an empty directory" in document.read_text()[: _first_local_start(document)]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ import click
 
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.common import print_json
+from iris.cli.created import answers_of, nothing_yet
 from iris.cli.workspace import warn_of_secrets, with_files
 from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
@@ -53,7 +54,8 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
         click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")
         return
     quiet = options["quiet"] or options["as_json"]
-    specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
+    with nothing_yet("submitted"):
+        specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
     await _submit_all(client, jobs, specs, options)
     if not options["as_json"]:
         with contextlib.suppress(TimeoutError, IrisError):  # the jobs are submitted, even if no control plane answers
@@ -65,47 +67,94 @@ async def _submit_all(
 ) -> None:
     """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a failure, no more are started.
 
-    A job that depends on one of an earlier line is started after that one.
+    A job that depends on one of an earlier line is started after that one. Ctrl-C starts no more, and waits for the answers about
+    those that were sent.
     """
-    places = {spec.id: place for place, spec in enumerate(specs)}
-    free = asyncio.Semaphore(CONCURRENT)
-    failed: dict[int, Exception] = {}
+    starts = _Starts(client, jobs, specs)
     results: list[tuple[BatchJob, BatchResult]] = []
-
-    async def start(place: int, job: BatchJob, spec: JobSpec) -> BatchResult | None:
-        runs = {}
-        for other in {each.job for each in spec.after if each.number is None}:
-            if places.get(other, place) < place and (earlier := await starting[places[other]]) is not None:
-                runs[other] = earlier.job.run_id
-        async with free:
-            if failed:
-                return None
-            try:
-                return await client.jobs.submit_once(bound_to(spec, runs), job.key)
-            except Exception as error:  # raised below, after the lines that were submitted are known
-                failed[job.line] = error
-                return None
-
-    starting = [asyncio.create_task(start(place, *each)) for place, each in enumerate(zip(jobs, specs, strict=True))]
     try:
-        for job, task in zip(jobs, starting, strict=True):
-            if (result := await task) is not None:
+        async for job, result in starts.in_order():
+            results.append((job, result))
+            _report(result, options)
+    except asyncio.CancelledError:
+        try:
+            await starts.stop()
+        finally:
+            for job, result in starts.answered()[len(results) :]:
                 results.append((job, result))
                 _report(result, options)
-    except asyncio.CancelledError:
-        _report_part([job.line for job, _ in results], len(jobs), "at least ")
+            _report_as_json(results, options)
+            _report_part([job.line for job, _ in results], len(jobs), "" if starts.done else "at least ")
         raise
-    if options["as_json"]:
-        print_json([{"line": job.line, **result.job.model_dump(), "before": result.before} for job, result in results])
-    if failed:
-        line = min(failed)
+    _report_as_json(results, options)
+    if starts.failed:
+        line = min(starts.failed)
         _report_part([job.line for job, _ in results], len(jobs))
         click.echo(f"line {line} was not submitted:", err=True)
-        raise failed[line]
+        raise starts.failed[line]
     before = sum(result.before for _, result in results)
     if before:
         text = f"{before} of {_jobs(len(jobs))} had been submitted before; to submit them again, give a new --batch-key"
         click.echo(text, err=True)
+
+
+class _Starts:
+    """The starts of a batch's jobs, in the background."""
+
+    def __init__(self, client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec]) -> None:
+        self._client, self._jobs = client, jobs
+        self._places = {spec.id: place for place, spec in enumerate(specs)}
+        self._free = asyncio.Semaphore(CONCURRENT)
+        self._stopped = False
+        #: The errors, by the lines of their jobs.
+        self.failed: dict[int, Exception] = {}
+        pairs = zip(jobs, specs, strict=True)
+        self._tasks = [asyncio.create_task(self._start(place, *each)) for place, each in enumerate(pairs)]
+
+    @property
+    def done(self) -> bool:
+        """Whether no answer is missing."""
+        return all(task.done() for task in self._tasks)
+
+    async def in_order(self) -> AsyncIterator[tuple[BatchJob, BatchResult]]:
+        """Yields the jobs that were started, in the order of their lines."""
+        for job, task in zip(self._jobs, self._tasks, strict=True):
+            if (result := await asyncio.shield(task)) is not None:
+                yield job, result
+
+    def answered(self) -> list[tuple[BatchJob, BatchResult]]:
+        """Returns the jobs of which it is known by now that they were started."""
+        known = [
+            (job, task.result())
+            for job, task in zip(self._jobs, self._tasks, strict=True)
+            if task.done() and not task.cancelled()
+        ]
+        return [(job, result) for job, result in known if result is not None]
+
+    async def stop(self) -> None:
+        """Starts no more jobs, and waits for the answers about those that were sent."""
+        self._stopped = True
+        await answers_of(self._tasks)
+
+    async def _start(self, place: int, job: BatchJob, spec: JobSpec) -> BatchResult | None:
+        runs = {}
+        for other in {each.job for each in spec.after if each.number is None}:
+            at = self._places.get(other, place)
+            if at < place and (earlier := await self._tasks[at]) is not None:
+                runs[other] = earlier.job.run_id
+        async with self._free:
+            if self.failed or self._stopped:
+                return None
+            try:
+                return await self._client.jobs.submit_once(bound_to(spec, runs), job.key)
+            except Exception as error:  # raised later, after the lines that were submitted are known
+                self.failed[job.line] = error
+                return None
+
+
+def _report_as_json(results: Sequence[tuple[BatchJob, BatchResult]], options: Mapping[str, Any]) -> None:
+    if options["as_json"]:
+        print_json([{"line": job.line, **result.job.model_dump(), "before": result.before} for job, result in results])
 
 
 def _report(result: BatchResult, options: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from iris.cli.common import (
     with_client,
 )
 from iris.cli.config import config
-from iris.cli.steps import Steps
+from iris.cli.steps import Steps, interrupted_start
 from iris.cli.validate import validate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
@@ -38,6 +38,7 @@ from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot
 from iris.model import accelerators
 from iris.model.constraints import parse_attribute
+from iris.model.errors import IrisError
 from iris.model.names import check_name
 from iris.model.resources import Device
 from iris.platforms.local import MAX_LOCAL_HOSTS
@@ -128,7 +129,8 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         options = LocalClusterOptions(name=wanted.name, config=dump_config(wanted), ephemeral=chosen["ephemeral"], agents=agents)
     if detach:
         controller = create_controller(load_config(options.config), ephemeral=options.ephemeral, agents=options.agents)
-        with Steps(f"starting cluster {options.name}"):
+        stop = f"iris cluster stop {options.name}"
+        with Steps(f"starting cluster {options.name}"), interrupted_start(options.name, stop):
             controller.start()
         if (started := read_record(options.name)) is not None:
             _print_ready(started)
@@ -293,5 +295,15 @@ def resume(ctx: click.Context, group: str | None) -> None:
 def _print_ready(record: ClusterRecord) -> None:
     click.echo(f"cluster {record.name} is ready: {record.address}")
     click.echo(f"  Web UI     {record.ui or '-'}")
-    click.echo("  try        iris submit -- python3 -c 'print(\"hello\")'")
+    click.echo(f"  try        iris submit {_no_files()}-- python3 -c 'print(\"hello\")'")
     click.echo(f"  stop it    iris cluster stop {record.name}")
+
+
+def _no_files() -> str:
+    """Returns the option without which a first job would send and install the project in which its user happens to be."""
+    from iris.client.workspace.files import is_project  # most commands send no files
+
+    try:
+        return "--no-workspace " if is_project(Path.cwd()) else ""
+    except (IrisError, OSError):  # git fails, or the directory is gone
+        return "--no-workspace "

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from iris.cli.common import print_json, show_risks
-from iris.cli.steps import Steps
+from iris.cli.steps import Steps, interrupted_start
 from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.config import load_written
 
@@ -43,6 +43,6 @@ def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
     if dry_run:
         print_json(controller.requests())
         return None
-    with steps:
+    with steps, interrupted_start(config.name, f"iris cluster stop --config {file}"):
         controller.start(new=given["new"])
     return read_record(config.name)

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine
 from datetime import datetime, timedelta
+from typing import Any
 
 import click
 
@@ -39,21 +40,26 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
 
 async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
     """Prints output until the job has ended and everything is printed. Prints on standard error why no program runs yet."""
-    waiting = asyncio.create_task(_print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING}))
-    try:
+    async with _beside(_print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING})):
         await _follow_output(client, reader, printer, job, run_id)
-    finally:
-        waiting.cancel()
 
 
 async def follow_job(
-    client: AsyncIrisClient, reader: LogReader, job: str, run_id: str, *, prefixed: bool, upload: timedelta
+    client: AsyncIrisClient,
+    reader: LogReader,
+    job: str,
+    run_id: str,
+    *,
+    prefixed: bool,
+    upload: timedelta,
+    remark: Awaitable[str],
 ) -> JobStatus:
     """Follows logs and state until the job ends, and returns its last status. A terminal shows the state in a block below.
 
     Args:
         prefixed: lines have the number of their task.
         upload: how long the job's files took.
+        remark: a text about the job that comes later, for standard error; empty: none.
     """
     printer = LinePrinter(
         prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
@@ -61,15 +67,28 @@ async def follow_job(
     if is_live():
         from iris.cli.live_job import LiveJob  # only a terminal needs it
 
-        async with LiveJob(client, job, run_id, upload) as live:
+        async with LiveJob(client, job, run_id, upload) as live, _beside(live.print_remark(remark)):
             await _follow_output(client, reader, live.above(printer), job, run_id)
         return await client.jobs.final_status(job, run_id)
-    states = asyncio.create_task(_print_states(client, job, run_id, {state for state in JobState if not state.ended}))
-    try:
+    states = _print_states(client, job, run_id, {state for state in JobState if not state.ended})
+    async with _beside(states), _beside(_print_remark(remark)):
         await _follow_output(client, reader, printer, job, run_id)
-    finally:
-        states.cancel()
     return await client.jobs.final_status(job, run_id)
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Does this work while the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _print_remark(remark: Awaitable[str]) -> None:
+    if text := await remark:
+        click.echo(text, err=True)
 
 
 async def _follow_output(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:

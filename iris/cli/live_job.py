@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
@@ -39,6 +40,12 @@ class LiveJob:
     def above(self, printer: LinePrinter) -> "AboveBlock":
         """Returns a printer whose output appears above the block."""
         return AboveBlock(printer, self._block)
+
+    async def print_remark(self, remark: Awaitable[str]) -> None:
+        """Prints a text that comes later above the block; an empty one is none."""
+        if text := await remark:
+            with self._block.above():
+                click.echo(text, err=True)
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._look()), asyncio.create_task(self._draw())]

@@ -1,8 +1,11 @@
 """Implements `iris rerun`."""
 
+from functools import partial
+
 import click
 
 from iris.cli.common import Command, cluster_option, json_option, named_cluster, named_job, print_json, with_client
+from iris.cli.created import created
 from iris.cli.spec import SECRET
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
@@ -43,22 +46,28 @@ def rerun(
     """
     named, number = job_and_run(job)
     full_job_id(named)
+    iris = named_cluster(ctx)
 
-    async def work(client: AsyncIrisClient) -> tuple[str, Submitted | None]:
+    def announce(full: str, submitted: Submitted | None) -> None:
+        if as_json:
+            print_json(None if submitted is None else submitted.model_dump())
+        elif submitted is None:
+            click.echo(f"no task of {full} has failed or was cancelled: nothing to run again", err=True)
+        elif quiet:
+            click.echo(submitted.id)
+        else:
+            click.echo(f"submitted {submitted.id}\n  {iris} logs -f {submitted.id}", err=True)
+
+    async def work(client: AsyncIrisClient) -> None:
         from iris.client.rerun import submit_again
         from iris.storage.object_store import Store
 
         full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)
         store, secrets = Store(client.record.store), dict(secret)
-        return full, await submit_again(client.jobs, store, full, run_id, failed=failed, name=name, secrets=secrets)
+        again = submit_again(client.jobs, store, full, run_id, failed=failed, name=name, secrets=secrets)
+        what = f"another run of {full}"
+        async with created(again, announce=partial(announce, full), what=what, look=f"{iris} jobs --all"):
+            pass
 
-    full, submitted = with_client(ctx, work)
-    if as_json:
-        print_json(None if submitted is None else submitted.model_dump())
-    elif submitted is None:
-        click.echo(f"no task of {full} has failed or was cancelled: nothing to run again", err=True)
-    elif quiet:
-        click.echo(submitted.id)
-    else:
-        click.echo(f"submitted {submitted.id}\n  {named_cluster(ctx)} logs -f {submitted.id}", err=True)
+    with_client(ctx, work)

@@ -22,6 +22,7 @@ from iris.cli.common import (
     selected,
     with_client,
 )
+from iris.cli.created import created, nothing_yet
 from iris.cli.job_file import job_options
 from iris.cli.spec import JobCommand, make_spec, spec_options
 from iris.cli.submit_file import jobs_asked_for
@@ -103,15 +104,18 @@ def create(ctx: click.Context, /, job_file: BinaryIO | None, **options: Any) -> 
     if options["cron"] and options["every"] is not None:
         raise click.UsageError("--cron and --every exclude each other")
     when = When(options["cron"], options["every"], options["time_zone"])
-    row = asyncio.run(_create(selected(ctx), options, when))
-    if options["as_json"]:
+    asyncio.run(_create(selected(ctx), options, when, named_cluster(ctx)))
+
+
+def _announce(row: ScheduleRow, iris: str, *, as_json: bool) -> None:
+    if as_json:
         print_json(SCHEDULES.json(row))
         return
     click.echo(f"schedule {row.id}: {row.when}")
     if row.next_times:
         click.echo(f"the next runs start at {_times(row)}")
     else:
-        click.echo(f"it is paused; start it with `{named_cluster(ctx)} schedule resume {row.id}`")
+        click.echo(f"it is paused; start it with `{iris} schedule resume {row.id}`")
 
 
 @schedule.command("list")
@@ -178,14 +182,22 @@ def delete(ctx: click.Context, schedules: tuple[str, ...]) -> None:
     _each(ctx, schedules, lambda client, each: client.schedules.delete(each), "is deleted")
 
 
-async def _create(cluster: ClusterRef, options: dict[str, Any], when: When) -> ScheduleRow:
+async def _create(cluster: ClusterRef, options: dict[str, Any], when: When, iris: str) -> None:
     client = await AsyncIrisClient.connect(cluster)
     spec = make_spec(options, shares_files=client.record.supervisor is not None)
     for warning in job_warnings(spec):
         click.echo(f"warning: {warning}", err=True)
     await warn_of_secrets(client, [spec])
-    (spec,) = await with_files(client.record, [(spec, options)], quiet=options["as_json"])
-    return await client.schedules.create(spec, when, overlap=Overlap(options["overlap"]), paused=options["paused"])
+    with nothing_yet("created"):
+        (spec,) = await with_files(client.record, [(spec, options)], quiet=options["as_json"])
+    creation = client.schedules.create(spec, when, overlap=Overlap(options["overlap"]), paused=options["paused"])
+    async with created(
+        creation,
+        announce=lambda row: _announce(row, iris, as_json=options["as_json"]),
+        what=f"schedule {spec.id}",
+        look=f"{iris} schedule show {spec.id}",
+    ):
+        pass
 
 
 def _each(ctx: click.Context, found: tuple[str, ...], work: Callable[[AsyncIrisClient, str], Awaitable[str]], done: str) -> None:

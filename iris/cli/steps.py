@@ -1,6 +1,8 @@
 """Shows the steps of a long operation, such as the start of a cluster, on standard error."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
@@ -14,6 +16,21 @@ if TYPE_CHECKING:
 
 #: Between two drawings, which show whole seconds.
 _INTERVAL_S = 1.0
+
+
+@contextmanager
+def interrupted_start(cluster: str, stop: str) -> Iterator[None]:
+    """Says what is left of a cluster whose start is interrupted.
+
+    Args:
+        stop: the command that deletes it.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        left = f"cluster {cluster} may have been started in part; to delete what there is, run: {stop}"
+        click.echo(left, err=True)
+        raise
 
 
 class Steps:

@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import secrets
-import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -14,6 +13,7 @@ from click.core import ParameterSource
 
 from iris.cli import render
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
+from iris.cli.created import created, end_like_ctrl_c, nothing_yet
 from iris.cli.endings import print_end
 from iris.cli.given_file import read_whole
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
@@ -22,7 +22,7 @@ from iris.client.advice import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.views import Submitted
-from iris.model.errors import IrisError, Rejected
+from iris.model.errors import IrisError, JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobSpec
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
             _print_yaml(documents)
             return
         if len(documents) > 1:
-            asyncio.run(submit_documents(selected(ctx), documents, {**options, "dry_run": dry_run}))
+            given = {**options, "dry_run": dry_run}
+            asyncio.run(submit_documents(selected(ctx), documents, given, named_cluster(ctx)))
             return
         options.update(job_options(documents[0]))
     if not options["command"]:
@@ -114,7 +115,7 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
         return
     try:
         job = asyncio.run(_submit(cluster, needs_no_cluster, options, named_cluster(ctx)))
-    except asyncio.CancelledError:  # by SIGTERM, see `_submit`
+    except asyncio.CancelledError:  # by a signal, see `end_like_ctrl_c`
         raise KeyboardInterrupt from None
     if job is not None:
         raise job
@@ -158,75 +159,129 @@ async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None
         raise Rejected(infeasible(found.infeasible))
 
 
-async def _submit(cluster: ClusterRef | None, needs_no_cluster: bool, options: dict[str, Any], iris: str) -> IrisError | None:
+async def _submit(
+    cluster: ClusterRef | None,
+    needs_no_cluster: bool,
+    options: dict[str, Any],
+    iris: str,
+) -> IrisError | None:
+    end_like_ctrl_c()  # with --local, the cluster must not outlive the command, however that ends
     async with contextlib.AsyncExitStack() as stack:
         if needs_no_cluster:
-            task = asyncio.current_task()
-            assert task is not None
-            # The cluster must not outlive the command, however the command ends.
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
             client = await stack.enter_async_context(_own_cluster())
         else:
             client = await AsyncIrisClient.connect(cluster)
-        within = await client.enclosing_job()
-        spec = make_spec(options, shares_files=client.record.supervisor is not None, within=within)
-        if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
-            raise Rejected(infeasible(refusal))
-        for warning in job_warnings(spec):
-            click.echo(f"warning: {warning}", err=True)
-        await warn_of_secrets(client, [spec])
-        files, began = files_options(options, within), time.monotonic()
-        (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])
-        upload = timedelta(seconds=time.monotonic() - began)
-        submitted = await client.jobs.submit(spec)
-        await _warn(client, spec)
-        if options["as_json"]:
-            print_json(submitted.model_dump())
-        elif options["quiet"]:
-            click.echo(submitted.id)
-        elif options["detach"]:
-            _print_submitted(submitted)
-            _print_next(submitted.id, iris)
-        else:
-            _print_submitted(submitted)
-            return await _follow(client, spec, submitted, upload, None if needs_no_cluster else iris)
+        with nothing_yet("submitted"):
+            spec, upload = await _prepared(client, options)
+        submission = created(
+            client.jobs.submit(spec),
+            announce=lambda submitted: _announce(submitted, options),
+            what=f"job {spec.id}",
+            look=f"{iris} status {spec.id}",
+            leave=lambda submitted: _print_return(submitted.id, None if needs_no_cluster else iris),
+        )
+        async with submission as submitted:
+            return await _after_submit(client, spec, submitted, upload, options, iris)
     return None
 
 
-async def _warn(client: AsyncIrisClient, spec: JobSpec) -> None:
-    """Warns if no host can ever run the job. It was accepted all the same, because hosts may be added."""
+async def _prepared(client: AsyncIrisClient, options: dict[str, Any]) -> tuple[JobSpec, timedelta]:
+    """Returns the job with its files in the store, and how long they took.
+
+    Raises:
+        Rejected: no host can ever run the job, with `--require-feasible`.
+    """
+    within = await client.enclosing_job()
+    spec = make_spec(options, shares_files=client.record.supervisor is not None, within=within)
+    if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
+        raise Rejected(infeasible(refusal))
+    for warning in job_warnings(spec):
+        click.echo(f"warning: {warning}", err=True)
+    await warn_of_secrets(client, [spec])
+    files, began = files_options(options, within), time.monotonic()
+    (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])
+    return spec, timedelta(seconds=time.monotonic() - began)
+
+
+def _announce(submitted: Submitted, options: Mapping[str, Any]) -> None:
+    """Prints the id of a job as soon as the service has accepted it: what follows may be interrupted."""
+    if options["as_json"]:
+        print_json(submitted.model_dump())
+    elif options["quiet"]:
+        click.echo(submitted.id)
+    else:
+        click.echo(f"submitted {submitted.id}", err=True)
+        if submitted.ui:
+            click.echo(f"  {submitted.ui}", err=True)
+
+
+async def _after_submit(
+    client: AsyncIrisClient,
+    spec: JobSpec,
+    submitted: Submitted,
+    upload: timedelta,
+    options: Mapping[str, Any],
+    iris: str,
+) -> IrisError | None:
+    """Warns if no host can run the job, and follows it until its end, if the options want it."""
+    warning = asyncio.create_task(_warning(client, spec))
+    if not any(options[name] for name in ("as_json", "quiet", "detach")):
+        return await _follow(client, spec, submitted, upload, warning)
+    if text := await warning:
+        click.echo(text, err=True)
+    if options["detach"] and not (options["as_json"] or options["quiet"]):
+        _print_next(submitted.id, iris)
+    return None
+
+
+async def _warning(client: AsyncIrisClient, spec: JobSpec) -> str:
+    """Returns a warning if no host can ever run the job. It was accepted all the same, because hosts may be added."""
     refusal = None
     with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
         refusal = await asyncio.wait_for(client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds())
-    if refusal is not None:
-        click.echo(f"warning: {infeasible(refusal)}", err=True)
+    return "" if refusal is None else f"warning: {infeasible(refusal)}"
 
 
 async def _follow(
-    client: AsyncIrisClient, spec: JobSpec, submitted: Submitted, upload: timedelta, iris: str | None
+    client: AsyncIrisClient,
+    spec: JobSpec,
+    submitted: Submitted,
+    upload: timedelta,
+    warning: Awaitable[str],
 ) -> IrisError | None:
     from iris.cli.follow import follow_job  # a detached submit does not read logs
     from iris.client.logs.stored import LogReader
     from iris.storage.object_store import Store
 
-    reader = LogReader(Store(client.record.store), spec.id, submitted.run_id)
+    reader = LogReader(Store(client.record.store), submitted.id, submitted.run_id)
+    prefixed = spec.replicas > 1
+    status = await follow_job(
+        client,
+        reader,
+        submitted.id,
+        submitted.run_id,
+        prefixed=prefixed,
+        upload=upload,
+        remark=warning,
+    )
     try:
-        prefixed = spec.replicas > 1
-        print_end(await follow_job(client, reader, spec.id, submitted.run_id, prefixed=prefixed, upload=upload))
-    except IrisError as error:
+        print_end(status)
+    except (JobFailed, JobCancelled) as error:
         return error
-    except asyncio.CancelledError:
-        if iris is not None:  # the job outlives this command
-            click.echo(f"\ndetached; {spec.id} continues", err=True)
-            _print_next(spec.id, iris)
-        raise
     return None
 
 
-def _print_submitted(submitted: Submitted) -> None:
-    click.echo(f"submitted {submitted.id}", err=True)
-    if submitted.ui:
-        click.echo(f"  {submitted.ui}", err=True)
+def _print_return(job: str, iris: str | None) -> None:
+    """Prints how to come back to a job whose command ends before it.
+
+    Args:
+        iris: as of `named_cluster`; None: the job ends with its cluster.
+    """
+    if iris is None:
+        click.echo(f"\n{job} ends with its cluster, which this command stops", err=True)
+        return
+    click.echo(f"\ndetached; {job} continues", err=True)
+    _print_next(job, iris)
 
 
 def _print_next(job: str, iris: str) -> None:

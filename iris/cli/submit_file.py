@@ -1,5 +1,6 @@
 """Implements `iris submit -f` and `--print-yaml`."""
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -8,6 +9,7 @@ import click
 
 from iris.cli import render
 from iris.cli.common import print_json
+from iris.cli.created import created, nothing_yet
 from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.spec import make_spec
@@ -50,11 +52,17 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     return [overridden(document, given) for document in documents]
 
 
-async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument], options: Mapping[str, Any]) -> None:
+async def submit_documents(
+    cluster: ClusterRef,
+    documents: Sequence[JobDocument],
+    options: Mapping[str, Any],
+    iris: str,
+) -> None:
     """Submits the jobs of a file in their order, after a check of all of them. Follows none.
 
     Args:
         options: those of the command itself: `dry_run`, `require_feasible`, `quiet`, `as_json`.
+        iris: as of `named_cluster`.
 
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.
@@ -75,17 +83,26 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
         click.echo(f"warning: {warning}", err=True)
     await warn_of_secrets(client, [job.spec for job in jobs])
     quiet = options["quiet"] or options["as_json"]
-    specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
+    with nothing_yet("submitted"):
+        specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
     submitted: list[Submitted] = []
+
+    def announce(job: Submitted) -> None:
+        submitted.append(job)
+        if options["quiet"]:
+            click.echo(job.id)
+        elif not options["as_json"]:
+            click.echo(f"submitted {job.id}", err=True)
+
     try:
         for spec in specs:
-            submitted.append(await client.jobs.submit(bound_to(spec, {each.id: each.run_id for each in submitted})))
-            if options["quiet"]:
-                click.echo(submitted[-1].id)
-            elif not options["as_json"]:
-                click.echo(f"submitted {submitted[-1].id}", err=True)
-    except IrisError:
-        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted; {jobs[len(submitted)].where} was not:", err=True)
+            bound = bound_to(spec, {each.id: each.run_id for each in submitted})
+            look = f"{iris} status {spec.id}"
+            async with created(client.jobs.submit(bound), announce=announce, what=f"job {spec.id}", look=look):
+                pass
+    except (IrisError, asyncio.CancelledError):
+        missing = f"; {jobs[len(submitted)].where} was not:" if len(submitted) < len(specs) else ""
+        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted{missing}", err=True)
         raise
     finally:
         if options["as_json"]:

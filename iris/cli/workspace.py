@@ -190,7 +190,8 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
         if sent not in bundles:
             from iris.storage.object_store import Store
 
-            bundles[sent] = await send_workspace(Store(cluster.store), *sent, quiet=quiet)
+            what = described(files, named=options["workspace"] is not None)
+            bundles[sent] = await send_workspace(Store(cluster.store), *sent, what, quiet=quiet)
         environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
         if files.directory not in commits:
             commits[files.directory] = "" if files.directory is None else await asyncio.to_thread(commit_of, files.directory)
@@ -199,8 +200,35 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
     return specs
 
 
-async def send_workspace(store: "Store", directory: Path | None, files: tuple[ExtraFile, ...], *, quiet: bool) -> Bundle:
+def described(files: JobFiles, *, named: bool) -> str:
+    """Returns what is sent and why, with `{}` for the number of files.
+
+    Args:
+        named: `--workspace` names the directory; else it is sent because it is a project.
+    """
+    if files.directory is None:
+        return "sends {}"
+    if named:
+        return f"sends {_escaped(files.directory)}: {{}}"
+    return f"sends the project at {_escaped(files.directory)}: {{}}; --no-workspace sends none"
+
+
+def _escaped(directory: Path) -> str:
+    return str(directory.resolve()).replace("{", "{{").replace("}", "}}")
+
+
+async def send_workspace(
+    store: "Store",
+    directory: Path | None,
+    files: tuple[ExtraFile, ...],
+    what: str,
+    *,
+    quiet: bool,
+) -> Bundle:
     """Packs the workspace and uploads it to the store. Reports on standard error, with a bar on a terminal.
+
+    Args:
+        what: as of `described`. Printed before the files are read.
 
     Raises:
         IrisError: packing or uploading failed.
@@ -208,11 +236,14 @@ async def send_workspace(store: "Store", directory: Path | None, files: tuple[Ex
     from iris.client.workspace.pack import pack
     from iris.client.workspace.upload import upload  # with the object store
 
-    with await asyncio.to_thread(pack, directory, files) as packed:
+    def say(count: int) -> None:
+        if not quiet:
+            click.echo(what.format(f"{count:,} file{'s' * (count != 1)}"), err=True)
+
+    with await asyncio.to_thread(pack, directory, files, say) as packed:
         with transfer("workspace", shown=not quiet) as progress:
             bundle = await upload(store, packed, progress)
         if not quiet:
-            files_text = f"{packed.files:,} file{'s' * (packed.files != 1)}"
             result = progress.summary("uploaded") if progress.called else "unchanged, nothing sent"
-            click.echo(f"workspace: {files_text}, {format_bytes(bundle.size)}, {result}", err=True)
+            click.echo(f"workspace: {format_bytes(bundle.size)}, {result}", err=True)
         return bundle

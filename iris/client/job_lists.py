@@ -22,6 +22,8 @@ from iris.model.tags import format_tags
 UNREADABLE = "(cannot be read with the keys known here)"
 #: About how many jobs are read together if not all of them are in the list.
 READ_TOGETHER = 500
+#: How alike two names are of which one is a misspelling of the other: the part of their letters that they have in common.
+NEAR = 0.75
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -159,17 +161,29 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
     Raises:
         Unreachable: the service does not answer.
     """
-    known = list(dict.fromkeys(row.id for row in await list_jobs(connection, JobFilter(), 500)))
-    known = [other for other in known if other != job]  # it has just begun
+    known = [row.id for row in await list_jobs(connection, JobFilter(), 500)]
     within, name = os.environ.get(names.ENV_JOB_ID), job.partition("/")[2]
-    wanted = [job, *([names.child_id(within, name)] if within is not None and "/" not in name else [])]
-    near = []
-    for each in wanted:
-        alike = [other for other in known if other.count("/") == each.count("/")]  # a child's id is not a misspelt one of a job
-        near += difflib.get_close_matches(each, alike, n=3, cutoff=0.6)
-    near += [other for other in known if f"/{other}".endswith(f"/{name}") and other not in near]
+    near = near_jobs(job, known)
+    if within is not None and "/" not in name:
+        near = list(dict.fromkeys([*near, *near_jobs(names.child_id(within, name), known)]))
     hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
     return NotFound(f"there is no job {job}; {hint}")
+
+
+def near_jobs(job: str, known: Iterable[str]) -> list[str]:
+    """Returns the jobs of which the id may be a misspelling: the nearest names, and the same name of other users and parents.
+
+    The user's name does not count: it is the same in most ids, and makes any two of them alike.
+    """
+    others = [other for other in dict.fromkeys(known) if other != job]  # it has just begun
+    _, _, name = job.partition("/")
+    names_of = {other: other.partition("/")[2] for other in others}
+    # The id of a child is no misspelling of one of a job.
+    alike = {own: other for other, own in reversed(names_of.items()) if own.count("/") == name.count("/")}
+    near = [alike[own] for own in difflib.get_close_matches(name, list(alike), n=3, cutoff=NEAR)]
+    near += [other for own, other in alike.items() if own.startswith(f"{name}-") or name.startswith(f"{own}-")][:3]
+    near += [other for other in others if f"/{other}".endswith(f"/{name}")]
+    return list(dict.fromkeys(near))
 
 
 def _newest_first(connection: Connection, query: str, wanted: JobFilter, limit: int) -> AsyncIterator[WorkflowExecution]:

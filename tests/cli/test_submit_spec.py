@@ -423,14 +423,47 @@ async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.Ca
     root = tmp_path / "project"
     root.mkdir()
     (root / "main.py").write_text("print(1)")
-    bundle = await send_workspace(store, root, (), quiet=False)
-    assert capsys.readouterr() == ("", "workspace: 1 file, 2 KiB, uploaded\n")
+    bundle = await send_workspace(store, root, (), "sends it: {}", quiet=False)
+    assert capsys.readouterr() == ("", "sends it: 1 file\nworkspace: 2 KiB, uploaded\n")
     (root / "main.py").touch()
-    assert await send_workspace(store, root, (), quiet=False) == bundle
-    assert capsys.readouterr() == ("", "workspace: 1 file, 2 KiB, unchanged, nothing sent\n")
+    assert await send_workspace(store, root, (), "sends it: {}", quiet=False) == bundle
+    assert capsys.readouterr() == ("", "sends it: 1 file\nworkspace: 2 KiB, unchanged, nothing sent\n")
     (root / "more.py").write_text("print(2)")
-    assert await send_workspace(store, root, (), quiet=True) != bundle
+    assert await send_workspace(store, root, (), "sends it: {}", quiet=True) != bundle
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "sends the project at {here}: 2 files; --no-workspace sends none"),
+        (("--file", "{here}/../more"), "sends the project at {here}: 3 files; --no-workspace sends none"),
+        (("--workspace", "."), "sends {here}: 2 files"),
+        (("--no-workspace", "--file", "main.py"), "sends 1 file"),
+        (("--no-workspace",), None),
+    ],
+)
+async def test_the_first_line_says_what_is_sent_and_why(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    said: str | None,
+) -> None:
+    """A first submit typed in a large checkout sends all of it: whoever did not mean that must learn it, and how to avoid it."""
+    here = tmp_path / "a {project}"
+    here.mkdir()
+    (here / "main.py").write_text("print(1)")
+    (here / "requirements.txt").touch()
+    (tmp_path / "more").touch()
+    monkeypatch.chdir(here)
+    record = ClusterRecord(name="c", address="x", store=(tmp_path / "store").as_uri())
+    Store(record.store, create=True)
+    given = params(*(option.replace("{here}", str(here)) for option in options))
+    await with_files(record, [(make_spec(given, shares_files=False), given)], quiet=False)
+
+    first, *_ = [*capsys.readouterr().err.splitlines(), None]
+    assert first == (None if said is None else said.replace("{here}", str(here)))
 
 
 async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,7 +475,8 @@ async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatc
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.delenv("CI", raising=False)
-        await send_workspace(Store((tmp_path / "store").as_uri(), create=True), tmp_path / "project", (), quiet=False)
+        store = Store((tmp_path / "store").as_uri(), create=True)
+        await send_workspace(store, tmp_path / "project", (), "sends it: {}", quiet=False)
     shown = b""
     with suppress(OSError):  # which is how its other side says that it is closed
         while more := os.read(ours, 100_000):
@@ -451,7 +485,7 @@ async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatc
     assert re.search(r"workspace +.*━*─+.* of 12 MiB", shown.decode()), shown
     screen = Screen()
     screen.feed(shown.decode())
-    assert [line.partition(" in ")[0] for line in screen.lines] == ["workspace: 1 file, 12 MiB, uploaded"]
+    assert [line.partition(" in ")[0] for line in screen.lines] == ["sends it: 1 file", "workspace: 12 MiB, uploaded"]
 
 
 def test_the_help_has_every_option_under_a_heading(capsys: pytest.CaptureFixture[str]) -> None:

@@ -229,8 +229,8 @@ async def _run(client: AsyncIrisClient, specs: Sequence[JobSpec], timeout: timed
     try:
         submitted = []
         for spec in specs:
+            live.add(spec.id)  # before the answer, which an interrupt may cut off
             submitted.append(await client.jobs.submit(spec))
-            live.add(spec.id)
         return await asyncio.gather(*map(until_ended, specs, submitted))
     finally:
         for job in live:

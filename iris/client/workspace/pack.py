@@ -4,7 +4,7 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tarfile import BLOCKSIZE, GNU_FORMAT, SYMTYPE, TarInfo
 from types import TracebackType
@@ -53,8 +53,15 @@ class _Member(NamedTuple):
     link: str = ""
 
 
-def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
+def pack(
+    directory: Path | None,
+    files: Sequence[ExtraFile] = (),
+    selected: Callable[[int], None] = lambda _: None,
+) -> Packed:
     """Packs the workspace of that directory (None: an empty one) and the extra files.
+
+    Args:
+        selected: called with the number of files and links before they are read, which may take long.
 
     Raises:
         Rejected: the workspace is too large, a link leads out of it, or a file cannot be read.
@@ -65,6 +72,7 @@ def pack(directory: Path | None, files: Sequence[ExtraFile] = ()) -> Packed:
     members = _members(directory.resolve(), workspace_files(directory.resolve())) if directory is not None else {}
     _add_extra(members, directory, files)
     _check_names(members)
+    selected(len(members))
     sizes = {name: 0 if member.link else member.stat.st_size for name, member in members.items()}
     _check_size(directory, sizes, sum(BLOCKSIZE + size + -size % BLOCKSIZE for size in sizes.values()))
     try:

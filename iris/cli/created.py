@@ -1,0 +1,107 @@
+"""Names what a command has created, however the command ends.
+
+A service may accept a request whose answer Ctrl-C would cut off. The job then runs, and its user does not know its name.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from iris.model.errors import JobCancelled, JobFailed, first_line
+
+T = TypeVar("T")
+
+#: How long an interrupted command waits for the answer about what it has asked for.
+ANSWER_TIMEOUT_S = 10.0
+
+
+@contextlib.asynccontextmanager
+async def created(
+    request: Awaitable[T],
+    *,
+    announce: Callable[[T], None],
+    what: str,
+    look: str,
+    leave: Callable[[T], None] = lambda _: None,
+) -> AsyncIterator[T]:
+    """Sends a request that creates something, announces the result as soon as it is known, and runs the block with it.
+
+    Ctrl-C waits for the answer and announces it, too. A second Ctrl-C ends the wait.
+
+    Args:
+        announce: prints the result.
+        what: what the request creates, such as `job ada/train`.
+        look: the command that shows whether it exists.
+        leave: prints how to come back to the result. It is called if the block ends before the result does.
+    """
+    result = await _answer(asyncio.ensure_future(request), announce, leave, f"{what} may have been accepted", look)
+    announce(result)
+    try:
+        yield result
+    except (JobFailed, JobCancelled):
+        raise
+    except BaseException:
+        leave(result)
+        raise
+
+
+async def _answer(
+    asking: "asyncio.Future[T]",
+    announce: Callable[[T], None],
+    leave: Callable[[T], None],
+    unknown: str,
+    look: str,
+) -> T:
+    """Returns the answer.
+
+    Raises:
+        CancelledError: by Ctrl-C; the answer, or that there is none, was printed.
+    """
+    try:
+        return await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        try:
+            await answers_of([asking])
+        finally:
+            if not asking.done() or asking.cancelled():
+                click.echo(f"{unknown}: the service did not answer; to find out, run: {look}", err=True)
+            elif (error := asking.exception()) is not None:
+                click.echo(f"error: {first_line(error)}", err=True)
+            else:
+                announce(asking.result())
+                leave(asking.result())
+        raise
+
+
+async def answers_of(requests: Sequence["asyncio.Future[Any]"]) -> None:
+    """Waits for the answers of requests whose command was interrupted, some seconds or until Ctrl-C."""
+    if not all(each.done() for each in requests):
+        click.echo("waiting for the service's answer; Ctrl-C again does not wait", err=True)
+        await asyncio.wait(requests, timeout=ANSWER_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def nothing_yet(done: str) -> Iterator[None]:
+    """Says that nothing was created, if the block is interrupted.
+
+    Args:
+        done: such as `submitted`.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        click.echo(f"nothing was {done}", err=True)
+        raise
+
+
+def end_like_ctrl_c() -> None:
+    """Lets SIGTERM and SIGHUP end the running task as Ctrl-C does, unless the command ignores them, as under `nohup`."""
+    task = asyncio.current_task()
+    assert task is not None
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(each, task.cancel)
