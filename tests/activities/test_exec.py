@@ -444,7 +444,9 @@ async def test_a_command_in_a_container_ends_with_its_session(boxed: Bench, how:
 
 # -- profiles ------------------------------------------------------------------------------------------------------------------
 
-BUSY = "def inner():\n    while True:\n        sum(range(1000))\ndef outer():\n    inner()\nprint('up', flush=True)\nouter()\n"
+BUSY = (
+    "def inner():\n    print('up', flush=True)\n    while True:\n        sum(range(1000))\ndef outer():\n    inner()\nouter()\n"
+)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes import container_mounts, engine, images, links, shim
+from iris.activities.host.runtimes import container_mounts, engine, images, links, shim, start_errors
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.container_programs import fault_of
 from iris.activities.host.runtimes.container_rights import rights
 from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
 from iris.activities.host.runtimes.environment import base_env
@@ -34,8 +35,6 @@ _SHELL = "/bin/sh"
 _BECOME = 'unset TINI_KILL_PROCESS_GROUP; exec 2>>"$1"; [ ! -p "$2" ] || . "$2"; shift 2; exec "$@" >>"$0"'
 #: Makes the engine's init pass signals on to the whole process group of the program, as for processes.
 _TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
-#: The `PATH` of an image that sets none.
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The attempt's directories that a container can read and write, and the one that it can only read. No container gets the files
 #: that the agent and the shim keep beside them: those files decide what runs on the host with the agent's rights.
 _FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
@@ -215,7 +214,7 @@ class DockerRuntime:
             )
             try:
                 look = _Look(docker, container, [*written, *read], self._configured)
-                self._check(look, argv[0], inside["PATH"], workdir)
+                self._check(look, argv, inside["PATH"], workdir)
             except BaseException:
                 engine.remove(docker, container)
                 raise
@@ -273,7 +272,7 @@ class DockerRuntime:
         hosts = self._host_env.get("PATH", "")
         path = env.get("PATH", hosts)
         if path == hosts or path.endswith(f":{hosts}"):
-            path = path.removesuffix(hosts) + self._image_env.get("PATH", _PATH)
+            path = path.removesuffix(hosts) + self._image_env.get("PATH", engine.PATH)
         inside["PATH"] = path
         # The trusted certificates depend on the network, which is the host's.
         if (trusted := env.get(_CERTIFICATES, "")) and _CERTIFICATES not in inside and os.access(trusted, os.R_OK):
@@ -327,8 +326,8 @@ class DockerRuntime:
         found += self._devices.glob("vfio/vfio")
         return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rw" for path in found]}
 
-    def _check(self, look: "_Look", program: str, path: str, workdir: Path) -> None:
-        """Checks that the program and its directory exist. A container that ran leaves only an exit code, which does not tell.
+    def _check(self, look: "_Look", argv: Sequence[str], path: str, workdir: Path) -> None:
+        """Checks that the program, its interpreter and its directory exist. The exit code of a container does not tell.
 
         Raises:
             CannotStart: one of them does not exist or cannot be used.
@@ -341,16 +340,8 @@ class DockerRuntime:
             )
         if look.at(Path(_SHELL)) is None:
             raise CannotStart(f"the image {self._image!r} has no {_SHELL}, which is needed to start a program in it", 126)
-        folders = [""] if "/" in program else path.split(":")
-        there = False
-        for folder in folders:
-            runs = look.at(workdir / folder / program)
-            if runs:
-                return
-            there = there or runs is not None
-        if there:
-            raise CannotStart(f"{program!r} is not executable", 126)
-        raise CannotStart(f"there is no program {program!r} in the image {self._image!r}", 127)
+        if fault := fault_of(argv, path, workdir, look, f"the image {self._image!r}"):
+            raise CannotStart(*fault)
 
 
 def _appended(file: Path) -> TextIO:
@@ -390,3 +381,10 @@ class _Look:
             # A link may have a target that exists only in the image.
             return os.access(path, os.X_OK) or path.is_symlink() if os.path.lexists(path) else None
         return engine.executable(self._docker, self._container, path)
+
+    def head(self, path: Path) -> bytes:
+        """Returns the first bytes of a regular file; empty: it is none, or cannot be read."""
+        path = Path(os.path.normpath(path))
+        if any(path.is_relative_to(mount) for mount in self._mounted):
+            return start_errors.head_of(str(path), links=False)
+        return engine.head(self._docker, self._container, path)

@@ -12,6 +12,7 @@ import psutil
 
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.commands import BLOCK, Tell, pump
+from iris.activities.host.runtimes.container_programs import fault_beside
 from iris.messages.exec import ExecRequest, Frame, FrameKind
 
 #: The name of the fault when the engine fails.
@@ -49,6 +50,8 @@ class ContainerCommand:
         if status != 201:
             raise HostUnable(f"the container engine did not run the command: {made.get('message', status)}", FAULT)
         self._id = made["Id"]
+        if fault := await self._fault():
+            raise CannotStart(*fault)
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(self._socket)
             how = {"Detach": False, "Tty": request.tty}
@@ -134,6 +137,12 @@ class ContainerCommand:
         # The output is closed but the command runs on: it made itself a daemon.
         await self.signal(signal.SIGKILL)
         return -signal.SIGKILL
+
+    async def _fault(self) -> tuple[str, int] | None:
+        """Returns why the command cannot start. The engine would report it as output of the command."""
+        with contextlib.suppress(HostUnable):  # the engine may still be able to start it
+            return await asyncio.to_thread(fault_beside, self._container, self._request.argv)
+        return None
 
     async def _inspect(self) -> dict[str, Any]:
         status, state = await self._call("GET", f"/exec/{self._id}/json")
