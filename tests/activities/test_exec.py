@@ -171,7 +171,7 @@ async def test_a_signal_that_ends_the_command_shows_as_in_a_shell(bench: Bench) 
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "words"), [(["no-such-program"], 127, "no program"), (["/etc/hostname"], 126, "started")]
+    ("argv", "code", "words"), [(["no-such-program"], 127, "no program"), (["/etc/passwd"], 126, "is not executable")]
 )
 async def test_a_command_that_cannot_start_says_why_with_the_shells_code(
     bench: Bench, argv: list[str], code: int, words: str
