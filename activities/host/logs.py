@@ -141,6 +141,8 @@ class LogShipper:
         self._chunk = b""
         self._chunk_upto: dict[Stream, int] = {}
         self._stored_at = float("-inf")
+        #: The time of the latest record.
+        self._at_ms = 0
         self._last: list[bytes] = []
         #: True if there is more to read right now; False if the store is unreachable, because then there is no hurry.
         self.behind = False
@@ -169,7 +171,7 @@ class LogShipper:
         due = time.monotonic() - self._stored_at >= FLUSH_EVERY.total_seconds()
         if not more and (ended or due):
             for tail in self._tails.values():
-                self._add(tail.stream, tail.lines.flush(ended=ended))
+                self._add(tail.stream, tail.lines.flush(ended=ended), cut=ended)
         if not self._chunk and self._buffer and (ended or due or len(self._buffer) >= CHUNK):
             self._chunk = self._admitted(bytes(self._buffer))
             self._chunk_upto = {stream: tail.offset - tail.lines.kept for stream, tail in self._tails.items()}
@@ -213,7 +215,7 @@ class LogShipper:
             return chunk
         found = self._allowance.fits(chunk)
         if self._allowance.full:
-            found += encode(time.time_ns() // 1_000_000, Stream.BUILD, [(self._allowance.full_line, False)])
+            found += encode(self._now(), Stream.BUILD, [(self._allowance.full_line, False)])
         return found
 
     def _drop(self, tail: _Tail) -> None:
@@ -256,7 +258,9 @@ class LogShipper:
             sequence = max(0, known.stored - 1)
             while (chunk := await self._store.get(names.log_chunk(self._prefix, sequence), MOST_CHUNK)) is not None:
                 sequence += 1
-                self._remember([line.data for line in decode(chunk)])
+                lines = list(decode(chunk))
+                self._remember([line.data for line in lines])
+                self._at_ms = max([self._at_ms, *(line.at_ms for line in lines[-1:])])
                 if sequence > known.stored:
                     _go_on(known.offsets, chunk)
                     known.size += len(chunk)
@@ -271,13 +275,18 @@ class LogShipper:
         self._lost_place = False
         return True
 
-    def _add(self, stream: Stream, pieces: list[tuple[bytes, bool]]) -> None:
+    def _add(self, stream: Stream, pieces: list[tuple[bytes, bool]], *, cut: bool = False) -> None:
         if not pieces:
             return
         self._remember([data for data, _ in pieces[-LAST_LINES:]])
         if self._allowance.full:
             pieces = self._allowance.beyond(pieces) if stream is Stream.BUILD else []
-        self._buffer += encode(time.time_ns() // 1_000_000, stream, pieces)
+        self._buffer += encode(self._now(), stream, pieces, cut=cut)
+
+    def _now(self) -> int:
+        """Returns the time for the next record in milliseconds. It never goes back: a log is in the order of its times."""
+        self._at_ms = max(self._at_ms, time.time_ns() // 1_000_000)
+        return self._at_ms
 
     def _remember(self, lines: list[bytes]) -> None:
         self._last = [*self._last, *(data[-LAST_BYTES:] for data in lines[-LAST_LINES:])][-LAST_LINES:]
@@ -290,7 +299,7 @@ def _go_on(offsets: dict[Stream, int], chunk: bytes) -> None:
             missing = Stream.STDOUT if gap[2] == b"out" else Stream.STDERR
             offsets[missing] = offsets.get(missing, 0) + int(gap[1])
         else:
-            offsets[line.stream] = offsets.get(line.stream, 0) + len(line.data) + (not line.goes_on)
+            offsets[line.stream] = offsets.get(line.stream, 0) + len(line.written)
 
 
 def _ends_log(chunk: bytes) -> bool:

@@ -21,9 +21,9 @@ from iris.model.units import MIB, format_bytes
 #: Files that `uv sync` reads of a project, besides the sources of the packages that it builds.
 FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
 #: The exit code of a set-up that fails before its first command: the code that uv uses for input that it does not understand.
-_NO_SENSE = 2
+INVALID_INPUT = 2
 #: The maximum size of a `pyproject.toml`, and that of a lock or a list of packages.
-_MOST_PROJECT, MOST_LIST = 4 * MIB, 64 * MIB
+MOST_PROJECT, MOST_LIST = 4 * MIB, 64 * MIB
 
 
 class Project(NamedTuple):
@@ -81,17 +81,17 @@ def _document(directory: Path) -> dict[str, Any]:
         CannotStart: it cannot be read.
     """
     try:
-        text = read(directory / "pyproject.toml", _MOST_PROJECT).decode()
+        text = read(directory / "pyproject.toml", MOST_PROJECT).decode()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise CannotStart(f"set-up failed: pyproject.toml cannot be read: {error}", _NO_SENSE) from None
+        raise CannotStart(f"set-up failed: pyproject.toml cannot be read: {error}", INVALID_INPUT) from None
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise CannotStart("set-up failed: pyproject.toml is not TOML: it is nested too deep", _NO_SENSE) from None
+        raise CannotStart("set-up failed: pyproject.toml is not TOML: it is nested too deep", INVALID_INPUT) from None
     except ValueError as error:  # a number may have too many digits for an integer, too
-        raise CannotStart(f"set-up failed: pyproject.toml is not TOML: {error}", _NO_SENSE) from None
+        raise CannotStart(f"set-up failed: pyproject.toml is not TOML: {error}", INVALID_INPUT) from None
 
 
 def indexes_of_lock(directory: Path, project: Project) -> list[str]:
@@ -139,7 +139,7 @@ def reading_the_jobs_files() -> Iterator[None]:
         if error.errno in OF_THE_MACHINE:
             raise
         what = f"{os.fspath(error.filename)!r} cannot be read: {error.strerror}" if error.filename is not None else str(error)
-        raise CannotStart(f"set-up failed: {what}", _NO_SENSE) from None
+        raise CannotStart(f"set-up failed: {what}", INVALID_INPUT) from None
 
 
 def read(file: Path, most: int) -> bytes:

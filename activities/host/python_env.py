@@ -14,10 +14,11 @@ from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.commands import PATH
 from iris.activities.host.env_steps import Steps, since
 from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here, reading_the_jobs_files
-from iris.activities.host.requirement_files import REQUIREMENTS, hash_of_requirements
+from iris.activities.host.requirement_files import hash_of_requirements
 from iris.activities.host.runtimes import links
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
 from iris.activities.host.runtimes.threads import in_thread
+from iris.activities.host.setup_projects import with_its_packages
 from iris.activities.host.uv_places import uv_version
 from iris.model.environments import EnvironmentSpec, requirements_file
 from iris.model.faults import SETUP_TIMEOUT
@@ -147,10 +148,10 @@ async def _set_up(
     if spec.sync:
         with reading_the_jobs_files():
             project = await asyncio.to_thread(find_project, workdir, root)
-            if project is None and (workdir / REQUIREMENTS).is_file():
-                spec = spec.model_copy(update={"pip": (f"-r {REQUIREMENTS}", *spec.pip)})
-            elif project is None and (workdir / "pyproject.toml").exists():
-                steps.say("pyproject.toml has no [project]: nothing is installed for it")
+            if project is None:
+                spec, line = await asyncio.to_thread(with_its_packages, spec, workdir)
+                if line:
+                    steps.say(line)
     if project is None and spec.extras:
         raise CannotStart(f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its pyproject.toml, too", 2)
     begun = time.monotonic()

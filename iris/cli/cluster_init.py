@@ -18,6 +18,7 @@ from iris.config.new_cluster import MachineReport, NewCluster, group_machines, r
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.units import MIB, format_bytes
 from iris.platforms.manual.settings import HostAccess, ManualSettings
+from iris.storage.files import writing
 
 #: The name of the file that is written to standard output.
 STDOUT = "-"
@@ -153,7 +154,8 @@ def _whole_path(path: str | None) -> str:
 def _write(file: Path, text: str, *, force: bool) -> None:
     """Writes the file. Another one that has come there since the check stays, unless `force`."""
     try:
-        with file.open("w" if force else "x", encoding="utf-8") as opened:
-            opened.write(text)
+        opened = file.open("w" if force else "x", encoding="utf-8")
     except FileExistsError:
         raise InvalidValue("--output", str(file), "exists", "choose another file, or add --force to overwrite it") from None
+    with writing(file), opened:
+        opened.write(text)

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-from iris.cli.lines import LinePrinter, Printer
+from iris.cli.lines import LinePrinter, Printer, iso_time
 from iris.cli.terminal import is_live
 from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines
@@ -38,9 +38,15 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
     printer.finish()
 
 
-async def follow_logs(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
-    """Prints output until the job has ended and everything is printed. Prints on standard error why no program runs yet."""
-    async with _beside(_print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING})):
+async def follow_logs(
+    client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str, *, utc: bool = False
+) -> None:
+    """Prints output until the job has ended and everything is printed. Prints on standard error why no program runs yet.
+
+    Args:
+        utc: lines have their times, which are in UTC; so are those of the states then.
+    """
+    async with _beside(_print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING}, utc=utc)):
         await _follow_output(client, reader, printer, job, run_id)
 
 
@@ -100,7 +106,9 @@ async def _follow_output(client: AsyncIrisClient, reader: LogReader, printer: Pr
         ended.cancel()
 
 
-async def _print_states(client: AsyncIrisClient, job: str, run_id: str, shown: Collection[JobState]) -> None:
+async def _print_states(
+    client: AsyncIrisClient, job: str, run_id: str, shown: Collection[JobState], *, utc: bool = False
+) -> None:
     """Prints changes of the job's state or reason on standard error, while the job is in one of these states."""
     printed = ""
     while True:
@@ -110,5 +118,6 @@ async def _print_states(client: AsyncIrisClient, job: str, run_id: str, shown: C
             shows = state_text(status)
             now = f"{shows}: {status.reason}" if status.reason else shows
             if now != printed and status.state in shown:
-                click.echo(f"{datetime.now().astimezone():%H:%M:%S} {job} is {now}", err=True)
+                time = iso_time(datetime.now(UTC)) if utc else f"{datetime.now().astimezone():%H:%M:%S}"
+                click.echo(f"{time} {job} is {now}", err=True)
                 printed = now

@@ -33,7 +33,7 @@ class LinePrinter:
 
     Args:
         prefixed: print the number of its task before each line.
-        timestamps: also print the time at which the line began to be written.
+        timestamps: also print the time at which the line was complete, so that the times are in the order of the lines.
         growing: print a line that is overwritten repeatedly, such as a progress bar, as it grows.
         next_attempt: gives the text for standard error before the first line of another attempt of a task.
     """
@@ -55,7 +55,7 @@ class LinePrinter:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._for_terminal = sys.stdout.isatty()
         self._coloured = shows_colours(sys.stdout)
-        #: For whole lines: when each unfinished line began, and its text so far.
+        #: For whole lines: when each unfinished line was last written, and its text so far.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
         #: Otherwise: the source of the line in which the cursor stands.
         self._open: _Key | None = None
@@ -81,7 +81,7 @@ class LinePrinter:
 
     def finish(self) -> None:
         """Prints the text that never got its newline."""
-        for key, (at_ms, data) in self._begun.items():
+        for key, (at_ms, data) in sorted(self._begun.items(), key=lambda each: each[1][0]):
             self._add_line(key, at_ms, data)
         self._begun.clear()
         self._flush(last=True)
@@ -108,16 +108,15 @@ class LinePrinter:
             self._open = None
 
     def _add_whole(self, key: _Key, line: LogLine) -> None:
-        at_ms, begun = self._begun.pop(key, (line.at_ms, b""))
-        data = begun + line.data
+        data = self._begun.pop(key, (0, b""))[1] + line.data
         if not line.goes_on or len(data) > MAX_LINE:
-            self._add_line(key, at_ms, data)
+            self._add_line(key, line.at_ms, data)
             return
         if b"\r" in data:
             data = _last_written(data) + (b"\r" if data.endswith(b"\r") else b"")
             if self._growing:
                 self._add_line(key, line.at_ms, data)
-        self._begun[key] = (at_ms, data)
+        self._begun[key] = (line.at_ms, data)
 
     def _add_line(self, key: _Key, at_ms: int, data: bytes) -> None:
         if self._prefixed:
@@ -138,11 +137,25 @@ class LinePrinter:
 
 
 class RawPrinter:
-    """Prints the bytes of one task as its program wrote them, for other programs."""
+    """Prints the bytes of one task as its program wrote them, for other programs.
+
+    Args:
+        apart: print the lines of the host, which no program wrote, on standard error.
+    """
+
+    def __init__(self, *, apart: bool = False) -> None:
+        self._apart = apart
 
     def print(self, lines: list[TaskLine]) -> None:
-        sys.stdout.buffer.write(b"".join(line.data if line.goes_on else line.data + b"\n" for _, _, line in lines))
+        written = [line.written for _, _, line in lines if not self._is_apart(line)]
+        sys.stdout.buffer.write(b"".join(written))
         sys.stdout.buffer.flush()
+        for _, _, line in lines:
+            if self._is_apart(line):
+                click.echo(line.text, err=True)
+
+    def _is_apart(self, line: LogLine) -> bool:
+        return self._apart and line.stream is Stream.BUILD
 
     def finish(self) -> None:
         """Does nothing: no text is held back."""
@@ -192,8 +205,13 @@ def _colour(task: int) -> int:
     return 32 + task % 5
 
 
+def iso_time(time: datetime) -> str:
+    """Returns a time in UTC as lines show it."""
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_time(datetime.fromtimestamp(at_ms / 1000, UTC))
 
 
 def _last_written(data: bytes) -> bytes:

@@ -11,13 +11,14 @@ from iris.cli.follow import attempt_mark, follow_lines, follow_logs
 from iris.cli.lines import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.archive import Archive, archive_of, cluster_of
 from iris.client.connect.identity import job_and_run
-from iris.client.logs.follow import reading_from
+from iris.client.logs.follow import present_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.selection import STREAMS, milliseconds_since
 from iris.client.logs.stored import AgentReader, LogReader
 from iris.client.views import check_task
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable
+from iris.model.outputless import why_no_output
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 
@@ -29,7 +30,7 @@ SINCE = Parsed("duration|time", milliseconds_since)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option("--since", type=SINCE, metavar="10m|TIME", help="Only lines of the last 10 minutes, or since TIME.")
-@click.option("--timestamps", is_flag=True, help="Show the time (UTC) of each line.")
+@click.option("--timestamps", is_flag=True, help="Show the time (UTC) at which each line was complete.")
 @click.option("--stream", "streams", type=click.Choice(list(STREAMS)), multiple=True, help="Only this stream. Repeatable.")
 @click.option("--build", is_flag=True, help="Only the set-up of the environment: --stream build.")
 @click.option("--task", type=click.IntRange(min=0), help="Only this task.")
@@ -37,7 +38,7 @@ SINCE = Parsed("duration|time", milliseconds_since)
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 @click.option("--agent", metavar="HOST", help="Show the log of this host's agent instead of a job.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
-@click.option("--raw", is_flag=True, help="Print the bytes of one task as its program wrote them.")
+@click.option("--raw", is_flag=True, help="Print the bytes of one task unchanged. The host's lines are on standard error.")
 @click.option("--exit-code", is_flag=True, help="With -f: exit as `iris wait` does, with 125 if the job failed.")
 @cluster_option
 @click.pass_context
@@ -96,7 +97,7 @@ def logs(
         prefixed = task is None and archive.source.tasks > 1
         if raw and prefixed:
             raise click.UsageError(f"--raw needs one task: {name} has {archive.source.tasks}; name one with {name}:NUMBER")
-        printer: Printer = RawPrinter() if raw else JsonPrinter()
+        printer: Printer = RawPrinter(apart=not wanted) if raw else JsonPrinter()
         if not (as_json or raw):
             printer = LinePrinter(
                 prefixed=prefixed,
@@ -106,15 +107,26 @@ def logs(
             )
         await _show_now(reader, printer, f"the log of {name}", tail, follow=follow)
         if follow and archive.client is not None:
-            await follow_logs(archive.client, reader, printer, name, run)
+            await follow_logs(archive.client, reader, printer, name, run, utc=timestamps)
             if exit_code:
                 print_end(await archive.client.jobs.final_status(name, run))
         elif exit_code:
             raise Unreachable(f"{archive.note}; so the exit code of {name} is unknown")
         elif attempt is not None and reader.empty:
             raise NotFound(f"the store has no output of attempt {attempt} of {name}; see the attempts with: iris explain {name}")
+        if reader.empty and not exit_code:
+            await _say_why_empty(archive, name, task)
 
     asyncio.run(show())
+
+
+async def _say_why_empty(archive: Archive, job: str, task: int | None) -> None:
+    """Says on standard error why there is no output: an empty answer could be a fault of the log, too."""
+    if archive.client is None:
+        click.echo(f"the store has no output of {job}", err=True)
+        return
+    status = await archive.client.jobs.status(job, archive.source.run_id)
+    click.echo(why_no_output(status, task), err=True)
 
 
 async def _show_agent(
@@ -136,12 +148,8 @@ async def _show_agent(
 
 async def _show_now(reader: Reader, printer: Printer, title: str, tail: int | None, *, follow: bool) -> None:
     """Prints the present output. If the output is followed, unfinished lines stay open."""
-    with reading_from(reader.store, title):
-        if tail is not None:
-            printer.print(await reader.tail(tail))
-        else:
-            async for lines in reader.new_lines():
-                printer.print(lines)
+    async for lines in present_lines(reader, title, tail):
+        printer.print(lines)
     if not follow:
         printer.finish()
 

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from iris.cli.commands import ALIASES, COMMANDS, LazyGroup
+from iris.cli.notes import survive_readers
 from iris.cli.terminal import guard_terminal
 
 #: Commands that run another command, each with an example.
@@ -64,6 +65,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: other locales than UTF-8 lack letters
     guard_terminal()
+    survive_readers()
     if instruction := os.environ.get("_IRIS_COMPLETE"):
         from iris.cli.completion import answer  # a shell asks for completions
 
@@ -127,8 +129,7 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
 def _reader_is_gone() -> bool:
     """Returns whether the output is a pipe that its reader has closed. Other connections break with the same errors."""
     watched = select.poll()
-    for stream in (1, 2):
-        watched.register(stream, 0)
+    watched.register(1, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in watched.poll(0))
 
 
@@ -138,13 +139,14 @@ _EXTRAS = {"google": "gcp", "asyncssh": "ssh"}
 
 def _explain(error: BaseException, *, as_json: bool) -> int:
     from iris.model.errors import IrisError
+    from iris.storage.files import is_full
 
     code = error.exit_code if isinstance(error, IrisError) else 1
     if isinstance(error, IrisError):
         message = str(error)
     elif isinstance(error, ImportError) and (extra := _EXTRAS.get((error.name or "").partition(".")[0])):
         message = f"this needs {error.name}, which is not installed; install it with: pip install 'iris-temporal[{extra}]'"
-    elif isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+    elif isinstance(error, OSError) and error.filename is None and is_full(error):
         message = f"the output cannot be written: {error.strerror}"
     elif isinstance(error, FileNotFoundError) and error.filename is None and _directory_is_gone():
         message = "the current directory was deleted; change to another one"

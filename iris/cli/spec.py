@@ -119,7 +119,7 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             help="Start in this directory of the host or image, and send no files.  [default: if local, the current one]",
         ),
         click.option("--extra", multiple=True, metavar="NAME", help="Install this extra of pyproject.toml. Repeatable."),
-        click.option("--no-sync", is_flag=True, help="Do not install the dependencies of pyproject.toml or requirements.txt."),
+        click.option("--no-sync", is_flag=True, help="Install nothing of the project's files."),
         click.option(
             "--pip", type=TEXT, multiple=True, metavar="REQ",
             help="Also install this package, or with -r FILE those of a requirements file. Repeatable.",

@@ -3,12 +3,14 @@
 import asyncio
 import filecmp
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from iris.model import call_files, names
 from iris.model.errors import IrisError, Rejected
+from iris.storage.files import CannotWrite, is_full, writing
 from iris.storage.object_store import Store
 from iris.storage.output_names import path_of
 
@@ -85,19 +87,18 @@ async def fetch(
         Rejected: an existing file differs, or a link would lead out of the directory. Sizes and links are checked before
             anything is fetched.
         IrisError: a listed file is gone from the store.
+        CannotWrite: the directory cannot be written, or its disk is full.
     """
     targets = [directory / str(file.task) / file.path if by_task else directory / file.path for file in files]
     _refuse([to for to in targets if not _inside(directory, to)], f"would be written outside of {directory}", "remove its links")
     if not force:
         _refuse([to for file, to in zip(files, targets, strict=True) if _differs(to, file.size)], DIFFERS, ELSEWHERE)
-    directory.mkdir(parents=True, exist_ok=True)
     gate = asyncio.Semaphore(CONCURRENCY)
-    # Inside the target directory, so that each file can be moved to its place in one step.
-    with tempfile.TemporaryDirectory(prefix=".iris-fetch-", dir=directory) as parts:
+    with _parts_in(directory) as parts:
 
         async def get(number: int, file: OutputFile, to: Path) -> Fetched:
             async with gate:
-                part = Path(parts) / str(number)
+                part = parts / str(number)
                 if not await store.get_file(file.object, part):
                     raise IrisError(f"{file.object} was deleted from the store {store.url}; try again")
                 fetched = Fetched(file, to, written=_put_in_place(part, to, force=force))
@@ -112,6 +113,24 @@ async def fetch(
     return [task.result() for task in tasks]
 
 
+@contextmanager
+def _parts_in(directory: Path) -> Iterator[Path]:
+    """Yields a directory for incomplete files, inside the target directory, so that each file can be moved to its place in one
+    step.
+
+    Raises:
+        CannotWrite: the target directory cannot be written; this also holds for a file that cannot.
+    """
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        parts = tempfile.TemporaryDirectory(prefix=".iris-fetch-", dir=directory, ignore_cleanup_errors=True)
+    with parts as name:
+        try:
+            yield Path(name)
+        except CannotWrite as error:  # its file is an incomplete one, whose name says nothing
+            raise CannotWrite(error.errno, error.strerror, str(directory)) from None
+
+
 def _put_in_place(part: Path, to: Path, *, force: bool) -> bool:
     """Moves the file to its place; returns False if the same file was there already."""
     if to.is_file() and not to.is_symlink() and filecmp.cmp(part, to, shallow=False):
@@ -122,7 +141,10 @@ def _put_in_place(part: Path, to: Path, *, force: bool) -> bool:
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         part.replace(to)
-    except OSError as error:  # a directory is where a file should be, or a file where a directory should be
+    except OSError as error:
+        if is_full(error):
+            raise CannotWrite(error.errno, error.strerror, str(to)) from None
+        # A directory is where a file should be, or a file where a directory should be
         raise Rejected(f"{to} cannot be written: {error.strerror}; fetch into another directory with -o") from None
     return True
 

@@ -23,7 +23,8 @@ class EnvironmentSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Whether Iris installs the dependencies of a bundle: `uv sync` with a `pyproject.toml`, else those of `requirements.txt`.
+    #: Whether Iris installs what a bundle declares: `uv sync` with a `[project]`, else what is in `requirements.txt`, else
+    #: what its `setup.py` or `setup.cfg` builds.
     sync: bool = True
     #: The directory of the project in the bundle, in which the program starts too; empty: the bundle's own directory.
     project: str = ""

@@ -1,14 +1,40 @@
 """Atomic writes of small files, and files and directories that only this user can read."""
 
+import errno
 import logging
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+#: The system's errors for a disk, a quota or a file that is full.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 logger = logging.getLogger(__name__)
 
 #: The permission bits of other users of the machine.
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class CannotWrite(OSError):
+    """A local file cannot be written. Its `filename` is always known."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Names the file in errors that occur within: those of a full disk do not.
+
+    Raises:
+        CannotWrite: the file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror, str(error.filename or path)) from None
+
+
+def is_full(error: OSError) -> bool:
+    """Returns whether the disk or the quota is full, or the file too large."""
+    return error.errno in _FULL
 
 
 def write_whole(path: Path, text: str, mode: int | None = None) -> None:
@@ -18,13 +44,14 @@ def write_whole(path: Path, text: str, mode: int | None = None) -> None:
         mode: the file's mode from the first byte on; None: as the process' umask allows.
 
     Raises:
-        OSError: the disk is full, or the directory does not exist.
+        CannotWrite: the disk is full, or the directory does not exist.
     """
     draft = path.with_name(f".{path.name}.new")
-    if mode is not None:
-        draft.touch(mode)
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    with writing(path):
+        if mode is not None:
+            draft.touch(mode)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
 
 
 def make_private(directory: Path) -> None:

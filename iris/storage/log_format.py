@@ -1,7 +1,8 @@
 """The format of stored log lines, and the conversion of a task's output to it. Pure: no files, no clock.
 
-A chunk is a sequence of records, each on a line of its own. A record has the milliseconds since 1970, the stream's letter,
-whether the line continues in the next record (`+`) or not (`.`), and the bytes as the program wrote them:
+A chunk is a sequence of records, each on a line of its own. A record has the milliseconds since 1970, the stream's letter, how
+the line ends (with a newline: `.`, in a later record: `+`, or with the output, without a newline: `!`), and the bytes as the
+program wrote them:
 
     1763700000123 o. epoch 1 loss 0.42
 """
@@ -30,6 +31,13 @@ class LogLine(NamedTuple):
     stream: Stream
     data: bytes
     goes_on: bool = False
+    #: Whether the output ended within the line, so that its program wrote no newline.
+    cut: bool = False
+
+    @property
+    def written(self) -> bytes:
+        """The bytes that the program wrote, with the newline if it wrote one."""
+        return self.data if self.goes_on or self.cut else self.data + b"\n"
 
     @property
     def text(self) -> str:
@@ -64,9 +72,14 @@ class LineSplitter:
         return [(rest, not ended)] if rest else []
 
 
-def encode(at_ms: int, stream: Stream, pieces: list[tuple[bytes, bool]]) -> bytes:
-    """Encodes pieces of one stream as records."""
-    last, more = b"%d %s. " % (at_ms, stream.encode()), b"%d %s+ " % (at_ms, stream.encode())
+def encode(at_ms: int, stream: Stream, pieces: list[tuple[bytes, bool]], *, cut: bool = False) -> bytes:
+    """Encodes pieces of one stream as records.
+
+    Args:
+        cut: these are what a splitter held back when the output ended: the lines have no newline.
+    """
+    last = b"%d %s%s " % (at_ms, stream.encode(), b"!" if cut else b".")
+    more = b"%d %s+ " % (at_ms, stream.encode())
     return b"".join((more if goes_on else last) + data + b"\n" for data, goes_on in pieces)
 
 
@@ -74,7 +87,7 @@ def decode(chunk: bytes) -> Iterator[LogLine]:
     """Decodes the records of a chunk."""
     for record in chunk.split(b"\n")[:-1]:
         head, mark, data = record.split(b" ", 2)
-        yield LogLine(int(head), _STREAMS[mark[:1]], data, mark[1:] == b"+")
+        yield LogLine(int(head), _STREAMS[mark[:1]], data, mark[1:] == b"+", mark[1:] == b"!")
 
 
 _STREAMS = {stream.encode(): stream for stream in Stream}

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
@@ -21,7 +22,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from iris.model.errors import Unreachable, first_line
 from iris.storage.file_threads import in_file_thread
-from iris.storage.files import make_private
+from iris.storage.files import make_private, writing
 from iris.storage.garbage import Stored
 
 #: Every failure to reach a store is one of these.
@@ -125,6 +126,9 @@ class Store:
 
         Returns:
             False if the object does not exist.
+
+        Raises:
+            CannotWrite: the file cannot be written; the store is not the cause.
         """
         try:
             result = await obstore.get_async(await self._opened(), path)
@@ -132,10 +136,14 @@ class Store:
             return False
         part = file.with_name(f"{file.name}.part")
         try:
-            with part.open("wb") as out:
+            with writing(file):
+                out = part.open("wb", buffering=0)
+            with out:
                 async for block in result.stream(min_chunk_size=_BLOCK):
-                    out.write(block)
-            part.replace(file)
+                    with writing(file):
+                        _write_all(out, memoryview(block))
+            with writing(file):
+                part.replace(file)
         finally:
             part.unlink(missing_ok=True)
         return True
@@ -238,6 +246,11 @@ def _directory(url: str) -> Path | None:
             remedy = f"it contains {character!r}; write {quote(character)} instead"
             raise Unreachable(f"the store {url} cannot be used: {remedy}")
     return Path(unquote(parts.path, errors="surrogateescape"))
+
+
+def _write_all(out: RawIOBase, left: memoryview) -> None:
+    while left:
+        left = left[out.write(left) :]
 
 
 def _blocks(file: Path, progress: Callable[[int], None]) -> Iterator[bytes]:

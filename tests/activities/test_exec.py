@@ -171,7 +171,7 @@ async def test_a_signal_that_ends_the_command_shows_as_in_a_shell(bench: Bench) 
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "words"), [(["no-such-program"], 127, "no program"), (["/etc/hostname"], 126, "started")]
+    ("argv", "code", "words"), [(["no-such-program"], 127, "no program"), (["/etc/passwd"], 126, "is not executable")]
 )
 async def test_a_command_that_cannot_start_says_why_with_the_shells_code(
     bench: Bench, argv: list[str], code: int, words: str
@@ -524,7 +524,9 @@ async def test_what_a_command_leaves_in_a_container_may_finish_its_writing_and_n
 
 # -- profiles ------------------------------------------------------------------------------------------------------------------
 
-BUSY = "def inner():\n    while True:\n        sum(range(1000))\ndef outer():\n    inner()\nprint('up', flush=True)\nouter()\n"
+BUSY = (
+    "def inner():\n    print('up', flush=True)\n    while True:\n        sum(range(1000))\ndef outer():\n    inner()\nouter()\n"
+)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Shipping a log: what is stored by whom, in which pieces, and what is missing when the store is away for too long."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class Desk:
 
 
 def joined(lines: Iterable[LogLine]) -> bytes:
-    return b"".join(line.data + (b"" if line.goes_on else b"\n") for line in lines)
+    return b"".join(line.written for line in lines)
 
 
 async def all_shipped(shipper: LogShipper) -> None:
@@ -108,7 +109,7 @@ async def test_agents_that_die_and_take_over_store_every_byte_once(
         shipper = desk.shipper(taken_over=number > 0)
         ended = times == 3
         for stream, data in ((Stream.STDOUT, out), (Stream.STDERR, err)):
-            data += b"\n" * ended  # a last line without its end is given one, and nothing is written after it
+            data += b"\n" * ended  # nothing is written after the end
             desk.write(stream, data)
             written[stream] += data
         desk.store.loses_answers = unanswered
@@ -120,7 +121,21 @@ async def test_agents_that_die_and_take_over_store_every_byte_once(
     await all_shipped(desk.shipper(taken_over=True))
 
     for stream, data in written.items():
-        assert (await desk.bytes_of(stream)).removesuffix(b"\n") == data.removesuffix(b"\n")
+        assert await desk.bytes_of(stream) == data
+
+
+async def test_a_log_is_in_the_order_of_its_times_although_the_clock_is_set_back(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line's place and its time must agree, also for the agent that takes over."""
+    clock = iter((5_000, 4_000, 3_000, 6_000))
+    monkeypatch.setattr(time, "time_ns", lambda: next(clock) * 1_000_000)
+    for number in range(4):
+        desk.write(Stream.STDOUT, b"%d\n" % number)
+        await all_shipped(desk.shipper(taken_over=number > 0))
+
+    stored = [(line.at_ms, line.data) for line in await desk.stored()]
+    assert stored == [(5_000, b"0"), (5_000, b"1"), (5_000, b"2"), (6_000, b"3")]
 
 
 async def test_a_store_that_is_away_costs_nothing_but_time(desk: Desk) -> None:

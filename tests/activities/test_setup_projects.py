@@ -161,3 +161,148 @@ async def test_a_project_gets_the_version_that_its_bundle_has_no_git_for(host: H
         assert await host.sees(ready, code) == version
         assert "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_STUDY" not in ready.env
         ready.release()
+
+
+# -- setup.py, setup.cfg and what is not read ----------------------------------------------------
+
+#: Stands for setuptools, which the index of these tests has not: it runs `setup.py` and packs the modules.
+SETUPTOOLS = """
+import os, sys, types, zipfile
+asked = {}
+def setup(**words): asked.update(words)
+def build_wheel(directory, settings=None, metadata=None):
+    if os.path.exists("setup.py"):
+        exec(open("setup.py").read(), {"__name__": "__main__"})
+    else:
+        asked.update(name="study", version="1", py_modules=["study"], install_requires=["tiny"])
+    name = "{name}-{version}-py3-none-any.whl".format(**asked)
+    lines = ["Metadata-Version: 2.1", "Name: " + asked["name"], "Version: " + asked["version"]]
+    lines += ["Requires-Dist: " + each for each in asked.get("install_requires", ())]
+    for extra, packages in asked.get("extras_require", {}).items():
+        lines += ["Provides-Extra: " + extra]
+        lines += [f"Requires-Dist: {each}; extra == '{extra}'" for each in packages]
+    info = "{name}-{version}.dist-info/".format(**asked)
+    with zipfile.ZipFile(os.path.join(directory, name), "w") as wheel:
+        for module in asked.get("py_modules", ()):
+            wheel.write(module + ".py")
+        wheel.writestr(info + "METADATA", "\\n".join(lines) + "\\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "RECORD", "")
+    return name
+build_meta = sys.modules["setuptools.build_meta"] = types.ModuleType("build_meta")
+build_meta.build_wheel = build_wheel
+build_meta.__legacy__ = build_meta
+"""
+SCRIPT = """
+from setuptools import setup
+setup(
+    name="study", version="1", py_modules=["study"],
+    install_requires=["tiny"], extras_require={"more": ["other"]},
+)
+"""
+CONFIG = "[metadata]\nname = study\nversion = 1\n[options]\npy_modules = study\ninstall_requires = tiny\n"
+
+
+@pytest.fixture
+def old(host: Host) -> Host:
+    """A host whose index has setuptools."""
+    a_wheel(host.wheels, "setuptools", "80", SETUPTOOLS)
+    return host
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"setup.py": SCRIPT},
+        {"setup.py": SCRIPT, "pyproject": "[tool.black]\nline-length = 100\n"},
+        {"setup.cfg": CONFIG, "pyproject": ""},
+        {
+            "setup.cfg": CONFIG,
+            "pyproject": '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n',
+        },
+    ],
+    ids=["setup.py", "setup.py and tools", "setup.cfg", "setup.cfg and its build"],
+)
+async def test_a_project_of_setuptools_alone_is_installed(old: Host, files: dict[str, str]) -> None:
+    """Its program would start without its packages, and fail at its first import."""
+    old.write(**files, **{"study.py": "import tiny; version = tiny.version"})
+    ready = await old.ready()
+
+    assert await old.sees(ready, "import study; print(study.version)") == "1.0"
+    assert "[iris] uv pip install . (" in old.told
+    ready.release()
+
+
+async def test_the_extras_of_a_setup_script_are_installed(old: Host) -> None:
+    """As those of a `pyproject.toml`; a requirements file beside it stays what is installed."""
+    old.write(**{"setup.py": SCRIPT, "study.py": "", "requirements.txt": "linter\n"})
+    plain = await old.ready()
+    with_extra = await old.ready(extras=("more",))
+
+    assert "ModuleNotFoundError" in await old.sees(plain, "import linter, tiny")
+    assert await old.sees(with_extra, "import linter, tiny, other; print(other.version)") == "1.0"
+    plain.release()
+    with_extra.release()
+
+
+async def test_a_changed_module_of_a_setup_script_is_installed_as_it_is_now(old: Host) -> None:
+    """The environment has a copy of it, which another job must not get."""
+    old.write(**{"setup.py": SCRIPT, "study.py": "print('one')"})
+    first = await old.ready()
+    unpacked(old, **{"study.py": "print('two')"})
+    second = await old.ready()
+    old.workdir.rename(old.root / "gone")
+    old.workdir.mkdir()
+
+    assert [await old.sees(each, "import study") for each in (first, second)] == ["one", "two"]
+    first.release()
+    second.release()
+
+
+async def test_a_setup_cfg_that_nothing_builds_is_refused_with_the_remedy(host: Host) -> None:
+    """No tool installs it, so the remedy is the project's to apply."""
+    host.write(**{"setup.cfg": CONFIG})
+    with pytest.raises(CannotStart, match=r"neither a setup\.py nor a pyproject\.toml.*; add an empty pyproject\.toml") as caught:
+        await host.ready()
+
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        ({"environment.yml": "dependencies: [numpy]"}, "environment.yml is for conda, and Iris does not read it: nothing is"),
+        ({"Pipfile": "[packages]\nnumpy = '*'\n"}, "Pipfile is for Pipenv, and Iris does not read it: nothing is installed"),
+        (
+            {"pyproject": "[tool.poetry]\nname = 'study'\n"},
+            "pyproject.toml has no [project]: nothing is installed for it; declare",
+        ),
+    ],
+    ids=["conda", "Pipenv", "tools"],
+)
+async def test_a_project_for_which_nothing_is_installed_says_so_in_one_line(host: Host, files: dict[str, str], line: str) -> None:
+    """Otherwise the first that its user hears is an import that fails."""
+    host.write(**files)
+    ready = await host.ready()
+
+    assert ready.env == host.env
+    assert host.told.startswith(f"[iris] {line}")
+    assert host.told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"setup.py": "def setup(): print('prepares the data')"},
+        {"setup.cfg": "[flake8]\nmax-line-length = 100\n"},
+        {"setup.cfg": "not = a [section"},
+    ],
+    ids=["another program", "a linter's", "unreadable"],
+)
+async def test_files_of_setuptools_names_that_declare_nothing_are_left_alone(host: Host, files: dict[str, str]) -> None:
+    """A program called `setup.py` must not run before its time; many a `setup.cfg` only configures a linter."""
+    host.write(**files)
+    ready = await host.ready()
+
+    assert ready.env == host.env
+    assert host.environments == []

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,13 +20,19 @@ from iris.client.logs.stored import TaskLine
 from iris.model import names
 from iris.model.checkpoints import Save, SavedItem, save_name
 from iris.model.errors import InvalidValue
+from iris.storage.files import CannotWrite
 from iris.storage.log_format import LogLine, Stream, encode
 from iris.storage.object_store import Store
+from tests.small_disk import small_disk
 
 RUN = "0193b0a0-1111"
 #: 2026-01-31T08:00:00Z
 EIGHT = int(datetime(2026, 1, 31, 8, tzinfo=UTC).timestamp() * 1000)
 OUT, ERR, BUILD = Stream.STDOUT, Stream.STDERR, Stream.BUILD
+
+
+IRIS = (sys.executable, "-m", "iris.cli.main")
+Files = Callable[..., Path]
 
 
 class Said(NamedTuple):
@@ -146,15 +154,28 @@ def test_another_attempt_is_announced_beside_the_output(room: Stopped) -> None:
 
 
 def test_lines_of_several_tasks_have_their_number_and_may_have_their_time(room: Stopped) -> None:
-    """In the order of time; pieces of a line are put together, and its time is its first piece's."""
+    """In the order of time; pieces of a line are put together, and its time is that of its end, when it is printed."""
     room.has("train", (0, OUT, b"from ", True), (3, OUT, b"zero", False))
     room.has("train", (1, OUT, b"from one", False), task=1)
 
     assert room.iris("logs", "train", "--all-tasks").out == "[1] from one\n[0] from zero\n"
     assert room.iris("logs", "train", "--timestamps").out == (
-        "[1] 2026-01-31T08:00:01.000Z from one\n[0] 2026-01-31T08:00:00.000Z from zero\n"
+        "[1] 2026-01-31T08:00:01.000Z from one\n[0] 2026-01-31T08:00:03.000Z from zero\n"
     )
-    assert room.iris("logs", "train:0", "--timestamps").out == "2026-01-31T08:00:00.000Z from zero\n"
+    assert room.iris("logs", "train:0", "--timestamps").out == "2026-01-31T08:00:03.000Z from zero\n"
+
+
+def test_the_times_of_lines_never_go_back(room: Stopped) -> None:
+    """Lines of two streams that were stored in pieces, and some that are not complete yet: who sorts by time changes nothing."""
+    room.has("train", (0, OUT, b"loading ", True), (1, ERR, b"warning", False), (2, ERR, b"retry ", True))
+    room.has("train", (3, OUT, b"done", False), (4, OUT, b"step ", True), (5, ERR, b"in 5s ", True))
+
+    lines = room.iris("logs", "train", "--timestamps").out.splitlines()
+
+    assert [line[17:] for line in lines] == [
+        *("01.000Z warning", "03.000Z loading done"),
+        *("04.000Z step ", "05.000Z retry in 5s "),
+    ]
 
 
 def test_a_progress_bar_leaves_prefixes_alone(room: Stopped) -> None:
@@ -189,6 +210,45 @@ def test_raw_output_is_the_bytes_of_one_task(capfdbinary: pytest.CaptureFixture[
     for line in (LogLine(0, OUT, b"\xff\x00\x1b[2J", False), LogLine(1, OUT, b"\xc3", True)):
         RawPrinter().print([TaskLine(0, 1, line)])
     assert capfdbinary.readouterr().out == b"\xff\x00\x1b[2J\n\xc3"
+
+
+def test_raw_output_has_no_newline_that_its_program_did_not_write(room: Stopped) -> None:
+    """An archive on standard output has a checksum. What the host says is beside it, as the attempts are."""
+    prefix = names.attempt_logs("ada/train", RUN, 0, 1)
+    chunk = encode(1, BUILD, [(b"[iris] environment ready", False)]) + encode(2, OUT, [(b"\r", False), (b"\0\xff", False)])
+    chunk += encode(3, ERR, [(b"oops", True)]) + encode(4, OUT, [(b"end", False)], cut=True)
+    asyncio.run(room.store.put(names.log_chunk(prefix, 0), chunk))
+
+    for options, out, err in (
+        (["--raw"], b"\r\n\0\xff\noopsend", True),
+        (["--raw", "--stream", "stdout"], b"\r\n\0\xff\nend", False),
+        (["--raw", "--build"], b"[iris] environment ready\n", False),
+        (["--stream", "stderr", "--stream", "stdout"], "\r\n\0\N{REPLACEMENT CHARACTER}\noopsend\n".encode(), False),
+    ):
+        ran = subprocess.run([*IRIS, "logs", "train", *options], capture_output=True)
+        assert (ran.stdout, b"[iris] environment ready" in ran.stderr) == (out, err)
+
+
+@pytest.mark.parametrize("options", [[], ["--raw"], ["--json"], ["--tail", "5"], ["--timestamps"], ["-f"]])
+def test_a_full_disk_of_the_reader_is_no_fault_of_the_store(room: Stopped, options: list[str]) -> None:
+    """Who redirects the output has to free space here, and not to look at the store."""
+    room.has("train", (0, OUT, b"hello", False))
+    command = [*IRIS, "logs", "train", *options]
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+
+    assert "the output cannot be written: No space left on device" in ran.stderr.splitlines()[-1]
+    assert "store" not in ran.stderr.splitlines()[-1]
+    assert ran.returncode == 1
+
+
+def test_a_store_without_output_of_a_job_says_so(room: Stopped, files: Callable[..., Path]) -> None:
+    """Nothing at all could be a fault of the log, too."""
+    room.has_outputs("quiet", files("made", result="x"))
+
+    said = room.iris("logs", "quiet")
+    assert (said.code, said.out) == (0, "")
+    assert said.err.endswith("the store has no output of ada/quiet\n")
 
 
 def test_raw_output_of_several_tasks_is_refused(room: Stopped) -> None:
@@ -280,7 +340,7 @@ def test_a_terminal_is_spared_what_would_break_it(
 
 
 def test_the_outputs_of_a_job_of_one_task_are_fetched_into_a_folder_of_its_name(
-    room: Stopped, files: Callable[..., Path], tmp_path: Path
+    room: Stopped, files: Files, tmp_path: Path
 ) -> None:
     """And a second time nothing has to be written."""
     room.has_outputs("train", files("left", weights="12345", notes="it works"))
@@ -297,7 +357,7 @@ def test_the_outputs_of_a_job_of_one_task_are_fetched_into_a_folder_of_its_name(
     assert room.iris("fetch", "ada/train").err.endswith("in train-outputs; 2 existed already\n")
 
 
-def test_each_task_has_a_folder_unless_one_was_asked_for(room: Stopped, files: Callable[..., Path], tmp_path: Path) -> None:
+def test_each_task_has_a_folder_unless_one_was_asked_for(room: Stopped, files: Files, tmp_path: Path) -> None:
     """Tasks leave files of the same name; of a task that was tried again the latest attempt's that left any count."""
     room.has("train", (0, OUT, b"attempt 3 left nothing", False), task=1, attempt=3)
     room.has_outputs("train", files("zero", rank="0"))
@@ -314,7 +374,7 @@ def test_each_task_has_a_folder_unless_one_was_asked_for(room: Stopped, files: C
     assert (tmp_path / "one-only" / "rank").read_text() == "1, first"
 
 
-def test_outputs_are_listed_for_people_and_for_programs(room: Stopped, files: Callable[..., Path], tmp_path: Path) -> None:
+def test_outputs_are_listed_for_people_and_for_programs(room: Stopped, files: Files, tmp_path: Path) -> None:
     """Before gigabytes are fetched."""
     room.has_outputs("train", files("left", weights="12345"))
     (tmp_path / "left" / "odd\nname").touch()
@@ -367,3 +427,55 @@ def test_a_job_without_a_checkpoint_is_told_where_it_would_write_one(room: Stopp
     assert (said.code, said.out) == (3, "")
     assert "the store has no checkpoint of train: files in $IRIS_CHECKPOINT_DIR are saved some seconds after" in said.err
     assert room.iris("fetch", "train", "--checkpoint", "--attempt", "1").code == 2
+
+
+# -- where files are written ---------------------------------------------------------------------
+
+
+def test_a_fetch_to_a_full_disk_names_the_directory_and_not_the_store(room: Stopped, files: Files, tmp_path: Path) -> None:
+    """The store has everything; a file is whole or not there."""
+    room.has_outputs("train", files("made", small="x", large="x" * 3_000_000))
+    with small_disk(tmp_path / "small", 1_000) as disk:
+        said = room.iris("fetch", "train", "-o", str(disk / "into"))
+        left = [path.name for path in (disk / "into").iterdir()]
+
+    assert said.code == 1
+    problem = f"{disk / 'into'} cannot be written: No space left on device; free disk space there, or use another directory"
+    assert said.err.splitlines()[-1] == f"error: {problem}"
+    assert left in ([], ["small"])
+
+
+def test_a_fetch_into_a_directory_that_cannot_be_made_names_it(room: Stopped, files: Files, tmp_path: Path) -> None:
+    """A file is in its place, which has nothing to do with the store."""
+    room.has_outputs("train", files("made", small="x"))
+    (tmp_path / "there").write_text("a file")
+
+    said = room.iris("fetch", "train", "-o", str(tmp_path / "there/into"))
+    assert said.code == 1
+    assert f"error: {tmp_path / 'there/into'} cannot be written: Not a directory; check that you may write there" in said.err
+
+
+def test_a_fetch_goes_on_when_its_progress_has_no_reader(room: Stopped, files: Files, tmp_path: Path) -> None:
+    """`iris fetch train 2>&1 | head -1` once left the other files out, and ended with 0."""
+    room.has_outputs("train", files("made", **{f"file{number}": "x" for number in range(50)}))
+    command = [*IRIS, "fetch", "train", "-o", "into"]
+    fetching = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert fetching.stderr is not None
+    with fetching:
+        fetching.stderr.close()
+        fetching.wait(60)
+
+    assert len(list((tmp_path / "into").iterdir())) == 50
+
+
+def test_a_full_disk_of_the_state_directory_is_named(room: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for the output's."""
+    with small_disk(tmp_path / "small", 400) as disk:
+        monkeypatch.setenv("IRIS_STATE_DIR", str(disk))
+        write_record(ClusterRecord(name="room", address="127.0.0.1:1", store=room.store.url))
+        with pytest.raises(OSError, match="No space left"), (disk / "filler").open("wb") as filler:
+            filler.write(bytes(1_000_000))
+        with pytest.raises(CannotWrite) as refused:
+            write_record(ClusterRecord(name="room", address="127.0.0.1:1" * 1000, store=room.store.url))
+
+    assert refused.value.filename == str(disk / "clusters/room/cluster.json")

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.workspace.projects import ProjectFiles, check_sources, locate_project, version_variables, workspace_root
+from iris.client.workspace.projects import (
+    ProjectFiles,
+    check_sources,
+    is_installed,
+    locate_project,
+    version_variables,
+    workspace_root,
+)
 from iris.model.errors import Rejected
 
 SCM = """
@@ -193,3 +200,53 @@ def test_a_version_that_nothing_gives_is_refused_unless_the_project_has_another(
     monkeypatch.delenv(OWN)
     write(tmp_path, **{"pyproject.toml": SCM.format("setuptools-scm") + '[tool.setuptools_scm]\nfallback_version = "0"\n'})
     assert version_variables(ProjectFiles(tmp_path), {}) == {}
+
+
+# -- setup.py and setup.cfg ----------------------------------------------------------------------
+
+CONFIG = "[metadata]\nname = study\n[options]\ninstall_requires = tiny\n"
+
+
+def test_a_setup_cfg_that_nothing_builds_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    """The host would refuse it too, on a machine that is paid for."""
+    write(tmp_path, **{"setup.cfg": CONFIG})
+    with pytest.raises(Rejected, match=r"^project: .* neither a setup\.py nor a pyproject\.toml.* add an empty pyproject\.toml"):
+        check_sources(ProjectFiles(tmp_path), shares_files=False)
+
+    write(tmp_path, **{"pyproject.toml": ""})
+    check_sources(ProjectFiles(tmp_path), shares_files=False)
+
+
+@pytest.mark.parametrize(
+    ("files", "installed"),
+    [
+        ({"setup.py": "from setuptools import setup"}, True),
+        ({"setup.cfg": CONFIG, "pyproject.toml": "[tool.ruff]"}, True),
+        ({"setup.py": "print('prepares the data')"}, False),
+        ({"setup.cfg": "[flake8]"}, False),
+        ({"environment.yml": "dependencies: []"}, False),
+    ],
+)
+def test_a_project_of_setuptools_alone_has_an_environment(tmp_path: Path, files: dict[str, str], installed: bool) -> None:
+    """A function's job runs in this environment, and not in the interpreter of its caller."""
+    write(tmp_path, **files)
+    assert is_installed(ProjectFiles(tmp_path)) is installed
+
+
+@pytest.mark.parametrize(
+    ("script", "variable"),
+    [
+        ("setup(name='My.Study', use_scm_version=True)  # setuptools", OWN),
+        ("import setuptools; setup(**read(), use_scm_version=True)", "SETUPTOOLS_SCM_PRETEND_VERSION"),
+        ("import setuptools; setup(setup_requires=['pbr'], pbr=True)", "PBR_VERSION"),
+    ],
+)
+def test_a_setup_script_gets_its_version_from_git(repository: Path, script: str, variable: str) -> None:
+    """A bundle has no `.git`, without which the build fails."""
+    (repository / "pyproject.toml").unlink()
+    write(repository, **{"setup.py": script})
+    git(repository, "add", ".")
+    git(repository, "commit", "-qam", "old")
+    git(repository, "tag", "v2.1")
+
+    assert version_variables(ProjectFiles(repository), {}) == {variable: "2.1"}

@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 import threading
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,7 +246,9 @@ def test_a_line_of_irisignore_that_means_nothing_is_refused(root: Path) -> None:
         pack(root)
 
 
-@pytest.mark.parametrize("marker", ["pyproject.toml", ".irisignore", "requirements.txt", "setup.py"])
+@pytest.mark.parametrize(
+    "marker", ["pyproject.toml", ".irisignore", "requirements.txt", "setup.py", "setup.cfg", "environment.yml"]
+)
 def test_a_directory_with_a_projects_file_is_a_project(root: Path, marker: str) -> None:
     """What decides whether a plain `iris submit` takes files along."""
     assert not is_project(root)
@@ -259,6 +262,43 @@ def test_a_directory_in_a_git_work_tree_is_a_project(repository: Path) -> None:
     assert is_project(repository)
     assert is_project(repository / "deep")
     assert not is_project(repository / ".git")
+
+
+# -- environments --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_git", [False, True])
+def test_an_environment_of_any_name_is_no_part_of_a_workspace(root: Path, in_git: bool, tmp_path: Path) -> None:
+    """It is of this machine, with links to its Python, which were refused as links that point outside."""
+    if in_git:
+        git(root, "init", "-q")
+    write(root, "main.py", "envs/main.py", "docs/conda-meta", ".irisignore", text="!env/\n")
+    for place in (root / "env", root / "tools/venv", tmp_path / "elsewhere"):
+        venv.create(place, symlinks=True)
+    write(root, "miniconda/bin/python", "miniconda/conda-meta/history")
+    (root / "venv").symlink_to(tmp_path / "elsewhere")
+
+    assert sorted(content(root)) == [".irisignore", "docs/conda-meta", "envs/main.py", "main.py"]
+
+
+def test_an_environment_that_git_tracks_is_no_part_of_a_workspace(repository: Path) -> None:
+    """Somebody has added everything; the copy of it would not run elsewhere."""
+    write(repository, "main.py")
+    venv.create(repository / "env", symlinks=True)
+    git(repository, "add", "-f", ".")
+
+    assert workspace_files(repository) == ["main.py"]
+
+
+def test_a_workspace_that_is_an_environment_itself_says_so(root: Path) -> None:
+    """After `python -m venv .`, the name of one of its links explains nothing."""
+    write(root, "main.py")
+    venv.create(root, symlinks=True)
+
+    with pytest.raises(
+        Rejected, match=f"points outside .*: {root} itself is a Python environment; submit from a directory beside"
+    ):
+        pack(root)
 
 
 # -- packing -------------------------------------------------------------------------------------------------------------------

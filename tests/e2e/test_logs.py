@@ -90,7 +90,9 @@ def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
     """Not an error; and a follower who comes that early learns what the job waits for, sees everything, and gets its end."""
     cluster.submit("early", "--cpu", "4", "--", "sh", "-c", until("early.go"))
     cluster.submit("later", "--cpu", "4", "--", "sh", "-c", "echo at last; exit 3")
-    assert cluster.logs("later") == []
+    empty = cluster.iris("logs", "later")
+    assert empty.out == ""
+    assert empty.err.startswith(f"{USER}/later has not run yet; it is PENDING: ")
     following, checking = cluster.begin("logs", "-f", "later"), cluster.begin("logs", "-f", "--exit-code", "later")
     eventually(lambda: f"{USER}/later is PENDING: " in following.err)
     cluster.file("early.go").touch()
@@ -98,6 +100,32 @@ def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
     checked = checking.ends(125)
     assert checked.out == "at last\n"
     assert "exited with code 3" in checked.err
+
+
+def test_a_job_that_never_ran_says_so_and_how_it_ended(cluster: Cluster) -> None:
+    """An empty answer could be a fault of the log, too; who follows gets the sentence as well."""
+    cluster.submit("never", "--cpu", "100", "--", "true")
+    following = cluster.begin("logs", "-f", "never")
+    cluster.iris("cancel", "never")
+    cluster.iris("wait", "never", code=126)
+
+    for ran in (cluster.iris("logs", "never"), following.ends()):
+        assert ran.out == ""
+        assert f"{USER}/never never ran, so it has no output; it ended KILLED: " in ran.err
+
+
+def test_raw_output_is_the_output_byte_for_byte(cluster: Cluster) -> None:
+    """Whatever it is, in whatever pieces it was written, and with its last line as it ended."""
+    program = (
+        "import os, sys, time\n"
+        "for part in (bytes(range(256)), b'x' * 200_000, b'\\r\\r\\n', b'cut', b' here\\n\\xc3', b'\\0no end'):\n"
+        "    os.write(1, part); os.write(2, b'noise'); time.sleep(0.4)\n"
+    )
+    cluster.iris("submit", "-n", "raw", "--", "python3", "-c", program)
+    parts = (bytes(range(256)), b"x" * 200_000, b"\r\r\n", b"cut", b" here\n\xc3", b"\0no end")
+
+    assert cluster.iris("logs", "raw", "--raw", "--stream", "stdout").raw_out == b"".join(parts)
+    assert cluster.iris("logs", "raw", "--raw", "--stream", "stderr").raw_out == b"noise" * 6
 
 
 @pytest.mark.long

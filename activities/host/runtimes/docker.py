@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes import container_init, container_mounts, engine, images, links, shim
+from iris.activities.host.runtimes import container_init, container_mounts, engine, images, links, shim, start_errors
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.container_programs import fault_of
 from iris.activities.host.runtimes.container_rights import rights
 from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
 from iris.activities.host.runtimes.environment import base_env
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
 
-#: The `PATH` of an image that sets none.
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The attempt's directories that a container can read and write, and the one that it can only read. No container gets the files
 #: that the agent and the shim keep beside them: those files decide what runs on the host with the agent's rights.
 _FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
@@ -215,7 +214,7 @@ class DockerRuntime:
             )
             try:
                 look = _Look(docker, container, [*written, *read], self._configured)
-                self._check(look, argv[0], inside["PATH"], workdir)
+                self._check(look, argv, inside["PATH"], workdir)
             except BaseException:
                 engine.remove(docker, container)
                 raise
@@ -277,7 +276,7 @@ class DockerRuntime:
         hosts = self._host_env.get("PATH", "")
         path = env.get("PATH", hosts)
         if path == hosts or path.endswith(f":{hosts}"):
-            path = path.removesuffix(hosts) + self._image_env.get("PATH", _PATH)
+            path = path.removesuffix(hosts) + self._image_env.get("PATH", engine.PATH)
         inside["PATH"] = path
         # The trusted certificates depend on the network, which is the host's.
         if (trusted := env.get(_CERTIFICATES, "")) and _CERTIFICATES not in inside and os.access(trusted, os.R_OK):
@@ -331,8 +330,8 @@ class DockerRuntime:
         found += self._devices.glob("vfio/vfio")
         return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rw" for path in found]}
 
-    def _check(self, look: "_Look", program: str, path: str, workdir: Path) -> None:
-        """Checks that the program and its directory exist. A container that ran leaves only an exit code, which does not tell.
+    def _check(self, look: "_Look", argv: Sequence[str], path: str, workdir: Path) -> None:
+        """Checks that the program, its interpreter and its directory exist. The exit code of a container does not tell.
 
         Raises:
             CannotStart: one of them does not exist or cannot be used.
@@ -347,16 +346,8 @@ class DockerRuntime:
         if not (runs := look.at(Path(shell))):
             has = f"has no {shell}" if runs is None else f"has a {shell} that is not executable"
             raise CannotStart(f"the image {self._image!r} {has}, which is needed to start a program in it", 126)
-        folders = [""] if "/" in program else path.split(":")
-        there = False
-        for folder in folders:
-            runs = look.at(workdir / folder / program)
-            if runs:
-                return
-            there = there or runs is not None
-        if there:
-            raise CannotStart(f"{program!r} is not executable", 126)
-        raise CannotStart(f"there is no program {program!r} in the image {self._image!r}", 127)
+        if fault := fault_of(argv, path, workdir, look, f"the image {self._image!r}"):
+            raise CannotStart(*fault)
 
 
 def _appended(file: Path) -> TextIO:
@@ -396,3 +387,10 @@ class _Look:
             # A link may have a target that exists only in the image.
             return os.access(path, os.X_OK) or path.is_symlink() if os.path.lexists(path) else None
         return engine.executable(self._docker, self._container, path)
+
+    def head(self, path: Path) -> bytes:
+        """Returns the first bytes of a regular file; empty: it is none, or cannot be read."""
+        path = Path(os.path.normpath(path))
+        if any(path.is_relative_to(mount) for mount in self._mounted):
+            return start_errors.head_of(str(path), links=False)
+        return engine.head(self._docker, self._container, path)

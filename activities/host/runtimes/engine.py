@@ -2,10 +2,12 @@
 
 import asyncio
 import base64
+import io
 import json
 import logging
 import os
 import socket
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -13,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iris.activities.host.runtimes import start_errors
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.shim_container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
@@ -30,6 +33,8 @@ FAULT = "docker"
 LABEL_MANAGED, LABEL_CLUSTER, LABEL_HOST = "iris.managed", "iris.cluster", "iris.host"
 LABEL_JOB, LABEL_TASK, LABEL_KEY, LABEL_DIRECTORY = "iris.job", "iris.task", "iris.key", "iris.directory"
 
+#: The `PATH` of an image that sets none.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The timeout of one answer of the engine, in seconds. It creates a container in well under one second unless it is busy.
 REQUEST_TIMEOUT_S = 60.0
 #: The timeout of the check that an engine is there, in seconds.
@@ -40,6 +45,10 @@ AWAY = 60.0
 POLL_INTERVAL_S = 0.2
 #: The number of attempts to remove containers while the engine is away, and the seconds between attempts.
 CLEAR_TRIES, CLEAR_EVERY = 5, 1.0
+#: The most bytes of a file of a container whose first line is read: scripts are smaller.
+MOST_SCRIPT = 1024**2
+#: The bits of a file's mode in the engine's answers, which are those of Go.
+_DIRECTORY, _LINK = 1 << 31, 1 << 27
 
 
 def docker_socket() -> str:
@@ -210,19 +219,40 @@ async def clear_strays(cluster: str, host_id: str, keep: Collection[str], attemp
 
 def executable(found: "DockerClient", container: str, path: Path) -> bool | None:
     """Returns True if a file of the container is executable, as far as its mode shows; None if there is no such file."""
+    stat = _stat(found, container, path)
+    if not stat:  # there is none, or the engine does not tell; the start of the program will show it
+        return None if stat is None else True
+    return not stat["mode"] & _DIRECTORY and bool(stat["mode"] & _LINK or stat["mode"] & 0o111)
+
+
+def head(found: "DockerClient", container: str, path: Path) -> bytes:
+    """Returns the first bytes of a small regular file of the container; empty: it is none, or the engine does not tell."""
+    stat = _stat(found, container, path)
+    if not stat or stat["mode"] & (_DIRECTORY | _LINK) or stat["size"] > MOST_SCRIPT:
+        return b""
+    archive = found.api.get(_archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S)
+    with suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(archive.content)) as files:
+        inside = files.extractfile(files.getmembers()[0])
+        return inside.read(start_errors.HEAD) if inside is not None else b""
+    return b""
+
+
+def _stat(found: "DockerClient", container: str, path: Path) -> dict[str, Any] | None:
+    """Returns the status of a file of the container; None: there is none; empty: the engine does not tell.
+
+    The status of a link is its own, not that of its target.
+    """
     from requests import codes
 
-    address = f"{found.api.base_url}/v{found.api.api_version}/containers/{container}/archive"
-    answer = found.api.head(address, params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S)
+    answer = found.api.head(_archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S)
     if answer.status_code == codes.not_found:
         return None
     header = answer.headers.get("X-Docker-Container-Path-Stat")
-    if header is None:  # the engine does not tell; the start of the program will show it
-        return True
-    stat = json.loads(base64.b64decode(header))
-    # The mode is Go's: the highest bit marks a directory. A link has the rights of its target.
-    link, directory = stat["mode"] & 1 << 27, stat["mode"] & 1 << 31
-    return not directory and bool(link or stat["mode"] & 0o111)
+    return {} if header is None else dict(json.loads(base64.b64decode(header)))
+
+
+def _archive(found: "DockerClient", container: str) -> str:
+    return f"{found.api.base_url}/v{found.api.api_version}/containers/{container}/archive"
 
 
 def existed(found: "DockerClient", container: str, directory: Path) -> bool:

@@ -16,6 +16,7 @@ import psutil
 
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.commands import BLOCK, Tell, pump
+from iris.activities.host.runtimes.container_programs import fault_beside
 from iris.messages.exec import ExecRequest, Frame, FrameKind
 
 #: The name of the fault when the engine fails.
@@ -61,6 +62,8 @@ class ContainerCommand:
         if status != 201:
             raise HostUnable(f"the container engine did not run the command: {made.get('message', status)}", FAULT)
         self._id = made["Id"]
+        if fault := await self._fault():
+            raise CannotStart(*fault)
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(self._socket)
             how = {"Detach": False, "Tty": request.tty}
@@ -177,6 +180,12 @@ class ContainerCommand:
             here = self._container in Path(f"/proc/{pid}/cgroup").read_text()
             return here and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
         return False
+
+    async def _fault(self) -> tuple[str, int] | None:
+        """Returns why the command cannot start. The engine would report it as output of the command."""
+        with contextlib.suppress(HostUnable):  # the engine may still be able to start it
+            return await asyncio.to_thread(fault_beside, self._container, self._request.argv)
+        return None
 
     async def _inspect(self) -> dict[str, Any]:
         status, state = await self._call("GET", f"/exec/{self._id}/json")

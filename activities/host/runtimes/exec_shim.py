@@ -25,7 +25,10 @@ import termios
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes import shim, shim_user
+from iris.activities.host.runtimes import shim, shim_user, start_errors
+
+#: Where the command runs.
+HERE = "the host of the task"
 
 
 class CommandProcess(shim.Process):
@@ -41,28 +44,27 @@ class CommandProcess(shim.Process):
         self._cgroups = []
 
     def start(self) -> tuple[str, int] | None:
-        argv, cwd = self._launch["argv"], self._launch["cwd"]
+        argv, env, cwd = self._launch["argv"], self._launch["env"], self._launch["cwd"]
         gone = f"the task's directory {cwd!r} is gone", 126
+        if fault := start_errors.fault_of(argv, env, cwd, HERE):
+            return fault
         try:
             # The command has a session of its own, which the terminal, if any, controls.
             shim_user.let_open(self._launch, 0, 1, 2)
             self._popen = subprocess.Popen(
                 argv,
-                env=self._launch["env"],
+                env=env,
                 cwd=shim_user.root_cwd(self._launch),
                 start_new_session=True,
                 preexec_fn=self._enter,
                 umask=self._launch["umask"],
             )
             self.pid = self._popen.pid
-        except FileNotFoundError as error:
-            if error.filename == cwd:
-                return gone
-            return f"there is no program {argv[0]!r} where the task runs", 127
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            if isinstance(error, subprocess.SubprocessError) and shim_user.lost_cwd(self._launch):
+            missing = isinstance(error, FileNotFoundError) and error.filename == cwd
+            if missing or (isinstance(error, subprocess.SubprocessError) and shim_user.lost_cwd(self._launch)):
                 return gone
-            return f"{argv[0]!r} could not be started: {error}", 126
+            return start_errors.why(error, argv, env, cwd, HERE)
         return None
 
     def _enter(self) -> None:

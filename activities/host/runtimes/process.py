@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes import cgroups, job_users, links, orphans, shim_user
+from iris.activities.host.runtimes import cgroups, job_users, links, orphans, shim_user, start_errors
 from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.program import Program
 from iris.activities.host.runtimes.shim_starter import end_escaped
@@ -23,6 +23,8 @@ from iris.model.resources import Resources
 
 #: The name of the fault when this host cannot run a command.
 HOST_FAULT = "host"
+#: Where the commands run, in messages.
+_HERE = "this host"
 
 
 class ProcessRuntime:
@@ -99,7 +101,7 @@ class ProcessRuntime:
                 raise _no_directory(workdir) from None
             raise HostUnable(f"{argv[0]!r} could not be started: {error}", HOST_FAULT) from None
         except (OSError, ValueError) as error:
-            raise _refusal(argv[0], error) from None
+            raise _refusal(launch, error) from None
         try:
             return await process.wait()
         except asyncio.CancelledError:
@@ -112,7 +114,7 @@ class ProcessRuntime:
     async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
         """Implements `Runtime.launch`. A missing program is noticed only when it is started."""
         owner = self.owner
-        groups = self._cgroups = await asyncio.to_thread(self._checked_groups, workdir, owner)
+        groups = self._cgroups = await asyncio.to_thread(self._checked_groups, argv, env, workdir, owner)
         launch = Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups, umask=self._umask)
         return launch if owner is None else launch.model_copy(update={"uid": owner, "groups": self._groups})
 
@@ -125,8 +127,9 @@ class ProcessRuntime:
             if (owner := self.owner) is not None:
                 await asyncio.to_thread(job_users.end_user, owner)
 
-    def _checked_groups(self, workdir: Path, owner: int | None) -> tuple[str, ...]:
+    def _checked_groups(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, owner: int | None) -> tuple[str, ...]:
         _check(workdir, owner)
+        _check_script(argv, env, workdir, owner)
         return cgroups.make(self._key, self._resources)
 
     def _clear(self) -> None:
@@ -178,15 +181,22 @@ def _no_directory(workdir: Path) -> CannotStart:
     return CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
 
 
-def _refusal(command: str, error: OSError | ValueError) -> Exception:
+def _check_script(argv: Sequence[str], env: Mapping[str, str], workdir: Path, owner: int | None) -> None:
+    """Checks the first line of a program that is a script, of whose fault the system tells little.
+
+    Raises:
+        CannotStart: its interpreter does not exist.
+    """
+    with contextlib.suppress(OSError, ValueError), job_users.acting_as(owner):  # the start shows the fault
+        if fault := start_errors.fault_of(argv, env, str(workdir), _HERE):
+            raise CannotStart(*fault)
+
+
+def _refusal(launch: Launch, error: OSError | ValueError) -> Exception:
     """Returns the exception for a command that could not be started."""
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
-        return HostUnable(f"{command!r} could not be started: {error.strerror}", HOST_FAULT)
-    if isinstance(error, FileNotFoundError):
-        return CannotStart(f"there is no program {command!r} on this host", 127)
-    if isinstance(error, PermissionError):
-        return CannotStart(f"{command!r} is not executable", 126)
-    return CannotStart(f"{command!r} could not be started: {error}", 126)
+        return HostUnable(f"{launch.argv[0]!r} could not be started: {error.strerror}", HOST_FAULT)
+    return CannotStart(*start_errors.why(error, launch.argv, launch.env, launch.cwd, _HERE))
 
 
 def _launched_in(directory: Path) -> list[str]:

@@ -115,18 +115,14 @@ class Process:
                 preexec_fn=self._enter if self._cgroups or launch.get("uid", -1) >= 0 else None,
             )  # fmt: skip
             self.pid = self._popen.pid
-        except FileNotFoundError as error:
-            if error.filename == launch["cwd"]:
-                return no_cwd
-            return f"there is no program {launch['argv'][0]!r} on this host", 127
-        except (PermissionError, NotADirectoryError) as error:
-            if error.filename == launch["cwd"]:
-                return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
-            return f"{launch['argv'][0]!r} is not executable", 126
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            if isinstance(error, subprocess.SubprocessError) and user.lost_cwd(launch):
+            missing = isinstance(error, FileNotFoundError) and error.filename == launch["cwd"]
+            if missing or (isinstance(error, subprocess.SubprocessError) and user.lost_cwd(launch)):
                 return no_cwd
-            return f"{launch['argv'][0]!r} could not be started: {error}", 126
+            if isinstance(error, OSError) and error.filename == launch["cwd"]:
+                return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
+            found: tuple[str, int] = _beside("start_errors").why(error, launch["argv"], launch["env"], launch["cwd"], "this host")
+            return found
         finally:
             os.close(out)
             os.close(err)

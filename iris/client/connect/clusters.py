@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from iris.client.connect.paths import state_dir
 from iris.model.errors import InvalidValue, NotFound, Unreachable
-from iris.storage.files import make_private, make_private_tree, private_file
+from iris.storage.files import make_private, make_private_tree, private_file, writing
 
 #: The file in a cluster's directory that holds its configuration.
 CONFIG = "config.yaml"
@@ -191,8 +191,9 @@ def write_config(name: str, text: str) -> None:
 def _write(path: Path, text: str) -> None:
     """Writes the file completely or not at all. Several processes may write it at the same time."""
     draft = path.with_name(f"{path.name}.new-{os.getpid()}")
-    private_file(draft).write_bytes(text.encode())
-    draft.replace(path)
+    with writing(path):
+        private_file(draft).write_bytes(text.encode())
+        draft.replace(path)
 
 
 def check_is_free(name: str, project: str = "", store: str = "", *, machine: str = "", over_ssh: bool = False) -> None:

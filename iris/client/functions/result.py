@@ -11,9 +11,11 @@ from typing import Any, BinaryIO
 
 from obstore.exceptions import BaseError
 
+from iris.client.logs.follow import cannot_write
 from iris.model import call_files, names
 from iris.model.errors import IrisError, first_line
 from iris.retrying import retry
+from iris.storage.files import CannotWrite
 from iris.storage.object_store import Store
 
 #: How long a result may be missing in the store after its task has ended. Hosts store results before they report the end, unless
@@ -82,7 +84,11 @@ async def read_result(store: Store, job: str, run_id: str, task: int, attempt: i
 
         @retry((NoResult, OSError, BaseError), every=RETRY_INTERVAL, timeout=patience)
         async def fetch() -> None:
-            if not await store.get_file(name, file):
+            try:
+                found = await store.get_file(name, file)
+            except CannotWrite as error:  # another try would not help
+                raise cannot_write(error) from None
+            if not found:
                 raise NoResult(f"task {task} of {job} left no result in attempt {attempt}")
 
         try:

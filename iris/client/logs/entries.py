@@ -16,7 +16,7 @@ class LogEntry(NamedTuple):
 
     task: int
     attempt: int
-    #: When the line began to be written, by the clock of the host.
+    #: When the line was complete, by the clock of the host. So the entries of a task are in the order of their times.
     time: datetime
     #: `stdout`, `stderr` or `build`.
     stream: str
@@ -38,7 +38,7 @@ class Entries:
         for task, attempt, line in lines:
             key = (task, attempt, line.stream)
             if (begun := self._begun.pop(key, None)) is not None:
-                line = line._replace(at_ms=begun.at_ms, data=begun.data + line.data)
+                line = line._replace(data=begun.data + line.data)
             if line.goes_on and len(line.data) <= MAX_LINE:
                 self._begun[key] = line
             else:

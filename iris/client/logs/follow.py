@@ -9,6 +9,7 @@ from obstore.exceptions import BaseError
 
 from iris.client.logs.reading import Reader, TaskLine
 from iris.model.errors import IrisError, Unreachable, first_line
+from iris.storage.files import CannotWrite, is_full
 from iris.storage.object_store import Store, StoreAway
 
 #: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
@@ -20,14 +21,41 @@ STORE_TIMEOUT_S = 20.0
 
 @contextlib.contextmanager
 def reading_from(store: Store, title: str) -> Iterator[None]:
-    """Turns failures of the store into readable errors."""
+    """Turns failures of the store into readable errors.
+
+    Nothing within may print: the reader of the output may be gone, and its disk full, which is no failure of the store.
+    """
     try:
         yield
-    except BrokenPipeError:  # the reader of the output has closed it
-        raise
+    except CannotWrite as error:
+        raise cannot_write(error) from None
     except (OSError, BaseError) as error:
         kind = Unreachable if isinstance(error, StoreAway | BaseError) else IrisError
         raise kind(f"{title} cannot be read from the store {store.url}: {first_line(error)}") from None
+
+
+def cannot_write(error: OSError) -> IrisError:
+    """Returns the error for a file of this machine that cannot be written."""
+    remedy = "free disk space there" if is_full(error) else "check that you may write there"
+    return IrisError(f"{error.filename} cannot be written: {error.strerror}; {remedy}, or use another directory")
+
+
+async def present_lines(reader: Reader, title: str, tail: int | None) -> AsyncIterator[list[TaskLine]]:
+    """Yields the lines that are there now.
+
+    Args:
+        tail: only so many of the last ones; None: all.
+
+    Raises:
+        IrisError: the store is gone.
+    """
+    # The caller prints the lines outside of this block, as the errors of a generator's caller are not raised in it.
+    with reading_from(reader.store, title):
+        if tail is not None:
+            yield await reader.tail(tail)
+            return
+        async for lines in reader.new_lines():
+            yield lines
 
 
 async def new_lines(reader: Reader, ended: "asyncio.Future[None]", title: str) -> AsyncIterator[list[TaskLine]]:

@@ -3,28 +3,31 @@
 In a git work tree these are the files that git tracks and new files that are not ignored, including those of submodules and
 nested repositories. Elsewhere these are all files that no `.gitignore` excludes, at any depth. In both cases `.irisignore` in
 the workspace's own directory overrides the selection, in the same notation: a line excludes, and a line with `!` includes, also
-what git leaves out. The last matching line applies. `.git`, `.venv`, `__pycache__`, the state directory of Iris and empty
-directories are never part of a workspace.
+what git leaves out. The last matching line applies. `.git`, `.venv`, `__pycache__`, other environments of Python or conda
+below it, the state directory of Iris and empty directories are never part of a workspace.
 """
 
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from iris.client.connect.paths import state_dir
 from iris.model.errors import Rejected
+from iris.model.setup_files import CONFIG, SCRIPT, UNREAD
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".irisignore"
 #: Files that make a directory a project. A job submitted from a project gets its files by default.
-MARKERS = ("pyproject.toml", IGNORE_FILE, "requirements.txt", "setup.py")
+MARKERS = ("pyproject.toml", IGNORE_FILE, "requirements.txt", SCRIPT, CONFIG, *UNREAD)
 #: Excluded at any depth, because they are of no use on another machine.
 _NEVER = {".git", ".venv", "__pycache__"}
+#: The files by which environments are recognised: those of `venv`, virtualenv and uv, and those of conda.
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta/history")
 #: Git sets these variables while it runs its hooks; they would make git use another repository.
 _GITS_OWN = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"}
 
@@ -49,7 +52,7 @@ def workspace_files(directory: Path) -> list[str]:
     """
     own = _Rules.read(directory / IGNORE_FILE, "")
     state = _state_below(directory)
-    normal = set(_git_files(directory) if _in_git(directory) else _walk(directory, state=state))
+    normal = set(_without_environments(_git_files(directory)) if _in_git(directory) else _walk(directory, state=state))
     # What git leaves out can be large, so it is only listed when a line may include some of it.
     candidates = normal.union(_walk(directory, rules=None, state=state)) if own.takes_in else normal
     chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")) and not (state and path.startswith(f"{state}/")))
@@ -132,6 +135,8 @@ def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = (), s
             f"workspace: the directory {root / prefix} cannot be read ({error.strerror}); "
             f"make it readable, or choose another --workspace"
         ) from None
+    if prefix and _is_environment(root / prefix, {entry.name for entry in entries}):
+        return
     if rules is not None and any(entry.name == ".gitignore" for entry in entries):
         rules = (*rules, _Rules.read(root / prefix / ".gitignore", prefix))
     for entry in entries:
@@ -143,7 +148,30 @@ def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = (), s
             continue
         if below:
             yield from _walk(root, f"{path}/", rules, state)
-        else:
+        elif not (entry.is_symlink() and _is_environment(root / path)):
+            yield path
+
+
+# -- environments --------------------------------------------------------------------------------
+
+
+def _is_environment(directory: Path, names: Container[str] | None = None) -> bool:
+    """Returns whether the directory, or the target of a link, is an environment of this machine.
+
+    Args:
+        names: what the directory contains; None: not known yet.
+    """
+    likely = (each for each in _ENVIRONMENTS if names is None or each.partition("/")[0] in names)
+    return any((directory / each).is_file() for each in likely)
+
+
+def _without_environments(paths: Iterable[str]) -> Iterator[str]:
+    """Leaves out the files in environments. The workspace's own directory counts as none."""
+    listed = list(paths)
+    found = {path.removesuffix(each) for path in listed for each in _ENVIRONMENTS if path.endswith(f"/{each}")}
+    for path in listed:
+        parents = (path[: at + 1] for at, letter in enumerate(path) if letter == "/")
+        if not found or found.isdisjoint(parents):
             yield path
 
 
@@ -171,7 +199,7 @@ def _git_files(directory: Path, prefix: str = "") -> Iterator[str]:
             # A submodule or a nested repository. Without a `.git` it was not fetched, and is empty.
             if (directory / path / ".git").exists():
                 yield from _git_files(directory, f"{path}/")
-        else:
+        elif not ((directory / path).is_symlink() and _is_environment(directory / path)):
             yield path
 
 

@@ -120,10 +120,10 @@ def _link(root: Path, path: str) -> str:
     target_path = os.path.normpath((root / path).parent / target)
     for place in (target_path, os.path.realpath(root / path)):
         if not Path(place).is_relative_to(root):
-            raise Rejected(
-                f"workspace: the link {path} points outside the workspace, to {target}; exclude it in {IGNORE_FILE}, "
-                f"or copy the file into the workspace"
-            )
+            problem = f"workspace: the link {path} points outside the workspace, to {target}"
+            if (root / "pyvenv.cfg").is_file():
+                raise Rejected(f"{problem}: {root} itself is a Python environment; submit from a directory beside it")
+            raise Rejected(f"{problem}; exclude it in {IGNORE_FILE}, or copy the file into the workspace")
     if os.path.normpath(Path(path).parent / target).startswith(("/", "..")):
         return os.path.relpath(target_path, (root / path).parent)
     if climbs_after_a_name(target):  # hosts refuse such a target

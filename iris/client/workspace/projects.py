@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from iris.client.workspace import python_versions
 from iris.client.workspace.files import git_env
+from iris.model import setup_files
 from iris.model.errors import InvalidValue, Rejected
 
 _PROJECT = "pyproject.toml"
@@ -121,6 +123,8 @@ def check_sources(files: ProjectFiles, *, shares_files: bool) -> None:
             if not target.is_relative_to(root):
                 raise Rejected(_outside(directory, place / _PROJECT, name, path, target))
     requirements = directory / "requirements.txt"
+    if _lacks_a_build(directory):
+        raise Rejected(f"project: {setup_files.cannot_build(directory)}")
     if not (directory / _PROJECT).is_file() and requirements.is_file():
         for path in requirement_paths(requirements):
             target = (directory / path).resolve()
@@ -140,7 +144,7 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
     root = files.root.resolve()
     found: dict[str, str] = {}
     for place, document in _documents(root, root / files.project):
-        variable, tool = _version_variable(document)
+        variable, tool = _version_variable(place, document)
         if variable is None or variable in given or variable in found:
             continue
         version = os.environ.get(variable) or _described(place)
@@ -165,7 +169,9 @@ def is_installed(files: ProjectFiles) -> bool:
     """
     directory = files.root / files.project
     document = _read(directory)
-    return "project" in document or _workspace(document) is not None or (directory / "requirements.txt").is_file()
+    if "project" in document or _workspace(document) is not None:
+        return True
+    return (directory / "requirements.txt").is_file() or _installs_itself(directory)
 
 
 def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
@@ -275,6 +281,34 @@ def requirement_paths(requirements: Path) -> list[str]:
     return [match["option"] or match["path"] for match in named if match is not None]
 
 
+# -- setup.py and setup.cfg ----------------------------------------------------------------------
+
+
+def _installs_itself(directory: Path) -> bool:
+    """Returns whether hosts install what the build of a directory without `[project]` declares."""
+    if (directory / "requirements.txt").is_file():
+        return False
+    has_pyproject = (directory / _PROJECT).exists()
+    return setup_files.installs_itself(*_setup_texts(directory), has_pyproject=has_pyproject)
+
+
+def _lacks_a_build(directory: Path) -> bool:
+    """Returns whether nothing of the directory is installed, although its `setup.cfg` declares it."""
+    if (directory / "requirements.txt").is_file():
+        return False
+    has_pyproject = (directory / _PROJECT).exists()
+    return setup_files.lacks_a_build(*_setup_texts(directory), has_pyproject=has_pyproject)
+
+
+def _setup_texts(directory: Path) -> tuple[str, str]:
+    """Returns the texts of `setup.py` and `setup.cfg`; empty: there is none, or the host says why."""
+    texts = {setup_files.SCRIPT: "", setup_files.CONFIG: ""}
+    for name in texts:
+        with suppress(OSError):
+            texts[name] = (directory / name).read_text(encoding="utf-8", errors="replace")
+    return texts[setup_files.SCRIPT], texts[setup_files.CONFIG]
+
+
 # -- refusals ------------------------------------------------------------------------------------------------------------------
 
 
@@ -300,8 +334,11 @@ def _outside(project: Path, file: Path, name: str, path: str, target: Path) -> s
 # -- versions ------------------------------------------------------------------------------------------------------------------
 
 
-def _version_variable(document: Mapping[str, Any]) -> tuple[str | None, str]:
+def _version_variable(place: Path, document: Mapping[str, Any]) -> tuple[str | None, str]:
     """Returns the variable for the version of this project, and the tool that reads it; None: the version is not in git."""
+    if "project" not in document and _installs_itself(place):
+        requires = _texts(_table(document, "build-system").get("requires"))
+        return setup_files.version_variable(*_setup_texts(place), requires)
     project = _table(document, "project")
     if "version" not in _texts(project.get("dynamic")):
         return None, ""

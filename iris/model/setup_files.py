@@ -1,0 +1,120 @@
+"""Projects without a `[project]` table: what the older files of a directory declare.
+
+Such a project is installed with `uv pip install`, because `uv sync` reads only `[project]`.
+"""
+
+import re
+from collections.abc import Container, Sequence
+
+PYPROJECT, SCRIPT, CONFIG = "pyproject.toml", "setup.py", "setup.cfg"
+#: Files of other package managers, with the name of the tool. Iris installs nothing for them.
+UNREAD = {
+    "environment.yml": "conda",
+    "environment.yaml": "conda",
+    "Pipfile": "Pipenv",
+    "pixi.toml": "pixi",
+}
+#: What a `setup.py` of a package imports. Other programs have this name too.
+_BUILDERS = re.compile(r"\b(?:setuptools|distutils|skbuild)\b")
+#: The keys of a `setup.cfg` that make it more than the configuration of a linter.
+_DECLARES = (
+    ("metadata", "name"),
+    ("options", "install_requires"),
+    ("options", "packages"),
+    ("options", "py_modules"),
+)
+#: How a build says that its version comes from git.
+_BY_SCM = re.compile(r"\bsetuptools[_-]scm\b|\buse_scm_version\b")
+_BY_PBR = re.compile(r"\bpbr\b")
+#: The name of a project in its `setup.py`, where it is written as a plain text.
+_NAME = re.compile(r"\bname\s*=\s*[\"']([A-Za-z0-9][A-Za-z0-9._-]*)[\"']")
+
+
+def installs_itself(script: str, config: str, *, has_pyproject: bool) -> bool:
+    """Returns whether `uv pip install .` installs what the directory's own build declares.
+
+    Args:
+        script: the text of `setup.py`; empty: there is none.
+        config: the text of `setup.cfg`; empty: there is none.
+        has_pyproject: whether there is a `pyproject.toml`, which has no `[project]`.
+    """
+    return _is_setup_script(script) or (has_pyproject and _declares_a_package(config))
+
+
+def lacks_a_build(script: str, config: str, *, has_pyproject: bool) -> bool:
+    """Returns whether `setup.cfg` declares a package that no tool installs, because nothing says how to build it.
+
+    Args:
+        script, config, has_pyproject: as for `installs_itself`.
+    """
+    return not (has_pyproject or _is_setup_script(script)) and _declares_a_package(config)
+
+
+def cannot_build(place: object) -> str:
+    """Returns the refusal of a directory for which `lacks_a_build` is true, without the name of the step."""
+    return (
+        f"{place} has a {CONFIG}, but neither a {SCRIPT} nor a {PYPROJECT}, so no tool installs it; "
+        f"add an empty {PYPROJECT} beside it, or use --no-sync"
+    )
+
+
+def version_variable(script: str, config: str, requires: Sequence[str]) -> tuple[str | None, str]:
+    """Returns the variable that gives the build the version that it reads from git otherwise, and
+    the tool that reads it; None: the version is not in git.
+
+    Args:
+        script, config: as for `installs_itself`.
+        requires: what the build requires by `pyproject.toml`.
+    """
+    text = "\n".join((script, config, *requires))
+    if _BY_SCM.search(text):
+        name = re.sub(r"[-_.]+", "_", _name_of(script, config)).upper()
+        variable = "SETUPTOOLS_SCM_PRETEND_VERSION"
+        return (f"{variable}_FOR_{name}" if name else variable), "setuptools-scm"
+    return ("PBR_VERSION", "pbr") if _BY_PBR.search(text) else (None, "")
+
+
+def not_installed(names: Container[str]) -> str:
+    """Returns the line about a project for which nothing is installed; empty: there is nothing to say.
+
+    Args:
+        names: the files of its directory.
+    """
+    if (file := next((each for each in UNREAD if each in names), None)) is not None:
+        problem = f"{file} is for {UNREAD[file]}, and Iris does not read it"
+        return f"{problem}: nothing is installed for it; list its packages in requirements.txt, or use an image that has them"
+    if PYPROJECT in names:
+        problem = f"{PYPROJECT} has no [project]"
+        return f"{problem}: nothing is installed for it; declare its dependencies there, or in requirements.txt"
+    return ""
+
+
+def _is_setup_script(text: str) -> bool:
+    """Returns whether a `setup.py` builds a package."""
+    return _BUILDERS.search(text) is not None
+
+
+def _declares_a_package(config: str) -> bool:
+    """Returns whether a `setup.cfg` declares a package; most only configure tools."""
+    values = _values(config)
+    return any(values.get(key) for key in _DECLARES)
+
+
+def _name_of(script: str, config: str) -> str:
+    """Returns the name of the project; empty: only its build knows it."""
+    found = _NAME.search(script)
+    return _values(config).get(("metadata", "name")) or (found[1] if found is not None else "")
+
+
+def _values(config: str) -> dict[tuple[str, str], str]:
+    """Returns the values of a `setup.cfg` by section and key; none: it cannot be read, which the build reports."""
+    if not config:
+        return {}
+    import configparser  # few projects have such a file
+
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(config)
+    except configparser.Error:
+        return {}
+    return {(name, key): value.strip() for name in parser.sections() for key, value in parser.items(name)}
