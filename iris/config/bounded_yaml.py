@@ -9,10 +9,11 @@ MAX_REPEATED = 100_000
 class BoundedLoader(yaml.SafeLoader):
     """Loads YAML in a time that the length of its text limits, and refuses what takes longer."""
 
-    def compose_document(self) -> yaml.Node:
+    def compose_document(self) -> yaml.Node | None:
         """Returns the document's root."""
-        root: yaml.Node = super().compose_document()
-        _Repeats().size_of(root)
+        root = super().compose_document()
+        if root is not None:
+            _Repeats().size_of(root)
         return root
 
 

@@ -52,10 +52,9 @@ def test_a_value_that_contains_itself_is_refused_with_its_line(reader: str, text
 
 def test_a_large_cluster_may_repeat_its_settings() -> None:
     """A bound on an attack must not meet a user."""
+    labels = "&labels {team: a, rack: b}"
+    first = f"  first: &all {{type: local_vm, max_slices: 2, resources: {{cpu: 1, memory: 1g}}, attributes: {labels}}}\n"
     groups = "".join(f"  group-{number}: {{<<: *all, attributes: *labels}}\n" for number in range(500))
-    first = (
-        "  first: &all {type: local_vm, max_slices: 2, resources: {cpu: 1, memory: 1g}, attributes: &labels {team: a, rack: b}}\n"
-    )
     loaded = load_config(f"platform: {{local: {{}}}}\nscale_groups:\n{first}{groups}")
     assert len(loaded.scale_groups) == 501
     assert loaded.scale_groups["group-499"].attributes == {"team": "a", "rack": "b"}
@@ -65,10 +64,6 @@ def test_every_yaml_is_read_with_the_bound() -> None:
     """The next reader is as easy to attack as the first one."""
     unbounded = re.compile(r"yaml\.(\w*[sS]afeLoader|safe_load\w*|(full|unsafe)_load\w*|\w*Loader)\b")
     folders = ("iris", "workflows", "activities", "platforms", "worker_agents", "scripts")
-    found = [
-        str(path.relative_to(ROOT))
-        for folder in folders
-        for path in (ROOT / folder).rglob("*.py")
-        if unbounded.search(path.read_text())
-    ]
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    found = [str(path.relative_to(ROOT)) for path in files if unbounded.search(path.read_text())]
     assert found == ["iris/config/bounded_yaml.py"]
