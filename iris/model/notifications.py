@@ -105,7 +105,8 @@ def refusal(address: str, own: frozenset[str], *, local: bool) -> str:
 
 def _refusal(address: IPv4Address | IPv6Address, own: frozenset[str], *, local: bool) -> str:
     if address in _METADATA or address.is_link_local:
-        return f"{address} is an address at which machines get their credentials"
+        kind = "a link-local address," if address.is_link_local else "an address"
+        return f"{address} is {kind} at which machines get their credentials"
     own_machine = address.is_loopback or address.is_unspecified
     if address.is_multicast or (address.is_reserved and not own_machine):
         return f"{address} is not the address of one machine"
