@@ -26,6 +26,7 @@ CALLS_OF_THE_CLOCK = {"datetime.now", "datetime.utcnow", "datetime.today", "date
 PURE = ("model", "config", "scheduling", "autoscaling", "messages")
 #: The package that a file of a pure package may import besides pydantic: it reads a text or computes, and nothing else.
 OUTSIDE_OF_A_FILE = {
+    "iris/config/bounded_yaml.py": "yaml",
     "iris/config/load.py": "yaml",
     "iris/config/edit_hosts.py": "yaml",
     "iris/model/slice_keys.py": "cryptography",

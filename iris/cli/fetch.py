@@ -14,7 +14,7 @@ from iris.cli.terminal import is_live
 from iris.cli.transfer import transfer
 from iris.client.connect.identity import job_and_run
 from iris.client.logs.follow import reading_from
-from iris.client.outputs import Fetched, OutputFile
+from iris.client.outputs import Fetched, OutputFile, repository_warnings
 from iris.client.outputs import fetch as fetch_files
 from iris.client.task_files import find_files
 from iris.model.errors import NotFound
@@ -88,6 +88,8 @@ def fetch(
         same = sum(not each.written for each in fetched)
         size = format_bytes(sum(file.size for file in files))
         click.echo(f"{_files(len(files))}, {size}, in {into}{f'; {same} existed already' if same else ''}", err=True)
+        for warning in repository_warnings(fetched):
+            click.echo(f"warning: {warning}", err=True)
 
     asyncio.run(work())
 

@@ -11,6 +11,7 @@ import click
 import yaml
 
 from iris.cli.spec import WORDS, job_command, parse_words
+from iris.config.bounded_yaml import BoundedLoader
 from iris.model.errors import InvalidJob
 
 #: Options that exclude each other. One on the command line replaces the file's others.
@@ -74,7 +75,7 @@ def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[J
             kind, or a variable is not set; the message lists every problem with its line.
     """
     try:
-        nodes = [node for node in yaml.compose_all(content.decode("utf-8-sig"), yaml.SafeLoader) if not _is_null(node)]
+        nodes = [node for node in yaml.compose_all(content.decode("utf-8-sig"), BoundedLoader) if not _is_null(node)]
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise InvalidJob(f"{name}, line {line}: this is not UTF-8") from None

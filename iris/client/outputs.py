@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from iris.client.workspace.git import git_folder_in
 from iris.model import call_files, names
 from iris.model.errors import IrisError, Rejected
 from iris.storage.files import CannotWrite, is_full, writing
@@ -19,6 +20,7 @@ CONCURRENCY = 8
 #: The most paths that a refusal names.
 NAMED = 5
 DIFFERS = "a different file exists"
+ADDED = "would be added to a git repository that is there"
 ELSEWHERE = "fetch into another directory with -o, or overwrite with --force"
 
 
@@ -84,8 +86,8 @@ async def fetch(
         progress: called after each file.
 
     Raises:
-        Rejected: an existing file differs, or a link would lead out of the directory. Sizes and links are checked before
-            anything is fetched.
+        Rejected: an existing file differs, or a file would be added to an existing git repository, or a link would lead out of
+            the directory. Sizes and links are checked before anything is fetched.
         IrisError: a listed file is gone from the store.
         CannotWrite: the directory cannot be written, or its disk is full.
     """
@@ -93,6 +95,7 @@ async def fetch(
     _refuse([to for to in targets if not _inside(directory, to)], f"would be written outside of {directory}", "remove its links")
     if not force:
         _refuse([to for file, to in zip(files, targets, strict=True) if _differs(to, file.size)], DIFFERS, ELSEWHERE)
+    _refuse([to for to in targets if _is_added_to_repository(directory, to)], ADDED, ELSEWHERE)
     gate = asyncio.Semaphore(CONCURRENCY)
     with _parts_in(directory) as parts:
 
@@ -129,6 +132,19 @@ def _parts_in(directory: Path) -> Iterator[Path]:
             yield Path(name)
         except CannotWrite as error:  # its file is an incomplete one, whose name says nothing
             raise CannotWrite(error.errno, error.strerror, str(directory)) from None
+
+
+def repository_warnings(fetched: Sequence[Fetched]) -> list[str]:
+    """Returns a line for each git repository to which files were written."""
+    found = {git_folder_in(each.to.parents[len(each.file.path.parts) - 1], each.to) for each in fetched if each.written}
+    problem = "is a git repository of the job: git and editors run programs that its settings and hooks name"
+    return [f"{place} {problem}; look at them, or delete it" for place in sorted(place for place in found if place is not None)]
+
+
+def _is_added_to_repository(directory: Path, to: Path) -> bool:
+    """Returns whether this is a new file of an existing git repository."""
+    place = git_folder_in(directory.resolve(), to.parent.resolve() / to.name)
+    return place is not None and place.exists() and not to.exists()
 
 
 def _put_in_place(part: Path, to: Path, *, force: bool) -> bool:

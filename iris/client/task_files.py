@@ -1,10 +1,11 @@
 """Finds and fetches what the tasks of a job left in their output directories, or saved in their checkpoint directories."""
 
+import warnings
 from pathlib import Path
 
 from iris.client.checkpoints import checkpoint_files
 from iris.client.logs.follow import reading_from
-from iris.client.outputs import OutputFile, fetch, outputs_of
+from iris.client.outputs import OutputFile, fetch, outputs_of, repository_warnings
 from iris.client.views import LogSource, check_task
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
@@ -45,6 +46,8 @@ async def fetch_task_files(
 ) -> list[Path]:
     """Downloads these files and returns their paths. Those of several tasks are written to one folder for each.
 
+    Warns of git repositories among them.
+
     Raises:
         NotFound: the job has no such task.
         Rejected: a different file exists; nothing was fetched.
@@ -55,4 +58,6 @@ async def fetch_task_files(
     files = await find_files(store, job, source, task, attempt, checkpoint=checkpoint)
     with reading_from(store, f"the files of {job}"):
         fetched = await fetch(store, files, directory, by_task=task is None and source.tasks > 1, force=force)
+    for warning in repository_warnings(fetched):
+        warnings.warn(warning, stacklevel=2)
     return [each.to for each in fetched]

@@ -53,7 +53,9 @@ def raised_by(check: Callable[[str, str], object], path: str, value: str) -> Ite
 
 
 def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:
-    for name in variables:
+    for name, value in variables.items():
+        if "\0" in value:
+            yield InvalidValue(f"{path}.{name}", value, "has a NUL character, which ends a variable", "remove it")
         if _VARIABLE.fullmatch(name) is None:
             yield InvalidValue(f"{path}.{name}", name, "is not a valid name of a variable", "use letters, digits and underscores")
         elif name.startswith(names.RESERVED_PREFIX):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 
 import yaml
 
+from iris.config.bounded_yaml import BoundedLoader
 from iris.config.errors import InvalidConfig
 from iris.config.load import load_config
 from iris.config.new_cluster import as_yaml
@@ -152,7 +153,7 @@ def _mapping(text: str, path: Sequence[str]) -> yaml.MappingNode:
     Raises:
         _NotWritten: there is none.
     """
-    found: yaml.Node | None = yaml.compose(text, yaml.SafeLoader)
+    found: yaml.Node | None = yaml.compose(text, BoundedLoader)
     for key in path:
         pairs = found.value if isinstance(found, yaml.MappingNode) else []
         found = next((value for name, value in pairs if name.value == key), None)

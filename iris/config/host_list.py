@@ -6,7 +6,7 @@ from itertools import chain
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from iris.config.values import Address
+from iris.config.texts import Address
 from iris.model.errors import InvalidValue
 
 #: The most machines that a list gives. A range such as `[1-99999]` is a mistake.

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from iris.config.bounded_yaml import BoundedLoader
 from iris.config.defaults import apply_defaults, meaningless_keys, origins_of
 from iris.config.errors import InvalidConfig, Where, dotted, section_at, shape_problems
 from iris.config.rules import problems_of
@@ -103,7 +104,7 @@ def _parse(text: str, name: str) -> dict[Any, Any]:
     return tree
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(BoundedLoader):
     """Loads YAML safely. A duplicate key is an error; PyYAML would drop the first one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -34,7 +34,6 @@ _PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 #: A bucket, or a directory of the machine that reads it.
 _STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
 _LAST_PORT = 65535
-_JUMP_HOST = re.compile(r"([^@:\s]+@)?[^@:\s]+(:[0-9]{1,5})?")
 #: A reservation of the project, or one that another project shares. Sources: cloud.google.com/tpu/docs/consume-reservation, and
 #: reservationAffinity.values in cloud.google.com/compute/docs/reference/rest/v1/instances
 _RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -155,9 +154,6 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     if controller.gcp is not None and controller.gcp.port == _LAST_PORT:
         problem = "leaves no port for the Web UI, which uses the next port"
         yield InvalidValue("controller.gcp.port", controller.gcp.port, problem, f"use a port from 1 to {_LAST_PORT - 1}")
-    jump_host = controller.manual.ssh_jump_host if controller.manual is not None else ""
-    if jump_host and _JUMP_HOST.fullmatch(jump_host) is None:
-        yield InvalidValue("controller.manual.ssh_jump_host", jump_host, "is not a machine", "write [USER@]HOST[:PORT]")
 
 
 def _temporal(config: ClusterConfig, temporal: TemporalService) -> Iterator[InvalidValue]:
@@ -246,8 +242,6 @@ def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterato
         elif _ANY_ZONE.fullmatch(zone) is None:
             yield InvalidValue(f"{path}.zones", zone, "is not a zone", "use lower-case letters, digits and dashes, such as lab-a")
     yield from _twice(f"{path}.zones", group.zones)
-    if group.ssh_jump_host and _JUMP_HOST.fullmatch(group.ssh_jump_host) is None:
-        yield InvalidValue(f"{path}.ssh_jump_host", group.ssh_jump_host, "is not a machine", "write [USER@]HOST[:PORT]")
     if group.type is SliceType.MANUAL_VM and not group.hosts:
         yield InvalidValue(f"{path}.hosts", "", "has no machines", "list the addresses of the machines")
 

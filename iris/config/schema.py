@@ -11,8 +11,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from iris.config.temporal_service import TemporalService
+from iris.config.texts import Address, AttributeOfHost, CloudName, HostPath, Image, JumpHost, LoginUser, Mount, SshFile
 from iris.config.values import (
-    Address,
     AnyPort,
     Cores,
     Count,
@@ -28,7 +28,6 @@ from iris.config.values import (
     Size,
     Whole,
 )
-from iris.model.constraints import Attribute
 from iris.model.errors import InvalidValue
 from iris.model.rules import Rules
 from iris.model.scale_groups import Pace, SliceType
@@ -75,16 +74,16 @@ class GcpPlatformConfig(Section):
     """Settings of Google Cloud."""
 
     project_id: str = Field(min_length=1, description="The project that is billed.")
-    region: str = Field("", description="The cluster's home region; unset: the region of the first default zone.")
+    region: CloudName = Field("", description="The cluster's home region; unset: the region of the first default zone.")
     default_zones: tuple[str, ...] = Field((), description="Zones of tpu_vm and gce_vm groups that set none, preferred first.")
     label_prefix: str = Field("iris", description="Prefix of the names and labels of all resources that the cluster creates.")
-    network: str = Field("default", min_length=1, description="The VPC network of the machines.")
-    subnetwork: str = Field("", description="The subnetwork; empty: the network's subnetwork in the region.")
+    network: CloudName = Field("default", min_length=1, description="The VPC network of the machines.")
+    subnetwork: CloudName = Field("", description="The subnetwork; empty: the network's subnetwork in the region.")
     external_ips: Flag = Field(
         True, description="Whether machines have public addresses. If false, images need Private Google Access or NAT."
     )
-    network_tags: tuple[str, ...] = Field((), description="Network tags of the machines, for firewall rules.")
-    service_account: str = Field("", description="Service account of the hosts; empty: the project's default.")
+    network_tags: tuple[CloudName, ...] = Field((), description="Network tags of the machines, for firewall rules.")
+    service_account: CloudName = Field("", description="Service account of the hosts; empty: the project's default.")
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)] = Field(
         AGENT_SCOPES,
         description="Scopes of the hosts' credentials, which jobs can use within the account's roles; cloud-platform: all APIs. "
@@ -200,14 +199,16 @@ class Timeouts(DeadlineSettings):
 class Ssh(Section):
     """SSH settings, for groups that do not set their own."""
 
-    user: str = Field("root", min_length=1, description="The login user.")
+    user: LoginUser = Field("root", min_length=1, description="The login user.")
     port: Port = Field(22, description="The port of sshd.")
     connect_timeout: LastingDuration = Field(timedelta(seconds=30), description="Time limit of one attempt to connect.")
-    key_file: str = Field(
+    key_file: SshFile = Field(
         "", description="The private key; empty: the keys of the SSH agent and of ~/.ssh; with platform.gcp: gcp:SECRET."
     )
-    jump_host: str = Field("", description="The machine through which the others are reached: [USER@]HOST[:PORT]; empty: none.")
-    known_hosts: str = Field(
+    jump_host: JumpHost = Field(
+        "", description="The machine through which the others are reached: [USER@]HOST[:PORT]; empty: none."
+    )
+    known_hosts: SshFile = Field(
         "~/.ssh/known_hosts",
         min_length=1,
         description="The file with the trusted keys of machines; with platform.gcp: gcp:SECRET.",
@@ -217,13 +218,17 @@ class Ssh(Section):
 class Bootstrap(Section):
     """The settings that turn a machine into a host."""
 
-    image: str = Field("", description="Container image of the host agent; empty: machines run their installed agent.")
-    task_image: str = Field("", description="Container image of tasks that name none; empty: they run as processes of the host.")
+    free_texts = frozenset({"env_vars"})
+
+    image: Image = Field("", description="Container image of the host agent; empty: machines run their installed agent.")
+    task_image: Image = Field(
+        "", description="Container image of tasks that name none; empty: they run as processes of the host."
+    )
     require_image_digests: Flag = Field(
         False, description="Whether tasks' images must be named by digest, NAME@sha256:…; a task whose image is not fails."
     )
-    cache_dir: str = Field("/var/cache/iris", min_length=1, description="Where a host keeps bundles and environments.")
-    mounts: tuple[str, ...] = Field(
+    cache_dir: HostPath = Field("/var/cache/iris", min_length=1, description="Where a host keeps bundles and environments.")
+    mounts: tuple[Mount, ...] = Field(
         (), description="Host directories mounted in every task container, readable and writable. No others are mounted."
     )
     env_vars: dict[str, str] = Field(
@@ -259,11 +264,11 @@ class Defaults(Section):
 class GcpControllerConfig(Section):
     """The control plane on a virtual machine of Google Cloud."""
 
-    machine_type: str = Field("n2-standard-4", min_length=1, description="Machine type of the VM.")
+    machine_type: CloudName = Field("n2-standard-4", min_length=1, description="Machine type of the VM.")
     port: Port = Field(10000, description="The port for clients and hosts.")
     boot_disk: Size = Field(50 * GIB, description="Size of the boot disk.")
-    zone: str = Field("", description="Zone of the VM; unset: the first of platform.gcp.default_zones.")
-    service_account: str = Field("", description="Service account of the VM; empty: the project's default.")
+    zone: CloudName = Field("", description="Zone of the VM; unset: the first of platform.gcp.default_zones.")
+    service_account: CloudName = Field("", description="Service account of the VM; empty: the project's default.")
     iap: Flag = Field(False, description="Whether clients connect through Identity-Aware Proxy. Required without external_ips.")
 
 
@@ -272,10 +277,10 @@ class ManualController(Section):
 
     host: Address = Field(description="The machine's address.")
     port: Port = Field(10000, description="The port of the Temporal service, which listens at 127.0.0.1 of the machine only.")
-    ssh_user: str = Field("", description="The login user; empty: defaults.ssh.user.")
+    ssh_user: LoginUser = Field("", description="The login user; empty: defaults.ssh.user.")
     ssh_port: AnyPort = Field(0, description="The port of sshd; 0: defaults.ssh.port.")
-    ssh_key_file: str = Field("", description="The private key on your machine; empty: defaults.ssh.key_file.")
-    ssh_jump_host: str = Field("", description="[USER@]HOST[:PORT]; empty: defaults.ssh.jump_host.")
+    ssh_key_file: SshFile = Field("", description="The private key on your machine; empty: defaults.ssh.key_file.")
+    ssh_jump_host: JumpHost = Field("", description="[USER@]HOST[:PORT]; empty: defaults.ssh.jump_host.")
 
 
 class LocalControllerConfig(Section):
@@ -287,7 +292,7 @@ class LocalControllerConfig(Section):
 class Controller(Section):
     """The control plane: at most one of gcp, manual and local; unset: the platform decides."""
 
-    image: str = Field("", description="Container image of the control plane; required by controller.gcp.")
+    image: Image = Field("", description="Container image of the control plane; required by controller.gcp.")
     bundle_prefix: str = Field(
         "", description="URL prefix of bundles, logs and results; required unless the control plane is local."
     )
@@ -336,9 +341,9 @@ class GroupShape(Section):
     accelerator_variant: str = Field(
         "", description="A TPU slice such as v5litepod-16, or GPUs such as H100x8; empty: no accelerators."
     )
-    topology: str = Field("", description="Topology of a TPU slice's chips, such as 4x4; unset: the variant's usual one.")
-    runtime_version: str = Field("", description="Software image of a tpu_vm; unset: the variant's usual one.")
-    machine_type: str = Field(
+    topology: CloudName = Field("", description="Topology of a TPU slice's chips, such as 4x4; unset: the variant's usual one.")
+    runtime_version: CloudName = Field("", description="Software image of a tpu_vm; unset: the variant's usual one.")
+    machine_type: CloudName = Field(
         "", description="Machine type of a gce_vm, such as n2-standard-8; unset: the smallest n2 with its resources."
     )
     resources: GroupResources = Field(GroupResources(), description="Resources of each machine.")
@@ -364,18 +369,18 @@ class GroupShape(Section):
     )
     priority: Whole = Field(100, description="Groups with a lower number are tried first.")
     accept_cpu_jobs: Flag = Field(False, description="Whether hosts with accelerators also accept tasks that request none.")
-    attributes: dict[str, Attribute] = Field(
+    attributes: dict[str, AttributeOfHost] = Field(
         default_factory=dict, description="Further attributes of each host, for constraints of jobs."
     )
-    task_image: str = Field("", description="Container image of its tasks that name none; unset: bootstrap.task_image.")
+    task_image: Image = Field("", description="Container image of its tasks that name none; unset: bootstrap.task_image.")
     hosts: tuple[Address, ...] = Field((), description="The machines of a manual_vm group; each is a slice.")
     retiring_hosts: tuple[Address, ...] = Field(
         (), description="Those of hosts that leave the group: slices there are still served, and no new one begins there."
     )
-    ssh_user: Annotated[str, Field(min_length=1)] = Field("root", description="Overrides defaults.ssh.user.")
+    ssh_user: Annotated[LoginUser, Field(min_length=1)] = Field("root", description="Overrides defaults.ssh.user.")
     ssh_port: Port = Field(22, description="Overrides defaults.ssh.port.")
-    ssh_key_file: str = Field("", description="Overrides defaults.ssh.key_file.")
-    ssh_jump_host: str = Field("", description="Overrides defaults.ssh.jump_host.")
+    ssh_key_file: SshFile = Field("", description="Overrides defaults.ssh.key_file.")
+    ssh_jump_host: JumpHost = Field("", description="Overrides defaults.ssh.jump_host.")
 
 
 class ScaleGroupConfig(DeadlineSettings, PaceSettings, GroupShape):

@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from iris.config.texts import HostAndPort, Namespace, ServerName
 from iris.config.values import Flag, SecretSource, Section
 from iris.model.errors import InvalidValue
 
@@ -13,14 +14,14 @@ class TemporalService(Section):
     from Temporal's own environment variables.
     """
 
-    address: str = Field(min_length=1, description="`host:port` of the frontend.")
-    namespace: str = Field("default", min_length=1, description="The namespace in that service.")
+    address: HostAndPort = Field(min_length=1, description="`host:port` of the frontend.")
+    namespace: Namespace = Field("default", min_length=1, description="The namespace in that service.")
     tls: Flag = Field(False, description="Whether machines connect with TLS; required for credentials.")
     api_key: SecretSource = Field("", description="The API key: gcp:SECRET in Secret Manager, or file:/PATH on each machine.")
     client_cert: SecretSource = Field("", description="The certificate for mutual TLS, in PEM; a reference like api_key.")
     client_key: SecretSource = Field("", description="The private key of client_cert, in PEM; a reference like api_key.")
     server_ca: SecretSource = Field("", description="The service's own CA, in PEM; a reference like api_key; empty: public CAs.")
-    server_name: str = Field("", description="The name in the service's certificate; empty: that in address.")
+    server_name: ServerName = Field("", description="The name in the service's certificate; empty: that in address.")
 
     @model_validator(mode="after")
     def _is_sent_with_tls(self) -> Self:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -16,10 +16,13 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     Strict,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 
+from iris.config.texts import check_lines
 from iris.model.errors import InvalidValue
 from iris.model.resources import parse_device
 from iris.model.secrets import SecretKind, parse_source
@@ -31,14 +34,22 @@ DURATION_PARTS = ("days", "hours", "minutes", "seconds", "milliseconds")
 _SECRET_FILE = re.compile(r"file:/.+")
 #: Source: developers.google.com/identity/protocols/oauth2/scopes
 _SCOPE = re.compile(r"[a-z][a-z0-9._-]*")
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Section(BaseModel):
     """A section of the configuration. It is immutable and refuses unknown keys."""
 
+    #: The fields whose texts may have any characters.
+    free_texts: ClassVar[frozenset[str]] = frozenset()
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*")
+    @classmethod
+    def _has_texts_of_one_line(cls, value: object, info: ValidationInfo) -> object:
+        """Checks every text: nearly each ends in a file or in a command line of another program."""
+        return value if info.field_name in cls.free_texts else check_lines(value)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -141,14 +152,6 @@ def _read_device(value: object) -> str:
     return str(device or "cpu")
 
 
-def _read_address(value: str) -> str:
-    if "@" in value:
-        raise InvalidValue("host", value, "contains a user name", "write only the address and set ssh_user")
-    if _HOST.fullmatch(value) is None:
-        raise InvalidValue("host", value, "is not an address", "use an IP address or a host name")
-    return value
-
-
 def _read_scope(value: str) -> str:
     if _SCOPE.fullmatch(value) is None:
         raise InvalidValue("scope", value, "is not the name of a scope", "write it without the URL: devstorage.read_write")
@@ -210,8 +213,6 @@ Cores = Annotated[
 ]
 #: `gpu:H100:8`, or `cpu` for none.
 DeviceText = Annotated[str, BeforeValidator(_read_device), WithJsonSchema({"type": "string"})]
-#: An IP address or a host name.
-Address = Annotated[str, AfterValidator(_read_address)]
 #: A reference to a secret, which the machine that needs it looks up: `gcp:SECRET` or `file:/PATH`; empty: none.
 SecretSource = Annotated[str, BeforeValidator(_read_secret_source), WithJsonSchema({"type": "string"})]
 #: The name of one of Google's OAuth scopes, without the URL.

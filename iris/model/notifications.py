@@ -17,10 +17,16 @@ MAX_NOTIFY = 5
 #: The most characters of an address.
 MAX_URL = 2_000
 #: Services that give a machine its own credentials or settings, at addresses that are not link-local: Amazon's and Google's over
-#: IPv6, Azure's, and Alibaba's.
-_METADATA = frozenset(map(ip_address, ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200")))
+#: IPv6, Azure's, Alibaba's and Oracle's.
+_METADATA = frozenset(map(ip_address, ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192")))
 #: IPv6 addresses that stand for IPv4 addresses behind a gateway.
 _NAT64 = ip_network("64:ff9b::/96")
+#: All of IPv6 that is assigned to machines of the Internet. The tables of older Pythons lack some of what is not.
+_PUBLIC_IPV6 = ip_network("2000::/3")
+#: What older Pythons take for public: addresses of protocols and of relays.
+_NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"), ip_network("3fff::/20"))
+#: Networks of a site.
+_PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
 _TEXT = re.compile(r"[!-~]+")  # what a request line can have
 
 
@@ -85,30 +91,46 @@ def notification_workflow(cluster: str, job: str, run_id: str, index: int) -> st
 def refusal(address: str, own: frozenset[str], *, local: bool) -> str:
     """Returns why the control plane does not call a machine, by its IP address; empty: it may.
 
-    A control plane can reach what the users of the cluster cannot: its own machine, and the service that gives the machine its
-    credentials. Machines of a private network are allowed: the programs of the users run in it.
+    A control plane can reach what the users of the cluster cannot: its own machine, its network, and the service that gives the
+    machine its credentials. So it calls only machines of the Internet. The control plane of a local cluster also calls its own
+    machine and those of its network, which the user's programs can call, too.
 
     Args:
         own: the IP addresses of the control plane's machine.
         local: whether the control plane is that of a local cluster, whose programs run on this machine too.
     """
-    meant = _meant(ip_address(address.split("%")[0]))
-    if meant in _METADATA or meant.is_link_local:
-        return f"{meant} is a link-local address, at which machines get their credentials"
-    own_machine = meant.is_loopback or meant.is_unspecified
-    if meant.is_multicast or (meant.is_reserved and not own_machine):
-        return f"{meant} is not the address of one machine"
-    if not local and (own_machine or str(meant) in own):
-        return f"{meant} is the control plane's own machine"
-    return ""
+    found = (_refusal(each, own, local=local) for each in _meant(ip_address(address.split("%")[0])))
+    return next(filter(None, found), "")
 
 
-def _meant(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+def _refusal(address: IPv4Address | IPv6Address, own: frozenset[str], *, local: bool) -> str:
+    if address in _METADATA or address.is_link_local:
+        kind = "a link-local address," if address.is_link_local else "an address"
+        return f"{address} is {kind} at which machines get their credentials"
+    own_machine = address.is_loopback or address.is_unspecified
+    if address.is_multicast or (address.is_reserved and not own_machine):
+        return f"{address} is not the address of one machine"
+    if own_machine or str(address) in own:
+        return "" if local else f"{address} is the control plane's own machine"
+    if _is_public(address) or (local and any(address in network for network in _PRIVATE)):
+        return ""
+    return f"{address} is not a public address; a job can call it: iris submit --after-any JOB -- curl ADDRESS"
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    listed = address.is_global and not any(address in network for network in _NOT_PUBLIC)
+    return listed and (isinstance(address, IPv4Address) or address in _PUBLIC_IPV6)
+
+
+def _meant(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Returns the address, or the IPv4 addresses that it stands for. For a tunnel of Teredo these are both of its ends."""
     if isinstance(address, IPv4Address):
-        return address
+        return (address,)
     if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
+        return (IPv4Address(int(address) & 0xFFFFFFFF),)
+    if address.teredo is not None:
+        return (*address.teredo, address)
+    return (address.ipv4_mapped or address.sixtofour or address,)
 
 
 #: The addresses that are called at the end of a job.

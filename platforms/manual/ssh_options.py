@@ -1,9 +1,12 @@
 """How the system's own ssh logs in to a machine as Iris does: the options of a command line, or of a configuration file. Pure."""
 
+import re
 import shlex
 from collections.abc import Sequence
 
 from iris.platforms.manual.settings import HostAccess, ManualSettings, jump_of
+
+_PLAIN = re.compile(r"[\w./~%@:+,-]*")
 
 
 def ssh_options(host: HostAccess, settings: ManualSettings) -> dict[str, str]:
@@ -19,7 +22,7 @@ def ssh_options(host: HostAccess, settings: ManualSettings) -> dict[str, str]:
     if host.jump_host:
         # Not ProxyJump, which would use neither the key nor the known hosts.
         gateway = jump_of(host)
-        through = ["ssh", "-W", "[%h]:%p", *_words(ssh_options(gateway, settings)), gateway.address]
+        through = ["ssh", "-W", "[%h]:%p", *_words(ssh_options(gateway, settings)), "--", gateway.address]
         options["ProxyCommand"] = " ".join(
             each if each == "[%h]:%p" else shlex.quote(each).replace("%", "%%") for each in through
         )
@@ -36,8 +39,8 @@ def ssh_command(host: HostAccess, settings: ManualSettings, command: Sequence[st
     """
     line = command[0] if len(command) == 1 else shlex.join(command)
     timeout = f"ConnectTimeout={max(1, int(settings.connect_timeout.total_seconds()))}"
-    words = ["ssh", "-o", timeout, *_words(ssh_options(host, settings)), *(["-t"] if terminal else []), host.address]
-    return [*words, "--", line] if line else words
+    words = ["ssh", "-o", timeout, *_words(ssh_options(host, settings)), *(["-t"] if terminal else []), "--", host.address]
+    return [*words, line] if line else words
 
 
 def ssh_config(settings: ManualSettings) -> str:
@@ -54,6 +57,6 @@ def _words(options: dict[str, str]) -> list[str]:
 
 
 def _path(path: str) -> str:
-    """Returns a path as ssh reads it: a value may have several words, and % begins a token."""
+    """Returns a path as ssh reads it: % begins a token, and some characters need quotes. `SshFile` refuses double quotes."""
     path = path.replace("%", "%%")
-    return f'"{path}"' if " " in path else path
+    return path if _PLAIN.fullmatch(path) else f'"{path}"'

@@ -114,7 +114,7 @@ def test_machines_without_a_tunnel_or_with_another_store_are_left_out(
         (["--name", "my lab"], "name: 'my lab' is not a valid name"),
         (["--store", "bucket:iris"], "is no directory of this machine; create or mount the shared directory first"),
         (["--store", "nfs:"], "is no directory of this machine"),
-        (["--jump-host", "a b"], "ssh_jump_host: 'a b' is not a machine; write [USER@]HOST[:PORT]"),
+        (["--jump-host", "a b"], "jump_host: 'a b' is not a machine; write [USER@]HOST[:PORT]"),
     ],
 )
 def test_a_wrong_option_is_named_before_any_machine_is_visited(

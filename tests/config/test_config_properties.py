@@ -37,7 +37,8 @@ KEYS = {
     "resources",
 }
 
-texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=8).filter(lambda text: text[:1] != "-")
+images = st.from_regex(r"([a-z0-9][a-z0-9./:@-]{0,8})?", fullmatch=True)
 names = st.from_regex(r"[a-z][a-z0-9]{0,5}", fullmatch=True)
 durations = st.one_of(
     st.integers(1, 10**6).map(lambda ms: f"{ms}ms"),
@@ -102,7 +103,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         tree["defaults"] = {"autoscaler": draw(st.fixed_dictionaries({}, optional=pace))}
     if draw(st.booleans()):
-        tree["bootstrap"] = {"image": draw(texts), "env_vars": {"A": draw(texts)}}
+        tree["bootstrap"] = {"image": draw(images), "env_vars": {"A": draw(texts)}}
     return tree
 
 

@@ -1,20 +1,21 @@
 """Selects the files of a directory that make up a workspace.
 
-In a git work tree these are the files that git tracks and new files that are not ignored, including those of submodules and
-nested repositories. Elsewhere these are all files that no `.gitignore` excludes, at any depth. In both cases `.irisignore` in
-the workspace's own directory overrides the selection, in the same notation: a line excludes, and a line with `!` includes, also
-what git leaves out. The last matching line applies. `.git`, `.venv`, `__pycache__`, other environments of Python or conda
-below it, the state directory of Iris and empty directories are never part of a workspace.
+In a git work tree these are the files that git tracks and new files that are not ignored, including those of submodules. A
+repository in it that is no submodule is a plain directory, and git is not asked there. Elsewhere these are all files that no
+`.gitignore` excludes, at any depth. In both cases `.irisignore` in the workspace's own directory overrides the selection, in
+the same notation: a line excludes, and a line with `!` includes, also what git leaves out. The last matching line applies.
+`.git`, `.venv`, `__pycache__`, other environments of Python or conda below it, the state directory of Iris and empty directories
+are never part of a workspace.
 """
 
 import os
 import re
-import subprocess
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from iris.client.connect.paths import state_dir
+from iris.client.workspace.git import Repository
 from iris.model.errors import Rejected
 from iris.model.setup_files import CONFIG, SCRIPT, UNREAD
 
@@ -28,8 +29,6 @@ MARKERS = ("pyproject.toml", IGNORE_FILE, "requirements.txt", SCRIPT, CONFIG, *U
 _NEVER = {".git", ".venv", "__pycache__"}
 #: The files by which environments are recognised: those of `venv`, virtualenv and uv, and those of conda.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta/history")
-#: Git sets these variables while it runs its hooks; they would make git use another repository.
-_GITS_OWN = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"}
 
 
 def is_project(directory: Path) -> bool:
@@ -38,7 +37,7 @@ def is_project(directory: Path) -> bool:
     Raises:
         Rejected: git fails.
     """
-    return any((directory / marker).is_file() for marker in MARKERS) or _in_git(directory.resolve())
+    return any((directory / marker).is_file() for marker in MARKERS) or _repository(directory.resolve()) is not None
 
 
 def workspace_files(directory: Path) -> list[str]:
@@ -52,7 +51,11 @@ def workspace_files(directory: Path) -> list[str]:
     """
     own = _Rules.read(directory / IGNORE_FILE, "")
     state = _state_below(directory)
-    normal = set(_without_environments(_git_files(directory)) if _in_git(directory) else _walk(directory, state=state))
+    repository = _repository(directory)
+    if repository is None:
+        normal = set(_walk(directory, state=state))
+    else:
+        normal = set(_without_environments(directory, _git_files(repository, directory, state)))
     # What git leaves out can be large, so it is only listed when a line may include some of it.
     candidates = normal.union(_walk(directory, rules=None, state=state)) if own.takes_in else normal
     chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")) and not (state and path.startswith(f"{state}/")))
@@ -61,17 +64,17 @@ def workspace_files(directory: Path) -> list[str]:
 
 def commit_of(directory: Path) -> str:
     """Returns the git commit of the directory, with a `+` if its files differ from it; empty if it has none."""
+    directory = directory.resolve()
     try:
-        if not _in_git(directory.resolve()):
+        repository = _repository(directory)
+        lines = repository.status(directory, "normal") if repository is not None else []
+        commit = next((line.rpartition(" ")[2] for line in lines if line.startswith("# branch.oid ")), "")
+        if repository is None or re.fullmatch("[0-9a-f]{7,64}", commit) is None:  # there is no commit yet
             return ""
-        status = _git(directory, "status", "--porcelain=v2", "--branch", "--", ".", may_fail=True).decode(errors="replace")
-    except (FileNotFoundError, Rejected):
+        changed = any(not line.startswith("#") for line in lines) or _has_changed_submodule(repository, directory)
+    except Rejected:
         return ""
-    lines = status.splitlines()
-    commit = next((line.rpartition(" ")[2] for line in lines if line.startswith("# branch.oid ")), "")
-    if re.fullmatch("[0-9a-f]{7,64}", commit) is None:  # there is no commit yet
-        return ""
-    return commit + "+" * any(not line.startswith("#") for line in lines)
+    return commit + "+" * changed
 
 
 class _Rules(NamedTuple):
@@ -165,9 +168,9 @@ def _is_environment(directory: Path, names: Container[str] | None = None) -> boo
     return any((directory / each).is_file() for each in likely)
 
 
-def _without_environments(paths: Iterable[str]) -> Iterator[str]:
-    """Leaves out the files in environments. The workspace's own directory counts as none."""
-    listed = list(paths)
+def _without_environments(directory: Path, paths: Iterable[str]) -> Iterator[str]:
+    """Leaves out the files in environments, and links to environments. The workspace's own directory counts as none."""
+    listed = [path for path in paths if not ((directory / path).is_symlink() and _is_environment(directory / path))]
     found = {path.removesuffix(each) for path in listed for each in _ENVIRONMENTS if path.endswith(f"/{each}")}
     for path in listed:
         parents = (path[: at + 1] for at, letter in enumerate(path) if letter == "/")
@@ -178,46 +181,40 @@ def _without_environments(paths: Iterable[str]) -> Iterator[str]:
 # -- git -----------------------------------------------------------------------------------------------------------------------
 
 
-def _in_git(directory: Path) -> bool:
-    """Returns whether to ask git for the files: git is installed, and the directory is in a work tree that does not ignore it."""
-    if not any((parent / ".git").exists() for parent in (directory, *directory.parents)):
-        return False
-    try:
-        inside = _git(directory, "rev-parse", "--is-inside-work-tree")
-    except FileNotFoundError:
-        return False
-    return inside == b"true\n" and _git(directory, "check-ignore", ".", may_fail=True) == b""
+def _repository(directory: Path) -> Repository | None:
+    """Returns the repository that knows the files of the directory: it is in the work tree, which does not ignore it."""
+    found = Repository.around(directory)
+    return None if found is None or found.ignores(directory) else found
 
 
-def _git_files(directory: Path, prefix: str = "") -> Iterator[str]:
-    listed = _git(directory / prefix, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-    for name in os.fsdecode(listed).split("\0"):
-        path = prefix + name.rstrip("/")
-        if not name or not os.path.lexists(directory / path):
-            continue  # deleted, but the deletion is not committed
-        if (directory / path).is_dir() and not (directory / path).is_symlink():
-            # A submodule or a nested repository. Without a `.git` it was not fetched, and is empty.
-            if (directory / path / ".git").exists():
-                yield from _git_files(directory, f"{path}/")
-        elif not ((directory / path).is_symlink() and _is_environment(directory / path)):
+def _git_files(repository: Repository, directory: Path, state: str) -> Iterator[str]:
+    for path, is_submodule in repository.tracked(directory).items():
+        place = directory / path
+        if is_submodule:
+            yield from _submodule_files(directory, path, state)
+        elif os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
+            yield path  # it is not deleted
+    for path in repository.untracked(directory):
+        if path.endswith("/"):  # another repository, for git
+            yield from repository.not_ignored(directory, _walk(directory, path, (), state))
+        else:
             yield path
 
 
-def git_env() -> dict[str, str]:
-    """Returns the environment for git: without the variables by which a hook of git names another repository."""
-    return {name: value for name, value in os.environ.items() if name not in _GITS_OWN}
+def _submodule_files(directory: Path, path: str, state: str) -> Iterator[str]:
+    place = directory / path
+    if place.is_symlink() or not place.is_dir():
+        return
+    repository = Repository.at(place)
+    if repository is None:  # it was not fetched
+        yield from _walk(directory, f"{path}/", (), state)
+    else:
+        yield from (f"{path}/{each}" for each in _git_files(repository, place, _state_below(place)))
 
 
-def _git(directory: Path, *arguments: str, may_fail: bool = False) -> bytes:
-    """Runs git and returns its output.
-
-    Raises:
-        FileNotFoundError: git is not installed.
-        Rejected: git fails.
-    """
-    command = ["git", "-C", str(directory), *arguments]
-    ran = subprocess.run(command, capture_output=True, env=git_env(), stdin=subprocess.DEVNULL)
-    if ran.returncode and not may_fail:
-        error = " ".join(ran.stderr.decode(errors="replace").split())
-        raise Rejected(f"workspace: git cannot list the files of {directory}: {error}; fix that, or use --no-workspace")
-    return ran.stdout
+def _has_changed_submodule(repository: Repository, directory: Path) -> bool:
+    """Returns whether files of a submodule differ from its commit."""
+    return any(
+        any(not line.startswith("#") for line in below.status(below.top, "normal")) or _has_changed_submodule(below, below.top)
+        for below in repository.submodules(directory)
+    )

@@ -6,14 +6,13 @@ A project that cannot be installed from the files that are sent is refused here,
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from iris.client.workspace import python_versions
-from iris.client.workspace.files import git_env
+from iris.client.workspace.git import Repository
 from iris.model import setup_files
 from iris.model.errors import InvalidValue, Rejected
 
@@ -368,17 +367,22 @@ def _described(directory: Path) -> str | None:
     A commit after a tag has the next version: `1.2.4.dev3+g1234567` is three commits after 1.2.3. A work tree with changes ends
     with `.dirty`.
     """
-    described = _git(directory, "describe", "--tags", "--long", "--dirty", "--abbrev=7", "--match", "*[0-9]*")
+    try:
+        repository = Repository.around(directory.resolve())
+        if repository is None:
+            return None
+        dirty = any(not line.startswith("#") for line in repository.status(repository.top, "no"))
+    except Rejected:
+        return None
+    described = _answer(repository, "describe", "--tags", "--long", "--abbrev=7", "--match", "*[0-9]*")
     if described is not None:
-        clean = described.removesuffix("-dirty")
-        tag, distance, commit = clean.rsplit("-", 2)
+        tag, distance, commit = described.rsplit("-", 2)
         match = _TAG.fullmatch(tag)
         if match is not None:
-            return _version(match["version"], int(distance), commit, dirty=clean != described)
-    count, sha = _git(directory, "rev-list", "--count", "HEAD"), _git(directory, "rev-parse", "--short=7", "HEAD")
+            return _version(match["version"], int(distance), commit, dirty=dirty)
+    count, sha = _answer(repository, "rev-list", "--count", "HEAD"), _answer(repository, "rev-parse", "--short=7", "HEAD")
     if count is None or sha is None:
         return None
-    dirty = bool(_git(directory, "status", "--porcelain", "--untracked-files=no"))
     return _version("0.0", int(count), f"g{sha}", dirty=dirty)
 
 
@@ -389,12 +393,9 @@ def _version(tag: str, distance: int, commit: str, *, dirty: bool) -> str:
     return f"{following}.dev{distance}+{commit}{'.dirty' if dirty else ''}"
 
 
-def _git(directory: Path, *arguments: str) -> str | None:
-    """Returns what git answers; None: it fails, or is not installed."""
+def _answer(repository: Repository, *arguments: str) -> str | None:
+    """Returns what git answers; None: it fails."""
     try:
-        ran = subprocess.run(
-            ["git", "-C", str(directory), *arguments], capture_output=True, env=git_env(), stdin=subprocess.DEVNULL, text=True
-        )
-    except FileNotFoundError:
+        return repository.ask(*arguments).strip()
+    except Rejected:
         return None
-    return ran.stdout.strip() if ran.returncode == 0 else None

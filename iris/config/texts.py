@@ -1,0 +1,149 @@
+"""Checks the texts of a configuration against what the places allow in which they end.
+
+Those are lines of files and arguments of command lines: of ssh, docker, gcloud, systemd, shells, and of Temporal's profile.
+There, a line feed begins another line, and a text that begins with a dash is an option.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from iris.model.constraints import Attribute
+from iris.model.errors import InvalidValue
+from iris.model.images import check_image
+
+#: Unicode's categories of control characters, of separators of lines and paragraphs, and of halves of characters.
+_CONTROL = ("Cc", "Cs", "Zl", "Zp")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
+#: Also `DOMAIN\ada` and `ada@domain`. ssh expands `%`, `~` and `$` in other places, and a shell reads quotes.
+_LOGIN_USER = re.compile(r"\w([\w.@+\\-]*[\w.@+-])?")
+_JUMP_HOST = re.compile(r"((?P<user>[^@]*)@)?(?P<host>[^@:]*)(:(?P<port>[0-9]{1,5}))?")
+_MAX_PORT = 65535
+#: ssh has no notation of its own for these in a path: it ends a quotation, and replaces variables.
+_NOT_IN_SSH_PATHS = re.compile(r"[\"\\$]")
+#: Names and paths of names in a cloud: `default`, `projects/shared/global/networks/lab`, `agent@project.iam.gserviceaccount.com`.
+_CLOUD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HOST_AND_PORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+
+
+def check_line(text: str) -> str:
+    """Returns the text, which may be a line of any file and an argument of any program.
+
+    Raises:
+        InvalidValue: it has a character that ends a line or controls a terminal, or begins as an option does.
+    """
+    if any(unicodedata.category(each) in _CONTROL for each in text):
+        raise InvalidValue("text", text, "has a line feed or another control character", "write printable characters on one line")
+    if text.startswith("-"):
+        raise InvalidValue("text", text, "begins with a dash, as an option of a program does", "begin with another character")
+    return text
+
+
+def check_lines(value: Any) -> Any:
+    """Returns the value unchanged, after a check of the text that it is, or of those that it has.
+
+    Raises:
+        InvalidValue: as in `check_line`.
+    """
+    if isinstance(value, str):
+        check_line(value)
+    elif isinstance(value, Mapping):
+        check_lines((*value, *value.values()))
+    elif isinstance(value, tuple):
+        for each in value:
+            check_lines(each)
+    return value
+
+
+def _read_address(value: str) -> str:
+    if "@" in value:
+        raise InvalidValue("host", value, "contains a user name", "write only the address and set ssh_user")
+    if _HOST.fullmatch(value) is None:
+        raise InvalidValue("host", value, "is not an address", "use an IP address or a host name")
+    return value
+
+
+def _read_login_user(value: str) -> str:
+    if value and _LOGIN_USER.fullmatch(value) is None:
+        remedy = "use letters, digits and . _ - + @ \\; begin with a letter, a digit or _"
+        raise InvalidValue("user", value, "is not the name of a login user", remedy)
+    return value
+
+
+def _read_jump_host(value: str) -> str:
+    parts = _JUMP_HOST.fullmatch(value)
+    user, port = (parts["user"], parts["port"]) if parts else (None, None)
+    is_user = user is None or (user != "" and _LOGIN_USER.fullmatch(user) is not None)
+    is_port = port is None or 0 < int(port) <= _MAX_PORT
+    if value and (parts is None or not is_user or not is_port or _HOST.fullmatch(parts["host"]) is None):
+        raise InvalidValue("jump_host", value, "is not a machine", "write [USER@]HOST[:PORT]")
+    return value
+
+
+def _read_ssh_file(value: str) -> str:
+    if _NOT_IN_SSH_PATHS.search(value):
+        problem = "has a double quote, a backslash or a dollar sign, which ssh does not take literally"
+        raise InvalidValue("file", value, problem, "give the file another name, or link to it")
+    return value
+
+
+def _read_host_path(value: str) -> str:
+    if not value.startswith("/"):
+        raise InvalidValue("directory", value, "is not an absolute path", "begin it with /")
+    return read_mount(value)
+
+
+def read_mount(value: str) -> str:
+    """Returns the path of a directory that a container gets.
+
+    Raises:
+        InvalidValue: Docker would read it as several.
+    """
+    if ":" in value:
+        raise InvalidValue("directory", value, "has a colon, which separates the paths of a mount", "use another directory")
+    return value
+
+
+def _read_image(value: str) -> str:
+    return check_image(value) if value else value
+
+
+def _pattern(pattern: re.Pattern[str], what: str, remedy: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if value and pattern.fullmatch(value) is None:
+            raise InvalidValue("text", value, f"is not {what}", remedy)
+        return value
+
+    return AfterValidator(check)
+
+
+#: An attribute of a host. The check names the attribute.
+AttributeOfHost = Annotated[Attribute, AfterValidator(check_lines)]
+#: An IP address or a host name.
+Address = Annotated[str, AfterValidator(_read_address)]
+#: The name of a user of a machine, for ssh; empty: another setting has it.
+LoginUser = Annotated[str, AfterValidator(_read_login_user)]
+#: `[USER@]HOST[:PORT]`; empty: none.
+JumpHost = Annotated[str, AfterValidator(_read_jump_host)]
+#: The path of a file for ssh, or `gcp:SECRET`; empty: none.
+SshFile = Annotated[str, AfterValidator(_read_ssh_file)]
+#: An absolute path of a host that is mounted in the agent's container.
+HostPath = Annotated[str, AfterValidator(_read_host_path)]
+#: A path of a host that is mounted in containers of tasks.
+Mount = Annotated[str, AfterValidator(read_mount)]
+#: A container image; empty: none.
+Image = Annotated[str, AfterValidator(_read_image)]
+#: A name of a cloud's resource, or the path of one; empty: a default.
+CloudName = Annotated[
+    str, _pattern(_CLOUD_NAME, "the name of a resource", "use letters, digits and . _ : / @ -; begin with a letter or a digit")
+]
+#: A namespace of Temporal's.
+Namespace = Annotated[str, _pattern(_NAMESPACE, "a namespace", "use letters, digits and . _ -; begin with a letter or a digit")]
+#: The address of a service.
+HostAndPort = Annotated[str, _pattern(_HOST_AND_PORT, "an address", "write HOST:PORT")]
+#: The name in a certificate; empty: that in the address.
+ServerName = Annotated[str, _pattern(_HOST, "the name of a server", "use the host name of its certificate")]
