@@ -15,6 +15,7 @@ from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.job import AsyncJob
 from iris.client.job_options import Duration, duration_of
 from iris.client.logs.entries import LogEntry
+from iris.client.logs.whole_lines import print_line
 from iris.client.task_commands import ExecResult
 from iris.client.usage import InUse
 from iris.client.views import Explanation
@@ -106,7 +107,7 @@ class Job(Generic[T]):
         end = time.monotonic() + limit.total_seconds() if limit is not None else None
         try:
             for entry in self._loop.iterate(self._job.logs(follow=True), end):
-                print(entry)
+                print_line(entry)
         except TimeoutError:
             return self._loop.run(self._job.wait(0))  # its error says that the job continues
         return self._loop.run(self._job.wait(timeout))
