@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 
 from iris.cli import render
-from iris.cli.common import print_json
+from iris.cli.common import print_json, raise_first
 from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.spec import make_spec
@@ -58,7 +58,8 @@ async def submit_documents(cluster: ClusterRef, documents: Sequence[JobDocument]
 
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.
-        Rejected: no host can ever run a job, with `require_feasible`, and nothing was submitted; or a live job has a job's name.
+        Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
+            submitted; or a live job has a job's name.
         IrisError: a job could not be submitted. Standard error has those that were.
     """
     client = await AsyncIrisClient.connect(cluster)
@@ -129,6 +130,8 @@ async def _forecast(client: AsyncIrisClient, jobs: Sequence[CheckedJob], options
     found = [await client.jobs.forecast(job.spec) for job in jobs]
     if options["as_json"]:
         print_json([render.forecast_json(each) for each in found])
-        return
-    for job, each in zip(jobs, found, strict=True):
-        click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
+    else:
+        for job, each in zip(jobs, found, strict=True):
+            click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
+    never = [(job, each.infeasible) for job, each in zip(jobs, found, strict=True)]
+    raise_first([Rejected(f"{job.where}: {infeasible(each)}") for job, each in never if each])

@@ -245,7 +245,8 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
 
 def invalid_job(error: ValidationError) -> InvalidJob:
     """Returns the error for users: a sentence for each field that is wrong, with the name that the field has as an option."""
-    return InvalidJob("; ".join(_sentence(problem) for problem in error.errors()))
+    problems = [_sentence(problem) for problem in error.errors()]
+    return InvalidJob("; ".join(problems), problems)
 
 
 def _sentence(problem: ErrorDetails) -> str:

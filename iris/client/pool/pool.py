@@ -18,7 +18,7 @@ from iris.client.job_options import JobOptions
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue
 from iris.client.pool.crew import COUNT_INTERVAL, Crew
-from iris.client.pool.errors import PoolBroken
+from iris.client.pool.errors import PoolBroken, PoolClosed
 from iris.client.pool.exchange import Exchange
 from iris.client.pool.prepare import Prepared, check_workers, prepare
 from iris.model.errors import InvalidValue, IrisError
@@ -144,7 +144,7 @@ class AsyncWorkerPool:
             cancel_futures: cancels the calls that have not been sent to a worker.
         """
         if self._problem is None:
-            self._problem = IrisError(_SHUT_DOWN)
+            self._problem = PoolClosed(_SHUT_DOWN)
         if cancel_futures or not wait:
             for call in self._calls.clear():
                 call.future.cancel()
@@ -200,7 +200,7 @@ class AsyncWorkerPool:
 
     def _check_open(self) -> None:
         if self._process != os.getpid():
-            raise IrisError(_FORKED)
+            raise PoolClosed(_FORKED)
         if self._problem is not None:
             raise self._problem
 
@@ -243,7 +243,7 @@ class AsyncWorkerPool:
     @property
     def _closed(self) -> IrisError:
         """Why calls that have not ended will not."""
-        return self._problem or IrisError(_CLIENT_CLOSED)
+        return self._problem or PoolClosed(_CLIENT_CLOSED)
 
     async def _send_batch(self, batch: list[Call]) -> None:
         try:
@@ -292,7 +292,7 @@ class AsyncWorkerPool:
             self._keeping.cancel()
         await self._crew.cancel(reason)
         for sender, batch in list(self._senders.items()):
-            self._fail(batch, IrisError(_SHUT_DOWN))
+            self._fail(batch, PoolClosed(_SHUT_DOWN))
             sender.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
         await self._exchange.clean()
