@@ -153,3 +153,16 @@ def test_a_terminal_of_another_encoding_gets_no_control_characters_either() -> N
     write = "from iris.cli.terminal import *; guard_terminal(); sys.stdout.buffer.write('ś2J'.encode())"
 
     assert shown(sys.executable, "-c", f"{latin}; {write}") == r"\u015b2J"
+
+
+def test_the_output_that_a_python_program_waits_for_is_guarded_too() -> None:
+    """`job.wait(stream_logs=True)` prints it in a program of which Iris does not own the output."""
+    code = (
+        "from datetime import UTC, datetime; from iris import LogEntry; "
+        "from iris.client.logs.whole_lines import print_line; "
+        f"print_line(LogEntry(0, 1, datetime.now(UTC), 'stdout', {COLOURS + HOSTILE!r}))"
+    )
+    to_file = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert shown(sys.executable, "-c", code) == f"{fit(COLOURS + HOSTILE)}\r\n"
+    assert to_file.stdout.decode() == f"{COLOURS + HOSTILE}\n"
