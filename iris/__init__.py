@@ -24,13 +24,23 @@ if TYPE_CHECKING:
     from iris.client.job_options import Resources
     from iris.client.logs.entries import LogEntry
     from iris.client.operate.cluster_manager import ClusterManager
-    from iris.client.pool.errors import CallLost, PoolBroken
+    from iris.client.pool.errors import CallLost, PoolBroken, PoolClosed
     from iris.client.pool.pool import AsyncWorkerPool
     from iris.client.schedules import Overlap, When
     from iris.client.task_commands import ExecResult
     from iris.config import ClusterConfig, load_config, make_local_config
     from iris.model.environments import EnvironmentSpec
-    from iris.model.errors import InvalidValue, IrisError, JobCancelled, JobFailed, NotFound, Rejected, Unreachable, WaitTimeout
+    from iris.model.errors import (
+        InvalidJob,
+        InvalidValue,
+        IrisError,
+        JobCancelled,
+        JobFailed,
+        NotFound,
+        Rejected,
+        Unreachable,
+        WaitTimeout,
+    )
     from iris.model.jobs import JobSpec, JobStatus, TaskStatus
     from iris.model.states import JobState, TaskState
 
@@ -52,6 +62,7 @@ __all__ = [
     "Entrypoint",
     "EnvironmentSpec",
     "ExecResult",
+    "InvalidJob",
     "InvalidValue",
     "IrisClient",
     "IrisError",
@@ -68,6 +79,7 @@ __all__ = [
     "NotFound",
     "Overlap",
     "PoolBroken",
+    "PoolClosed",
     "Rejected",
     "Resources",
     "TaskState",
@@ -101,6 +113,7 @@ _MODULES = {
     "Entrypoint": "iris.client.entrypoint",
     "EnvironmentSpec": "iris.model.environments",
     "ExecResult": "iris.client.task_commands",
+    "InvalidJob": "iris.model.errors",
     "InvalidValue": "iris.model.errors",
     "IrisClient": "iris.client.blocking.client",
     "IrisError": "iris.model.errors",
@@ -117,6 +130,7 @@ _MODULES = {
     "NotFound": "iris.model.errors",
     "Overlap": "iris.client.schedules",
     "PoolBroken": "iris.client.pool.errors",
+    "PoolClosed": "iris.client.pool.errors",
     "Rejected": "iris.model.errors",
     "Resources": "iris.client.job_options",
     "TaskState": "iris.model.states",

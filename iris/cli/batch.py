@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
-from iris.cli.common import print_json
+from iris.cli.common import print_json, raise_first
 from iris.cli.created import answers_of, nothing_yet
 from iris.cli.workspace import warn_of_secrets, with_files
 from iris.client.advice import infeasible, job_warnings
@@ -38,14 +38,15 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
 
     Raises:
         click.UsageError: lines are wrong. Nothing was submitted.
-        Rejected: no host can ever run a job, with `require_feasible`, and nothing was submitted; or a live job has a line's name.
+        Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
+            submitted; or a live job has a line's name.
         IrisError: a job could not be submitted. Standard error has the lines that were.
     """
     client = await AsyncIrisClient.connect(cluster)
     shares_files = client.record.supervisor is not None
     within = await client.enclosing_job()
     jobs = jobs_of(decoded(content), given, batch_key=options["batch_key"], shares_files=shares_files, within=within)
-    if options["require_feasible"]:
+    if options["require_feasible"] or options["dry_run"]:
         await _check_feasible(client, jobs)
     for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
         click.echo(f"warning: {warning}", err=True)
@@ -172,8 +173,8 @@ def _report_part(lines: Sequence[int], total: int, at_least: str = "") -> None:
 
 
 async def _check_feasible(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
-    for lines, refusal in await _refusals(client, jobs):
-        raise Rejected(f"{line_ranges(lines)}: {infeasible(refusal)}; nothing was submitted")
+    never = await _refusals(client, jobs)
+    raise_first([Rejected(f"{line_ranges(lines)}: {infeasible(why)}; nothing was submitted") for lines, why in never])
 
 
 async def _warn(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:

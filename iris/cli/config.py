@@ -10,14 +10,17 @@ from iris.cli.columns import Column, Listing
 from iris.cli.common import CommandGroup, json_option, print_json, show_risks
 from iris.config import (
     ClusterConfig,
+    InvalidConfig,
     config_values,
     dump_config,
+    lines_of,
     load_config,
+    load_written,
     make_local_config,
     origins,
     risks,
     scale_groups_of,
-    served_kind,
+    unserved,
 )
 from iris.config.defaults import IN_FILE
 from iris.model.scale_groups import ScaleGroup
@@ -56,14 +59,15 @@ def config() -> None:
 @click.option("--local", is_flag=True, help="Check the file for `iris cluster start --local`.")
 @json_option
 def check(file: Path, local: bool, as_json: bool) -> None:
-    """Check a file, and show all its errors, what it risks and what has no effect.
+    """Check a file, and show all its errors with their lines, what it risks and what has no effect.
 
     Exits with 5 if the file has errors, or if `iris cluster start` would refuse it. Warnings change nothing about the exit code.
     """
-    loaded = load_config(file)
+    loaded, text = load_written(file)
     if local:
         loaded = make_local_config(loaded)
-    served_kind(loaded)
+    if problems := [str(each) for each in unserved(loaded)]:
+        raise InvalidConfig(problems, str(file), lines_of(text))
     found = scale_groups_of(loaded)
     if as_json:
         groups = [_GROUPS.json(each) for each in found]

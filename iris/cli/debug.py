@@ -25,6 +25,11 @@ from iris.client.operate.discovery import discovery
 from iris.model.errors import NotFound, Rejected
 from iris.model.names import ENV_PAYLOAD_KEYS
 
+_CODEC_SERVER = """\
+decrypts payloads for {ui} until Ctrl-C
+in the Web UI, click the glasses (Configure Codec Server), choose "Use my browser setting", and paste:
+{endpoint}
+keep this address to yourself: who has it can decrypt on this machine while this command runs"""
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -110,9 +115,13 @@ async def _checks(cluster: ClusterRef) -> list[Check]:
 @debug_options
 @click.pass_context
 def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
-    """Decrypt payloads for the Web UI, until Ctrl-C. Needs the file with the cluster's keys: IRIS_PAYLOAD_KEYS."""
+    """Decrypt payloads for the Web UI, until Ctrl-C. Needs the cluster's keys: IRIS_PAYLOAD_KEYS.
+
+    Prints an address for the Web UI's settings, in which only your own browser may have it: who
+    knows it can decrypt on this machine. It has a secret that is new at each start.
+    """
     from iris.client.connect.encryption import payload_keys
-    from iris.client.operate.codec_server import codec_server
+    from iris.client.operate.codec_server import CodecServer
 
     keys = payload_keys()
     if keys is None:
@@ -122,14 +131,13 @@ def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
         raise Rejected("the cluster's Web UI is not known here")
     origins = {ui, ui.replace("127.0.0.1", "localhost")}
     try:
-        server = codec_server(port, origins, keys)
+        server = CodecServer(port, origins, keys)
     except OSError as error:
         raise Rejected(f"port {port} cannot be used: {error.strerror}") from None
-    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     if as_json:
-        print_json({"endpoint": endpoint, "ui": ui})
+        print_json({"endpoint": server.endpoint, "ui": ui})
     else:
-        click.echo(f"decrypts payloads for {ui}\nin the Web UI, set the codec server's endpoint (Data Encryption) to: {endpoint}")
+        click.echo(_CODEC_SERVER.format(ui=ui, endpoint=server.endpoint))
     with server, contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
 

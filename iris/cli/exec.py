@@ -16,6 +16,7 @@ from datetime import timedelta
 import click
 
 from iris.cli.common import DURATION, Command, cluster_option, job_and_task, named_job, utf8, with_client
+from iris.cli.terminal import unguarded
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
 from iris.client.exec import BLOCK, Session, new_session
@@ -119,7 +120,8 @@ async def _talk(session: Session[ExecEnd], *, with_input: bool, terminal: bool) 
             if with_input:
                 threading.Thread(target=_read, args=(session, loop), daemon=True).start()
             async for kind, data in session.output():
-                out = sys.stderr.buffer if kind is FrameKind.ERR else sys.stdout.buffer
+                # As with ssh, the terminal is the program's own: it may be an editor.
+                out = unguarded(sys.stderr if kind is FrameKind.ERR else sys.stdout).buffer
                 out.write(data)
                 out.flush()
             return await session.end()

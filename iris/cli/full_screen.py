@@ -10,7 +10,8 @@ from typing import Protocol
 
 import click
 
-from iris.cli.terminal import can_redraw, fit
+from iris.cli.terminal import can_redraw, unguarded
+from iris.model.terminal_text import fit
 
 #: The screen beside the one with the shell's lines; lines are cut at the edge.
 _ENTER = "\x1b[?1049h\x1b[?7l"
@@ -37,7 +38,8 @@ def full_screen(remedy: str) -> Iterator[Draw]:
         raise click.UsageError(f"standard output is not a terminal that can be redrawn; {remedy}")
 
     sys.stdout.flush()
-    terminal, encoding = sys.stdout.buffer, sys.stdout.encoding  # the stream would replace the sequences
+    own = unguarded(sys.stdout)
+    terminal, encoding = own.buffer, own.encoding
 
     def write(text: str) -> None:
         terminal.write(text.encode(encoding, "replace"))

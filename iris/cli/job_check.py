@@ -31,7 +31,7 @@ _JOBS: Listing[JobSpec] = Listing(
 @click.argument("file", type=click.File("rb"), metavar="FILE|-")
 @json_option
 def check(file: BinaryIO, as_json: bool) -> None:
-    """Check a job file, and show its jobs or all its errors. Contacts no cluster.
+    """Check a job file, and show its jobs or all its errors with their lines. Contacts no cluster.
 
     Exits with 2 if the file has errors. Warnings change nothing about the exit code.
 

@@ -3,7 +3,8 @@
 import difflib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ PAIRS = ("env", "secret", "tag")
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")
 #: How a task runs a command that is one text, like a step of most CI systems: the first command that fails ends it.
 SHELL = ("sh", "-ec")
+_NO_COMMAND = "there is no command; add the key command, or give the command after --"
 #: The tag of a key without a value.
 NULL = "tag:yaml.org,2002:null"
 
@@ -42,6 +44,23 @@ class Key(NamedTuple):
     values: tuple[str, ...]
 
 
+class Problem(NamedTuple):
+    """What is wrong with a document.
+
+    Args:
+        text: the problem and the remedy.
+        line: where it is, from 1; 0: at no place of the file.
+        key: the key whose value is wrong; empty: no single one, or none with a value.
+    """
+
+    text: str
+    line: int = 0
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}" if self.line else self.text
+
+
 @dataclass(frozen=True)
 class JobDocument:
     """The job of one document.
@@ -49,10 +68,12 @@ class JobDocument:
     Args:
         where: the file, and the number of the document if there are several.
         keys: what the document says, by the names of the options. The command is that of a task, word by word.
+        problems: what in the document is no key of a job, or no value of a key.
     """
 
     where: str
     keys: Mapping[str, Key]
+    problems: tuple[Problem, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -70,9 +91,11 @@ def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[J
         name: of the file, for errors.
         variables: the values of `${VAR}`.
 
+    Keys that are unknown, repeated, without a value or of the wrong kind, and variables that are not
+    set, are problems of their document.
+
     Raises:
-        InvalidJob: the file is not valid YAML, or has no job, or keys are unknown, repeated, without a value or of the wrong
-            kind, or a variable is not set; the message lists every problem with its line.
+        InvalidJob: the file is not valid YAML, or has no job.
     """
     try:
         nodes = [node for node in yaml.compose_all(content.decode("utf-8-sig"), BoundedLoader) if not _is_null(node)]
@@ -87,19 +110,10 @@ def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[J
         raise InvalidJob(f"{name}: invalid YAML: {' '.join(str(error).split())}") from None
     if not nodes:
         raise InvalidJob(f"{name}: the file has no job; write the options of iris submit as keys, and command:")
-    problems: list[str] = []
-    documents = []
-    for number, node in enumerate(nodes, start=1):
-        keys = {}
-        for key, line, value in _entries(node, problems):
-            try:
-                keys[key] = Key(line, _values(key, value, variables))
-            except _Wrong as wrong:
-                problems.append(f"line {wrong.line or line}: {key}: {wrong}")
-        documents.append(JobDocument(name if len(nodes) == 1 else f"{name}, document {number}", keys))
-    if problems:
-        raise InvalidJob("\n  ".join([f"{name} is not valid:", *problems]))
-    return documents
+    return [
+        _document(name if len(nodes) == 1 else f"{name}, document {number}", node, variables)
+        for number, node in enumerate(nodes, start=1)
+    ]
 
 
 def keys_given(ctx: click.Context) -> dict[str, Key]:
@@ -126,27 +140,62 @@ def overridden(document: JobDocument, given: Mapping[str, Key]) -> JobDocument:
     keys = {name: key for name, key in document.keys.items() if name not in replaced}
     for name, key in given.items():
         keys[name] = Key(keys[name].line, (*keys[name].values, *key.values)) if name in _ADDED and name in keys else key
+    return JobDocument(document.where, keys, document.problems)
+
+
+def key_problems(document: JobDocument) -> list[Problem]:
+    """Returns what is wrong with single keys of a document, and whether it has no command."""
+    problems = list(document.problems)
+    for name, key in document.keys.items():
+        try:
+            parse_words([*_words(name, key), "--", "true"])
+        except click.UsageError as error:
+            text = error.message if isinstance(error, click.BadParameter) else error.format_message()
+            problems.append(Problem(f"{name}: {text.removeprefix(f'{name}: ')}", key.line, name))
+    if "command" not in {*document.keys, *(each.key for each in problems)}:
+        problems.append(Problem(_NO_COMMAND))
+    return problems
+
+
+def without(document: JobDocument, wrong: Collection[str]) -> JobDocument:
+    """Returns what of a document can be checked further: without these keys, with some command."""
+    keys = {name: key for name, key in document.keys.items() if name not in wrong}
+    keys.setdefault("command", Key(0, ("true",)))
     return JobDocument(document.where, keys)
+
+
+def refused(found: Sequence[tuple[JobDocument, Sequence[Problem]]]) -> InvalidJob | None:
+    """Returns the error that lists the problems of documents, by their lines; None: there are none."""
+    parts = []
+    for document, problems in found:
+        if problems:
+            in_order = sorted(problems, key=lambda each: each.line or sys.maxsize)
+            parts.append("\n  ".join([f"{document.where} is not valid:", *map(str, in_order)]))
+    if not parts:
+        return None
+    return InvalidJob("\n".join(parts if len(found) == 1 else ["the jobs are not valid:", *parts]))
 
 
 def job_options(document: JobDocument) -> dict[str, Any]:
     """Returns the parsed options of the document's job.
 
     Raises:
-        InvalidJob: values are wrong, or there is no command; the message lists the problems with their lines.
+        InvalidJob: keys are wrong, or there is no command; the message lists the problems with their lines.
     """
-    problems = []
-    for name, key in document.keys.items():
-        try:
-            parse_words([*_words(name, key), "--", "true"])
-        except click.UsageError as error:
-            text = error.message if isinstance(error, click.BadParameter) else error.format_message()
-            problems.append(f"line {key.line}: {name}: {text.removeprefix(f'{name}: ')}")
-    if "command" not in document.keys:
-        problems.append("there is no command; add the key command, or give the command after --")
-    if problems:
-        raise InvalidJob("\n  ".join([f"{document.where} is not valid:", *problems]))
+    if error := refused([(document, key_problems(document))]):
+        raise error
     return parse_words(document.words)
+
+
+def _document(where: str, node: yaml.Node, variables: Mapping[str, str]) -> JobDocument:
+    problems: list[Problem] = []
+    keys = {}
+    for key, line, value in _entries(node, problems):
+        try:
+            keys[key] = Key(line, _values(key, value, variables))
+        except _Wrong as wrong:
+            problems.append(Problem(f"{key}: {wrong}", wrong.line or line, key))
+    return JobDocument(where, keys, tuple(problems))
 
 
 class _Wrong(Exception):
@@ -169,22 +218,26 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _entries(node: yaml.Node, problems: list[str]) -> Iterator[tuple[str, int, yaml.Node]]:
+def _entries(node: yaml.Node, problems: list[Problem]) -> Iterator[tuple[str, int, yaml.Node]]:
     """Yields the known keys of a document with their lines and values. Describes the other ones."""
     if not isinstance(node, yaml.MappingNode):
-        problems.append(f"line {_line(node)}: the document is not a mapping; write the options of iris submit as keys")
+        text = "the document is not a mapping; write the options of iris submit as keys"
+        problems.append(Problem(text, _line(node)))
         return
     options = parameters()
     lines: dict[str, int] = {}
     for key, value in node.value:
         name, line = str(key.value) if isinstance(key, yaml.ScalarNode) else "?", _line(key)
         if name in lines:
-            problems.append(f"line {line}: the key {name!r} is repeated; it is first set in line {lines[name]}")
+            text = f"the key {name!r} is repeated; it is first set in line {lines[name]}"
+            problems.append(Problem(text, line))
         elif name not in options:
             near = difflib.get_close_matches(name.replace("-", "_"), options, n=1)
-            problems.append(f"line {line}: there is no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            problems.append(Problem(f"there is no option {name!r}{meant}", line))
         elif _is_null(value):
-            problems.append(f"line {line}: {name} has no value; give it one or remove the key")
+            text = f"{name} has no value; give it one or remove the key"
+            problems.append(Problem(text, line, name))
         else:
             yield name, line, value
         lines.setdefault(name, line)

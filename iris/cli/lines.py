@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import click
 
-from iris.cli.terminal import fit, shows_colours
+from iris.cli.terminal import bytes_of, end_output, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
@@ -50,10 +50,7 @@ class LinePrinter:
         self._timestamps = timestamps
         self._growing = growing
         self._next_attempt = next_attempt
-        # Bytes that are not UTF-8 are replaced: a terminal must not get arbitrary bytes. The end of a piece may cut a character
-        # in two.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._for_terminal = sys.stdout.isatty()
+        self._stdout = bytes_of(sys.stdout)
         self._coloured = shows_colours(sys.stdout)
         #: For whole lines: when each unfinished line was last written, and its text so far.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
@@ -84,7 +81,8 @@ class LinePrinter:
         for key, (at_ms, data) in sorted(self._begun.items(), key=lambda each: each[1][0]):
             self._add_line(key, at_ms, data)
         self._begun.clear()
-        self._flush(last=True)
+        self._flush()
+        end_output(self._stdout)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
@@ -127,13 +125,10 @@ class LinePrinter:
         # A carriage return would overwrite the prefix.
         self._out.append(_last_written(data) + b"\n")
 
-    def _flush(self, *, last: bool = False) -> None:
-        text = self._decoder.decode(b"".join(self._out), last)
+    def _flush(self) -> None:
+        self._stdout.write(b"".join(self._out))
+        self._stdout.flush()
         self._out.clear()
-        if self._for_terminal:
-            text = fit(text)
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
 
 
 class RawPrinter:

@@ -15,7 +15,8 @@ import click
 from rich.cells import cell_len
 
 from iris.cli.live_lines import Look
-from iris.cli.terminal import shows_colours
+from iris.cli.terminal import shows_colours, unguarded
+from iris.model.terminal_text import fit
 
 _DEFAULT_SIZE = (80, 24)
 
@@ -43,7 +44,7 @@ class LiveBlock:
 
     def __init__(self, render: Callable[[Look], Sequence[str]], stream: TextIO | None = None) -> None:
         self._render = render
-        self._stream = stream or sys.stderr
+        self._stream = unguarded(stream or sys.stderr)
         self._lock = threading.RLock()
         self._drawn: Sequence[str] = ()
         self._hidden = False
@@ -56,7 +57,7 @@ class LiveBlock:
                 _, height = _size(self._stream)
                 # A block as high as the terminal would scroll, and could not be erased.
                 lines = list(self._render(look_of(self._stream)))[: max(1, height - 2)]
-                self._write(self._erasure() + "".join(f"{line}\n" for line in lines))
+                self._write(self._erasure() + "".join(f"{fit(line)}\n" for line in lines))
                 self._drawn = lines
 
     @contextmanager

@@ -1,6 +1,7 @@
 """Implements `iris logs`."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 
 import click
@@ -38,7 +39,11 @@ SINCE = Parsed("duration|time", milliseconds_since)
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 @click.option("--agent", metavar="HOST", help="Show the log of this host's agent instead of a job.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
-@click.option("--raw", is_flag=True, help="Print the bytes of one task unchanged. The host's lines are on standard error.")
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Write the unchanged bytes of one task into a file or a pipe; the host's lines go to standard error.",
+)
 @click.option("--exit-code", is_flag=True, help="With -f: exit as `iris wait` does, with 125 if the job failed.")
 @cluster_option
 @click.pass_context
@@ -73,6 +78,11 @@ def logs(
         raise click.UsageError("give either JOB or --agent HOST")
     if raw and (as_json or timestamps or agent is not None):
         raise click.UsageError("--raw excludes --json, --timestamps and --agent")
+    if raw and sys.stdout.isatty():
+        raise click.UsageError(
+            "--raw is for files and other programs, as in: iris logs --raw JOB > FILE; "
+            "a terminal gets the log without this option"
+        )
     if exit_code and (not follow or agent is not None):
         raise click.UsageError("--exit-code needs -f and JOB: it waits for the job's end")
     cluster = ctx.find_root().obj["cluster"]

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from iris.cli.commands import ALIASES, COMMANDS, LazyGroup
 from iris.cli.notes import survive_readers
-from iris.cli.terminal import guard_terminal
+from iris.cli.terminal import end_output, guard_terminal
 
 #: Commands that run another command, each with an example.
 RUNS_A_COMMAND = {
@@ -73,6 +73,7 @@ def main() -> None:
     _keep_pydantic_from_plugins()
     code = run(sys.argv[1:], ends_with_it=True)
     try:
+        end_output(sys.stdout, sys.stderr)  # of a command that was interrupted
         sys.stdout.flush()
     except BrokenPipeError:
         pass

@@ -37,7 +37,11 @@ WARNING_TIMEOUT = timedelta(seconds=2)
 @click.option(
     "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a temporary cluster that ends with the job."
 )
-@click.option("--dry-run", is_flag=True, help="Start nothing; show which hosts fit, and why others do not.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Start nothing; show which hosts fit, and why others do not. Exits with 5 if none ever can.",
+)
 @click.option("--require-feasible", is_flag=True, help="Refuse a job that no host can ever run (exit code 5).")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id, and do not follow the job.")
@@ -155,7 +159,7 @@ async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None
         print_json(render.forecast_json(found))
     else:
         click.echo(render.forecast_text(spec, found))
-    if options["require_feasible"] and found.infeasible is not None:
+    if found.infeasible is not None:
         raise Rejected(infeasible(found.infeasible))
 
 

@@ -2,16 +2,27 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
 from iris.cli import render
-from iris.cli.common import print_json
+from iris.cli.common import print_json, raise_first
 from iris.cli.created import created, nothing_yet
 from iris.cli.given_file import name_of, read_whole
-from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
+from iris.cli.job_file import (
+    JobDocument,
+    Problem,
+    job_options,
+    key_problems,
+    keys_given,
+    overridden,
+    read_jobs,
+    refused,
+    without,
+)
 from iris.cli.spec import make_spec
 from iris.cli.workspace import files_options, warn_of_secrets, with_files
 from iris.client.advice import infeasible, job_warnings
@@ -25,6 +36,19 @@ from iris.model.jobs import JobSpec
 
 if TYPE_CHECKING:
     from iris.client.parent import EnclosingJob
+
+
+#: An option in a message.
+_OPTION = re.compile(r"--([a-z][a-z-]*)")
+#: The keys of a job file by the fields of a job that have other names.
+_KEYS = {
+    "device": ("tpu", "gpu", "device"),
+    "retries": ("max_retries",),
+    "coscheduling": ("gang_by", "slices"),
+    "project": ("workspace",),
+    "band": ("priority",),
+    "requirements": ("pip",),
+}
 
 
 class CheckedJob(NamedTuple):
@@ -49,7 +73,10 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     for param, option in (("name", "--name"), ("needs_no_cluster", "--local")):
         if len(documents) > 1 and ctx.params.get(param):
             raise click.UsageError(f"{option} is for one job, and {name_of(file)} has {len(documents)}")
-    return [overridden(document, given) for document in documents]
+    documents = [overridden(document, given) for document in documents]
+    if error := refused([(document, key_problems(document)) for document in documents]):
+        raise error
+    return documents
 
 
 async def submit_documents(
@@ -66,7 +93,8 @@ async def submit_documents(
 
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.
-        Rejected: no host can ever run a job, with `require_feasible`, and nothing was submitted; or a live job has a job's name.
+        Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
+            submitted; or a live job has a job's name.
         IrisError: a job could not be submitted. Standard error has those that were.
     """
     client = await AsyncIrisClient.connect(cluster)
@@ -121,33 +149,79 @@ def checked_jobs(
         InvalidJob: jobs are wrong; the message has every problem.
     """
     jobs: list[CheckedJob] = []
-    problems = []
+    problems: dict[str, list[Problem]] = {}
     names: dict[str, str] = {}
     for document in documents:
+        job, found = _checked(document, shares_files=shares_files, within=within)
+        problems[document.where] = found
+        if name := document.keys.get("name"):
+            text = name.values[-1]
+            if text in names:
+                problem = f"{text!r} is the name of {names[text]}; give each job its own"
+                found.append(Problem(problem, name.line, "name"))
+            names.setdefault(text, document.where)
+        if job is not None:
+            jobs.append(job)
+    specs, late = among([(job.where, job.spec) for job in jobs])
+    for document in documents:
+        found = problems[document.where]
+        begin = f"{document.where}: "
+        found += [_placed(document, each.removeprefix(begin)) for each in late if each.startswith(begin)]
+    if error := refused([(each, problems[each.where]) for each in documents]):
+        raise error
+    return [job._replace(spec=spec) for job, spec in zip(jobs, specs, strict=True)]
+
+
+def _checked(
+    document: JobDocument, *, shares_files: bool, within: "EnclosingJob | None"
+) -> tuple[CheckedJob | None, list[Problem]]:
+    """Returns the job of a document, or its problems.
+
+    A key that is wrong is left out, so that those of the others are found, too.
+    """
+    problems = key_problems(document)
+    usable, wrong = document, {each.key for each in problems}
+    while True:
+        if problems:
+            usable = without(usable, wrong)
         try:
-            options = job_options(document)
+            options = job_options(usable)
             spec = make_spec(options, shares_files=shares_files, within=within)
             check_demands(spec)
+            break
         except click.UsageError as error:
-            problems.append(f"{document.where}: {error.format_message()}")
-            continue
+            if not problems:  # otherwise it may only miss a key that was left out
+                problems.append(_placed(document, error.format_message()))
+            break
         except IrisError as error:
-            problems.append(str(error) if str(error).startswith(document.where) else f"{document.where}: {error}")
-            continue
-        if spec.name in names:
-            problems.append(f"{document.where}: {spec.name!r} is the name of {names[spec.name]}; give each job its own")
-        names[spec.name] = document.where
-        jobs.append(CheckedJob(document.where, spec, files_options(options, within)))
-    specs, late = among([(job.where, job.spec) for job in jobs])
-    if problems or late:
-        raise InvalidJob("\n".join(["the jobs are not valid:", *problems, *late]))
-    return [job._replace(spec=spec) for job, spec in zip(jobs, specs, strict=True)]
+            texts = error.problems if isinstance(error, InvalidJob) and error.problems else [str(error)]
+            new = [_placed(document, text) for text in texts]
+            problems += new
+            wrong = {each.key for each in new} & {*usable.keys}
+            if not wrong:
+                break
+    if problems:
+        return None, problems
+    return CheckedJob(document.where, spec, files_options(options, within)), problems
+
+
+def _placed(document: JobDocument, text: str) -> Problem:
+    """Returns a problem of a job with the key that its text names, as a field or as an option."""
+    field = text.partition(":")[0].partition(" ")[0].partition(".")[0]
+    options = [option.replace("-", "_") for option in _OPTION.findall(text)]
+    for name in (field, field.removesuffix("s"), *_KEYS.get(field, ()), *options):
+        if name in document.keys:
+            shown = f"{name}{text.removeprefix(field)}" if text.startswith(f"{field}:") else text
+            return Problem(shown, document.keys[name].line, name)
+    return Problem(text)
 
 
 async def _forecast(client: AsyncIrisClient, jobs: Sequence[CheckedJob], options: Mapping[str, Any]) -> None:
     found = [await client.jobs.forecast(job.spec) for job in jobs]
     if options["as_json"]:
         print_json([render.forecast_json(each) for each in found])
-        return
-    for job, each in zip(jobs, found, strict=True):
-        click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
+    else:
+        for job, each in zip(jobs, found, strict=True):
+            click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
+    never = [(job, each.infeasible) for job, each in zip(jobs, found, strict=True)]
+    raise_first([Rejected(f"{job.where}: {infeasible(each)}") for job, each in never if each])

@@ -1,29 +1,30 @@
-"""What the terminal of a command can show, and what it must not get: control characters and escape sequences of jobs.
+"""The terminal of a command: what it can show, and a guard that lets only fit text through.
 
-Reasons, names and paths come from programs and from other users. Some sequences would set the clipboard or the title, answer on
-standard input, or switch the screen.
+`guard_terminal` puts the guard before everything that a command prints, as text or as bytes. Two
+kinds of output pass beside it, each by `unguarded`: what Iris draws itself, from texts that are
+fit, and the programs of `iris exec`, for which it is the user's own terminal.
 """
 
+import codecs
 import os
-import re
 import sys
-from typing import TextIO
+from typing import Protocol, TextIO
 
-#: All but layout, and escape sequences other than those for colours, for moving around in the last lines and for erasing them.
-_SEQUENCES = "\\[[0-9;]*[A-DGJKm]"
-_UNFIT = "[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!{})"
-_UNFIT_FOR_LOGS = re.compile(_UNFIT.format(_SEQUENCES))
-#: Iris's own progress bars hide the cursor.
-_UNFIT_FOR_MESSAGES = re.compile(_UNFIT.format(f"{_SEQUENCES}|\\[\\?25[hl]"))
+from iris.model.terminal_text import TerminalText, fit
 
 
-def fit(text: str) -> str:
-    """Returns the text of a log with a replacement character for all that a terminal must not get."""
-    return _UNFIT_FOR_LOGS.sub("�", text)
+class Bytes(Protocol):
+    """Where bytes are written."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
 
 
-class Terminal:
-    """A terminal that gets only what is fit for it. Bytes that are written to its `buffer` stay as they are.
+class TerminalBytes:
+    """Shows bytes on a terminal: as UTF-8, and only what is fit for it.
+
+    A piece may cut a character or a sequence in two.
 
     Args:
         stream: writes to the terminal.
@@ -31,9 +32,35 @@ class Terminal:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = TerminalText()
+
+    def write(self, data: bytes) -> int:
+        self._stream.write(self._text.fit(self._decoder.decode(data)))
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Shows the rest of a text that was cut, and ends its colours."""
+        self._stream.write(self._text.fit(self._decoder.decode(b"", True)) + self._text.end())
+        self._stream.flush()
+
+
+class Terminal:
+    """A terminal that gets only what is fit for it.
+
+    Args:
+        stream: writes to the terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+        self.buffer = TerminalBytes(stream)
 
     def write(self, text: str) -> int:
-        self._stream.write(_UNFIT_FOR_MESSAGES.sub("�", text))
+        self.unguarded.write(fit(text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -41,7 +68,7 @@ class Terminal:
             self.write(line)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
+        return getattr(self.unguarded, name)
 
 
 def guard_terminal() -> None:
@@ -50,6 +77,29 @@ def guard_terminal() -> None:
         stream = getattr(sys, name)
         if stream is not None and stream.isatty():
             setattr(sys, name, Terminal(stream))
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """Returns the stream without the guard of its terminal."""
+    return stream.unguarded if isinstance(stream, Terminal) else stream
+
+
+def bytes_of(stream: TextIO) -> Bytes:
+    """Returns where to write a program's output.
+
+    A file or a pipe gets every byte, a terminal only what is fit for it.
+    """
+    if stream.isatty() and not isinstance(stream, Terminal):
+        return TerminalBytes(stream)
+    return stream.buffer
+
+
+def end_output(*streams: TextIO | Bytes | None) -> None:
+    """Ends programs' output on terminals: what was cut is shown, and colours do not stay."""
+    for stream in streams:
+        shown = stream.buffer if isinstance(stream, Terminal) else stream
+        if isinstance(shown, TerminalBytes):
+            shown.end()
 
 
 def can_redraw(stream: TextIO) -> bool:

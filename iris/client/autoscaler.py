@@ -14,7 +14,7 @@ class AutoscalerClient:
         self._connection = connection
 
     async def status(self) -> AutoscalerStatus:
-        """Returns the autoscaler's status.
+        """Returns what the autoscaler knows, has decided and is doing.
 
         Raises:
             Unreachable: no control plane answers, or none has ever started.
@@ -22,13 +22,31 @@ class AutoscalerClient:
         return await self._connection.query(self._connection.autoscaler, "status", AutoscalerStatus)
 
     async def pause(self, reason: str = "") -> None:
-        """Stops the autoscaler from requesting and deleting slices."""
+        """Stops the autoscaler from requesting and deleting slices.
+
+        Args:
+            reason: for the people who look at the autoscaler.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
         await self._connection.signal_autoscaler("pause", PauseScaling(reason=signed(reason)))
 
     async def resume(self) -> None:
-        """Lets the autoscaler request and delete slices again."""
+        """Lets the autoscaler request and delete slices again.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
         await self._connection.signal_autoscaler("resume")
 
     async def close_down(self, reason: str) -> None:
-        """Starts the deletion of all slices. The autoscaler requests no slice until its next configuration."""
+        """Starts the deletion of all slices. None is requested until the next configuration.
+
+        Args:
+            reason: for the people who look at the slices.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
         await self._connection.signal_autoscaler("close_down", CloseDown(reason=signed(reason), deadline=datetime.now(UTC)))

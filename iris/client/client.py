@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVarTuple, Unpack, overload
 
 from temporalio.client import Client
 from typing_extensions import TypeVar
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.client.exec import ExecClient
     from iris.client.hosts import HostsClient
     from iris.client.job import AsyncJob
-    from iris.client.job_options import JobOptions
+    from iris.client.job_options import CallOptions, JobOptions
     from iris.client.named_secrets import SecretsClient
     from iris.client.parent import EnclosingJob, ParentLookup
     from iris.client.schedules import Overlap, ScheduleRow, SchedulesClient, When
@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a
     from iris.scheduling.forecast import Forecast
 
 T = TypeVar("T", default=Any)
+#: The arguments of a function.
+Ts = TypeVarTuple("Ts")
 
 
 class AsyncIrisClient:
@@ -49,7 +51,13 @@ class AsyncIrisClient:
     """
 
     def __init__(self, client: Client, record: ClusterRecord, workspace: Path | str | bool | None = None) -> None:
-        """Creates a client from a connected Temporal client and the cluster's record. `connect` does this."""
+        """Creates a client. Programs use `connect`, `remote` or `from_env`.
+
+        Args:
+            client: a connected client of Temporal.
+            record: where the cluster is.
+            workspace: the default of `submit`.
+        """
         self._workspace = workspace
         self.record = record
         self.connection = Connection(client, record)
@@ -58,30 +66,35 @@ class AsyncIrisClient:
 
     @cached_property
     def autoscaler(self) -> "AutoscalerClient":
+        """The operations on the autoscaler, as `iris autoscaler` has them."""
         from iris.client.autoscaler import AutoscalerClient
 
         return AutoscalerClient(self.connection)
 
     @cached_property
     def slices(self) -> "SlicesClient":
+        """The operations on slices, as `iris slice` has them."""
         from iris.client.slices import SlicesClient
 
         return SlicesClient(self.connection, self.autoscaler)
 
     @cached_property
     def hosts(self) -> "HostsClient":
+        """The operations on hosts, as `iris host` has them."""
         from iris.client.hosts import HostsClient
 
         return HostsClient(self.connection, self.slices)
 
     @cached_property
     def exec(self) -> "ExecClient":
+        """The commands that run beside tasks. `AsyncJob.exec` is easier to use."""
         from iris.client.exec import ExecClient
 
         return ExecClient(self.connection, self.jobs)
 
     @cached_property
     def schedules(self) -> "SchedulesClient":
+        """The operations on schedules, as `iris schedule` has them."""
         from iris.client.schedules import SchedulesClient
 
         return SchedulesClient(self.connection)
@@ -95,12 +108,14 @@ class AsyncIrisClient:
 
     @cached_property
     def endpoints(self) -> "EndpointsClient":
+        """The addresses that tasks have made known, as `iris endpoints` has them."""
         from iris.client.endpoints import EndpointsClient
 
         return EndpointsClient(self.connection)
 
     @cached_property
     def cluster(self) -> "ClusterClient":
+        """The operations on the cluster as a whole, as `iris cluster` has them."""
         from iris.client.cluster import ClusterClient
 
         return ClusterClient(self.connection)
@@ -121,13 +136,15 @@ class AsyncIrisClient:
         """Connects to a cluster.
 
         Args:
-            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several clusters share a service. None: the
-                cluster that the environment names, else the only one that is known here.
+            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several
+                clusters share a service. None: the cluster that the environment names, else the
+                only one that is known here.
             workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
-            NotFound: there are several clusters and none was named, or the service has no such cluster.
+            NotFound: there are several clusters and none was named, or the service has no such
+                cluster.
         """
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
         return cls(*await open_connection(ref), workspace)
@@ -135,25 +152,48 @@ class AsyncIrisClient:
     @classmethod
     @asynccontextmanager
     async def remote(cls, cluster: str, *, workspace: Path | str | bool | None = None) -> AsyncIterator[Self]:
-        """Connects to a cluster for a block: `async with AsyncIrisClient.remote("my-cluster") as client`.
+        """Connects to a cluster for a block: `async with AsyncIrisClient.remote("lab") as client`.
 
-        For one on this machine that ends with the program, connect to `IrisClient.local().cluster.name`.
+        For one on this machine that ends with the program, connect to
+        `IrisClient.local().cluster.name`.
 
         Args:
-            cluster: as in `connect`.
+            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several
+                clusters share a service.
             workspace: the default of `submit`.
 
         Raises:
-            Unreachable, NotFound: as in `connect`.
+            Unreachable: the cluster does not run or does not answer.
+            NotFound: the service has no such cluster.
         """
         yield await cls.connect(cluster, workspace=workspace)
 
     @overload
     async def submit(
         self,
+        work: "Callable[[*Ts], Coroutine[Any, Any, T]]",
+        *args: *Ts,
+        workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
+        **options: Unpack["CallOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
+        work: "Callable[[*Ts], T]",
+        *args: *Ts,
+        workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
+        **options: Unpack["CallOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
         work: "Callable[..., Coroutine[Any, Any, T]]",
         *args: Any,
-        kwargs: Mapping[str, Any] = {},
+        kwargs: Mapping[str, Any],
         workspace: Path | str | bool | None = None,
         require_feasible: bool = False,
         **options: Unpack["JobOptions"],
@@ -162,9 +202,43 @@ class AsyncIrisClient:
     @overload
     async def submit(
         self,
-        work: "Callable[..., T] | Entrypoint[T]",
+        work: "Callable[..., T]",
+        *args: Any,
+        kwargs: Mapping[str, Any],
+        workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
+        **options: Unpack["JobOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
+        work: "Callable[..., Coroutine[Any, Any, T]]",
         *args: Any,
         kwargs: Mapping[str, Any] = {},
+        params: Sequence[Mapping[str, Any]],
+        workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
+        **options: Unpack["CallOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
+        work: "Callable[..., T]",
+        *args: Any,
+        kwargs: Mapping[str, Any] = {},
+        params: Sequence[Mapping[str, Any]],
+        workspace: Path | str | bool | None = None,
+        require_feasible: bool = False,
+        **options: Unpack["CallOptions"],
+    ) -> "AsyncJob[T]": ...
+
+    @overload
+    async def submit(
+        self,
+        work: "Entrypoint[T]",
+        *,
         workspace: Path | str | bool | None = None,
         require_feasible: bool = False,
         **options: Unpack["JobOptions"],
@@ -180,7 +254,7 @@ class AsyncIrisClient:
         **options: Unpack["JobOptions"],
     ) -> "AsyncJob[None]": ...
 
-    async def submit(
+    async def submit(  # type: ignore[misc]  # mypy cannot tell *Ts beside **options
         self,
         work: "Work",
         *args: Any,
@@ -189,22 +263,30 @@ class AsyncIrisClient:
         require_feasible: bool = False,
         **options: Unpack["JobOptions"],
     ) -> "AsyncJob[Any]":
-        """Starts a job that calls a function or runs a program.
+        """Starts a job that calls a function or runs a program, and returns its handle.
 
-        A function is passed by cloudpickle, with the same version of Python on both sides. One of an installed module, or of a
-        module in the workspace, is imported there; any other is passed as a whole. Its result comes back by `AsyncJob.result`.
-        One of `async def` runs on an event loop of its own.
+        A function is passed by cloudpickle, with the same version of Python on both sides. One of
+        an installed module, or of a module in the workspace, is imported there; any other is passed
+        as a whole. Its result comes back by `AsyncJob.result`. One of `async def` runs on an event
+        loop of its own.
 
         Args:
-            work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`, which has its arguments.
-            args: of the function, or further words of the program.
-            kwargs: the function's keyword arguments.
-            workspace: the directory whose files the job gets; True: the current one; False: none; None: as the client was made,
-                else the current one if it is a project's.
-            require_feasible: refuses a job that no host can ever run. By default it waits, because hosts may be added.
+            work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`,
+                which has its arguments.
+            args: of the function, compared with its parameters by type checkers; or further words
+                of the program.
+            kwargs: the function's keyword arguments, which type checkers do not compare;
+                `Entrypoint.from_callable` has them compared.
+            workspace: the directory whose files the job gets; True: the current one; False: none;
+                None: as the client was made, else the current one if it is a project's.
+            require_feasible: refuses a job that no host can ever run. By default it waits, because
+                hosts may be added.
+            options: of the job: `name`, `resources`, `env` and so on; `JobOptions` describes each.
 
         Raises:
-            Rejected: an option is invalid, the function cannot be pickled, a live job has this name, or no host can ever run it.
+            InvalidValue, InvalidJob: an option is wrong, or the function cannot be pickled.
+            NameTaken: a live job has this name.
+            Rejected: the workspace cannot be sent, or no host can ever run the job.
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
@@ -218,7 +300,70 @@ class AsyncIrisClient:
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
 
+    @overload
     async def schedule(
+        self,
+        work: "Callable[[*Ts], Any]",
+        *args: *Ts,
+        when: "When",
+        overlap: "Overlap | str" = "skip",
+        paused: bool = False,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["CallOptions"],
+    ) -> "ScheduleRow": ...
+
+    @overload
+    async def schedule(
+        self,
+        work: "Callable[..., Any]",
+        *args: Any,
+        when: "When",
+        overlap: "Overlap | str" = "skip",
+        paused: bool = False,
+        kwargs: Mapping[str, Any],
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "ScheduleRow": ...
+
+    @overload
+    async def schedule(
+        self,
+        work: "Callable[..., Any]",
+        *args: Any,
+        when: "When",
+        overlap: "Overlap | str" = "skip",
+        paused: bool = False,
+        kwargs: Mapping[str, Any] = {},
+        params: Sequence[Mapping[str, Any]],
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["CallOptions"],
+    ) -> "ScheduleRow": ...
+
+    @overload
+    async def schedule(
+        self,
+        work: "Entrypoint[Any]",
+        *,
+        when: "When",
+        overlap: "Overlap | str" = "skip",
+        paused: bool = False,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "ScheduleRow": ...
+
+    @overload
+    async def schedule(
+        self,
+        work: str | Sequence[str],
+        *args: str,
+        when: "When",
+        overlap: "Overlap | str" = "skip",
+        paused: bool = False,
+        workspace: Path | str | bool | None = None,
+        **options: Unpack["JobOptions"],
+    ) -> "ScheduleRow": ...
+
+    async def schedule(  # type: ignore[misc]  # as above
         self,
         work: "Work",
         *args: Any,
@@ -229,18 +374,25 @@ class AsyncIrisClient:
         workspace: Path | str | bool | None = None,
         **options: Unpack["JobOptions"],
     ) -> "ScheduleRow":
-        """Creates a schedule that starts the job again and again, with the option `name`. `schedules` has its further operations.
+        """Creates a schedule that starts a job again and again, and returns the schedule.
 
-        The function and the files are sent once, now. `client.job(name).result()` is the result of the last run. Arguments that
-        are not described here are those of `submit`.
+        The function and the files are sent once, now. `client.job(name).result()` is the result of
+        the last run. The attribute `schedules` has the further operations.
 
         Args:
+            work: as for `submit`.
+            args: as for `submit`.
             when: `iris.When(cron="0 2 * * *")` or `iris.When(every="6h")`.
-            overlap: what happens at a time at which the job of the time before has not ended: `skip`, `queue` or `cancel`.
+            overlap: what happens at a time at which the job of the time before has not ended:
+                `skip`, `queue` or `cancel`.
             paused: starts no runs until `schedules.resume`.
+            kwargs: as for `submit`.
+            workspace: as for `submit`.
+            options: as for `submit`; `name` is also the schedule's, and is required.
 
         Raises:
-            Rejected: an option is invalid, the function cannot be pickled, or there is a schedule of this name.
+            InvalidValue, InvalidJob: an option is wrong, or the function cannot be pickled.
+            Rejected: there is a schedule of this name, or the workspace cannot be sent.
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
@@ -253,10 +405,13 @@ class AsyncIrisClient:
         return await self.schedules.create(spec, when, overlap=policy, paused=paused)
 
     async def forecast(self, **options: Unpack["JobOptions"]) -> "Forecast":
-        """Returns what the scheduler would do with a job of these options if it were submitted now. Changes nothing.
+        """Returns what the scheduler would do with a job if it were submitted now. Changes nothing.
+
+        Args:
+            options: of the job, as for `submit`.
 
         Raises:
-            Rejected: an option is invalid.
+            InvalidValue, InvalidJob: an option is wrong.
             Unreachable: no control plane answers.
         """
         return await self.jobs.forecast(await self._trial(**options))
@@ -277,10 +432,13 @@ class AsyncIrisClient:
         return await self._parents.find()
 
     def job(self, job: str) -> "AsyncJob[Any]":
-        """Returns a job by its name or `USER/NAME`, or an earlier run of it, `NAME#2`.
+        """Returns the handle of a job. Asks nothing: the first question shows whether it exists.
 
-        Asks nothing: whether it exists shows with the first question. In a program that runs in a job, a bare name means that
-        job's own child first, then the user's job; the question finds out which.
+        In a program that runs in a job, a bare name means that job's own child first, then the
+        user's job; the first question finds out which.
+
+        Args:
+            job: its name or `USER/NAME`, or an earlier run of it: `NAME#2`.
 
         Raises:
             InvalidValue: the text has another form.

@@ -32,8 +32,13 @@ class ClusterClient:
     async def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.
 
+        Args:
+            reason: for the people who look at the cluster.
+            group: the scale group; None: the whole cluster.
+
         Raises:
             NotFound: no host belongs to such a group.
+            Unreachable: no control plane answers.
         """
         try:
             await self._connection.update_scheduler(Pause(reason=signed(reason), group=group))
@@ -43,24 +48,42 @@ class ClusterClient:
     async def resume(self, group: str | None = None) -> None:
         """Allows new placements again.
 
+        Args:
+            group: the scale group; None: the whole cluster.
+
         Raises:
             Rejected: that group is not paused.
+            Unreachable: no control plane answers.
         """
         await self._connection.update_scheduler(Resume(group=group))
 
     async def reload(self, config: "ClusterConfig") -> None:
-        """Applies another configuration to the scheduler and the autoscaler."""
+        """Applies another configuration to the scheduler and the autoscaler.
+
+        Args:
+            config: of the same cluster, from `iris.load_config`.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
         from iris.client.configuring import configure_planners  # imports the whole configuration, which few commands need
 
         with self._connection.rpc_errors():
             await configure_planners(self._connection.client, self._connection.record.name, config)
 
     async def set_rules(self, rules: Rules) -> None:
-        """Replaces the scheduling rules."""
+        """Replaces the scheduling rules.
+
+        Args:
+            rules: all of them; `status().rules` has the present ones.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
         await self._connection.update_scheduler(Configure(rules=rules))
 
     async def find_unused(self, older_than: timedelta) -> "list[UnusedFolder]":
-        """Returns what ended jobs have left in the store: logs, outputs, checkpoints, bundles, and files of pools.
+        """Returns what ended jobs have left in the store, such as logs and checkpoints.
 
         Args:
             older_than: at least a day. Bundles are at least three days old.
@@ -76,7 +99,12 @@ class ClusterClient:
         return await find_unused(self._connection, older_than)
 
     async def delete_unused(self, folders: "Sequence[UnusedFolder]") -> "list[UnusedFolder]":
-        """Deletes from the store what `find_unused` has found, and returns it, without what is young or needed since.
+        """Deletes what `find_unused` has found, and returns what was deleted.
+
+        What is young or needed since then stays.
+
+        Args:
+            folders: what to delete.
 
         Raises:
             Unreachable: the service does not answer.

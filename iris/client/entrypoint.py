@@ -35,10 +35,20 @@ class Entrypoint(Generic[T]):
 
     @staticmethod
     def from_callable(function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[Any]":
-        """Returns the call of a function. Type checkers compare the arguments with its signature."""
+        """Returns the call of a function.
+
+        Args:
+            function: which the job calls.
+            args: its arguments, which type checkers compare with its parameters.
+            kwargs: its keyword arguments, likewise.
+        """
         return Entrypoint(function, args, kwargs)
 
     @staticmethod
     def from_command(*words: str) -> "Entrypoint[None]":
-        """Returns a program with its arguments: `from_command("python", "train.py")`."""
+        """Returns a program with its arguments: `from_command("python", "train.py")`.
+
+        Args:
+            words: the program, and each argument.
+        """
         return Entrypoint(words)

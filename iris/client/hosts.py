@@ -35,28 +35,44 @@ class HostsClient:
         self._slices = slices
 
     async def cordon(self, host: str, reason: str = "") -> None:
-        """Closes the host to new work. Its running tasks continue.
+        """Closes a host to new work. Its running tasks continue.
+
+        Args:
+            host: its id.
+            reason: for the people who look at the host.
 
         Raises:
             NotFound: there is no such host.
+            Unreachable: no control plane answers.
         """
         await self._update(Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=signed(reason))))
 
     async def uncordon(self, host: str) -> None:
-        """Opens the host to new work, also after a drain or a quarantine, and cancels a scheduled eviction.
+        """Opens a host to new work, also after a drain or a quarantine.
+
+        Cancels an eviction that is scheduled.
+
+        Args:
+            host: its id.
 
         Raises:
             NotFound: there is no such host.
-            Rejected: its agent reports a fault of the machine, which ends the quarantine when it ends.
+            Rejected: its agent reports a fault of the machine, which ends the quarantine when it
+                ends.
+            Unreachable: no control plane answers.
         """
         await self._cancel_eviction(host)
         await self._update(Open(host_id=host))
 
     async def drain(self, host: str, reason: str = "", deadline: timedelta | None = None) -> str:
-        """Closes the host to new work and evicts its tasks, which get their grace period and return to the queue.
+        """Closes a host to new work and evicts its tasks.
+
+        They get their grace period and return to the queue.
 
         Args:
-            deadline: how long running tasks may continue. None: they are evicted at once.
+            host: its id.
+            reason: for the people who look at the host.
+            deadline: for so long, its tasks may go on; None: they are evicted at once.
 
         Returns:
             What was done, as a message for the user.
@@ -64,6 +80,7 @@ class HostsClient:
         Raises:
             NotFound: there is no such host.
             Rejected: the host takes no new tasks, but the service cannot delay the eviction.
+            Unreachable: no control plane answers.
         """
         closure = Closure(by=ClosedBy.DRAIN, reason=signed(reason))
         if deadline is None:
@@ -96,8 +113,12 @@ class HostsClient:
         return f"host {host} takes no new tasks; {later}"
 
     async def polls(self, host: Host) -> bool:
-        """Returns whether this incarnation of the host polls its task queue. After a power cut the scheduler can still list old
-        incarnations.
+        """Returns whether this incarnation of the host polls its task queue.
+
+        After a power cut, the scheduler can still list old incarnations.
+
+        Args:
+            host: with its incarnation, from `list`.
 
         Raises:
             Unreachable: the service does not answer.
@@ -107,6 +128,9 @@ class HostsClient:
 
     async def show(self, host: str) -> HostView:
         """Returns one host that takes work, or is closed to it.
+
+        Args:
+            host: its id.
 
         Raises:
             NotFound: there is no such host.

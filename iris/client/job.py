@@ -47,7 +47,13 @@ class AsyncJob(Generic[T]):
         """Creates the handle of a job that exists. `AsyncIrisClient.submit` and `.job` do this.
 
         Args:
-            run_id: the run of the job's workflow; None: the latest with this id, or that of the number.
+            client: of the job's cluster.
+            job_id: `USER/NAME`.
+            run_id: the run of the job's workflow; None: the latest with this id, or that of the
+                number.
+            ui: the job's page in Temporal's Web UI; empty: unknown.
+            run_number: the number of the run among those of the name; None: the job was not named
+                by it.
         """
         self._client = client
         self._jobs = client.jobs
@@ -67,7 +73,7 @@ class AsyncJob(Generic[T]):
         self.ui = ui
 
     async def status(self) -> JobStatus:
-        """Returns the job's current status.
+        """Returns the job's state, and that of each of its tasks.
 
         Raises:
             NotFound: there is no such job.
@@ -77,19 +83,23 @@ class AsyncJob(Generic[T]):
         return self._seen
 
     async def tasks(self) -> tuple[TaskStatus, ...]:
-        """Returns the current status of each task.
+        """Returns the tasks, each with its state, its host and its exit code.
 
         Raises:
-            NotFound, Unreachable: as in `status`.
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
         """
         return (await self.status()).tasks
 
     async def explain(self, task: int | None = None) -> "Explanation":
-        """Explains the state of the job, or of one task.
+        """Explains the state of the job, or of one task, and lists the outcome of each attempt.
+
+        Args:
+            task: only this one; None: the job as a whole.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
-            Unreachable: no control plane answers.
+            Unreachable: no control plane answers, and the job has not ended.
         """
         run_id = await self._run()
         return await self._jobs.explain(self.id, task, run_id)
@@ -98,11 +108,13 @@ class AsyncJob(Generic[T]):
         """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
 
         Args:
+            reason: for the people who look at the job.
             task: cancels only this one; the others continue. None: the whole job.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
             Rejected: the tasks of the job are a gang, which ends as a whole.
+            Unreachable: the service does not answer.
         """
         run_id = await self._run()
         if task is None:
@@ -113,9 +125,13 @@ class AsyncJob(Generic[T]):
     async def hold(self, reason: str = "") -> None:
         """Holds the job: no task of it starts until it is released, and running tasks continue.
 
+        Args:
+            reason: for the people who look at the job.
+
         Raises:
             NotFound: there is no such job.
             Rejected: the job has ended.
+            Unreachable: no control plane answers.
         """
         run_id = await self._run()
         await self._jobs.hold(self.id, reason, run_id)
@@ -126,22 +142,27 @@ class AsyncJob(Generic[T]):
         Raises:
             NotFound: there is no such job.
             Rejected: the job has ended, or is not held.
+            Unreachable: no control plane answers.
         """
         await self._jobs.release(*await self._found())
 
     async def set_priority(self, priority: str) -> None:
-        """Moves the job to another priority band: `production`, `interactive` or `batch`. Running tasks continue in that band.
+        """Moves the job to another priority band. Running tasks continue in that band.
+
+        Args:
+            priority: `production`, `interactive` or `batch`.
 
         Raises:
             InvalidValue: there is no such band.
             NotFound: there is no such job.
             Rejected: the job has ended.
+            Unreachable: no control plane answers.
         """
         band, run_id = parse_band(priority), await self._run()
         await self._jobs.set_priority(self.id, band, run_id)
 
     async def usage(self) -> "Sequence[InUse]":
-        """Returns the resource use of each task that is on a host now, from its host's last heartbeat.
+        """Returns the resource use of each task on a host now, as the host last reported it.
 
         Raises:
             NotFound: there is no such job.
@@ -169,8 +190,9 @@ class AsyncJob(Generic[T]):
             stream_logs: prints the job's output meanwhile.
 
         Raises:
-            WaitTimeout: the timeout has expired; the job continues.
+            WaitTimeout: the timeout has expired; the job continues. It is a `TimeoutError`.
             NotFound: there is no such job.
+            Unreachable: the service does not answer.
         """
         limit = duration_of(timeout, "timeout")
         if stream_logs and not await print_lines(self.logs(follow=True), limit):
@@ -185,14 +207,15 @@ class AsyncJob(Generic[T]):
 
         Args:
             timeout: as in `wait`.
-            trusted: also unpickles the result of another user's job, which runs code that this user has chosen.
+            trusted: also unpickles the result of another user's job, which runs code that this user
+                has chosen.
 
         Raises:
             Exception: what the function raised, with the job's traceback as its cause.
             JobFailed, JobCancelled: the job ended otherwise.
             NoResult: the result is not in the store, or cannot be restored here.
             Rejected: it is another user's job.
-            WaitTimeout, NotFound: as in `wait`.
+            WaitTimeout, NotFound, Unreachable: as in `wait`.
         """
         first: T = (await self._results(timeout, only_first=True, trusted=trusted))[0]
         return first
@@ -213,11 +236,14 @@ class AsyncJob(Generic[T]):
         """Waits for the job's end and returns the result of each task.
 
         Args:
-            return_exceptions: for a job that may lose some tasks (`max_task_failures`): the exceptions of failed tasks are in the
-                list, instead of being raised.
+            timeout: as in `wait`.
+            trusted: as in `result`.
+            return_exceptions: for a job that may lose some tasks (`max_task_failures`): the
+                exceptions of failed tasks are in the list, instead of being raised.
 
         Raises:
-            Exception, JobFailed, JobCancelled, NoResult, Rejected, WaitTimeout, NotFound: as in `result`.
+            Exception, JobFailed, JobCancelled, NoResult, Rejected: as in `result`.
+            WaitTimeout, NotFound, Unreachable: as in `wait`.
         """
         return await self._results(timeout, only_first=False, trusted=trusted, return_exceptions=return_exceptions)
 
@@ -277,7 +303,8 @@ class AsyncJob(Generic[T]):
             directory: if the files of several tasks are fetched, each has a folder in it.
             task: only this task's; None: all.
             attempt: only this attempt's; None: the latest of each task that has files.
-            checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved last.
+            checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved
+                last.
             force: overwrites files that differ.
 
         Raises:
@@ -298,12 +325,17 @@ class AsyncJob(Generic[T]):
         timeout: Duration | None = None,
         input: bytes | str | BinaryIO | None = None,
     ) -> ExecResult:
-        """Runs a command beside a running task, with the task's environment, directory and limits, and waits for its end.
+        """Runs a command beside a running task, and waits for its end.
+
+        It has the task's environment, directory and limits.
 
         Args:
+            command: the program and its arguments, each a text.
             task: None: the only task of the job.
-            timeout: the command is ended after this time, in seconds if it is a number; None: with the attempt.
-            input: the command's standard input, also of a binary file, which is not read into memory as a whole; None: empty.
+            timeout: the command is ended after this time, in seconds if it is a number; None: with
+                the attempt.
+            input: the command's standard input, also of a binary file, which is not read into
+                memory as a whole; None: empty.
 
         Raises:
             OSError: the file cannot be read.
@@ -319,15 +351,17 @@ class AsyncJob(Generic[T]):
 
     @asynccontextmanager
     async def port_forward(self, *ports: int | str, task: int | None = None) -> AsyncIterator[tuple[int, ...]]:
-        """Forwards ports of this machine to ports on the host of a running task while the block runs, and yields their numbers.
+        """Forwards ports of this machine to a running task during a block, and yields the numbers.
 
         Args:
-            ports: as for `iris port-forward`: a number, or a name given with the option `ports`; `"8080:http"` also chooses the
-                port of this machine, 0 for any free one. Without it, the number is the same if that is free.
+            ports: as for `iris port-forward`: a number, or a name given with the option `ports`;
+                `"8080:http"` also chooses the port of this machine, 0 for any free one. Without it,
+                the number is the same if that is free.
             task: None: the only task of the job.
 
         Raises:
-            InvalidValue: a port is none or in use here; or the job has several tasks, and `task` is None.
+            InvalidValue: a port is none or in use here; or the job has several tasks, and `task` is
+                None.
             Rejected: the task does not run, or has no such port.
             NotFound: there is no such job, or it has no such task.
             Unreachable: the host or the store does not answer.
@@ -338,11 +372,14 @@ class AsyncJob(Generic[T]):
             yield numbers
 
     async def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
-        """Looks into the Python processes of a running task, and returns what `iris profile` prints or writes to a file.
+        """Looks into the Python processes of a running task.
+
+        Returns what `iris profile` prints or writes to a file.
 
         Args:
             task: None: the only task of the job.
-            format: `dump` (what each thread does now), `flamegraph` (SVG), `speedscope` (JSON) or `raw`.
+            format: `dump` (what each thread does now), `flamegraph` (SVG), `speedscope` (JSON) or
+                `raw`.
             duration: how long to sample, unless it is a dump; None: ten seconds.
 
         Raises:
@@ -367,20 +404,25 @@ class AsyncJob(Generic[T]):
     async def rerun(
         self, *, failed: bool = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
     ) -> "AsyncJob[T] | None":
-        """Submits the job again: the same program or call, files, resources and environment. The new job belongs to no other.
+        """Submits the job again: the same program or call, files, resources and environment.
+
+        The new job belongs to no other.
 
         Args:
-            failed: only the tasks that failed or were cancelled, with their numbers and parameters. The tasks of a gang all run.
+            failed: only the tasks that failed or were cancelled, with their numbers and parameters.
+                The tasks of a gang all run.
             name: None: the same name.
             secret: as for `submit`: secrets of the submitter are deleted with a job, and given to the new one again.
 
         Returns:
-            None if there is no such task; only with `failed`.
+            The handle of the new job; None if there is no such task, only with `failed`.
 
         Raises:
             NotFound: there is no such job, or its files are not in the store any more.
-            Rejected: a live job has the name, or a secret of the submitter is not given again.
-            IrisError: the store or the service does not answer, or, with `failed`, no control plane.
+            NameTaken: a live job has the name.
+            Rejected: a secret of the submitter is not given again.
+            IrisError: the store or the service does not answer, or, with `failed`, no control
+                plane.
         """
         from iris.client.job_options import secret_sources
         from iris.client.rerun import submit_again  # few programs need it

@@ -100,8 +100,8 @@ def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple
     return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
 
 
-class JobOptions(TypedDict, total=False):
-    """The options of a job. They are those of `iris submit`; durations are seconds, texts such as `"10m"`, or timedeltas."""
+class CallOptions(TypedDict, total=False):
+    """The options of a job whose tasks all make the same call: those of `JobOptions`, but `params`."""
 
     #: A new one, made from the command, if it is left out.
     name: str
@@ -115,8 +115,6 @@ class JobOptions(TypedDict, total=False):
     replicas: int
     #: A task for each index: `"0-99"`, `"0-99%10"`, `"1,3,7"`, or numbers.
     array: str | Sequence[int]
-    #: A task for each mapping: the function's keyword arguments, or a program's IRIS_PARAM_NAME and {name} in its words.
-    params: Sequence[Mapping[str, Any]]
     #: The most tasks of an array that run at the same time.
     max_running: int
     #: Places, starts and retries the tasks together, on hosts that share this attribute.
@@ -148,6 +146,13 @@ class JobOptions(TypedDict, total=False):
     after: Jobs
     after_any: Jobs
     after_fail: Jobs
+
+
+class JobOptions(CallOptions, total=False):
+    """The options of a job. They are those of `iris submit`; durations are seconds, texts such as `"10m"`, or timedeltas."""
+
+    #: A task for each mapping: the function's keyword arguments, or a program's IRIS_PARAM_NAME and {name} in its words.
+    params: Sequence[Mapping[str, Any]]
 
 
 def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobSpec:
@@ -265,7 +270,8 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
 
 def invalid_job(error: ValidationError) -> InvalidJob:
     """Returns the error for users: a sentence for each field that is wrong, with the name that the field has as an option."""
-    return InvalidJob("; ".join(_sentence(problem) for problem in error.errors()))
+    problems = [_sentence(problem) for problem in error.errors()]
+    return InvalidJob("; ".join(problems), problems)
 
 
 def _sentence(problem: ErrorDetails) -> str:

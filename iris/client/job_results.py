@@ -16,6 +16,7 @@ from iris.model.bounds import cut
 from iris.model.errors import JobCancelled, JobFailed, Rejected
 from iris.model.jobs import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
+from iris.model.terminal_text import fit
 from iris.storage.object_store import STORE_ERRORS, Store
 
 #: How many of a failed job's failed tasks are asked for what their functions raised.
@@ -103,5 +104,6 @@ async def _with_last_lines(error: BaseException, store: Store, source: LogSource
         lines = [entry.text for entry in (*entries.add(found), *entries.finish())]
         error.last_lines = tuple(cut(line, LAST_LINE_LENGTH) for line in lines[-LAST_LINES:])
     if error.last_lines:
-        error.add_note("\n  | ".join([f"The last lines of task {task.index} of {job}:", *error.last_lines]))
+        shown = map(fit, error.last_lines)  # a traceback may end on a terminal
+        error.add_note("\n  | ".join([f"The last lines of task {task.index} of {job}:", *shown]))
     return error

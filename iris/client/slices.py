@@ -58,10 +58,14 @@ class SlicesClient:
         self._autoscaler = autoscaler
 
     async def show(self, prefix: str) -> SliceStatus:
-        """Returns the slice with that id, or the only one whose id begins with it. Also finds ended slices that the server keeps.
+        """Returns a slice. Also finds ended slices that the service keeps.
+
+        Args:
+            prefix: its id, or the beginning of it, if no other slice has that.
 
         Raises:
             NotFound: no slice or several slices match.
+            Unreachable: no control plane answers.
         """
         names.check_name("slice", prefix)
         live = [row.id for row in await self.list()]
@@ -73,18 +77,24 @@ class SlicesClient:
         return await self._status(slice_id)
 
     async def drain(self, prefix: str, reason: str = "", deadline: datetime | None = None) -> tuple[str, str]:
-        """Places nothing new on the slice, and deletes it once its tasks have ended, or at the deadline.
+        """Places nothing new on a slice, and deletes it when its tasks have ended.
 
         Args:
             prefix: its id, or the beginning of it.
-            deadline: when running tasks are stopped, after their grace period. None: they may run as long as they need.
+            reason: for the people who look at the slice.
+            deadline: when running tasks are stopped, after their grace period. None: they may run
+                as long as they need.
 
         Returns:
-            Its id, and its state as the rest of a sentence: `is being drained`, `is being deleted` or `is DELETED already`.
+            Its id, and its state as the rest of a sentence: `is being drained`, `is being deleted`
+                or
+            `is DELETED already`.
 
         Raises:
             NotFound: there is no such slice.
-            Rejected: the slice joined by itself, so there is nothing to delete; or it has just ended.
+            Rejected: the slice joined by itself, so there is nothing to delete; or it has just
+                ended.
+            Unreachable: no control plane answers.
         """
         names.check_name("slice", prefix)
         status = await self._status(the_one(prefix, [row.id for row in await self.list()]))
@@ -102,15 +112,32 @@ class SlicesClient:
         return status.id, "is being drained" if deadline is None or deadline > datetime.now(UTC) else "is being deleted"
 
     async def delete(self, prefix: str, reason: str = "") -> tuple[str, str]:
-        """Deletes the slice now, after the grace period of its tasks. Arguments, result and errors are those of `drain`."""
+        """Deletes a slice now, after the grace period of its tasks.
+
+        Args:
+            prefix: its id, or the beginning of it.
+            reason: for the people who look at the slice.
+
+        Returns:
+            Its id, and its state, as `drain`.
+
+        Raises:
+            NotFound: there is no such slice.
+            Rejected: the slice joined by itself, so there is nothing to delete; or it has just
+                ended.
+            Unreachable: no control plane answers.
+        """
         return await self.drain(prefix, reason, datetime.now(UTC))
 
     async def delete_all(
         self, reason: str, timeout: Callable[[SliceRow], timedelta], progress: Callable[[Sequence[SliceRow]], None]
     ) -> Sequence[SliceRow]:
-        """Deletes all slices, after the grace period of their tasks. The autoscaler requests none until its next configuration.
+        """Deletes all slices, after the grace period of their tasks.
+
+        The autoscaler requests none until its next configuration.
 
         Args:
+            reason: for the people who look at the slices.
             timeout: returns how long to wait for a slice.
             progress: called with the remaining slices whenever they change.
 
@@ -136,15 +163,30 @@ class SlicesClient:
             await asyncio.sleep(POLL_INTERVAL.total_seconds())
 
     async def was_requested(self, slice_id: str) -> bool:
-        """Returns whether the autoscaler requested the slice. If not, its hosts joined by themselves."""
+        """Returns whether the autoscaler requested a slice. If not, its hosts joined by themselves.
+
+        Args:
+            slice_id: the whole id.
+
+        Raises:
+            NotFound: there is no such slice.
+            Unreachable: no control plane answers.
+        """
         return (await self._status(slice_id)).facts is not None
 
     async def has_workflow(self, slice_id: str) -> bool:
-        """Returns whether a running workflow owns the slice."""
+        """Returns whether a running workflow owns a slice.
+
+        Args:
+            slice_id: the whole id.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
         return await self._connection.is_running(self._workflow_id(slice_id))
 
     async def list(self) -> list[SliceRow]:
-        """Lists all slices by id: those that the autoscaler requested, and those that joined by themselves.
+        """Lists all slices by id, those that joined by themselves, too.
 
         Raises:
             Unreachable: no control plane answers.
@@ -153,7 +195,9 @@ class SlicesClient:
         return [row for _, row in sorted({**await self._listed(), **known}.items())]
 
     async def listed(self) -> Sequence[SliceRow]:
-        """Lists all slices by id as the service's lists show them, which have no zones and reasons. Asks no control plane.
+        """Lists all slices by id as the service has them, without zones and reasons.
+
+        Asks no control plane.
 
         Raises:
             Unreachable: the service does not answer.

@@ -6,13 +6,13 @@ Must not import temporalio, google, click or a role's package, and must not read
 from iris.config.defaults import apply_defaults, secrets_of
 from iris.config.errors import InvalidConfig
 from iris.config.groups import rules_of, scale_groups_of
-from iris.config.load import config_values, dump_config, load_config, load_written, origins
+from iris.config.load import config_values, dump_config, lines_of, load_config, load_written, origins
 from iris.config.local import local_config, make_local_config, on_its_machine, with_rules
 from iris.config.mixed import is_mixed, machine_groups, ssh_secret
 from iris.config.risks import risks
 from iris.config.rules import check_config
 from iris.config.schema import ClusterConfig, ScaleGroupConfig
-from iris.config.served import served_kind
+from iris.config.served import served_kind, unserved
 
 __all__ = [
     "ClusterConfig",
@@ -23,6 +23,7 @@ __all__ = [
     "config_values",
     "dump_config",
     "is_mixed",
+    "lines_of",
     "load_config",
     "load_written",
     "local_config",
@@ -36,5 +37,6 @@ __all__ = [
     "secrets_of",
     "served_kind",
     "ssh_secret",
+    "unserved",
     "with_rules",
 ]

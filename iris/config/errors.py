@@ -1,5 +1,6 @@
 """Lists all errors of a configuration at once, one line each: path, value, rule and remedy."""
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, get_args
@@ -12,6 +13,8 @@ from iris.model.errors import InvalidValue, Rejected
 #: A path in a configuration: the keys that lead to a value.
 Where = tuple[str | int, ...]
 
+#: A problem of the YAML itself.
+_IN_LINE = re.compile(r"line (\d+), column ")
 #: Pydantic's error types -> problem and remedy. `{name}` is a number or list from the error's own context.
 _TEXTS = {
     "string_type": ("is not text", "put it in quotes"),
@@ -28,13 +31,44 @@ _TEXTS = {
 
 
 class InvalidConfig(Rejected):
-    """The configuration is invalid. `problems` has one line for each error."""
+    """The configuration is invalid. `problems` has one line for each error.
 
-    def __init__(self, problems: Iterable[str], source: str = "the configuration") -> None:
+    Args:
+        lines: the lines of the file by the paths of their keys. The text names those of the
+            problems, and has the problems in their order.
+    """
+
+    def __init__(
+        self,
+        problems: Iterable[str],
+        source: str = "the configuration",
+        lines: Mapping[str, int] | None = None,
+    ) -> None:
         self.problems = tuple(problems)
         self.source = source
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        super().__init__("\n  ".join([f"{source} has {count}:", *self.problems]))
+        shown = _with_lines(self.problems, lines or {})
+        super().__init__("\n  ".join([f"{source} has {count}:", *shown]))
+
+
+def _with_lines(problems: Iterable[str], lines: Mapping[str, int]) -> list[str]:
+    found = ((_line_of(each, lines), each) for each in problems)
+    return [
+        problem if line == 0 or _IN_LINE.match(problem) else f"line {line}: {problem}"
+        for line, problem in sorted(found, key=lambda each: each[0])
+    ]
+
+
+def _line_of(problem: str, lines: Mapping[str, int]) -> int:
+    """Returns the line of a problem, which begins with it or with the path of a key; if the key is
+    missing, that of the section. 0: it has none.
+    """
+    if in_line := _IN_LINE.match(problem):
+        return int(in_line[1])
+    path = problem.partition(": ")[0]
+    while path and path not in lines:
+        path = path.rpartition(".")[0]
+    return lines.get(path, 0)
 
 
 def dotted(path: Where) -> str:

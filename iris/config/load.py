@@ -46,17 +46,31 @@ def load_written(file: Path) -> tuple[ClusterConfig, str]:
 
 
 def _load(text: str, name: str) -> ClusterConfig:
+    tree, repeated = _parse(text, name)
     found: dict[Where, str] = {}
-    tree = _without_nulls(_parse(text, name), (), found)
+    tree = _without_nulls(tree, (), found)
     try:
         config = ClusterConfig.model_validate(tree)
     except ValidationError as error:
         found = {**shape_problems(error), **found}
-        raise InvalidConfig([*found.values(), *_further_problems(tree, found)], name) from None
-    problems = [*found.values(), *problems_of(config := apply_defaults(config))]
+        problems = [*repeated, *found.values(), *_further_problems(tree, found)]
+        raise InvalidConfig(problems, name, lines_of(text)) from None
+    problems = [*repeated, *found.values(), *problems_of(config := apply_defaults(config))]
     if problems:
-        raise InvalidConfig(problems, name)
+        raise InvalidConfig(problems, name, lines_of(text))
     return config
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Returns the line of each key and list item by its path: `scale_groups.tpu.zones.0`.
+
+    A text that is not YAML has none. What a YAML alias repeats has the lines of its first place.
+    """
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}
+    return {} if root is None else dict(_lines_below(root, (), set()))
 
 
 def dump_config(config: ClusterConfig, *, complete: bool = False) -> str:
@@ -86,9 +100,11 @@ def origins(source: str | ClusterConfig) -> dict[str, str]:
     return origins_of(load_config(source) if isinstance(source, str) else source)
 
 
-def _parse(text: str, name: str) -> dict[Any, Any]:
+def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
+    """Returns the configuration as YAML has it, and a problem for each repeated key."""
     try:
-        tree = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        loader = _Loader(text)
+        tree = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -101,11 +117,15 @@ def _parse(text: str, name: str) -> dict[Any, Any]:
         raise InvalidConfig(["the file is empty; add a platform, such as platform: {local: {}}"], name)
     if not isinstance(tree, dict):
         raise InvalidConfig([f"the top level is a {type(tree).__name__}, not a mapping; start with platform:"], name)
-    return tree
+    return tree, loader.repeated
 
 
 class _Loader(BoundedLoader):
     """Loads YAML safely. A duplicate key is an error; PyYAML would drop the first one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.repeated: list[str] = []
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[str, int] = {}
@@ -114,8 +134,8 @@ class _Loader(BoundedLoader):
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     problem = f"the key {key.value!r} is repeated; it is first set in line {seen[key.value]}"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen[key.value] = line
+                    self.repeated.append(f"line {line}, column {key.start_mark.column + 1}: {problem}")
+                seen.setdefault(key.value, line)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -154,3 +174,20 @@ def _further_problems(tree: Any, found: Mapping[Where, str]) -> Iterator[str]:
             rest.pop(path[0], None)
     left_out = {str(path[1]) for path in found if path[0] == "scale_groups" and len(path) > 1}
     yield from problems_of(apply_defaults(ClusterConfig.model_validate(rest)), sorted(left_out))
+
+
+def _lines_below(node: yaml.Node, path: tuple[str | int, ...], seen: set[int]) -> Iterator[tuple[str, int]]:
+    """Yields the paths below a node. Visits each node once: aliases could multiply them."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            yield dotted(here), key.start_mark.line + 1
+            yield from _lines_below(value, here, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            here = (*path, number)
+            yield dotted(here), value.start_mark.line + 1
+            yield from _lines_below(value, here, seen)

@@ -59,19 +59,17 @@ def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
             yield InvalidValue(f"scale_groups.{name}.zones", zone, "is a zone of Google Cloud", remedy)
 
 
-def check_reachable(config: ClusterConfig) -> None:
-    """Checks that the control plane on Google Cloud can reach the machines of a mixed cluster, and they it.
-
-    Raises:
-        InvalidValue: it cannot.
+def unreachable(config: ClusterConfig) -> Iterator[InvalidValue]:
+    """Yields why the control plane on Google Cloud cannot reach the machines of a mixed cluster, or
+    they it.
     """
     temporal = config.controller.temporal
     if temporal is not None and temporal.tls:
         remedy = "remove it: machines over SSH reach only the controller's own service or one without TLS"
-        raise InvalidValue("controller.temporal.tls", "true", "is not served with manual_vm groups", remedy)
+        yield InvalidValue("controller.temporal.tls", "true", "is not served with manual_vm groups", remedy)
     for path, file in _files(config):
         if not file.startswith(REFERENCE):
-            raise InvalidValue(path, file, "is not on the controller, which connects to the machines", _STORE_IT)
+            yield InvalidValue(path, file, "is not on the controller, which connects to the machines", _STORE_IT)
 
 
 def _files(config: ClusterConfig) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from iris.config.defaults import IN_FILE, origins_of
-from iris.config.mixed import check_reachable, is_mixed, machine_groups
+from iris.config.mixed import is_mixed, machine_groups, unreachable
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
@@ -22,20 +22,26 @@ def served_kind(config: ClusterConfig) -> Literal["gcp", "manual", "local"]:
     Raises:
         InvalidValue: this version cannot start the cluster.
     """
+    for problem in unserved(config):
+        raise problem
+    kind = config.controller.kind or config.platform.kind
+    return "gcp" if kind == "gcp" else "manual" if kind == "manual" else "local"
+
+
+def unserved(config: ClusterConfig) -> Iterator[InvalidValue]:
+    """Yields why this version cannot start the cluster, if it cannot."""
     controller, platform = config.controller, config.platform
     kind = controller.kind or platform.kind
     if kind == "gcp" and platform.gcp is not None:
         if is_mixed(config):
-            check_reachable(config)
-        return "gcp"
-    if kind == "local" and platform.local is not None:
-        return "local"
-    if platform.manual is not None and kind in ("local", "manual"):
+            yield from unreachable(config)
+    elif platform.manual is not None and kind in ("local", "manual"):
         if controller.temporal is not None:
             remedy = "remove it: the control plane runs a Temporal service of its own"
-            raise InvalidValue("controller.temporal", controller.temporal.address, "is not served with platform.manual", remedy)
-        return "manual" if kind == "manual" else "local"
-    raise InvalidValue("platform", platform.kind, "is not served by this version", _SIMULATE)
+            address = controller.temporal.address
+            yield InvalidValue("controller.temporal", address, "is not served with platform.manual", remedy)
+    elif kind != "local" or platform.local is None:
+        yield InvalidValue("platform", platform.kind, "is not served by this version", _SIMULATE)
 
 
 def unread(config: ClusterConfig) -> Iterator[str]:

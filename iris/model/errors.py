@@ -7,8 +7,8 @@
      ├── Rejected             the cluster or its client refuses the request                    5
      │    ├── NameTaken       a live job has the name                                         5
      │    ├── InvalidValue    one field has a value it cannot have (also a ValueError)         2
-     │    └── InvalidJob      fields of a job have values they cannot have                     2
-     ├── WaitTimeout          the wait ended before the job did                              124
+     │    └── InvalidJob      fields of a job have values they cannot have (also a ValueError)  2
+     ├── WaitTimeout          the wait ended before the job did (also a TimeoutError)        124
      ├── JobFailed            the job ended FAILED, WORKER_FAILED or UNSCHEDULABLE           125
      └── JobCancelled         the job ended KILLED                                           126
 
@@ -16,6 +16,7 @@ The exit codes are those of the command line. Wrong usage of the command line th
 exits with 2, too.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -66,13 +67,23 @@ class NameTaken(Rejected):
     """A live job has the name."""
 
 
-class InvalidJob(Rejected):
-    """The fields of a job have values that they cannot have, or not together. The text has every problem."""
+class InvalidJob(Rejected, ValueError):
+    """The fields of a job have values that they cannot have, or not together.
+
+    The text has every problem.
+
+    Attributes:
+        problems: each as a sentence of its own; empty: the text is the only one.
+    """
 
     exit_code = 2
 
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
-class WaitTimeout(IrisError):
+
+class WaitTimeout(IrisError, TimeoutError):
     """The wait timed out; the job continues."""
 
     exit_code = 124

@@ -10,7 +10,6 @@ from click.testing import CliRunner, Result
 from iris.cli.config import config
 from iris.cli.main import run
 from iris.config import InvalidConfig, load_config, make_local_config
-from iris.model.errors import InvalidValue
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 EU_WEST4 = EXAMPLES / "eu-west4.yaml"
@@ -40,16 +39,16 @@ def test_a_bad_file_is_refused_with_all_its_problems(tmp_path: Path) -> None:
     assert result.exception.exit_code == 5
     assert str(result.exception).splitlines() == [
         f"{path} has 2 problems:",
-        "  scale_groups.g.max_slice: unknown key; did you mean 'max_slices'?",
-        "  scale_groups.h.max_slices: '1' is less than min_slices (2); increase it or reduce min_slices",
+        "  line 3: scale_groups.g.max_slice: unknown key; did you mean 'max_slices'?",
+        "  line 4: scale_groups.h.max_slices: '1' is less than min_slices (2); increase it or reduce min_slices",
     ]
 
 
 @pytest.mark.parametrize(
     ("controller", "refusal"),
     [
-        ("local: {}", "controller.temporal: 't:7233' is not served with platform.manual; remove it"),
-        ("manual: {host: h}", "controller.temporal: 't:7233' is not served with platform.manual; remove it"),
+        ("local: {}", "line 2: controller.temporal: 't:7233' is not served with platform.manual; remove it"),
+        ("manual: {host: h}", "line 2: controller.temporal: 't:7233' is not served with platform.manual; remove it"),
     ],
 )
 def test_a_file_that_cannot_be_started_is_not_called_valid(controller: str, refusal: str, tmp_path: Path) -> None:
@@ -61,8 +60,9 @@ def test_a_file_that_cannot_be_started_is_not_called_valid(controller: str, refu
     path.write_text(text)
     refused = invoke("check", path).exception
 
-    assert isinstance(refused, InvalidValue)
-    assert str(refused).startswith(refusal)
+    assert isinstance(refused, InvalidConfig)
+    assert refused.exit_code == 5, "as the help says"
+    assert refusal in str(refused)
     assert invoke("check", "--local", path).exit_code == 0
 
 

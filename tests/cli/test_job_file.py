@@ -139,6 +139,7 @@ def test_every_problem_of_a_file_is_listed_with_its_line() -> None:
         "  line 10: there is no option 'scheduling-timeout'; did you mean 'scheduling_timeout'?",
         "  line 11: secret: A is repeated",
         "  line 12: port: write a value or a list of values",
+        "  there is no command; add the key command, or give the command after --",
     ]
 
 
@@ -169,6 +170,46 @@ def test_wrong_values_are_listed_with_their_lines() -> None:
 def test_a_file_that_is_not_a_job_says_so(text: str, why: str) -> None:
     """Whatever is in the file, the user sees a reason and no traceback."""
     assert why in "\n".join(problems(text))
+
+
+def test_a_check_lists_every_kind_of_problem_of_every_document_by_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unknown keys hid wrong values, these hid what no job can have, and of that only one was said."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "name: a\n"
+        "grace: 0s\n"
+        "replicas: 0\n"
+        "max_retries: -1\n"
+        "max_task_failures: -1\n"
+        "memry: 3g\n"
+        "cpu: lots\n"
+        "pip: [-r nowhere.txt]\n"
+        "constraint: [zone = x, zone = y]\n"
+        "command: [true]\n"
+        "---\n"
+        "name: a\n"
+        "slices: 2\n"
+        "command: [true]\n"
+    )
+
+    assert run(["job", "check", str(file)]) == 2
+    title, *shown = capsys.readouterr().err.splitlines()
+    assert title == "error: the jobs are not valid:"
+    assert [line.strip().partition("'")[0] for line in shown] == [
+        f"{file}, document 1 is not valid:",
+        "line 3: replicas: ",
+        "line 4: max_retries: ",
+        "line 5: max_task_failures: ",
+        "line 6: there is no option ",
+        "line 7: cpu: ",
+        "line 8: pip: there is no file ",
+        "line 9: constraint: ",
+        f"{file}, document 2 is not valid:",
+        "line 12: ",
+        "line 13: --slices needs --tpu with the type of the slices",
+    ]
 
 
 def test_each_document_is_a_job() -> None:
@@ -205,7 +246,7 @@ def test_a_document_waits_for_an_earlier_one_by_its_name(tmp_path: Path, capsys:
     assert "ada/a to succeed, ada/c to end, ada/d#2 to end" in " ".join(capsys.readouterr().out.split())
     file.write_text("name: b\nafter: a\ncommand: y\n---\nname: a\ncommand: x\n")
     assert run(["job", "check", str(file)]) == 2
-    assert f"document 1: after 'ada/a': {file}, document 2 is submitted later; move it before" in capsys.readouterr().err
+    assert f"document 1 is not valid:\n  line 2: after 'ada/a': {file}, document 2 is submitted later" in capsys.readouterr().err
 
 
 def test_the_example_is_valid_and_the_check_shows_its_job(capsys: pytest.CaptureFixture[str]) -> None:

@@ -325,15 +325,23 @@ def test_a_program_gives_a_time_as_python_has_it() -> None:
 def test_a_terminal_is_spared_what_would_break_it(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Binary output switches character sets and hides the cursor; colours and progress bars stay. A file gets all of it."""
-    line = LogLine(0, OUT, b"\x1b[32mok\x1b[0m \x1b[2K\x1b[1Aup\r \x0e\x1bc\x1b(0\x1b[?25l\x00\x07 \xc2\x9b tab\t", False)
+    """Binary output switches character sets and hides the cursor; colours and progress bars stay. A file gets every byte."""
+    line = LogLine(0, OUT, b"\x1b[32mok\x1b[0m \x1b[2K\x1b[1Aup\r \x0e\x1bc\x1b(0\x1b[?25l\x00\x07 \xc2\x9b \xff tab\t", False)
     for terminal, shown in (
-        (True, "\x1b[32mok\x1b[0m \x1b[2K\x1b[1Aup\r ��c�(0�[?25l�� � tab\t\n"),
-        (False, line.text + "\n"),
+        (True, "\x1b[32mok\x1b[0m ��up\r ��c�(0��� � � tab\t\n".encode()),
+        (False, line.data + b"\n"),
     ):
         monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
         LinePrinter(prefixed=False).print([TaskLine(0, 1, line)])
-        assert capfdbinary.readouterr().out.decode() == shown
+        assert capfdbinary.readouterr().out == shown
+
+
+def test_the_bytes_of_a_log_are_not_for_a_terminal(room: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, they could not be unchanged: what would control the terminal is replaced."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    said = room.iris("logs", "train", "--raw")
+    assert said.code == 2
+    assert "a terminal gets the log without" in said.err
 
 
 # -- fetch ---------------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from iris.client.connect.connection import CompressionCodec
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, read_keys
 from iris.client.connect.plugin import IrisPlugin
-from iris.client.operate.codec_server import codec_server
+from iris.client.operate.codec_server import CodecServer
 from iris.model.errors import InvalidValue, Rejected
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -137,10 +138,11 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    with codec_server(0, {UI}, keys(new=NEW)) as server:
+    """The endpoint of a codec server that runs."""
+    with CodecServer(0, {UI}, keys(new=NEW)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield server.endpoint
         server.shutdown()
         thread.join()
 
@@ -164,7 +166,8 @@ def encoded_json(payload: Payload) -> dict[str, object]:
 def test_the_codec_server_decrypts_for_the_web_ui(server: str) -> None:
     """In the words of Temporal's protocol."""
     (encoded,) = asyncio.run(codec(keys(new=NEW)).encode([SMALL]))
-    status, body, headers = ask(f"{server}/decode", {"payloads": [encoded_json(encoded)]}, Origin=UI)
+    asked = f"{server}/decode?preserveStorageRefs=true"  # as the Web UI does
+    status, body, headers = ask(asked, {"payloads": [encoded_json(encoded)]}, Origin=UI)
 
     assert (status, json.loads(body)) == (200, {"payloads": [encoded_json(SMALL)]})
     assert headers["Access-Control-Allow-Origin"] == UI
@@ -181,6 +184,34 @@ def test_the_codec_server_answers_no_other_page(server: str, headers: dict[str, 
 
     assert (status, body) == (403, b"")
     assert answered.get("Access-Control-Allow-Origin") in (None, UI)
+
+
+@pytest.mark.parametrize("path", ["/", "/a/b", "/decode", "/HALF/decode", "//decode", "/é/decode"])
+@pytest.mark.parametrize("method", ["POST", "OPTIONS"])
+def test_the_codec_server_answers_only_who_knows_its_secret(server: str, path: str, method: str) -> None:
+    """Another user of the machine, or a job on its network, can send any header."""
+    (encoded,) = asyncio.run(codec(keys(new=NEW)).encode([SMALL]))
+    body = json.dumps({"payloads": [encoded_json(encoded)]})
+    root, _, secret = server.rpartition("/")
+    lines = [
+        f"{method} {path.replace('HALF', secret[:20])} HTTP/1.1",
+        f"Host: {root.removeprefix('http://')}",
+        f"Origin: {UI}",
+        f"Content-Length: {len(body)}",
+    ]
+    host, _, port = root.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall("\r\n".join([*lines, "", body]).encode("latin-1"))
+        status = connection.makefile("rb").readline()
+
+    assert b" 403 " in status
+    assert len(secret) >= 43, "256 bits"
+
+
+def test_the_secret_of_a_codec_server_is_new_at_each_start() -> None:
+    """The address of an earlier one, in a browser's settings, opens nothing."""
+    with CodecServer(0, {UI}, None) as one, CodecServer(0, {UI}, None) as other:
+        assert one.endpoint.rpartition("/")[2] != other.endpoint.rpartition("/")[2]
 
 
 @pytest.mark.parametrize("body", [{"payloads": 3}, {"load": []}, "text"])

@@ -124,6 +124,16 @@ async def test_a_huge_line_is_cut(store: Store) -> None:
     assert len(line) <= LAST_LINE_LENGTH
 
 
+async def test_a_traceback_does_not_control_the_terminal_that_shows_it(store: Store) -> None:
+    """Its last lines are a program's. As a value, they are what the program has written."""
+    line = "\x1b[31mred\x1b[0m \x1b[2J\x1b]0;title\x07"
+    await wrote(store, [line])
+    error = await failure(store, ended(failed_task()))
+
+    assert error.last_lines == (line,)
+    assert error.__notes__[0].endswith("  | \x1b[31mred\x1b[0m ��]0;title�")
+
+
 async def test_a_function_that_was_killed_or_whose_exception_cannot_be_restored_has_its_last_lines_too(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

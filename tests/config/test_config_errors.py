@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.config import InvalidConfig, load_config
+from iris.config import InvalidConfig, lines_of, load_config
 from iris.model.errors import Rejected
 from tests.config.test_config import GCP, in_cloud, local
 
@@ -376,9 +376,53 @@ def test_the_error_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text("platform: {}")
 
-    with pytest.raises(Rejected, match=r"fleet\.yaml has 1 problem:\n  platform: ") as caught:
+    with pytest.raises(Rejected, match=r"fleet\.yaml has 1 problem:\n  line 1: platform: ") as caught:
         load_config(path)
     assert caught.value.exit_code == 5
+
+
+def test_the_error_names_the_line_of_each_problem_in_their_order() -> None:
+    """A file of a fleet has hundreds of lines, and several groups have the same keys."""
+    text = (
+        "platform: {local: {}}\n"
+        "name: a b\n"
+        "scale_groups:\n"
+        "  a:\n"
+        "    type: local_vm\n"
+        "    resources:\n"
+        "      memory: 8x\n"
+        "      cpus: 4\n"
+        "    zones:\n"
+        "      - here\n"
+        "      - 3\n"
+        "  b:\n"
+        "    max_slices: 1\n"
+        "    max_slices: 2\n"
+        "    min_slices:\n"
+        "  c: {type: local_vm, max_slices: 1}\n"
+        "  c: {type: local_vm, max_slices: 1}\n"
+    )
+    with pytest.raises(InvalidConfig) as caught:
+        load_config(text)
+
+    title, *shown = str(caught.value).splitlines()
+    assert title == f"the configuration has {len(shown)} problems:"
+    assert [" ".join(line.split()[:3]) for line in shown] == [
+        "line 2: name:",
+        "line 7: scale_groups.a.resources.memory:",
+        "line 8: scale_groups.a.resources.cpus:",
+        "line 11: scale_groups.a.zones.1:",
+        "line 12: scale_groups.b.type:",
+        "line 14, column",
+        "line 15: scale_groups.b.min_slices:",
+        "line 17, column",
+    ]
+
+
+def test_lines_are_found_however_often_aliases_repeat_a_section() -> None:
+    """Each alias below refers to two of the next one: as paths, they would be millions."""
+    layers = "".join(f"x{n}: &x{n} {{a: *x{n - 1}, b: *x{n - 1}}}\n" for n in range(1, 24))
+    assert lines_of(f"x0: &x0 {{a: 1}}\n{layers}")["x23.a"] == 24
 
 
 def test_a_binary_file_is_refused(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_gang_has_a_slice_made_for_it_which_goes_when_nobody_has_used_it_for_a
 
     # A task without devices never goes there, though there is room.
     assert europe.iris("submit", "--", "printenv", "IRIS_HOST_ID").out == f"{plain}\n"
-    large = europe.iris("submit", "--dry-run", "--json", "--cpu", "64", "--", "true").json
+    large = europe.iris("submit", "--dry-run", "--json", "--cpu", "64", "--", "true", code=5).json
     (tpu,) = [each for each in large["verdicts"] if each["group"] == GROUP]
     assert (large["starts"], tpu["hosts"], tpu["why"]) == (False, 4, "accepts only tasks that request its tpu:v5litepod-16:4")
 

@@ -188,10 +188,10 @@ def test_a_job_that_is_raised_to_a_stronger_band_evicts_a_weaker_gang_once(tpus:
 
 
 def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster, slices: list[list[str]]) -> None:
-    """`--dry-run` starts nothing, `--require-feasible` refuses what nobody there could run; else that is a warning."""
+    """`--dry-run` starts nothing; it and `--require-feasible` refuse what nobody there could run."""
     submits = {
         "would-start": (["--dry-run", "--json", *GANG], 0),
-        "would-not": (["--dry-run", "--require-feasible", "--gpu", "H100x8"], 5),
+        "would-not": (["--dry-run", "--gpu", "H100x8"], 5),
         "refused": (["--require-feasible", "--tpu", "v5litepod-32"], 5),
         "warned": (["-q", "--tpu", "v5litepod-32"], 0),
     }

@@ -1,7 +1,10 @@
 """What errors promise to scripts and to people."""
 
+from concurrent.futures import BrokenExecutor
+
 import pytest
 
+import iris
 from iris.model import errors
 from iris.model.errors import InvalidValue, IrisError
 
@@ -25,6 +28,22 @@ PROMISED = {
 def test_every_error_has_the_exit_code_of_the_documentation(name: str, code: int) -> None:
     """Scripts tell a failed job from an unreachable cluster by nothing else."""
     assert code == getattr(errors, name).exit_code
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (iris.WaitTimeout("job ada/train has not ended"), TimeoutError),
+        (iris.InvalidJob("cpu: 'x' is no number"), ValueError),
+        (iris.InvalidValue("cpu", "x", "is no number", "write one"), ValueError),
+        (iris.PoolClosed("this pool was shut down"), RuntimeError),
+        (iris.PoolBroken("the workers are lost"), BrokenExecutor),
+    ],
+)
+def test_an_error_is_also_the_one_that_pythons_own_libraries_raise(error: iris.IrisError, expected: type[Exception]) -> None:
+    """Code that handles time-outs, wrong values and executors needs no case of its own for Iris."""
+    assert isinstance(error, iris.IrisError)
+    assert isinstance(error, expected)
 
 
 def test_no_error_is_missing_from_the_documentation() -> None:

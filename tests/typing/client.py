@@ -1,5 +1,6 @@
 """What type checkers know of a program that uses Iris: `make types` checks this file with mypy and with basedpyright."""
 
+from functools import partial
 from typing import Any, assert_type
 
 import iris
@@ -14,12 +15,56 @@ async def train_later(rate: float) -> dict[str, float]:
     return train(rate)
 
 
+def label(name: str, number: int = 1) -> str:
+    return f"{name}-{number}"
+
+
+class Model:
+    def fit(self, steps: int) -> bytes:
+        return bytes(steps)
+
+
 def coroutine_functions(client: iris.IrisClient, pool: iris.WorkerPool) -> None:
     assert_type(client.submit(train_later, 0.1).result(), dict[str, float])
     assert_type(client.submit(iris.Entrypoint.from_callable(train_later, 0.1)).result(), dict[str, float])
     assert_type(pool.submit(train_later, 0.1).result(), dict[str, float])
     assert_type(list(pool.map(train_later, [0.1])), list[dict[str, float]])
     pool.submit(train_later, "fast")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def arguments(client: iris.IrisClient, hourly: iris.When) -> None:
+    """The arguments of a function are compared with its parameters, as those of a pool's calls."""
+    assert_type(client.submit(train, 0.1), iris.Job[dict[str, float]])
+    assert_type(client.submit(label, "a"), iris.Job[str])
+    assert_type(client.submit(label, "a", 2, timeout="1h", workspace=False), iris.Job[str])
+    assert_type(client.submit(lambda: 3), iris.Job[int])
+    assert_type(client.submit(partial(label, "a")), iris.Job[str])
+    assert_type(client.submit(Model().fit, 3), iris.Job[bytes])
+    assert_type(client.submit(train, params=[{"rate": 0.1}]), iris.Job[dict[str, float]])
+    assert_type(client.submit(train, kwargs={"rate": 0.1}, params=[{}]), iris.Job[dict[str, float]])
+    assert_type(client.submit(train_later, params=[{"rate": 0.1}]), iris.Job[dict[str, float]])
+    assert_type(client.submit(iris.Entrypoint(train), params=[{"rate": 0.1}]), iris.Job[dict[str, float]])
+    client.schedule(label, "a", 2, when=hourly, name="hourly")
+    client.schedule("python", "train.py", when=hourly, name="hourly")
+
+    client.submit(train, "fast")  # type: ignore  # mypy names an argument  # pyright: ignore[reportCallIssue, reportArgumentType]
+    client.submit(train)  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+    client.submit(label, "a", "b")  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+    client.submit(label, "a", 2, 3)  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+    client.submit(train_later, "fast")  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+    client.submit("python", 3)  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+    client.submit(iris.Entrypoint(train), 0.1)  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+    client.schedule(train, "fast", when=hourly, name="x")  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+async def arguments_later(client: iris.AsyncIrisClient, pool: iris.AsyncWorkerPool) -> None:
+    assert_type(await (await client.submit(label, "a")), str)
+    assert_type(await (await client.submit(train_later, 0.1)), dict[str, float])
+    assert_type(await pool.submit(train, 0.1, steps=2), dict[str, float])
+    assert_type([each async for each in pool.map(train_later, [0.1])], list[dict[str, float]])
+
+    await client.submit(train, "fast")  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await pool.submit(train, "fast")  # type: ignore  # as above  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def blocking(client: iris.IrisClient) -> None:

@@ -26,7 +26,22 @@ class AsyncActorClient:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """As `ActorClient`."""
+        """Connects at the first call.
+
+        Args:
+            client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
+            name: under which the actor is registered.
+            job: a job of the family that has it; None: that of this program.
+            call_timeout: the most seconds of a call; None: no limit.
+            find_timeout: how many seconds a call waits for an actor that answers.
+
+        Raises:
+            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            ActorUnavailable: at a call: no actor answered in time. The call was not sent.
+            CallInterrupted: at a call: the actor went away, and the call may have run or not.
+            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
+            Exception: at a call: what the method has raised.
+        """
         self._actors = Actors(client, name, job, call_timeout, find_timeout)
 
     def __getattr__(self, method: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -61,19 +76,48 @@ class AsyncActorPool:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """As `ActorClient`."""
+        """Connects at the first call. New actors are noticed after some seconds.
+
+        Args:
+            client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
+            name: under which the actors are registered.
+            job: a job of the family that has them; None: that of this program.
+            call_timeout: the most seconds of a call; None: no limit.
+            find_timeout: how many seconds a call waits for an actor that answers.
+
+        Raises:
+            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            ActorUnavailable: at a call: no actor answered in time. The call was not sent.
+            CallInterrupted: at a call: the actor went away, and the call may have run or not.
+            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
+            Exception: at a call: what the method has raised.
+        """
         self._actors = Actors(client, name, job, call_timeout, find_timeout)
 
     async def endpoints(self) -> Sequence[Endpoint]:
-        """Returns the endpoints of the actors that there are now."""
+        """Returns the endpoints of the actors that there are now.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
+        """
         return await self._actors.find()
 
     def call(self) -> "AsyncMethods":
-        """Returns an actor whose next method call is that of the next actor in turn, of those that answer."""
+        """Returns an actor whose next method call goes to the next actor in turn.
+
+        Raises:
+            ActorUnavailable, CallInterrupted, TimeoutError, Exception: at the method's call.
+        """
         return AsyncMethods(lambda method: _caller(self._actors, self._actors.any, method))
 
     def broadcast(self) -> "AsyncMethods":
-        """Returns an actor whose next method call is that of all actors, and returns an `ActorResult` of each."""
+        """Returns an actor whose next method call goes to all, with an `ActorResult` of each.
+
+        Raises:
+            Unreachable: at the method's call: no control plane tells which actors there are. What
+                an actor raises is in its `ActorResult`.
+        """
 
         def broadcast(method: str) -> Callable[..., Coroutine[Any, Any, list[ActorResult]]]:
             async def calls(*args: Any, **kwargs: Any) -> list[ActorResult]:
@@ -91,7 +135,10 @@ class AsyncActorPool:
         return AsyncMethods(broadcast)
 
     def close(self) -> None:
-        """As `ActorPool.close`."""
+        """Closes the connections, those of running calls with the end of their calls.
+
+        Further calls are refused with an `IrisError`.
+        """
         self._actors.close()
 
     async def __aenter__(self) -> Self:

@@ -52,9 +52,18 @@ class ActorClient:
         """Connects at the first call.
 
         Args:
-            job: a job of the family that has the actor; None: that of this program.
+            client: of the job's cluster, such as `iris.context().client`.
+            name: under which the actor is registered.
+            job: a job of the family that has it; None: that of this program.
             call_timeout: the most seconds of a call; None: no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
+
+        Raises:
+            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            ActorUnavailable: at a call: no actor answered in time. The call was not sent.
+            CallInterrupted: at a call: the actor went away, and the call may have run or not.
+            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
+            Exception: at a call: what the method has raised.
         """
         self._calls = _Calls(client, name, job, call_timeout, find_timeout)
 
@@ -115,7 +124,22 @@ class ActorPool:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """As `ActorClient`. New actors are noticed after some seconds."""
+        """Connects at the first call. New actors are noticed after some seconds.
+
+        Args:
+            client: of the job's cluster, such as `iris.context().client`.
+            name: under which the actors are registered.
+            job: a job of the family that has them; None: that of this program.
+            call_timeout: the most seconds of a call; None: no limit.
+            find_timeout: how many seconds a call waits for an actor that answers.
+
+        Raises:
+            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            ActorUnavailable: at a call: no actor answered in time. The call was not sent.
+            CallInterrupted: at a call: the actor went away, and the call may have run or not.
+            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
+            Exception: at a call: what the method has raised.
+        """
         self._calls = _Calls(client, name, job, call_timeout, find_timeout)
 
     @property
@@ -124,15 +148,27 @@ class ActorPool:
         return self._calls.loop.run(self._calls.actors.find())
 
     def call(self) -> "Methods":
-        """Returns an actor whose next method call is that of the next actor in turn, of those that answer."""
+        """Returns an actor whose next method call goes to the next actor in turn.
+
+        Raises:
+            ActorUnavailable, CallInterrupted, TimeoutError, Exception: at the method's call.
+        """
         return Methods(lambda method, args, kwargs: self._calls.call(self._calls.actors.any, method, args, kwargs))
 
     def broadcast(self) -> "Methods":
-        """Returns an actor whose next method call is that of all actors, as a `Broadcast`."""
+        """Returns an actor whose next method call goes to all actors, as a `Broadcast`.
+
+        Raises:
+            Unreachable: at the method's call: no control plane tells which actors there are. What
+                an actor raises is in its `ActorResult`.
+        """
         return Methods(self._broadcast)
 
     def close(self) -> None:
-        """Closes the connections, those of running calls with the end of their calls. Further calls are refused."""
+        """Closes the connections, those of running calls with the end of their calls.
+
+        Further calls are refused with an `IrisError`.
+        """
         self._calls.close()
 
     def __enter__(self) -> Self:

@@ -58,10 +58,14 @@ class ActorServer:
         self._callers: set[socket.socket] = set()
 
     def register(self, name: str, actor: object, metadata: Mapping[str, str] = {}, *, concurrent: bool = False) -> None:
-        """Adds an actor, before the server is started. Several tasks may have actors of one name.
+        """Adds an actor, before the server is started. Several tasks may have one of a name.
 
         Args:
-            concurrent: calls of several callers run at the same time; otherwise one after the other.
+            name: by which other programs find it.
+            actor: any object; its public methods can be called.
+            metadata: for the programs that look for it.
+            concurrent: calls of several callers run at the same time; otherwise one after the
+                other.
 
         Raises:
             RuntimeError: the server was started.
@@ -77,6 +81,7 @@ class ActorServer:
         """Serves the actors in threads, and registers their endpoints. Returns the port.
 
         Raises:
+            RuntimeError: the server was started before.
             OSError: the port is in use.
             Rejected: a name is not one that an endpoint may have.
             Unreachable: the cluster does not answer.
@@ -100,7 +105,11 @@ class ActorServer:
         return port
 
     def serve(self) -> None:
-        """Serves the actors until `stop` is called, by default until the task ends."""
+        """Serves the actors until `stop` is called, by default until the task ends.
+
+        Raises:
+            OSError, Rejected, Unreachable: as in `serve_background`.
+        """
         if self._listening is None:
             self.serve_background()
         self._stopped.wait()

@@ -72,17 +72,40 @@ class JobContext:
         return _client(os.getpid())
 
     def register_endpoint(self, name: str, address: str | int, metadata: Mapping[str, str] = {}) -> "Endpoint":
-        """Makes an address known to the programs of this job, until the attempt ends: as `EndpointsClient.register`."""
+        """Makes an address of this task known to its job, until the attempt ends.
+
+        Replaces an address that has this name.
+
+        Args:
+            name: by which other programs find it.
+            address: `HOST:PORT`, or a port of this host.
+            metadata: for the programs that look for it.
+
+        Raises:
+            Rejected: the name or the address is invalid, or the job has too many endpoints, or has
+                had.
+            Unreachable: the cluster does not answer.
+        """
         client, loop = self.client.parts
         return loop.run(client.endpoints.register(name, address, metadata))
 
     def withdraw_endpoint(self, name: str) -> None:
-        """As `EndpointsClient.withdraw`."""
+        """Withdraws an address of this task before its attempt ends.
+
+        Args:
+            name: with which it was registered.
+
+        Raises:
+            Unreachable: the cluster does not answer.
+        """
         client, loop = self.client.parts
         loop.run(client.endpoints.withdraw(name))
 
     def port(self, name: str) -> int:
         """Returns the task's port of this name.
+
+        Args:
+            name: as the job was submitted with it.
 
         Raises:
             NotFound: the job has no port of this name.

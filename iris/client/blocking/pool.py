@@ -34,14 +34,29 @@ class WorkerPool(Executor):
         workspace: Path | str | bool | None = None,
         **options: Unpack[JobOptions],
     ) -> None:
-        """Starts the workers: as `AsyncWorkerPool.start`."""
+        """Starts the workers, which are tasks of a job. Calls wait for them.
+
+        Args:
+            client: of the cluster.
+            num_workers: how many calls run at the same time.
+            idle_timeout: workers that have no calls for so long end, and others are started for
+                later calls. So the workers of a program that has crashed end, too.
+            workspace: as for `IrisClient.submit`.
+            options: as for `IrisClient.submit`; `resources` are those of each worker.
+
+        Raises:
+            InvalidValue, InvalidJob: an option is wrong, or `num_workers` is no number of workers.
+            NameTaken: a live job has the pool's name.
+            IrisError: the store does not accept the pool's files.
+            Unreachable: the service does not answer.
+        """
         asynchronous, self._loop = client.parts
         start = AsyncWorkerPool.start(asynchronous, num_workers, idle_timeout=idle_timeout, workspace=workspace, **options)
         self._pool = self._loop.run(start)
 
     @property
     def jobs(self) -> list[str]:
-        """As `AsyncWorkerPool.jobs`."""
+        """The ids of the jobs whose tasks are the workers."""
         return self._pool.jobs
 
     @overload
@@ -51,7 +66,18 @@ class WorkerPool(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]": ...
 
     def submit(self, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "Future[Any]":
-        """As `AsyncWorkerPool.submit`. The future is one of `concurrent.futures`."""
+        """Returns the future of a call, one of `concurrent.futures`.
+
+        Args:
+            fn: the function. It is passed by cloudpickle, as for `IrisClient.submit`.
+            args: its arguments, which type checkers compare with its parameters.
+            kwargs: its keyword arguments, likewise.
+
+        Raises:
+            InvalidValue: the function or an argument cannot be pickled.
+            PoolBroken: the workers' job has ended.
+            PoolClosed: the pool was shut down. It is a `RuntimeError`, as of every executor.
+        """
         return self._pool.call(fn, args, kwargs)
 
     @overload
@@ -82,23 +108,49 @@ class WorkerPool(Executor):
         chunksize: int | None = None,
         buffersize: int | None = None,
     ) -> Generator[Any, None, None]:
-        """As `AsyncWorkerPool.map`. The first calls are submitted at once.
+        """Yields the results of the function's calls, in the order of the arguments.
+
+        The first calls are submitted at once.
 
         Args:
+            fn: the function, as for `submit`.
+            iterables: one for each parameter; the shortest ends the calls.
             timeout: the seconds from now in which each result has to be there; None: no limit.
+            chunksize: how many calls travel together; None: as many as take a fraction of a second.
+            buffersize: how many calls may be ahead of the result that is awaited; None: some
+                hundreds for each worker.
 
         Raises:
-            TimeoutError: a result was not there in time. The calls continue that were sent to a worker.
+            Exception: what a call has raised.
+            TimeoutError: a result was not there in time. The calls continue that were sent to a
+                worker.
+            InvalidValue, PoolBroken, PoolClosed: as in `submit`.
         """
         end = None if timeout is None else time.monotonic() + timeout
         return _results(self._pool.mapped(fn, iterables, chunksize, buffersize), end)
 
     def resize(self, num_workers: int) -> None:
-        """As `AsyncWorkerPool.resize`."""
+        """Changes the number of workers. Workers that run a call finish it first.
+
+        Args:
+            num_workers: 1 or more.
+
+        Raises:
+            InvalidValue: it is no number of workers.
+            PoolClosed: the pool was shut down.
+            Unreachable: no control plane answers.
+        """
         self._loop.run(self._pool.resize(num_workers))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As `AsyncWorkerPool.shutdown`."""
+        """Ends the pool and its workers. Further calls of functions are refused.
+
+        Args:
+            wait: first waits for the calls that were submitted; otherwise they are lost.
+            cancel_futures: cancels the calls that have not been sent to a worker.
+
+        While the service does not answer, it waits for it.
+        """
         self._loop.run(self._pool.shutdown(wait, cancel_futures=cancel_futures))
 
     def __enter__(self) -> Self:

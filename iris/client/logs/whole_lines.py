@@ -1,6 +1,7 @@
 """Reads the log of a job as whole lines, for Python programs."""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import Any
 from iris.client.logs.entries import Entries, LogEntry
 from iris.client.logs.follow import new_lines, reading_from
 from iris.client.logs.reading import Reader
+from iris.model.terminal_text import fit
 
 
 async def whole_lines(
@@ -48,7 +50,12 @@ async def print_lines(lines: AsyncGenerator[LogEntry, None], limit: timedelta | 
     try:
         async with asyncio.timeout(None if limit is None else limit.total_seconds()), aclosing(lines):
             async for entry in lines:
-                print(entry)
+                print_line(entry)
     except TimeoutError:
         return False
     return True
+
+
+def print_line(entry: LogEntry) -> None:
+    """Prints a line of a job's output. Of escape sequences, a terminal gets only colours."""
+    print(fit(entry.text) if sys.stdout.isatty() else entry.text)

@@ -25,6 +25,7 @@ class ClusterManager:
         """Creates a manager for the configuration's cluster.
 
         Args:
+            config: from `iris.load_config` or `iris.make_local_config`.
             ephemeral: a local cluster deletes its data when it stops.
             owned: a local cluster stops when this process ends, however it ends.
             progress: called with progress messages of long operations.
@@ -68,7 +69,11 @@ class ClusterManager:
         return address
 
     def stop(self) -> None:
-        """Stops the cluster that was started or found, if any. It can be started again afterwards."""
+        """Stops the cluster that was started or found, if any. It can be started again.
+
+        Raises:
+            IrisError: a part of the cluster did not stop.
+        """
         if self._controller is not None:
             _without_event_loop(self._controller.stop)
             self._controller = None

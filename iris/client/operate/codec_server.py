@@ -1,11 +1,13 @@
-"""Decrypts payloads for Temporal's Web UI: a codec server of Temporal's protocol, on this machine, with this user's keys.
+"""Decrypts payloads for Temporal's Web UI: a codec server on this machine, with this user's keys.
 
-The browser asks this server and shows its answer, so neither the service nor the Web UI's server has a key.
-Source of the protocol: docs.temporal.io/codec-server.
+The browser asks this server and shows its answer, so neither the service nor the Web UI's server
+has a key. Source of the protocol: docs.temporal.io/codec-server.
 """
 
 import asyncio
+import hmac
 import json
+import secrets
 from collections.abc import Collection
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +22,8 @@ from iris.model.errors import IrisError
 #: Of a request, in bytes. A page of a history has at most 4 MiB; base64 and JSON add a third.
 MOST = 16 * 1024 * 1024
 ADDRESS = "127.0.0.1"
+#: Of randomness in the server's address.
+SECRET_BYTES = 32
 
 
 def decoded(text: bytes, keys: PayloadKeys | None) -> bytes:
@@ -40,54 +44,82 @@ def decoded(text: bytes, keys: PayloadKeys | None) -> bytes:
     return json.dumps(MessageToDict(plain)).encode()
 
 
-def codec_server(port: int, origins: Collection[str], keys: PayloadKeys | None) -> ThreadingHTTPServer:
-    """Returns a server on this machine that decodes for pages of these origins, and for nobody else in a browser.
+class CodecServer(ThreadingHTTPServer):
+    """A server on this machine that decodes for who knows its address, on pages of some origins.
+
+    Origin and Host keep foreign pages of the user's browser away. Other programs of this machine
+    send whatever headers they like, so the address has a secret.
 
     Args:
         port: 0 lets the system choose.
-        origins: for example `http://127.0.0.1:8233`.
+        origins: of the pages, for example `http://127.0.0.1:8233`.
 
     Raises:
         OSError: the port is taken.
     """
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_OPTIONS(self) -> None:
-            self._answer(HTTPStatus.NO_CONTENT if self._is_allowed() else HTTPStatus.FORBIDDEN)
+    def __init__(self, port: int, origins: Collection[str], keys: PayloadKeys | None) -> None:
+        self.origins, self.keys = origins, keys
+        self._secret = secrets.token_urlsafe(SECRET_BYTES)
+        super().__init__((ADDRESS, port), _Handler)
 
-        def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "")
-            if not self._is_allowed():
-                self._answer(HTTPStatus.FORBIDDEN)
-            elif self.path != "/decode":
-                self._answer(HTTPStatus.NOT_FOUND, b"only /decode")
-            elif not length.isdecimal() or int(length) > MOST:
-                self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    @property
+    def endpoint(self) -> str:
+        """The address for the settings of the Web UI. Who has it can decrypt."""
+        return f"http://{ADDRESS}:{self.server_address[1]}/{self._secret}"
+
+    def is_secret(self, text: str) -> bool:
+        """Returns whether the text is the secret of the address. How long that takes says nothing."""
+        return hmac.compare_digest(text.encode("latin-1", "replace"), self._secret.encode())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: CodecServer
+    #: In seconds, for the next part of a request.
+    timeout = 30
+
+    def do_OPTIONS(self) -> None:
+        self._answer(HTTPStatus.NO_CONTENT if self._verb() is not None else HTTPStatus.FORBIDDEN)
+
+    def do_POST(self) -> None:
+        verb, length = self._verb(), self.headers.get("Content-Length", "")
+        if verb is None:
+            self._answer(HTTPStatus.FORBIDDEN)
+        elif verb != "decode":
+            self._answer(HTTPStatus.NOT_FOUND, b"only /decode")
+        elif not length.isdecimal() or int(length) > MOST:
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        else:
+            try:
+                body = decoded(self.rfile.read(int(length)), self.server.keys)
+            except (ValueError, IrisError) as error:
+                self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())
             else:
-                try:
-                    self._answer(HTTPStatus.OK, decoded(self.rfile.read(int(length)), keys))
-                except (ValueError, IrisError) as error:
-                    self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())
+                self._answer(HTTPStatus.OK, body)
 
-        def _is_allowed(self) -> bool:
-            """Returns whether the request is of one of the pages, and to this server by its address.
+    def _verb(self) -> str | None:
+        """Returns what a request asks for; None: it is not one of the pages, or not to this server.
 
-            A foreign page whose host name leads here (DNS rebinding) has that name in `Host`.
-            """
-            host, _, port = self.headers.get("Host", "").rpartition(":")
-            return self.headers.get("Origin") in origins and host in (ADDRESS, "localhost") and port.isdecimal()
+        The Web UI asks for `ENDPOINT/decode?OPTION`. A foreign page whose host name leads here (DNS
+        rebinding) has that name in `Host`.
+        """
+        secret, _, verb = self.path.partition("?")[0].removeprefix("/").partition("/")
+        host, _, port = self.headers.get("Host", "").rpartition(":")
+        is_ours = self._is_of_a_page() and host in (ADDRESS, "localhost") and port.isdecimal()
+        return verb if self.server.is_secret(secret) and is_ours else None
 
-        def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
-            self.send_response(status)
-            if self.headers.get("Origin") in origins:
-                self.send_header("Access-Control-Allow-Origin", self.headers["Origin"])
-                self.send_header("Access-Control-Allow-Headers", "Content-Type, X-Namespace")
-                self.send_header("Access-Control-Allow-Methods", "POST")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def _is_of_a_page(self) -> bool:
+        return self.headers.get("Origin") in self.server.origins
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Says nothing: requests have no news."""
+    def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
+        self.send_response(status)
+        if self._is_of_a_page():
+            self.send_header("Access-Control-Allow-Origin", self.headers["Origin"])
+            self.send_header("Access-Control-Allow-Headers", "Content-Type, X-Namespace")
+            self.send_header("Access-Control-Allow-Methods", "POST")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-    return ThreadingHTTPServer((ADDRESS, port), Handler)
+    def log_message(self, format: str, *args: object) -> None:
+        """Logs nothing: a path has the secret."""

@@ -18,5 +18,11 @@ class PoolBroken(IrisError, BrokenExecutor):
         return broken
 
 
+class PoolClosed(IrisError, RuntimeError):
+    """The pool takes no calls any more: it was shut down, or its client was closed, or this process
+    was forked from its own. A `RuntimeError`, as that of every executor.
+    """
+
+
 class CallLost(IrisError):
     """The call ended its process each time that it was run, its request was cancelled in Temporal, or the store failed."""

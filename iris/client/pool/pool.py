@@ -3,13 +3,13 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from iris.client.client import AsyncIrisClient
 from iris.client.functions.call import function_name, pickled
@@ -18,12 +18,14 @@ from iris.client.job_options import JobOptions
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue
 from iris.client.pool.crew import COUNT_INTERVAL, Crew
-from iris.client.pool.errors import PoolBroken
+from iris.client.pool.errors import PoolBroken, PoolClosed
 from iris.client.pool.exchange import Exchange
 from iris.client.pool.prepare import Prepared, check_workers, prepare
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.units import MIB, format_bytes
 
+P = ParamSpec("P")
+T = TypeVar("T")
 #: Batches that travel at the same time, for each worker: one runs, one waits.
 BATCHES_PER_WORKER = 2
 #: The most bytes of arguments of a `map` that wait for their results.
@@ -43,7 +45,12 @@ class AsyncWorkerPool:
     """
 
     def __init__(self, client: AsyncIrisClient, prepared: Prepared) -> None:
-        """Creates the handle of a pool. `start` does this."""
+        """Creates the handle of a pool. `start` does this.
+
+        Args:
+            client: of the cluster.
+            prepared: the job of the workers, and how to reach them.
+        """
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._exchange = Exchange(client.connection, prepared.queue, prepared.mail)
@@ -70,13 +77,16 @@ class AsyncWorkerPool:
         """Starts a pool's workers, which are tasks of a job. Calls wait for them.
 
         Args:
-            idle_timeout: workers that have no calls for so long end, and others are started for later calls. So the workers of a
-                program that has crashed end, too.
+            client: of the cluster.
+            num_workers: how many calls run at the same time.
+            idle_timeout: workers that have no calls for so long end, and others are started for
+                later calls. So the workers of a program that has crashed end, too.
             workspace: as for `AsyncIrisClient.submit`.
-            **options: as for `AsyncIrisClient.submit`; `resources` are those of each worker.
+            options: as for `AsyncIrisClient.submit`; `resources` are those of each worker.
 
         Raises:
-            Rejected: an option is invalid, or a live job has the pool's name.
+            InvalidValue, InvalidJob: an option is wrong, or `num_workers` is no number of workers.
+            NameTaken: a live job has the pool's name.
             IrisError: the store does not accept the pool's files.
             Unreachable: the service does not answer.
         """
@@ -91,30 +101,66 @@ class AsyncWorkerPool:
         """The ids of the jobs whose tasks are the workers."""
         return self._crew.jobs
 
-    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "asyncio.Future[Any]":
-        """Returns the future of a call.
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]": ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]": ...
+
+    def submit(self, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[Any]":
+        """Returns the future of a call, which can be awaited.
+
+        Args:
+            fn: the function. It is passed by cloudpickle, as for `AsyncIrisClient.submit`.
+            args: its arguments, which type checkers compare with its parameters.
+            kwargs: its keyword arguments, likewise.
 
         Raises:
             InvalidValue: the function or an argument cannot be pickled.
             PoolBroken: the workers' job has ended.
-            IrisError: the pool was shut down.
+            PoolClosed: the pool was shut down. It is a `RuntimeError`, as of every executor.
         """
-        return asyncio.wrap_future(self.call(function, args, kwargs))
+        return asyncio.wrap_future(self.call(fn, args, kwargs))
+
+    @overload
+    def map(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        *iterables: Iterable[Any],
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> AsyncIterator[T]: ...
+
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> AsyncIterator[T]: ...
 
     async def map(
-        self, function: Callable[..., Any], *iterables: Iterable[Any], chunksize: int | None = None, buffersize: int | None = None
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        chunksize: int | None = None,
+        buffersize: int | None = None,
     ) -> AsyncIterator[Any]:
         """Yields the results of the function's calls, in the order of the arguments.
 
         Args:
+            fn: the function, as for `submit`.
+            iterables: one for each parameter; the shortest ends the calls.
             chunksize: how many calls travel together; None: as many as take a fraction of a second.
-            buffersize: how many calls may be ahead of the result that is awaited; None: some hundreds for each worker.
+            buffersize: how many calls may be ahead of the result that is awaited; None: some
+                hundreds for each worker.
 
         Raises:
             Exception: what a call has raised.
-            InvalidValue, PoolBroken, IrisError: as in `submit`.
+            InvalidValue, PoolBroken, PoolClosed: as in `submit`.
         """
-        results = self.mapped(function, iterables, chunksize, buffersize)
+        results = self.mapped(fn, iterables, chunksize, buffersize)
         try:
             for future in results:
                 yield await asyncio.wrap_future(future)
@@ -124,7 +170,12 @@ class AsyncWorkerPool:
     async def resize(self, num_workers: int) -> None:
         """Changes the number of workers. Workers that run a call finish it first.
 
+        Args:
+            num_workers: 1 or more.
+
         Raises:
+            InvalidValue: it is no number of workers.
+            PoolClosed: the pool was shut down.
             Unreachable: no control plane answers.
         """
         check_workers(num_workers)
@@ -137,14 +188,16 @@ class AsyncWorkerPool:
             await self._exchange.retire(max(0, await self._crew.live() - num_workers))
 
     async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the pool and its workers. Further calls are refused.
+        """Ends the pool and its workers. Further calls of functions are refused.
 
         Args:
             wait: first waits for the calls that were submitted; otherwise they are lost.
             cancel_futures: cancels the calls that have not been sent to a worker.
+
+        While the service does not answer, it waits for it.
         """
         if self._problem is None:
-            self._problem = IrisError(_SHUT_DOWN)
+            self._problem = PoolClosed(_SHUT_DOWN)
         if cancel_futures or not wait:
             for call in self._calls.clear():
                 call.future.cancel()
@@ -164,7 +217,16 @@ class AsyncWorkerPool:
     # -- for callers in any thread ---------------------------------------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> "Future[Any]":
-        """Submits a call, from any thread."""
+        """Submits a call, from any thread. `submit` is for programs.
+
+        Args:
+            function: as for `submit`.
+            args: as for `submit`.
+            kwargs: as for `submit`.
+
+        Raises:
+            InvalidValue, PoolBroken, PoolClosed: as in `submit`.
+        """
         module, name = self._module(function), function_name(function)
         packed = pickled(function, function, module)
         return self._add(Call(packed, _arguments(packed, (tuple(args), dict(kwargs)), function, module), name))
@@ -172,7 +234,18 @@ class AsyncWorkerPool:
     def mapped(
         self, function: Callable[..., Any], iterables: Iterable[Iterable[Any]], chunksize: int | None, buffersize: int | None
     ) -> "Mapped":
-        """Submits the calls of a `map`, from any thread. They are submitted as their results are taken."""
+        """Submits the calls of a `map`, from any thread, as their results are taken.
+
+        Args:
+            function: as for `map`.
+            iterables: as for `map`.
+            chunksize: as for `map`.
+            buffersize: as for `map`.
+
+        Raises:
+            InvalidValue: `chunksize` or `buffersize` is no number of calls, or as in `submit`.
+            PoolBroken, PoolClosed: as in `submit`.
+        """
         for name, value in (("chunksize", chunksize), ("buffersize", buffersize)):
             if value is not None and value < 1:
                 raise InvalidValue(name, value, "is not a number of calls", "give 1 or more, or leave it out")
@@ -200,7 +273,7 @@ class AsyncWorkerPool:
 
     def _check_open(self) -> None:
         if self._process != os.getpid():
-            raise IrisError(_FORKED)
+            raise PoolClosed(_FORKED)
         if self._problem is not None:
             raise self._problem
 
@@ -243,7 +316,7 @@ class AsyncWorkerPool:
     @property
     def _closed(self) -> IrisError:
         """Why calls that have not ended will not."""
-        return self._problem or IrisError(_CLIENT_CLOSED)
+        return self._problem or PoolClosed(_CLIENT_CLOSED)
 
     async def _send_batch(self, batch: list[Call]) -> None:
         try:
@@ -292,7 +365,7 @@ class AsyncWorkerPool:
             self._keeping.cancel()
         await self._crew.cancel(reason)
         for sender, batch in list(self._senders.items()):
-            self._fail(batch, IrisError(_SHUT_DOWN))
+            self._fail(batch, PoolClosed(_SHUT_DOWN))
             sender.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
         await self._exchange.clean()

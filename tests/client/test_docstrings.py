@@ -1,0 +1,114 @@
+"""`help()` of what programs use: each method says by itself what it does, takes and raises."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+import iris
+from iris.client.autoscaler import AutoscalerClient
+from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
+from iris.client.cluster import ClusterClient
+from iris.client.hosts import HostsClient
+from iris.client.slices import SlicesClient
+
+#: Blocking classes and their asynchronous twins.
+TWINS: dict[type[Any], type[Any]] = {
+    iris.IrisClient: iris.AsyncIrisClient,
+    iris.Job: iris.AsyncJob,
+    iris.WorkerPool: iris.AsyncWorkerPool,
+    iris.ActorClient: iris.AsyncActorClient,
+    iris.ActorPool: iris.AsyncActorPool,
+    Hosts: HostsClient,
+    Slices: SlicesClient,
+    Autoscaler: AutoscalerClient,
+    Cluster: ClusterClient,
+}
+ALONE = (iris.ActorServer, iris.ClusterManager, iris.Entrypoint, iris.JobContext, Schedules)
+#: These raise nothing that their caller could handle.
+SILENT = {"close", "shutdown", "stop", "from_callable", "from_command", "is_local"}
+#: Of twins whose methods differ.
+DIFFERENT = {
+    "Job.wait",
+    "Job.port_forward",
+    "IrisClient.remote",
+    "WorkerPool.submit",
+    "WorkerPool.map",
+    "ActorPool.broadcast",
+    "ActorPool.endpoints",
+}
+
+
+def methods(kind: type[Any]) -> Iterator[tuple[str, Callable[..., Any], bool]]:
+    """The public methods of a class, and whether each is read as an attribute."""
+    for name, value in vars(kind).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, property | cached_property):
+            read = value.fget if isinstance(value, property) else value.func
+            assert read is not None
+            yield name, read, True
+        elif isinstance(value, classmethod | staticmethod):
+            yield name, value.__func__, False
+        elif inspect.isfunction(value):
+            yield name, value, False
+
+
+METHODS = [
+    pytest.param(method, is_attribute, id=f"{kind.__name__}.{name}")
+    for kind in (*TWINS, *TWINS.values(), *ALONE)
+    for name, method, is_attribute in methods(kind)
+]
+
+
+def sections(method: Callable[..., Any]) -> tuple[str, str, str]:
+    """What a method does; its arguments; its errors."""
+    doc = inspect.getdoc(method) or ""
+    parts = re.split(r"^(Args|Raises|Returns):$", doc, flags=re.MULTILINE)
+    named = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return parts[0].strip(), named.get("Args", ""), named.get("Raises", "")
+
+
+@pytest.mark.parametrize(("method", "is_attribute"), METHODS)
+def test_a_public_method_describes_itself(method: Callable[..., Any], is_attribute: bool) -> None:
+    """A reference to another method, as most had, sends the reader of `help()` away."""
+    does, arguments, errors = sections(method)
+
+    assert does
+    assert not does.startswith("As ")
+    if is_attribute:
+        return
+    named = {*re.findall(r"^    \*{0,2}(\w+):", arguments, flags=re.MULTILINE)}
+    assert {*inspect.signature(method).parameters} - {"self", "cls", "env"} <= named
+    assert errors or method.__name__ in SILENT
+
+
+@pytest.mark.parametrize("kind", [*TWINS, Schedules])
+def test_the_making_of_an_object_is_described(kind: type[Any]) -> None:
+    """`help(iris.WorkerPool)` begins with it."""
+    if kind in (Hosts, Slices, Autoscaler, Cluster, Schedules):
+        assert kind.__doc__, "made by the client"
+        return
+    does, arguments, _ = sections(kind.__init__)
+    assert does
+    assert not does.startswith("As ")
+    assert all(f"{name}:" in arguments for name in inspect.signature(kind).parameters)
+
+
+SHARED = [
+    pytest.param(blocking, getattr(twin, name), id=f"{kind.__name__}.{name}")
+    for kind, twin in TWINS.items()
+    for name, blocking, is_attribute in methods(kind)
+    if not is_attribute and callable(getattr(twin, name, None)) and f"{kind.__name__}.{name}" not in DIFFERENT
+]
+
+
+@pytest.mark.parametrize(("blocking", "twin"), SHARED)
+def test_a_blocking_method_says_the_same_as_its_twin(blocking: Callable[..., Any], twin: Callable[..., Any]) -> None:
+    """There are two texts for the reader's sake; one that is corrected alone would make the other wrong."""
+    ours, theirs = (" ".join((inspect.getdoc(each) or "").split()) for each in (blocking, twin))
+
+    assert ours == theirs.replace("Async", "")
