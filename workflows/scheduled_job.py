@@ -54,8 +54,9 @@ class ScheduledJobWorkflow:
 def _comes_again(time_zone: str) -> bool:
     """Returns whether the schedule starts another run when the clock shows the same again, an hour later.
 
-    A run that a user has triggered is for no time of the schedule, whose times are whole seconds.
+    A run that a user has triggered is for no time of the schedule. The service does not tell which these are, but the times of
+    expressions are full minutes.
     """
     time = workflow.info().typed_search_attributes.get(_SCHEDULED_AT)
     zone = zone_of(time_zone) if time_zone else None
-    return zone is not None and time is not None and time.microsecond == 0 and comes_again(time, zone)
+    return zone is not None and time is not None and time.second == 0 and comes_again(time, zone)

@@ -93,7 +93,7 @@ async def test_at_a_change_of_the_clock_each_of_its_times_starts_one_run_and_a_t
 
 
 async def test_the_first_of_two_runs_at_the_same_time_of_the_clock_is_left_out(cluster: Cluster) -> None:
-    """In New York, the service starts the second one, too. A run that the user triggers at that time is for no time."""
+    """In New York, the service starts the second one, too."""
     host = await cluster.join()
     when = When("30 1 * * *", time_zone="America/New_York")
     await cluster.users.schedules.create(a_spec(name="nightly"), when, paused=True)
