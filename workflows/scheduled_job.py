@@ -5,22 +5,30 @@ is found by the job's name. So the schedule starts this workflow, and this one t
 """
 
 from temporalio import workflow
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from iris.messages.job import JobInput
-from iris.messages.scheduled_job import NOT_STARTED, ScheduledJob
+from iris.messages.scheduled_job import LEFT_OUT, NOT_STARTED, ScheduledJob
 from iris.model import names
+from iris.model.cron import comes_again, zone_of
 from iris.workflows import policies, web_ui
 from iris.workflows.job import JobWorkflow
 from iris.workflows.search_attributes import job_facts, keywords
+
+_SCHEDULED_AT = SearchAttributeKey.for_datetime(names.SA_SCHEDULED_AT)
 
 
 @workflow.defn
 class ScheduledJobWorkflow:
     @workflow.run
-    async def run(self, scheduled: ScheduledJob) -> None:
-        """Ends as the job does. Cancelling it, as another run of the schedule may, cancels the job."""
+    async def run(self, scheduled: ScheduledJob) -> str | None:
+        """Ends as the job does. Cancelling it, as another run of the schedule may, cancels the job.
+
+        Returns `LEFT_OUT` if it starts no job.
+        """
+        if _comes_again(scheduled.time_zone):
+            return LEFT_OUT
         spec = scheduled.spec
         memo, attributes = job_facts(scheduled.cluster, spec)
         try:
@@ -40,3 +48,15 @@ class ScheduledJobWorkflow:
             text = f"job {spec.id} was not started: a job of this name, which the schedule has not started, has not ended"
             raise ApplicationError(text, type=NOT_STARTED, non_retryable=True) from None
         await job
+        return None
+
+
+def _comes_again(time_zone: str) -> bool:
+    """Returns whether the schedule starts another run when the clock shows the same again, an hour later.
+
+    A run that a user has triggered is for no time of the schedule. The service does not tell which these are, but the times of
+    expressions are full minutes.
+    """
+    time = workflow.info().typed_search_attributes.get(_SCHEDULED_AT)
+    zone = zone_of(time_zone) if time_zone else None
+    return zone is not None and time is not None and time.second == 0 and comes_again(time, zone)

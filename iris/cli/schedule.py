@@ -88,6 +88,7 @@ def create(ctx: click.Context, /, job_file: BinaryIO | None, **options: Any) -> 
     """Create a schedule that runs COMMAND. Each run is a job of the same name, as with `iris submit`.
 
     Files are sent once, now. Times that are missed for more than an hour, such as while the cluster is stopped, are left out.
+    Where the time zone sets its clock forward, a time that it skips has no run; where back, a time that comes twice has one.
 
     \b
     iris schedule create -n nightly --cron '0 2 * * *' --time-zone Europe/Berlin -- python evaluate.py

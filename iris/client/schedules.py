@@ -4,7 +4,7 @@ import asyncio
 import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from temporalio.client import (
@@ -13,11 +13,13 @@ from temporalio.client import (
     ScheduleActionResult,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
+    ScheduleCalendarSpec,
     ScheduleDescription,
     ScheduleHandle,
     ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
+    ScheduleRange,
     ScheduleSpec,
     ScheduleState,
     WorkflowExecutionStatus,
@@ -29,10 +31,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.rpc import Connection
 from iris.client.job_options import Duration, duration_of
-from iris.messages.scheduled_job import ScheduledJob
+from iris.messages.scheduled_job import LEFT_OUT, ScheduledJob
 from iris.model import names
 from iris.model.bounds import check_demands
 from iris.model.checkpoint_sources import FIELD
+from iris.model.cron import Excluded, excluded, is_in_whole_hours, parse_cron, zone_of
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.jobs import JobSpec
 from iris.model.states import JobState
@@ -77,8 +80,11 @@ _POLICIES = {
 class When:
     """The times of a schedule: those of cron expressions in a time zone, or one in each interval.
 
+    Where the zone's clock is set forward, a time that it skips has no run; where it is set back, a time that comes twice has one.
+
     Raises:
-        InvalidValue: neither or both are given, the interval is too short, or the time zone is unknown.
+        InvalidValue: neither or both are given, the interval is too short, the time zone is unknown, or an expression never
+            comes.
     """
 
     #: One expression or several: minute, hour, day, month, weekday.
@@ -98,6 +104,10 @@ class When:
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
             raise InvalidValue("time-zone", self.time_zone, "is not a time zone", "write UTC, or a name such as Europe/Berlin")
+        for expression in self.expressions:
+            if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
+                problem = "never comes: no year has such a day"
+                raise InvalidValue("cron", expression, problem, 'write a day that its months have, such as "0 2 28 2 *"')
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -118,7 +128,8 @@ class ScheduledRun:
     """One run of a schedule.
 
     Args:
-        state: that of its job, "RUNNING" also while that waits, or `NOT_STARTED`; None: the service has forgotten it.
+        state: that of its job, "RUNNING" also while that waits; `NOT_STARTED`; or `LEFT_OUT`, where the clock is set back and
+            shows the time again; None: the service has forgotten it.
         reason: why it ended so; empty if it succeeded.
     """
 
@@ -172,7 +183,7 @@ class SchedulesClient:
         """Creates a schedule that starts the job, and is named as the job is.
 
         Raises:
-            InvalidValue: the service does not understand the times, or the job demands too much.
+            InvalidValue: the service does not understand the times, none of them is still to come, or the job demands too much.
             Rejected: there is a schedule of this name.
             Unreachable: the service does not answer.
         """
@@ -193,24 +204,22 @@ class SchedulesClient:
         schedule_id = names.schedule_id(self._cluster, spec.id)
         summary = web_ui.summary(spec)
         attributes = {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SCHEDULE, names.SA_USER: spec.user}
+        times = _times_of(when, datetime.now(UTC))
+        zone = "" if when.interval is not None or times.time_zone_name == "UTC" else when.time_zone
         schedule = Schedule(
             action=ScheduleActionStartWorkflow(
                 names.WORKFLOW_TYPES[names.KIND_SCHEDULE],
-                ScheduledJob(cluster=self._cluster, spec=spec),
+                ScheduledJob(cluster=self._cluster, spec=spec, time_zone=zone),
                 id=schedule_id,
                 task_queue=names.control_queue(self._cluster),
                 typed_search_attributes=keywords(attributes),
                 static_summary=web_ui.escaped(summary),
             ),
-            spec=ScheduleSpec(
-                cron_expressions=list(when.expressions),
-                intervals=[] if when.interval is None else [ScheduleIntervalSpec(every=when.interval)],
-                time_zone_name=when.time_zone,
-            ),
+            spec=times,
             policy=SchedulePolicy(overlap=_POLICIES[overlap], catchup_window=CATCH_UP),
             state=ScheduleState(paused=paused, note=f"created paused by {current_user()}" if paused else ""),
         )
-        memo = {names.MEMO_COMMAND: summary, names.MEMO_WHEN: str(when)}
+        memo = {names.MEMO_COMMAND: summary, names.MEMO_WHEN: str(when), names.MEMO_TIME_ZONE: when.time_zone}
         with self._connection.rpc_errors():
             try:
                 handle = await self._connection.client.create_schedule(
@@ -225,6 +234,10 @@ class SchedulesClient:
                 remedy = 'write five fields: minute hour day month weekday, such as "0 2 * * *" for two o\'clock'
                 raise InvalidValue("cron", "; ".join(when.expressions), f"is refused: {error.message}", remedy) from None
             created = await handle.describe()
+            if not created.info.next_action_times:
+                await handle.delete()
+                problem = f"does not come from now on, on the clock of {when.time_zone}"
+                raise InvalidValue("cron", "; ".join(when.expressions), problem, "write a time that is still to come")
         return await self._row(created)
 
     async def list(self) -> Sequence[ScheduleRow]:
@@ -348,7 +361,7 @@ class SchedulesClient:
         return ScheduleRow(
             id=names.job_of_workflow(found.id),
             when=str(memo.get(names.MEMO_WHEN, "")),
-            time_zone=found.schedule.spec.time_zone_name or "UTC",
+            time_zone=str(memo.get(names.MEMO_TIME_ZONE) or found.schedule.spec.time_zone_name or "UTC"),
             command=str(memo.get(names.MEMO_COMMAND, "")),
             paused=state.paused,
             note=state.note or "",
@@ -365,7 +378,8 @@ class SchedulesClient:
             try:
                 if (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
                     return replace(run, state=JobState.RUNNING.value)
-                await handle.result()
+                if await handle.result() == LEFT_OUT:
+                    return replace(run, state=LEFT_OUT, reason="the clock shows this time again, and the job starts then")
             except WorkflowFailureError as error:
                 state, reason = _end_of(error)
                 return replace(run, state=state, reason=reason)
@@ -374,6 +388,32 @@ class SchedulesClient:
                     return run
                 raise
         return replace(run, state=JobState.SUCCEEDED.value)
+
+
+def _times_of(when: When, now: datetime) -> ScheduleSpec:
+    """Returns the times for the service.
+
+    What it does at changes of the clock is not the same in all time zones, so expressions of every hour are left to UTC, where
+    nothing changes, and times at which no expression comes are excluded.
+    """
+    if when.interval is not None:
+        return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=when.interval)])
+    times = ScheduleSpec(cron_expressions=list(when.expressions), time_zone_name=when.time_zone)
+    crons, zone = [parse_cron(each) for each in when.expressions], zone_of(when.time_zone)
+    known = [each for each in crons if each is not None]
+    if zone is None or len(known) < len(crons):
+        return times
+    if all(each.is_of_every_hour for each in known) and is_in_whole_hours(zone, now):
+        return replace(times, time_zone_name="UTC")
+    return replace(times, skip=[_calendar(each) for each in excluded(known)])
+
+
+def _calendar(times: Excluded) -> ScheduleCalendarSpec:
+    return ScheduleCalendarSpec(
+        second=[ScheduleRange(0, 59)],
+        minute=[ScheduleRange(minute) for minute in times.minutes],
+        hour=[ScheduleRange(hour) for hour in times.hours],
+    )
 
 
 def _end_of(error: WorkflowFailureError) -> tuple[str, str]:

@@ -5,6 +5,8 @@ from iris.model.jobs import JobSpec
 
 #: The state of a run whose job could not be started, beside those of jobs.
 NOT_STARTED = "NOT_STARTED"
+#: The state of a run at a time that comes again when the clock is set back: the job starts then.
+LEFT_OUT = "LEFT_OUT"
 
 
 class ScheduledJob(Wire):
@@ -12,3 +14,5 @@ class ScheduledJob(Wire):
 
     cluster: str
     spec: JobSpec
+    #: The time zone of the schedule's times; empty: none of them comes twice.
+    time_zone: str = ""

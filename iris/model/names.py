@@ -177,6 +177,8 @@ def incarnation_of(identity: str) -> str:
 
 
 SA_CLUSTER = "IrisCluster"
+#: Of a workflow that a schedule has started: the time for which it was, set by the service.
+SA_SCHEDULED_AT = "TemporalScheduledStartTime"
 SA_KIND = "IrisKind"
 SA_STATE = "IrisState"
 SA_USER, SA_PARENT = "IrisUser", "IrisParent"
@@ -238,6 +240,8 @@ MEMO_REASON = "iris_reason"
 MEMO_BATCH = "iris_batch"
 #: Of a schedule: when it starts its job, as the user wrote it.
 MEMO_WHEN = "iris_when"
+#: Of a schedule: the time zone of its cron expressions, as the user wrote it.
+MEMO_TIME_ZONE = "iris_time_zone"
 #: Memo of a job that belongs to another job: a `Parent`.
 MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.
