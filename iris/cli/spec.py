@@ -129,8 +129,8 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
         ),
         click.option(
             "--setup-timeout", type=DURATION, default=SETUP_TIMEOUT,
-            help="How long these steps may take, such as 2h; in a gang also how long the first host that is ready waits for "
-            f"the last.  [default: {format_duration(SETUP_TIMEOUT)}]",
+            help="How long packages and --setup may take, such as 2h; in a gang also how long its first host that is ready "
+            f"waits for the last.  [default: {format_duration(SETUP_TIMEOUT)}]",
         ),
         click.option(
             "--from-checkpoint", metavar="JOB",

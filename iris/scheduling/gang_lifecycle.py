@@ -82,7 +82,7 @@ class GangLifecycle:
     # -- steps of the workflow -------------------------------------------------------------------------------------------------
 
     def waited(self) -> Self:
-        """Ends the delay before an attempt."""
+        """Ends the delay before an attempt: its end is past, and not shown any more."""
         first = self.gang.first
         told = bool(self.retried_after) and first.state is TaskState.PENDING and first.reason.startswith(self.retried_after)
         gang = self.gang.with_tasks(reason=self.retried_after) if told else self.gang
@@ -90,13 +90,12 @@ class GangLifecycle:
 
     def begin(self, key: str) -> Self:
         """Begins an attempt. The request of a held gang is sent later, unless the scheduler has it already."""
-        hold, repeated = self.gang.overrides.hold, self.gang.first.key == key
+        now, hold, repeated = self.waited(), self.gang.overrides.hold, self.gang.first.key == key
         if hold is not None and not repeated:
-            return self._move(
-                GangEvent.HOLD, gang=self.gang.with_tasks(key=key, reason=str(hold)), repeated=False, **_NOTHING_YET
-            )
-        gang, amended = self.gang.with_tasks(key=key), repeated and self.amended
-        return self._move(GangEvent.BEGIN, gang=gang, repeated=repeated, amended=amended, **_NOTHING_YET)
+            gang = now.gang.with_tasks(key=key, reason=str(hold))
+            return now._move(GangEvent.HOLD, gang=gang, repeated=False, **_NOTHING_YET)
+        gang, amended = now.gang.with_tasks(key=key), repeated and self.amended
+        return now._move(GangEvent.BEGIN, gang=gang, repeated=repeated, amended=amended, **_NOTHING_YET)
 
     def unheld(self) -> Self:
         """Goes on with an attempt that began while the user held the gang."""
@@ -240,10 +239,8 @@ class GangLifecycle:
         return f"{again}; attempt {last.number}: {last.reason}"
 
     def _with_barrier(self) -> Self:
-        """Shows for which hosts the tasks that are prepared wait."""
+        """Shows for which hosts the tasks that are prepared wait; nothing, once they wait for none."""
         waits, gang = self.waits_for_hosts, self.gang
-        if not waits:
-            return self
         for place in sorted(self.prepared):
             task = gang.tasks[place]
             if task.state is TaskState.BUILDING and task.reason != waits:

@@ -86,7 +86,9 @@ class Scenario:
                 self.gang = gang.evicted(gang.gang.first.key or "", rest)
             case "progress":
                 key = gang.member_key(gang.gang.tasks[int(hosts[0])])
-                self.gang = gang.progressed(key, TaskState(hosts[1]), self.now, " ".join(hosts[2:]))
+                prepared, doing = hosts[1] == "prepared", " ".join(hosts[2:])
+                state = TaskState.BUILDING if prepared else TaskState(hosts[1])
+                self.gang = gang.progressed(key, state, self.now, doing, prepared=prepared)
             case "ended":
                 outcomes = [self._outcome(each.strip()) for each in rest.removeprefix("evicted").split("|")]
                 self.gang = gang.finished(outcomes, gang.eviction if rest.startswith("evicted") else "")
@@ -141,8 +143,10 @@ class Scenario:
 
     def _outcome(self, text: str) -> TaskOutcome:
         state, _, reason = text.partition(" ")
-        started_at = None if "never started" in reason else self.now
-        return an_outcome(TaskState(state), reason=reason, started_at=started_at, finished_at=self.now)
+        is_set_up = reason.startswith("set-up failed")
+        started_at = None if "never started" in reason or is_set_up else self.now
+        fault = "network" if is_set_up else ""
+        return an_outcome(TaskState(state), reason=reason, started_at=started_at, finished_at=self.now, fault=fault)
 
     def _shown(self) -> str:
         tasks = dict.fromkeys(f"{task.state}{f' ({task.reason})' if task.reason else ''}" for task in self.gang.gang.tasks)
