@@ -216,7 +216,9 @@ def agent(
         raise click.UsageError("--key-file needs --slice")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size needs --slice")
+    from iris.client.connect.clusters import cluster_dir
     from iris.client.connect.process import be_private
+    from iris.client.connect.secret_keys import use_keys_of
     from iris.config import load_config, secrets_of
     from iris.config.schema import Bootstrap
     from iris.worker_agents.host.agent import serve
@@ -228,6 +230,8 @@ def agent(
 
     async def run() -> None:
         cluster = (await AsyncIrisClient.connect(selected(ctx))).record
+        if cluster.supervisor is not None:  # a cluster of this machine
+            use_keys_of(cluster_dir(cluster.name))
         name = check_name("host-id", host_id or default_host_id())
         configured = None if config is None else load_config(config)
         bootstrap = Bootstrap() if configured is None else configured.bootstrap

@@ -241,6 +241,7 @@ remove() {
 # Replaces the key with which users' secrets are sealed, and reports what was done as JSON.
 rotate() {
     lock
+    find_manager
     runs || fail "the control plane of cluster $CLUSTER does not run there; start it with: iris cluster restart $CLUSTER"
     reason=$(manual "$home/runtime" rotate 2>&1) || fail_with "$reason"
     echo iris:begin

@@ -211,16 +211,16 @@ use_keys() {
     if [ -f "$home/secret.keys" ]; then export IRIS_SECRET_KEYS="$home/secret.keys"; fi
 }
 
-# The digest of both files of keys together, and of those that PAYLOAD_KEYS and SECRET_KEYS want; nothing for none.
+# The digest of both files of keys together; nothing for none.
 keys_digest() {
     if [ -f "$home/payload.keys" ] || [ -f "$home/secret.keys" ]; then
         cat "$home/payload.keys" "$home/secret.keys" 2> /dev/null | sha256sum | cut -d' ' -f1
     fi
 }
-wanted_digest() {
-    if [ -n "$PAYLOAD_KEYS${SECRET_KEYS:-}" ]; then
-        { echo "$PAYLOAD_KEYS" | base64 -d && echo "${SECRET_KEYS:-}" | base64 -d; } | sha256sum | cut -d' ' -f1
-    fi
+
+# has_keys FILE CONTENT: whether the file of keys has this content, in base64; empty: there is no file.
+has_keys() {
+    if [ -z "$2" ]; then [ ! -f "$home/$1" ]; else [ "$(base64 < "$home/$1" 2> /dev/null | tr -d '\n')" = "$2" ]; fi
 }
 
 # Ends the agent $pid, and leaves its programs running. $1 is what that is for.
@@ -234,8 +234,8 @@ end_agent() {
 }
 
 # Starts the agent, unless it runs: AGENT is its command line after the Python, CONFIG the configuration in base64, PORT the port of
-# the tunnel (empty: there is none), PAYLOAD_KEYS and SECRET_KEYS as in `write_keys`. An agent with another port or with other keys is started again,
-# which leaves its programs running.
+# the tunnel (empty: there is none), PAYLOAD_KEYS and SECRET_KEYS as in `write_keys`. An agent with another port or with other
+# payload keys is started again, which leaves its programs running. It reads the keys for secrets at each use.
 start() {
     lock
     if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
@@ -246,9 +246,12 @@ start() {
     before=$(cat "$home/tunnel.port" 2> /dev/null)
     echo "$CONFIG" | base64 -d > "$home/config.yaml" || fail "cannot write $home/config.yaml"
     if agent_runs; then
-        if [ "$before" = "$PORT" ] && [ "$(keys_digest)" = "$(wanted_digest)" ]; then
-            look
-            return
+        if [ "$before" = "$PORT" ] && has_keys payload.keys "$PAYLOAD_KEYS"; then
+            if [ -f "$home/secret.keys" ] && [ -n "${SECRET_KEYS:-}" ]; then write_key_file secret.keys "$SECRET_KEYS"; fi
+            if has_keys secret.keys "${SECRET_KEYS:-}"; then
+                look
+                return
+            fi
         fi
         # A second agent would end at once, and take the place of the first one in agent.pid.
         end_agent "use another tunnel or other keys"

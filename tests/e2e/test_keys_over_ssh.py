@@ -1,4 +1,4 @@
-"""A cluster with payload keys whose control plane and host are machines over SSH, on real `sshd` processes."""
+"""A cluster over SSH with keys for payloads and secrets: its control plane and its host are machines of real `sshd` processes."""
 
 import stat
 from pathlib import Path
@@ -50,6 +50,19 @@ def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(
         assert database
         stored = b"".join(path.read_bytes() for path in lab[0].home.rglob("temporal.sqlite*"))
         assert [word for word in (b"marimba", b"phone") if word in stored] == []
+
+        # The control plane has made the keys for secrets itself, on its machine; the host has them from it.
+        show = ("--secret", "TOKEN", "--", "sh", "-c", "echo ${#TOKEN} $TOKEN")
+        assert cluster.iris("submit", *show, TOKEN="hunter2-of-a-user", **known).out == "17 ***\n"
+        (own,) = [path for path in files_with(lab, "") if path.name == "secret.keys" and "clusters" in path.parts]
+        first = own.read_text().split()[1]
+        assert [path.name for path in files_with(lab, first)] == ["secret.keys"] * 2
+        rotated = cluster.iris("secret", "rotate", "--json", **known).json
+        assert rotated["file"] == str(own)
+        assert cluster.iris("submit", *show, TOKEN="hunter2-of-a-user", **known).out == "17 ***\n"
+        eventually(lambda: [path.name for path in files_with(lab[1:], own.read_text())] == ["secret.keys"])
+        assert files_with(lab, "hunter2") == []
+
         assert "encrypted with key 'first', which is not known here" in cluster.iris("status", "loud", code=5).err
         refused = cluster.iris("cluster", "restart", "lab", code=2)
         assert "IRIS_PAYLOAD_KEYS: '' is not set, and the control plane on" in refused.err

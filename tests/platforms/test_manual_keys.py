@@ -1,11 +1,11 @@
-"""The keys with which a cluster encrypts payloads, on a machine over SSH: its agent has them, and nothing else shows them."""
+"""The keys of a cluster on a machine over SSH, for payloads and for secrets: its agent has them, and nothing else shows them."""
 
 import contextlib
 import os
 import platform
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -33,10 +33,13 @@ def machine(sshd: None, tmp_path: Path) -> Iterator[Machine]:
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: ManualSettings, tmp_path: Path, keys: str) -> AsyncIterator[ManualPlatform]:
+async def serving(
+    settings: ManualSettings, tmp_path: Path, keys: str, secret_keys: Callable[[], str] = lambda: ""
+) -> AsyncIterator[ManualPlatform]:
     """Runs a control plane with these keys. What runs on the machine runs on afterwards."""
     connections = Connections(settings, keep=True)
-    keeper = HostKeeper(settings, connections, lambda: no_packages(tmp_path), keys, command=lambda *_: f"-c '{AGENT}'")
+    command = {"command": lambda *_: f"-c '{AGENT}'", "secret_keys": secret_keys}
+    keeper = HostKeeper(settings, connections, lambda: no_packages(tmp_path), keys, **command)
     slices = ManualPlatform(settings, connections, attend=keeper.attend)
     async with keeper.serving():
         await slices.create_slice(REQUEST)
@@ -44,13 +47,13 @@ async def serving(settings: ManualSettings, tmp_path: Path, keys: str) -> AsyncI
     await connections.close()
 
 
-def agents(machine: Machine) -> dict[int, str]:
+def agents(machine: Machine, variable: str = "IRIS_PAYLOAD_KEYS") -> dict[int, str]:
     """The file of keys that each agent on the machine uses, by its process; empty: none."""
     found = {}
     for each in machine.processes():
         with contextlib.suppress(psutil.Error):
             if AGENT in each.cmdline():
-                found[each.pid] = each.environ().get("IRIS_PAYLOAD_KEYS", "")
+                found[each.pid] = each.environ().get(variable, "")
     return found
 
 
@@ -77,6 +80,23 @@ async def test_an_agent_gets_the_keys_in_a_file_of_its_user_alone(machine: Machi
         await until(partial(_is_gone, slices))
 
 
+async def test_an_agent_gets_the_keys_for_secrets_and_those_of_a_rotation(machine: Machine, tmp_path: Path) -> None:
+    """The control plane reads its file at each visit, and the agent at each use: a rotation starts neither again."""
+    settings, file = ManualWorld([machine], tmp_path / "known_hosts").settings(), tmp_path / "keys"
+    file.write_text(OLD)
+    async with serving(settings, tmp_path, "", file.read_text) as slices:
+        await until(lambda: len(agents(machine)) == 1)
+        ((process, given),) = agents(machine, "IRIS_SECRET_KEYS").items()
+        assert files_with(machine, OLD) == ["secret.keys"]
+        assert stat.S_IMODE(Path(given).stat().st_mode) == 0o600
+        file.write_text(NEW + OLD)
+        await until(lambda: Path(given).read_text() == NEW + OLD)
+        assert agents(machine, "IRIS_SECRET_KEYS") == {process: given}
+        assert agents(machine) == {process: ""}
+        await until(partial(_is_gone, slices))
+    assert machine.left() == []
+
+
 async def test_the_keys_are_removed_with_the_slice(machine: Machine, tmp_path: Path) -> None:
     """The machine may serve another cluster next."""
     settings = ManualWorld([machine], tmp_path / "known_hosts").settings()
@@ -96,11 +116,12 @@ def test_no_process_has_the_keys_in_its_command_line_or_environment(tmp_path: Pa
         f'#!/bin/sh\ncat /proc/[0-9]*/cmdline /proc/[0-9]*/environ >> {tmp_path}/seen 2> /dev/null\nexec /usr/bin/base64 "$@"\n'
     )
     settings = ManualSettings(cluster="c", uid="u", hosts={}, zones={})
-    given = {"AGENT": "", "CONFIG": encoded("name: c"), "PORT": "1", "PAYLOAD_KEYS": encoded(OLD)}
+    given = {"AGENT": "", "CONFIG": encoded("name: c"), "PORT": "1", "PAYLOAD_KEYS": encoded(OLD), "SECRET_KEYS": encoded(NEW)}
     environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(["sh", "-s"], input=script(settings, "start", **given).encode(), env=environment, check=True)
 
     assert (place / "payload.keys").read_text() == OLD
+    assert (place / "secret.keys").read_text() == NEW
     seen = (tmp_path / "seen").read_bytes()
     assert str(tmp_path).encode() in seen
-    assert [each for each in (OLD.split()[1], encoded(OLD)) if each.encode() in seen] == []
+    assert [each for keys in (OLD, NEW) for each in (keys.split()[1], encoded(keys)) if each.encode() in seen] == []

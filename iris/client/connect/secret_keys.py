@@ -81,6 +81,12 @@ def ensure_keys(directory: Path) -> Path:
     return path
 
 
+def use_keys_of(directory: Path) -> None:
+    """Names the file of keys in the directory of a cluster to this process, if there is one and the environment names none."""
+    if not os.environ.get(names.ENV_SECRET_KEYS) and (path := directory / FILE).exists():
+        os.environ[names.ENV_SECRET_KEYS] = str(path)
+
+
 def write_keys(path: Path, text: str) -> None:
     """Replaces a file of keys. Only its user can read it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
