@@ -32,12 +32,12 @@ class _Row(NamedTuple):
 
 
 _MACHINES: Listing[_Row] = Listing(
-    Column("MACHINE", value=lambda row: row.report.login.address),
+    Column("MACHINE", value=lambda row: row.report.login.address, shortens=True),
     Column("CORES", value=lambda row: row.report.cores),
     Column("MEMORY", value=lambda row: format_bytes(row.report.memory_bytes)),
     Column("FREE DISK", value=lambda row: format_bytes(row.report.disk_bytes)),
     Column("ACCELERATORS", value=lambda row: str(row.report.device or "")),
-    Column("SCALE GROUP", value=lambda row: row.group),
+    Column("SCALE GROUP", value=lambda row: row.group, shortens=True),
 )
 
 

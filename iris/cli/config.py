@@ -29,12 +29,12 @@ from iris.model.scale_groups import ScaleGroup
 LOCAL = "--local"
 
 _GROUPS: Listing[ScaleGroup] = Listing(
-    Column("GROUP", "name"),
+    Column("GROUP", "name", shortens=True),
     Column("TYPE", "type"),
     Column("SLICES", value=lambda group: f"{group.min_slices} to {group.max_slices}"),
     Column("HOSTS", "hosts"),
     Column("EACH HOST OFFERS", value=lambda group: group.offers, wraps=True),
-    Column("ZONES", "zones", wraps=True),
+    Column("ZONES", "zones", wraps=True, optional=True),
     Column(key="min_slices"),
     Column(key="max_slices"),
     keys="name type zones hosts min_slices max_slices",

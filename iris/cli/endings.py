@@ -1,5 +1,7 @@
 """Prints how jobs ended. Apart from `follow`, because most commands read no logs."""
 
+from datetime import timedelta
+
 import click
 
 from iris.model.errors import JobCancelled, JobFailed
@@ -14,9 +16,20 @@ def print_end(status: JobStatus) -> None:
     Raises:
         JobFailed, JobCancelled: the job did not succeed; they set the exit code.
     """
-    ran = f" after {format_duration(status.finished_at - status.started_at)}" if status.started_at and status.finished_at else ""
+    ran = _after(status)
     if status.state is JobState.SUCCEEDED:
         click.echo(f"{status.id} SUCCEEDED{ran}{f': {status.reason}' if status.reason else ''}", err=True)
         return
     kind = JobCancelled if status.state is JobState.KILLED else JobFailed
     raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)
+
+
+def _after(status: JobStatus) -> str:
+    """Returns ` after 44s (ran 220ms)`: the time since the submission, and how much of it the job ran."""
+    if status.finished_at is None:
+        return ""
+    whole = format_duration(max(timedelta(0), status.finished_at - status.submitted_at))
+    if status.started_at is None:
+        return f" after {whole}"
+    ran = format_duration(max(timedelta(0), status.finished_at - status.started_at))
+    return f" after {whole}" if ran == whole else f" after {whole} (ran {ran})"

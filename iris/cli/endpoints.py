@@ -8,9 +8,9 @@ from iris.client.client import AsyncIrisClient
 from iris.model.endpoints import Endpoint
 
 ENDPOINTS: Listing[Endpoint] = Listing(
-    Column("ENDPOINT", "name"),
+    Column("ENDPOINT", "name", shortens=True),
     Column("ADDRESS", "address"),
-    Column("JOB", "job"),
+    Column("JOB", "job", shortens=True, optional=True),
     Column("TASK", "task"),
     Column("ATTEMPT", "attempt"),
     Column("METADATA", "metadata", text=lambda given: [f"{key}={value}" for key, value in given.items()], wraps=True),

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import click
 
+from iris.cli.quit_key import quit_key
 from iris.cli.terminal import can_redraw, unguarded
 from iris.model.terminal_text import fit
 
@@ -26,7 +27,7 @@ class Draw(Protocol):
 
 @contextmanager
 def full_screen(remedy: str) -> Iterator[Draw]:
-    """Gives the function that draws. Ends quietly with Ctrl-C, SIGTERM and SIGHUP.
+    """Gives the function that draws. Ends quietly with the key q, Ctrl-C, SIGTERM and SIGHUP.
 
     Args:
         remedy: what to do without a terminal.
@@ -54,8 +55,9 @@ def full_screen(remedy: str) -> Iterator[Draw]:
 
     before = {each: signal.signal(each, _end) for each in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        write(_ENTER)
-        yield draw
+        with quit_key():
+            write(_ENTER)
+            yield draw
     except KeyboardInterrupt:
         pass
     finally:

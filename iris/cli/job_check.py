@@ -16,10 +16,10 @@ from iris.client.advice import job_warnings
 from iris.model.jobs import JobSpec
 
 _JOBS: Listing[JobSpec] = Listing(
-    Column("JOB", "id"),
+    Column("JOB", "id", shortens=True),
     Column("TASKS", "replicas"),
     Column("EACH TASK", value=lambda spec: str(spec.resources), wraps=True),
-    Column("PRIORITY", "band"),
+    Column("PRIORITY", "band", optional=True),
     Column("AFTER", value=lambda spec: ", ".join(map(str, spec.after)), wraps=True, optional=True),
     Column("COMMAND", value=lambda spec: " ".join(shlex.join(spec.command).split()), wraps=True),
     Column(key="command"),

@@ -23,10 +23,10 @@ class ReportedHost(NamedTuple):
 
 
 _HOSTS: Listing[ReportedHost] = Listing(
-    Column("ID", "id"), Column("REPORTED", "reported_at"), Column("UP", "started_at"), empty="no agents"
+    Column("ID", "id", shortens=True), Column("REPORTED", "reported_at"), Column("UP", "started_at"), empty="no agents"
 )
 _SLICES: Listing[SliceRow] = Listing(
-    Column("ID", "id"),
+    Column("ID", "id", shortens=True),
     Column("STATE", "state"),
     Column("GROUP", "group", lambda row: row.group or None, absent="(joined)", optional=True),
     Column("AGE", "requested_at"),

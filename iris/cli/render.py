@@ -1,7 +1,7 @@
 """Formats jobs, tasks, attempts and hosts for people and for programs. The JSON's keys are a public contract (tests/cli)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +53,10 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="user"),
     Column("PRIORITY", "priority", wraps=True, optional=True, importance=1),
     Column("TASKS", "tasks", optional=True, importance=3),
-    Column("DEVICE", "device", wraps=True, optional=True, importance=4, least=12),
+    Column("DEVICE", "device", shortens=True, optional=True, importance=4),
     Column("AGE", "submitted_at"),
     Column("TAGS", "tags", text=format_tags, absent="", wraps=True, optional=True),
-    Column("REASON", "reason", absent="", wraps=True, optional=True, importance=5, least=12),
+    Column("REASON", "reason", absent="", wraps=True, optional=True, importance=5, least=16),
     Column(
         "COMMAND",
         value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
@@ -67,13 +67,15 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     ),
 )
 _JOB_KEYS = "id run state cancelling user submitted_at priority tasks device parent commit tags note reason"
-JOBS: Listing[JobRow] = Listing(Column("ID", value=lambda row: _numbered(row)), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs")
+JOBS: Listing[JobRow] = Listing(
+    Column("ID", value=lambda row: _numbered(row), shortens=True), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs"
+)
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),
     Column("STATE", value=state_text),
     Column(key="state"),
     Column(key="cancelling"),
-    Column("HOST", "host"),
+    Column("HOST", "host", shortens=True),
     Column("ATTEMPT", "attempt", text=lambda number: number or None),
     Column("EXIT", "exit_code"),
     Column("REASON", "reason", absent="", wraps=True),
@@ -105,7 +107,9 @@ def job_tree(rows: Sequence[JobRow]) -> str:
 
     for row in below.get(None, []):
         add(row, 0)
-    return Listing(Column("ID", value=lambda row: shown[id(row)]), *_AFTER_ID, empty="no jobs").table(ordered, cut=True)
+    return Listing(Column("ID", value=lambda row: shown[id(row)], shortens=True), *_AFTER_ID, empty="no jobs").table(
+        ordered, cut=True
+    )
 
 
 def children_text(rows: Sequence[JobRow], most: int = 5) -> str:
@@ -171,35 +175,39 @@ def uses(requested: Resources) -> "Listing[InUse]":
     cores = format_cpu(requested.cpu_millis)
     return Listing(
         Column("TASK", "task"),
-        Column("HOST", "host"),
+        Column("HOST", "host", shortens=True),
         Column(key="at"),
-        Column("PID", "pid"),
+        Column("PID", "pid", optional=True, importance=1),
         Column("CORES", "cpu_percent", text=lambda percent: f"{percent / 100:.2f} of {cores}"),
         Column("MEMORY", "memory_bytes", text=format_bytes),
         Column("PEAK", "peak_memory_bytes", text=format_bytes),
-        Column("REQUESTED", value=lambda _: requested.memory_bytes or None, text=format_bytes),
-        Column("PROCESSES", "processes"),
-        Column("PORTS", "ports", text=lambda ports: " ".join(f"{name}={port}" for name, port in sorted(ports.items()))),
+        Column("REQUESTED", value=lambda _: requested.memory_bytes or None, text=format_bytes, optional=True, importance=2),
+        Column("PROCESSES", "processes", optional=True),
+        Column("PORTS", "ports", text=_ports, wraps=True),
         empty="no task is on a host now",
     )
+
+
+def _ports(ports: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={port}" for name, port in sorted(ports.items()))
 
 
 # -- explanations and forecasts ------------------------------------------------------------------------------------------------
 
 ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column("ATTEMPT", "number"),
-    Column("PLACED (UTC)", "placed_at", text=lambda time: f"{time:%Y-%m-%d %H:%M:%S}"),
+    Column("PLACED (UTC)", "placed_at", text=lambda time: f"{time:%Y-%m-%d %H:%M:%S}", optional=True),
     Column("RAN", value=lambda each: each.started_at and each.ended_at - each.started_at, absent="never started"),
     Column(key="started_at"),
     Column(key="ended_at"),
-    Column("HOSTS", "hosts", text=lambda hosts: several(list(dict.fromkeys(hosts)), 1)),  # tasks may share a host
+    Column("HOSTS", "hosts", text=lambda hosts: several(list(dict.fromkeys(hosts)), 1), shortens=True),  # tasks may share a host
     Column("COUNTED AS", "account", text=lambda account: None if account is Account.NONE else account),
     Column("OUTCOME", "reason", absent="succeeded", wraps=True),
     Column(key="ends"),
     keys="number hosts placed_at started_at ended_at account reason ends",
 )
 FITS: "Listing[Fit]" = Listing(
-    Column("GROUP", "group"),
+    Column("GROUP", "group", shortens=True),
     Column("HOSTS", "hosts"),
     Column("FITS", "fits"),
     Column("REASON", "why", absent="", wraps=True),
@@ -315,15 +323,15 @@ def free_text(view: "HostView") -> str:
 
 
 HOSTS: "Listing[HostView]" = Listing(
-    Column("ID", "id", lambda view: view.host.id),
+    Column("ID", "id", lambda view: view.host.id, shortens=True),
     Column("STATE", "state", _host_state),
-    Column("SLICE", "slice", lambda view: view.host.slice_id, optional=True),
-    Column("OFFERS", "resources", lambda view: view.host.resources, json=resources_json, wraps=True, optional=True),
-    Column("FREE", value=lambda view: free_text(view), wraps=True),
+    Column("SLICE", "slice", lambda view: view.host.slice_id, shortens=True, optional=True),
+    Column("OFFERS", "resources", lambda view: view.host.resources, json=resources_json, wraps=True, optional=True, importance=2),
+    Column("FREE", value=lambda view: free_text(view), wraps=True, optional=True, importance=3, least=16),
     Column(key="free", json=amounts_json),
-    Column("ADDRESS", "address", lambda view: view.host.address or None, optional=True),
-    Column("RUNNING", "running", text=several, wraps=True),
-    Column("REASON", "reason", lambda view: view.closed, absent="", wraps=True),
+    Column("ADDRESS", "address", lambda view: view.host.address or None, optional=True, importance=1),
+    Column("RUNNING", "running", text=several, shortens=True),
+    Column("REASON", "reason", lambda view: view.closed, absent="", wraps=True, optional=True, importance=4, least=16),
     Column(key="attributes", value=lambda view: view.host.attributes),
     keys="id state reason slice resources free attributes running address",
     empty="no hosts",

@@ -44,11 +44,18 @@ def _cluster_state(record: ClusterRecord) -> str:
 
 
 CLUSTERS: Listing[ClusterRecord] = Listing(
-    Column("NAME", "name"),
+    Column("NAME", "name", shortens=True),
     Column("STATE", "state", _cluster_state),
-    Column("LOCATION", "location", lambda record: record.location() if record.remote else "this machine", wraps=True),
-    Column("TEMPORAL", "address"),
-    Column("WEB UI", "ui"),
+    Column(
+        "LOCATION",
+        "location",
+        lambda record: record.location() if record.remote else "this machine",
+        wraps=True,
+        optional=True,
+        importance=1,
+    ),
+    Column("TEMPORAL", "address", shortens=True),
+    Column("WEB UI", "ui", shortens=True, optional=True),
     Column(key="store"),
     empty=f"no clusters were started from here; {START_HINT}",
 )
@@ -56,17 +63,17 @@ CLUSTERS: Listing[ClusterRecord] = Listing(
 # -- the autoscaler ------------------------------------------------------------------------------------------------------------
 
 GROUPS: Listing[GroupStatus] = Listing(
-    Column("GROUP", "group"),
+    Column("GROUP", "group", shortens=True),
     Column("AVAILABILITY", "availability"),
-    Column("SLICES", "slices", lambda status: status.counts, text=counts_text, json=counts_json, absent="none"),
+    Column("SLICES", "slices", lambda status: status.counts, text=counts_text, json=counts_json, absent="none", wraps=True),
     Column("DEMAND", "demand"),
-    Column("TARGET", "target"),
-    Column("REASON", "why", absent="", wraps=True),
+    Column("TARGET", "target", optional=True),
+    Column("REASON", "why", absent="", wraps=True, optional=True, importance=1, least=16),
     Column(key="until"),
     keys="group availability why until demand target slices",
 )
 OUTLOOKS: Listing[Outlook] = Listing(
-    Column("WAITING", "example", lambda outlook: outlook.example.task),
+    Column("WAITING", "example", lambda outlook: outlook.example.task, shortens=True),
     Column("AGE", value=lambda outlook: outlook.example.submitted_at),
     Column("OUTLOOK", "message", wraps=True),
     Column(key="since"),
@@ -74,9 +81,9 @@ OUTLOOKS: Listing[Outlook] = Listing(
 )
 ACTIONS: Listing[Action] = Listing(
     Column("AGO", "at"),
-    Column("GROUP", "group"),
+    Column("GROUP", "group", shortens=True, optional=True),
     Column("ACTION", "what"),
-    Column("SLICE", "slice", lambda action: action.slice_id),
+    Column("SLICE", "slice", lambda action: action.slice_id, shortens=True),
     Column("REASON", "reason", absent="", wraps=True),
     keys="slice at group what reason",
 )
@@ -153,9 +160,9 @@ def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
         return lambda group: value(statuses[group.name]) if group.name in statuses else unknown
 
     return Listing(
-        Column("NAME", "name"),
+        Column("NAME", "name", shortens=True),
         Column("TYPE", "type", optional=True),
-        Column("ACCELERATOR", "accelerator", lambda group: group.accelerator_variant or None),
+        Column("ACCELERATOR", "accelerator", lambda group: group.accelerator_variant or None, optional=True, importance=2),
         Column("HOSTS", "hosts", optional=True),
         Column("SLICES", value=of_status(lambda status: sum(status.counts.get(state, 0) for state in EXISTING))),
         Column("MIN", "min_slices"),
@@ -163,7 +170,7 @@ def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
         Column("PRIORITY", "priority", optional=True),
         Column("PREEMPTIBLE", "preemptible", optional=True),
         Column("AVAILABILITY", "availability", of_status(lambda status: status.availability)),
-        Column("ZONES", "zones", wraps=True),
+        Column("ZONES", "zones", wraps=True, optional=True, importance=1, least=16),
         Column(key="buffer_slices"),
         Column(key="resources", json=resources_json),
         Column(key="slices", value=of_status(lambda status: counts_json(status.counts), {})),
@@ -185,16 +192,16 @@ def tasks_on(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
 def slices(hosts: Sequence[HostView]) -> Listing[SliceRow]:
     """Returns the listing of slices, with what runs on these hosts."""
     return Listing(
-        Column("ID", "id"),
+        Column("ID", "id", shortens=True),
         Column("STATE", "state"),
-        Column("GROUP", "group", lambda row: row.group or None, absent="(joined)", optional=True),
-        Column("ZONE", "zone", lambda row: row.zone or None, optional=True),
+        Column("GROUP", "group", lambda row: row.group or None, absent="(joined)", shortens=True, optional=True),
+        Column("ZONE", "zone", lambda row: row.zone or None, optional=True, importance=1),
         Column(key="made"),
         Column("HOSTS", "hosts", lambda row: [view.host.id for view in hosts if view.host.slice_id == row.id], len, absent="0"),
         Column("ADDRESS", "addresses", lambda row: _addresses(row.id, hosts), several, absent="", optional=True),
         Column("RUNNING", "running", lambda row: tasks_on(row.id, hosts), len, absent="0"),
         Column("AGE", "requested_at"),
-        Column("REASON", "reason", absent="", wraps=True),
+        Column("REASON", "reason", absent="", wraps=True, optional=True, importance=2, least=16),
         keys="id state group zone made hosts running requested_at reason addresses",
         empty="no slices",
     )
@@ -209,7 +216,7 @@ def _slice_hosts(hosts: Iterable[HostView]) -> Listing[Host]:
     """Returns the listing of a slice's hosts, with what is free and what runs there as far as the scheduler knows the host."""
     views = {view.host.id: view for view in hosts}
     return Listing(
-        Column("HOST", "id"),
+        Column("HOST", "id", shortens=True),
         Column(key="address"),
         Column("OFFERS", "resources", json=resources_json, wraps=True),
         Column("FREE", value=lambda host: free_text(views[host.id]) if host.id in views else None, wraps=True),

@@ -34,12 +34,12 @@ from iris.client.schedules import Overlap, ScheduledRun, ScheduleRow, ScheduleVi
 from iris.model.units import format_duration
 
 SCHEDULES: Listing[ScheduleRow] = Listing(
-    Column("ID", "id"),
-    Column("WHEN", "when"),
+    Column("ID", "id", shortens=True),
+    Column("WHEN", "when", wraps=True, least=30),
     Column("STATE", value=lambda row: "PAUSED" if row.paused else "active"),
     Column("NEXT", value=lambda row: _in(row.next_times[0]) if row.next_times else None),
     Column("LAST", "last_at"),
-    Column("COMMAND", "command", wraps=True),
+    Column("COMMAND", "command", wraps=True, optional=True),
     Column(key="time_zone"),
     Column(key="paused"),
     Column(key="note"),

@@ -45,7 +45,7 @@ class View(NamedTuple):
 @cluster_option
 @click.pass_context
 def top(ctx: click.Context, once: bool, interval: timedelta, as_json: bool) -> None:
-    """Show the cluster, its scale groups and your jobs, and keep them up to date. Ctrl-C ends it.
+    """Show the cluster, its scale groups and your jobs, and keep them up to date. q or Ctrl-C ends it.
 
     Shows what it can while the control plane does not answer, and says what it could not ask.
     """

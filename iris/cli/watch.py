@@ -48,7 +48,9 @@ class Watchable(Command):
 
     def __init__(self, *args: object, **attributes: object) -> None:
         super().__init__(*args, **attributes)  # type: ignore[arg-type]
-        text = "Keep the output up to date until Ctrl-C; without a terminal or with --json, print it again after each change."
+        text = (
+            "Keep the output up to date until q or Ctrl-C; without a terminal or with --json, print it again after each change."
+        )
         self.params.append(click.Option(["--watch"], is_flag=True, help=text))
 
     def invoke(self, ctx: click.Context) -> object:
@@ -76,7 +78,7 @@ class Watchable(Command):
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND...")
 @click.pass_context
 def watch(ctx: click.Context, interval: timedelta, command: tuple[str, ...]) -> None:
-    """Run a reading COMMAND of iris again and again, and show its output on the whole terminal. Ctrl-C ends it.
+    """Run a reading COMMAND of iris again and again, and show its output on the whole terminal. q or Ctrl-C ends it.
 
     \b
     iris watch jobs --user ada

@@ -363,12 +363,12 @@ LONG = "tpu-v5litepod-16-spot"
                 free=some(8, 1, 1, "tpu:v5litepod-16:4").amounts(),
                 running=("ada/a-long-name-of-a-job:0",),
             ),
-            ["ID", "STATE", "OFFERS", "FREE", "RUNNING", "REASON"],
+            ["ID", "STATE", "FREE", "RUNNING"],
         ),
         (
             render_fleet.groups(AutoscalerStatus()),
             a_group(name=LONG),
-            ["NAME", "ACCELERATOR", "SLICES", "MIN", "MAX", "AVAILABILITY", "ZONES"],
+            ["NAME", "ACCELERATOR", "SLICES", "MIN", "MAX", "AVAILABILITY"],
         ),
         (
             render_fleet.slices([]),

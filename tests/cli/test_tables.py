@@ -6,7 +6,8 @@ import click
 import pytest
 
 from iris.cli import render
-from iris.cli.columns import MAX_FITTED, Column, Listing, coloured, shrunk
+from iris.cli.columns import MAX_FITTED, Column, Listing, coloured
+from iris.cli.fitted_table import shrunk
 from iris.cli.render_spec import submission_text
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
@@ -73,7 +74,8 @@ def test_an_optional_column_is_left_out_where_it_is_empty_or_does_not_fit(
 
     assert first_of(rows, 90) == "train-7  exited with code 3: ValueError: no such file  interactive  python train.py"
     assert first_of(rows, 60) == "train-7  exited with code 3: …  interactive  python train.py"
-    assert first_of(rows, 40) == "train-7  exited with code 3:…  python t…"
+    assert first_of(rows, 47) == "train-7  exited with code 3: …  python train.py"
+    assert first_of(rows, 40) == "train-7  exited with code 3: ValueError…"
     assert first_of(rows, 30) == "train-7  exited with code 3: …"
     assert first_of(rows, 25) == "train-7"
     assert first_of(rows[1:] * 2, 60) == "b   interactive  true"
@@ -83,10 +85,10 @@ def test_an_optional_column_is_left_out_where_it_is_empty_or_does_not_fit(
     ("device", "columns", "header", "failed"),
     [
         ("tpu:v5litepod-16:4", 140, "ID STATE PRIORITY TASKS DEVICE AGE TAGS REASON COMMAND", ""),
-        ("tpu:v5litepod-16:4", 100, "ID STATE PRIORITY TASKS DEVICE AGE REASON COMMAND", ""),
-        ("tpu:v5litepod-16:4", 80, "ID STATE TASKS DEVICE AGE REASON", "FAILED   4      tpu:v5litep…  12m 30s  exited with…"),
-        ("", 80, "ID STATE TASKS AGE REASON COMMAND", "FAILED   4      12m 30s  exited with…  python trai…"),
-        ("tpu:v5litepod-16:4", 60, "ID STATE AGE REASON", "FAILED   12m 30s  exited with …"),
+        ("tpu:v5litepod-16:4", 100, "ID STATE TASKS DEVICE AGE REASON COMMAND", ""),
+        ("tpu:v5litepod-16:4", 80, "ID STATE DEVICE AGE REASON", "FAILED   tpu:v5litepod-16:4  12m 30s  exited with code …"),
+        ("", 80, "ID STATE TASKS AGE REASON COMMAND", "FAILED   4      12m 30s  exited with cod…  python train…"),
+        ("tpu:v5litepod-16:4", 60, "ID STATE AGE REASON", "FAILED   12m 30s  exited with code …"),
     ],
 )
 def test_a_narrow_list_of_jobs_shows_the_reason_rather_than_the_command(
@@ -141,8 +143,39 @@ def test_a_list_in_a_narrow_terminal_cuts_what_is_long_and_never_an_id(
         "an-id-of-20-letters-  FAILED   exited with code 3…",
         "b                     RUNNING",
     ]
-    assert shown(30)[1] == "an-id-of-20-letters-  FAILED   exited …"
+    assert shown(30)[1] == "an-id-of-20-letters-  FAILED   exited with…"
     assert shown(30, piped=True)[1].endswith("on some-host-1c9e07a3")
+
+
+def test_a_long_id_loses_its_middle_so_that_the_reason_can_be_read(terminal: pytest.MonkeyPatch) -> None:
+    """The reason is why a list is read, and the beginning and the end of an id tell which one it is."""
+    long = "ada/llama-pretrain-of-the-5th-attempt-at-scale"
+
+    def ids(*jobs: str) -> list[str]:
+        terminal.setenv("COLUMNS", "80")
+        row = JobRow(id="", state=JobState.FAILED, user="ada", submitted_at=at(0), command="true", reason="exited with code 3")
+        rows = [row.model_copy(update={"id": job}) for job in jobs]
+        lines = plain(render.JOBS.table(rows, at(750), cut=True))
+        assert all("exited with code 3" in line for line in lines[1:])
+        assert max(map(len, lines)) <= 80
+        return [line.split()[0] for line in lines[1:]]
+
+    (short,) = ids(long)
+    assert (short[:12], short[-8:], "…" in short) == ("ada/llama-pr", "at-scale", True)
+    differing = [f"ada/llama-pretrain-{n}-of-the-5th-attempt-at-scale" for n in range(10)]
+    assert len({*ids(*differing)}) == 10
+
+
+def test_a_table_of_one_thing_breaks_long_words_rather_than_its_lines(terminal: pytest.MonkeyPatch) -> None:
+    """Lines that the terminal wraps are no table."""
+    terminal.setenv("COLUMNS", "80")
+    record = an_attempt(1, Account.FAILURES, "no file /srv/data/" + "x" * 60, f"local-v5litepod-16-{'1c' * 12}-w-0")
+    failed = Explanation(id="ada/a", state=JobState.FAILED, message="failed", attempts={0: (record,)})
+
+    lines = plain(render.explanation_text(failed, at(0)))
+
+    assert max(map(len, lines)) <= 80
+    assert "".join(lines).count("x") >= 60
 
 
 @pytest.mark.parametrize(

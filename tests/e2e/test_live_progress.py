@@ -82,7 +82,7 @@ def test_ctrl_c_leaves_the_job_and_a_clean_terminal(cluster: Cluster) -> None:
 
 
 def test_top_and_watch_follow_a_job_and_leave_the_terminal_as_it_was(cluster: Cluster) -> None:
-    """They draw on the screen beside the shell's, show what changes, and end with Ctrl-C without an error."""
+    """They draw on the screen beside the shell's, show what changes, and end with q or Ctrl-C without an error."""
     cluster.submit("watched", "--no-workspace", "--", "sh", "-c", until("watched.go"))
     top, watch = InTerminal(cluster, "top", "-n", "200ms"), InTerminal(cluster, "watch", "-n", "200ms", "status", "watched")
     option = InTerminal(cluster, "status", "watched", "--watch")
@@ -90,8 +90,8 @@ def test_top_and_watch_follow_a_job_and_leave_the_terminal_as_it_was(cluster: Cl
     eventually(lambda: watch.shows("iris status watched") and watch.shows("RUNNING"))
     eventually(lambda: option.shows("iris status  every 2 s") and option.shows("RUNNING"))
     cluster.file("watched.go").touch()
-    for each in (top, watch, option):
+    for each, key in ((top, b"q"), (watch, b"\x03"), (option, b"q")):
         eventually(lambda each=each: each.shows("SUCCEEDED"))  # type: ignore[misc]
-        each.type(b"\x03")
+        each.type(key)
         assert each.ends() == 0
         assert [line for line in each.screen.lines if line != "^C"] == []
