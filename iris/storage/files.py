@@ -29,7 +29,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CannotWrite(error.errno, error.strerror, str(error.filename or path)) from None
+        raise CannotWrite(error.errno, error.strerror, str(path)) from None
 
 
 def is_full(error: OSError) -> bool:

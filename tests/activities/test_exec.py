@@ -550,8 +550,8 @@ async def test_a_dump_shows_what_every_python_process_of_the_task_does(busy: Pro
     found = await ActivityEnvironment().run(busy.profile_task, ProfileRequest(session="p", job=JOB, index=0))
     seen = (await store.get(found.path) or b"").decode()
     assert len(found.pids) == 1
-    assert "inner (busy.py:3)" in seen
-    assert "outer (busy.py:5)" in seen
+    assert "inner (busy.py:4)" in seen
+    assert "outer (busy.py:6)" in seen
 
 
 @pytest.mark.parametrize(

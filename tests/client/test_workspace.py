@@ -24,6 +24,7 @@ from iris.client.workspace.upload import upload
 from iris.model import names
 from iris.model.bundles import MAX_BUNDLE
 from iris.model.errors import InvalidValue, IrisError, Rejected
+from iris.storage.files import CannotWrite
 from iris.storage.object_store import Store
 
 NOBODY = 65534
@@ -679,5 +680,5 @@ async def test_an_object_is_fetched_whole_or_not_at_all(store: Store, tmp_path: 
     await store.put("some/object", b"new")
     assert await store.get_file("some/object", target)
     assert (target.read_text(), sorted(path.name for path in tmp_path.iterdir())) == ("new", ["store", "target"])
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CannotWrite, match="No such file or directory"):
         await store.get_file("some/object", tmp_path / "no" / "directory")
