@@ -275,6 +275,8 @@ async def test_an_image_whose_shell_cannot_run_is_the_jobs_failure(tmp_path: Pat
         ('error mounting "docker-init" to rootfs at "/sbin/docker-init": open o_path procfd: not a directory', True),
         ("mkdir /var/lib/docker/overlay2/x: no space left on device", False),
         ("error mounting: write /sys/fs/cgroup/memory.max: invalid argument", False),
+        ("error creating overlay mount to /var/lib/docker/overlay2/x/merged: invalid argument", False),
+        ('OCI runtime create failed: exec: "docker-init": executable file not found in $PATH', False),
         ("the daemon is shutting down", False),
     ],
 )

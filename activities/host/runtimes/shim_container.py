@@ -32,7 +32,7 @@ REMOVED = "somebody has removed the container"
 #: Parts of the engine's errors for a container that no host can start, because of the image or of
 #: what the job names: its command, its environment or its working directory, …
 _OF_THE_JOB = (
-    *("argument list too long", "invalid argument", "exec format error", "executable file not found", 'exec: "'),
+    *("argument list too long", "invalid argument", "exec format error", 'exec: "/bin/sh"'),
     *("is not a directory", "not a directory", "too many links", "too many levels of symbolic links", "chdir to cwd"),
     *(
         "working directory",
@@ -42,7 +42,10 @@ _OF_THE_JOB = (
     ),
 )
 #: … unless the error also has one of these, which are about the host.
-_OF_THE_HOST = ("cgroup", "no space left", "cannot allocate memory", "input/output error", "read-only file system", "nvidia")
+_OF_THE_HOST = (
+    *("cgroup", "no space left", "cannot allocate memory", "input/output error", "rlimit", "nvidia"),
+    *("read-only file system", "creating overlay mount"),
+)
 #: The most bytes of what a container said that are shown, when it could not start the program.
 _SAID = 300
 
