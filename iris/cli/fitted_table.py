@@ -29,7 +29,7 @@ _COLOURS = {
     **dict.fromkeys(("SUCCEEDED", "READY", "TAKES_WORK", "ok", "passed"), "green"),
     **dict.fromkeys(("PENDING", "HELD", "CORDONED", "DRAINED", "PAUSED", "CLOSED"), "yellow"),
     **dict.fromkeys(("QUARANTINED", "FAILED", "WORKER_FAILED", "UNSCHEDULABLE", "SILENT"), "red"),
-    "RUNNING": "cyan",
+    **dict.fromkeys(("BUILDING", "RUNNING"), "cyan"),
     **dict.fromkeys(("KILLED", "CANCELLED", "CANCELLING"), "magenta"),
 }
 

@@ -43,6 +43,24 @@ def test_the_account_follows_from_whose_fault_it_was(state: TaskState, started_a
 
 
 @pytest.mark.parametrize(
+    ("fault", "started_at", "account"),
+    [
+        ("network", None, Account.SETUPS),
+        ("image-pull", None, Account.SETUPS),
+        ("setup-timeout", None, Account.SETUPS),
+        ("image-pull", NOON, Account.PREEMPTIONS),  # by the words of a program
+        ("store", None, Account.PREEMPTIONS),  # it is the cluster's own, and every job would end while it is away
+        ("disk-filled", None, Account.PREEMPTIONS),
+    ],
+)
+def test_a_fault_outside_the_cluster_before_the_program_starts_is_a_set_up_that_failed(
+    fault: str, started_at: datetime | None, account: Account
+) -> None:
+    """Of the hundred retries for lost machines each held a host for minutes."""
+    assert account is account_of(an_outcome(S.WORKER_FAILED, started_at=started_at, fault=fault))
+
+
+@pytest.mark.parametrize(
     ("limit", "paid_before", "retry"), [(0, 0, False), (1, 0, True), (1, 1, False), (3, 2, True), (3, 3, False), (3, 7, False)]
 )
 @pytest.mark.parametrize(
