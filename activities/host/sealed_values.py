@@ -21,10 +21,6 @@ class CannotOpen(Exception):
     """No host can open the value, for this reason."""
 
 
-class NoKey(Exception):
-    """This host does not have the key of the value."""
-
-
 @dataclass(frozen=True)
 class SealedValues:
     """The sealed values in the store of one cluster."""
@@ -42,8 +38,7 @@ class SealedValues:
             path: the object that has it, as in a `SecretSource`.
 
         Raises:
-            CannotOpen: it is gone, it is not for this job, it was changed, or this host has no keys.
-            NoKey: it was sealed with a key that this host does not have.
+            CannotOpen: it is gone, it is not for this job, it was changed, or this host does not have the key.
             OSError, BaseError: the store does not answer.
         """
         if why := why_not_sealed(path, job):
@@ -63,8 +58,9 @@ class SealedValues:
                 raise CannotOpen(f"the store has no value of {entry} there")
             return sealed.parse_keys(private, "").open(found, sealed.Place(self.cluster, path, entry))
         except sealed.SealedWith as error:
-            file, key = self.env[names.ENV_SECRET_KEYS], str(error)
-            raise NoKey(f"it was sealed with the key {key}, which is not in {file}; bring the keys up to date there") from None
+            file = self.env[names.ENV_SECRET_KEYS]
+            remedy = "set it again, or bring the keys of this host up to date"
+            raise CannotOpen(f"it was sealed with the key {error}, which is not in {file} on this host; {remedy}") from None
         except ValidationError:
             raise CannotOpen("its object in the store is malformed") from None
         except InvalidValue as error:

@@ -14,7 +14,7 @@ from typing import Protocol
 from pydantic import SecretStr
 
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.sealed_values import CannotOpen, NoKey, SealedValues
+from iris.activities.host.sealed_values import CannotOpen, SealedValues
 from iris.model.secrets import (
     AGENT_PREFIXES,
     MAX_VALUE_BYTES,
@@ -32,8 +32,6 @@ from iris.storage.object_store import STORE_ERRORS
 EXIT_CODE = 126
 #: The name of the fault when Google does not answer. It is not the host's.
 NETWORK_FAULT = "network"
-#: The name of the fault when the host lacks the key of a value. Other hosts may have it.
-KEY_FAULT = "secret-key"
 #: The system's directories whose files are not secrets: they show processes, such as the agent's own environment.
 _OF_THE_SYSTEM = ("/proc/", "/sys/", "/dev/")
 
@@ -89,7 +87,7 @@ class HostSecrets:
         Raises:
             CannotStart: a secret does not exist here, is not allowed, or cannot be the value of a variable. The message names the
                 secret and its source.
-            HostUnable: Google or the store does not answer, or the host lacks a key.
+            HostUnable: Google or the store does not answer.
         """
         return {name: SecretStr(await self._value(name, source, job)) for name, source in secrets.items()}
 
@@ -106,8 +104,6 @@ class HostSecrets:
                 raise _Refused(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
         except (_Refused, CannotOpen, BadConfig) as error:
             raise CannotStart(f"secret {name} ({shown_source(text)}) cannot be used: {error}", EXIT_CODE) from None
-        except NoKey as error:
-            raise HostUnable(f"secret {name} ({shown_source(text)}) cannot be opened on this host: {error}", KEY_FAULT) from None
         except (PlatformError, *STORE_ERRORS) as error:
             raise HostUnable(f"secret {name} ({shown_source(text)}) could not be read: {error}", NETWORK_FAULT) from None
         return value
