@@ -2,13 +2,14 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import a_home
+from tests.e2e.cluster import USER, Cluster, a_home
 
 pytestmark = pytest.mark.long
 
@@ -40,3 +41,21 @@ def test_the_program_of_the_readme_runs_on_four_hosts_from_the_wheel_alone(tmp_p
     with a_home() as home:
         said = run(tmp_path / "venv" / "bin" / "python", "program.py", cwd=tmp_path, IRIS_STATE_DIR=str(home), IRIS_USER="ada")
     assert said == "[10, 11, 12, 13]\n"
+
+
+def test_the_first_job_of_the_readme_sends_nothing_and_installs_nothing() -> None:
+    """Typed in the checkout, it sent a thousand files and installed thirty packages before it printed a word."""
+    (block,) = re.findall(r"```console\n(\$ \. \.venv/bin/activate\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    activate, directory, *commands = [line.removeprefix("$ ") for line in block.splitlines()]
+    assert (activate, directory) == (". .venv/bin/activate", "mkdir ~/first && cd ~/first")
+    with a_home() as home:
+        cluster = Cluster(home)
+        try:
+            start, submit = (shlex.split(command)[1:] for command in commands)
+            assert "iris submit -- python3" in cluster.iris(*start).out
+            ran = cluster.iris(*submit)
+            assert ran.out == "hello\n"  # no line of an installation
+            assert ran.err.startswith(f"submitted {USER}/hello\n")
+        finally:
+            cluster.iris("cluster", "stop", "--yes", code=None)
+            cluster.clear()
