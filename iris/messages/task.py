@@ -126,7 +126,7 @@ class RunTask(Wire):
     image: str | None = None
     ports: tuple[str, ...] = ()
     contact: Contact = Contact()
-    #: Variables whose values the host looks up, by their sources.
+    #: Variables whose values the host opens or looks up, by their sources.
     secrets: dict[str, str] = Field(default_factory=dict)
     #: The function that it runs; `command` is then its name. None: it runs the command.
     call: Bundle | None = None

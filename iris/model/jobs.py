@@ -86,7 +86,8 @@ class JobSpec(BaseModel):
     #: What a host must have, or should have if preferred.
     constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    #: Variables whose values the host looks up, by their sources: `env:VARIABLE`, `file:/path`, `gcp:secret`. Never a value.
+    #: Variables with the sources of their values, as in `iris.model.secrets`: `own:TOKEN` until the job is started, then
+    #: `sealed:…`; `gcp:secret`, `host-env:VARIABLE`. Never a value.
     secrets: dict[str, str] = Field(default_factory=dict)
     #: The directory on the host in which the program starts. None: a directory of the attempt, removed afterwards.
     workdir: str | None = None
