@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -319,6 +320,26 @@ async def test_a_program_in_a_wrapper_has_its_grace(tmp_path: Path, wrapper: Seq
     ended = await end_of(program)
 
     assert (ended.status, ended.cut, says(tmp_path, "saved")) == (-signal.SIGTERM, False, True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+async def test_a_wrapped_program_of_another_user_has_its_grace(tmp_path: Path) -> None:
+    """Where jobs have users of their own, the agent signals and kills what it does not own."""
+    with tempfile.TemporaryDirectory() as made:  # the directories above `tmp_path` are closed to others
+        open_to_all, attempt = Path(made), tmp_path / "attempt"
+        attempt.mkdir()
+        open_to_all.chmod(0o777)
+        saves = "trap 'echo saving; until [ -e go ]; do sleep 0.02; done; echo saved; exit 3' TERM"
+        script = f"{saves}; touch up; while :; do sleep 0.02; done"
+        program = begun(attempt, "sh", "-c", 'sh -c "$0"; true', script, cwd=made, uid=UID, groups=())
+        await becomes((open_to_all / "up").exists)
+        program.stop(timedelta(hours=1))
+        await becomes(lambda: says(attempt, "saving"))
+        assert program.exit is None
+        (open_to_all / "go").touch()
+        ended = await end_of(program)
+
+    assert (ended.status, says(attempt, "saved")) == (-signal.SIGTERM, True)
 
 
 async def test_what_is_left_of_a_program_after_its_grace_is_killed(tmp_path: Path) -> None:
