@@ -215,6 +215,7 @@ class Steps:
 
     async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str], kept: UvPlaces) -> None:
         shown, begun = _short(shown), time.monotonic()
+        self.announce(f"`{shown}`")
         for tried, pause in enumerate((*self._pauses, None), start=1):
             status, output = await self._step(shown, (str(self.uv.program), *arguments), env, kept)
             if status == 0:
@@ -230,6 +231,7 @@ class Steps:
 
     async def _run(self, command: str, env: Mapping[str, str], kept: UvPlaces | None = None) -> None:
         shown = _short(command)
+        self.announce(f"`{shown}`")
         status, output = await self._step(shown, ("/bin/sh", "-c", command), env, kept)
         if status != 0:
             raise _failed(shown, status, output)
@@ -238,7 +240,6 @@ class Steps:
         self, shown: str, argv: Sequence[str], env: Mapping[str, str], kept: UvPlaces | None = None
     ) -> tuple[int, str]:
         """Runs a command; returns its exit status and the end of its output."""
-        self.announce(f"`{shown}`")
         begun, before = time.monotonic(), self._written()
         written, read = (kept.written, (self.uv.programs,)) if kept is not None else ((), ())
         status = await self._runtime.step(argv, env, self._workdir, self._output, written=written, read=read)
