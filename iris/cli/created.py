@@ -1,6 +1,7 @@
 """Names what a command has created, however the command ends.
 
-A service may accept a request whose answer Ctrl-C would cut off. The job then runs, and its user does not know its name.
+A service may accept a request whose answer Ctrl-C would cut off. The job then runs, and its user
+does not know its name.
 """
 
 import asyncio
@@ -28,17 +29,19 @@ async def created(
     look: str,
     leave: Callable[[T], None] = lambda _: None,
 ) -> AsyncIterator[T]:
-    """Sends a request that creates something, announces the result as soon as it is known, and runs the block with it.
+    """Sends a request that creates something, and runs the block with the result.
 
-    Ctrl-C waits for the answer and announces it, too. A second Ctrl-C ends the wait.
+    Announces the result as soon as it is known. Ctrl-C waits for the answer and announces it, too.
+    A second Ctrl-C ends the wait.
 
     Args:
         announce: prints the result.
         what: what the request creates, such as `job ada/train`.
         look: the command that shows whether it exists.
-        leave: prints how to come back to the result. It is called if the block ends before the result does.
+        leave: prints how to come back to the result. It is called if the block ends before it.
     """
-    result = await _answer(asyncio.ensure_future(request), announce, leave, f"{what} may have been accepted", look)
+    asking = asyncio.ensure_future(request)
+    result = await _answer(asking, announce, leave, f"{what} may have been accepted", look)
     announce(result)
     try:
         yield result
@@ -68,7 +71,8 @@ async def _answer(
             await answers_of([asking])
         finally:
             if not asking.done() or asking.cancelled():
-                click.echo(f"{unknown}: the service did not answer; to find out, run: {look}", err=True)
+                silence = "the service did not answer; to find out, run"
+                click.echo(f"{unknown}: {silence}: {look}", err=True)
             elif (error := asking.exception()) is not None:
                 click.echo(f"error: {first_line(error)}", err=True)
             else:
@@ -78,7 +82,7 @@ async def _answer(
 
 
 async def answers_of(requests: Sequence["asyncio.Future[Any]"]) -> None:
-    """Waits for the answers of requests whose command was interrupted, some seconds or until Ctrl-C."""
+    """Waits for the answers of requests of an interrupted command, some seconds or until Ctrl-C."""
     if not all(each.done() for each in requests):
         click.echo("waiting for the service's answer; Ctrl-C again does not wait", err=True)
         await asyncio.wait(requests, timeout=ANSWER_TIMEOUT_S)
@@ -99,7 +103,10 @@ def nothing_yet(done: str) -> Iterator[None]:
 
 
 def end_like_ctrl_c() -> None:
-    """Lets SIGTERM and SIGHUP end the running task as Ctrl-C does, unless the command ignores them, as under `nohup`."""
+    """Lets SIGTERM and SIGHUP end the running task as Ctrl-C does.
+
+    Those that the command ignores, as under `nohup`, stay ignored.
+    """
     task = asyncio.current_task()
     assert task is not None
     for each in (signal.SIGTERM, signal.SIGHUP):

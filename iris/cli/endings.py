@@ -25,7 +25,7 @@ def print_end(status: JobStatus) -> None:
 
 
 def _after(status: JobStatus) -> str:
-    """Returns ` after 44s (ran 220ms)`: the time since the submission, and how much of it the job ran."""
+    """Returns ` after 44s (ran 220ms)`: the time since the submission, and that of the run."""
     if status.finished_at is None:
         return ""
     whole = format_duration(max(timedelta(0), status.finished_at - status.submitted_at))

@@ -1,4 +1,4 @@
-"""Draws tables that fit the terminal: the least important columns go, and the others become narrower."""
+"""Draws tables that fit the terminal: unimportant columns go, the others become narrower."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SHORT_ID = 22
 #: The width to which a column that can be cut shrinks before ids do.
 READABLE = 20
-#: The width to which a column that wraps may shrink in a narrow terminal, in characters. Longer words are broken only if no
-#: other column can be narrower.
+#: The width to which a column that wraps may shrink in a narrow terminal, in characters. Longer
+#: words are broken only if no other column can be narrower.
 NARROWEST = 16
 #: A width that no line of a table has.
 NO_BOUND = 10_000
@@ -58,20 +58,27 @@ class Widths:
     importance: int = 0
 
 
-def fitted_table(columns: "Sequence[Column[Any]]", lines: Sequence[Sequence[str]], *, cut: bool) -> str:
-    """Returns a table that fits the terminal. If that has no space for it even so, wraps no cell: the terminal does.
+def fitted_table(
+    columns: "Sequence[Column[Any]]",
+    lines: Sequence[Sequence[str]],
+    *,
+    cut: bool,
+) -> str:
+    """Returns a table that fits the terminal. If none can, wraps no cell: the terminal does.
 
     Args:
         cut: cells lose their ends rather than wrap.
     """
     cells = [list(column) for column in zip(*lines, strict=True)]
-    possible = [_widths(column, texts, cut=cut) for column, texts in zip(columns, cells, strict=True)]
+    pairs = zip(columns, cells, strict=True)
+    possible = [_widths(column, texts, cut=cut) for column, texts in pairs]
     kept, widths = fitted(possible, Console().width)
     fits = widths is not None
     if widths is None:
         kept = kept if cut else list(range(len(columns)))
         widths = [possible[each].least if cut else possible[each].natural for each in kept]
-    return _drawn(_table([columns[each] for each in kept], [cells[each] for each in kept], widths, cut=cut), fits=fits)
+    shown = [columns[each] for each in kept]
+    return _drawn(_table(shown, [cells[each] for each in kept], widths, cut=cut), fits=fits)
 
 
 def _widths(column: "Column[Any]", cells: Sequence[str], *, cut: bool) -> Widths:
@@ -91,24 +98,37 @@ def _widths(column: "Column[Any]", cells: Sequence[str], *, cut: bool) -> Widths
     return Widths(natural, readable, least, shrinks, column.optional, column.importance)
 
 
-def _table(columns: "Sequence[Column[Any]]", cells: Sequence[Sequence[str]], widths: Sequence[int], *, cut: bool) -> Table:
+def _table(
+    columns: "Sequence[Column[Any]]",
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    *,
+    cut: bool,
+) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     shown = []
     for column, texts, width in zip(columns, cells, widths, strict=True):
         shorten = without_middle if column.shortens else without_end if cut else None
         shown.append([shorten(text, width) if shorten is not None else text for text in texts])
         whole = not column.wraps
-        table.add_column(column.header, no_wrap=whole, overflow="fold", min_width=width, max_width=width)
+        table.add_column(
+            column.header,
+            no_wrap=whole,
+            overflow="fold",
+            min_width=width,
+            max_width=width,
+        )
     for line in zip(*shown, strict=True):
         table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in line))
     return table
 
 
 def fitted(columns: Sequence[Widths], total: int) -> tuple[list[int], list[int] | None]:
-    """Returns which columns to show, by their numbers, and their widths. Widths of None: they do not fit.
+    """Returns which columns to show, by their numbers, and their widths. None: they do not fit.
 
-    Leaves out optional columns, the least important first and of equal ones the first, until the others fit. Then shrinks those
-    that can lose their ends to a readable width, those that can lose their middles, and then the first ones further.
+    Leaves out optional columns, the least important first and of equal ones the first, until the
+    others fit. Then shrinks those that can lose their ends to a readable width, those that can lose
+    their middles, and then the first ones further.
     """
     kept = list(range(len(columns)))
 
@@ -128,13 +148,17 @@ def fitted(columns: Sequence[Widths], total: int) -> tuple[list[int], list[int] 
         (Shrinks.IN_THE_MIDDLE, [each.least for each in shown]),
         (Shrinks.AT_THE_END, [each.least for each in shown]),
     ):
-        bounds = [least[number] if each.shrinks is shrinks else widths[number] for number, each in enumerate(shown)]
+        pairs = zip(shown, least, widths, strict=True)
+        bounds = [low if each.shrinks is shrinks else width for each, low, width in pairs]
         widths = shrunk(widths, bounds, space())
     return kept, widths
 
 
 def shrunk(natural: Sequence[int], least: Sequence[int], total: int) -> list[int]:
-    """Returns widths with at most this total, if the least widths allow it. Takes from the widest column that can shrink."""
+    """Returns widths with at most this total, if the least widths allow it.
+
+    Takes from the widest column that can shrink.
+    """
     widths = list(natural)
     while sum(widths) > total:
         wide = [index for index, width in enumerate(widths) if width > least[index]]
@@ -158,7 +182,7 @@ def without_middle(text: str, width: int) -> str:
 
 
 def short_id(texts: Sequence[str]) -> int:
-    """Returns the width to which these ids can be shortened, so that no two of them become alike."""
+    """Returns the width to which these ids can be shortened without making two of them alike."""
     different = {*texts}
     widest = max(map(cell_len, different), default=0)
     for width in range(SHORT_ID, widest):

@@ -11,15 +11,20 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Interrupts the main thread, also while it waits. Not SIGINT: asyncio has a handler for that, which waits for the event loop.
+#: Interrupts the main thread, also while it waits. Not SIGINT: asyncio has a handler for that,
+#: which waits for the event loop.
 _SIGNAL = signal.SIGUSR1
-#: A signal that arrives just before the main thread begins to wait does not end its wait. The next one does.
+#: A signal that arrives just before the main thread begins to wait does not end its wait. The next
+#: one does.
 _REPEAT_S = 0.1
 
 
 @contextmanager
 def quit_key() -> Iterator[None]:
-    """Raises `KeyboardInterrupt` in the block at the key q, and shows no keys that are typed, if standard input is a terminal."""
+    """Raises `KeyboardInterrupt` in the block at the key q, and shows no keys that are typed.
+
+    Does nothing if standard input is no terminal.
+    """
     if not _can_read_keys():
         yield
         return
@@ -37,7 +42,7 @@ def quit_key() -> Iterator[None]:
 
 
 def _can_read_keys() -> bool:
-    """Returns whether standard input is a terminal whose keys are for this process, which is not in the background."""
+    """Returns whether standard input is a terminal, and this process is not in its background."""
     if not sys.stdin.isatty():
         return False
     try:
