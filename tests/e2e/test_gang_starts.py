@@ -31,8 +31,8 @@ def waits_for_one(cluster: Cluster, job: str) -> bool:
     return found["state"] == "BUILDING" and found["reason"].startswith("waits for 1 of 2 hosts: ")
 
 
-def test_a_gang_waits_for_its_slow_host_also_if_an_agent_is_killed_meanwhile(tpus: Cluster) -> None:
-    """The agent that follows goes on with the same attempt, prepares it again, and waits again."""
+def test_a_gang_waits_for_its_slow_host_also_if_an_agent_and_the_control_plane_are_killed_meanwhile(tpus: Cluster) -> None:
+    """The agent that follows goes on with the same attempt, prepares it again, and waits again. Nobody forgets the question."""
     tpus.submit("slow", *GANG, *slow(), *PROGRAM)
     eventually(lambda: waits_for_one(tpus, "slow"))
     ((slice_id, hosts),) = tpus.slices("local-v4-16").items()
@@ -41,6 +41,7 @@ def test_a_gang_waits_for_its_slow_host_also_if_an_agent_is_killed_meanwhile(tpu
     agent = hosts[0] if tpus.pid("agent", hosts[0]) is not None else slice_id
     first = tpus.kill("agent", agent)
     eventually(lambda: tpus.pid("agent", agent) not in (None, first))
+    tpus.kill("controller", "serve")
     eventually(lambda: waits_for_one(tpus, "slow"))
     tpus.file("go").touch()
     tpus.iris("wait", "slow")
