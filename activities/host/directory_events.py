@@ -25,12 +25,13 @@ from iris.storage.output_names import object_name
 
 logger = logging.getLogger(__name__)
 
-#: The pause between two reads of the events.
+#: The shortest pause between two reads of the events.
 PAUSE = 0.1
 #: The most directories of one checkpoint that are watched.
 MOST_WATCHED = 1_000
-#: The bytes of one read, and the most reads before the event loop does other work.
-_READ, _READS = 64 * 1024, 32
+#: The bytes of one read, the most reads before the event loop does other work, and enough for a full queue: 16,384 events of
+#: 272 bytes.
+_READ, _READS, _ALL = 64 * 1024, 32, 80
 #: From linux/inotify.h.
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
 _OVERFLOW, _IGNORED, _ONLY_DIRECTORY, _NOT_UNLINKED, _OF_DIRECTORY = 0x4000, 0x8000, 0x1000000, 0x4000000, 0x40000000
@@ -55,7 +56,7 @@ class Watch:
     def catch_up(self) -> Order:
         """Reads all that has happened, and returns the order."""
         if self._events is not None:
-            self._events.read()
+            self._events.read(_ALL)
         return self.order
 
     def close(self) -> None:
@@ -154,8 +155,8 @@ class _Events:
                 del self._watches[number]
                 _libc().inotify_rm_watch(self._file, number)
 
-    def read(self) -> None:
-        for _ in range(_READS):
+    def read(self, most: int = _READS) -> None:
+        for _ in range(most):
             try:
                 data = os.read(self._file, _READ)
             except BlockingIOError:
@@ -175,10 +176,11 @@ class _Events:
         asyncio.get_running_loop().add_reader(self._file, self._read_and_pause)
 
     def _read_and_pause(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, begun = asyncio.get_running_loop(), time.monotonic()
         loop.remove_reader(self._file)
         self.read()
-        loop.call_later(PAUSE, self._read_on)
+        # A twentieth of a core at most: of more events than that, the system drops some, and says so.
+        loop.call_later(max(PAUSE, 20 * (time.monotonic() - begun)), self._read_on)
 
 
 _INSTANCES: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Events]" = weakref.WeakKeyDictionary()

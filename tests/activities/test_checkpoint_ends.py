@@ -18,6 +18,7 @@ from iris.storage.log_format import decode
 from tests.activities.test_attempt import PATIENCE, Bench, bench
 from tests.activities.test_checkpoints import PREFIX, Host
 from tests.e2e.cluster import eventually
+from tests.images import docker_image
 
 __all__ = ["bench"]
 
@@ -136,6 +137,17 @@ async def test_a_change_is_finished_if_a_renaming_says_so(bench: Bench, changes:
     await bench.outcome("sh", "-c", program, checkpoints=PREFIX)
 
     assert await contents_after(bench) == found
+
+
+@pytest.mark.docker
+async def test_the_changes_of_a_container_are_followed_too(bench: Bench) -> None:
+    """It has the directory mounted."""
+    last = 'save("state", "last"); begin("state.new"); end(75)'
+    for attempt, then in ((1, ""), (2, last)):
+        task = bench.attempt("python3", "-c", PROGRAM + then, image=docker_image(), checkpoints=PREFIX, attempt=attempt)
+        await asyncio.wait_for(task.run(), PATIENCE)
+
+    assert await contents_after(bench) == {"state": "last", "weights": "first"}
 
 
 async def test_files_that_are_written_all_the_time_do_not_hold_up_what_was_renamed(bench: Bench) -> None:
