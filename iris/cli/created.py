@@ -27,7 +27,7 @@ async def created(
     announce: Callable[[T], None],
     what: str,
     look: str,
-    leave: Callable[[T], None] = lambda _: None,
+    leave: Callable[[T, BaseException], None] = lambda _, __: None,
 ) -> AsyncIterator[T]:
     """Sends a request that creates something, and runs the block with the result.
 
@@ -38,7 +38,7 @@ async def created(
         announce: prints the result.
         what: what the request creates, such as `job ada/train`.
         look: the command that shows whether it exists.
-        leave: prints how to come back to the result. It is called if the block ends before it.
+        leave: prints how to come back to the result, if this error ends the block before it.
     """
     asking = asyncio.ensure_future(request)
     result = await _answer(asking, announce, leave, f"{what} may have been accepted", look)
@@ -47,15 +47,15 @@ async def created(
         yield result
     except (JobFailed, JobCancelled):
         raise
-    except BaseException:
-        leave(result)
+    except BaseException as error:
+        leave(result, error)
         raise
 
 
 async def _answer(
     asking: "asyncio.Future[T]",
     announce: Callable[[T], None],
-    leave: Callable[[T], None],
+    leave: Callable[[T, BaseException], None],
     unknown: str,
     look: str,
 ) -> T:
@@ -66,7 +66,7 @@ async def _answer(
     """
     try:
         return await asyncio.shield(asking)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as interrupt:
         try:
             await answers_of([asking])
         finally:
@@ -77,7 +77,7 @@ async def _answer(
                 click.echo(f"error: {first_line(error)}", err=True)
             else:
                 announce(asking.result())
-                leave(asking.result())
+                leave(asking.result(), interrupt)
         raise
 
 

@@ -182,7 +182,7 @@ async def _submit(
             announce=lambda submitted: _announce(submitted, options),
             what=f"job {spec.id}",
             look=f"{iris} status {spec.id}",
-            leave=lambda submitted: _print_return(submitted.id, None if needs_no_cluster else iris),
+            leave=lambda submitted, error: _print_return(submitted.id, None if needs_no_cluster else iris, error),
         )
         async with submission as submitted:
             return await _after_submit(client, spec, submitted, upload, options, iris)
@@ -275,16 +275,18 @@ async def _follow(
     return None
 
 
-def _print_return(job: str, iris: str | None) -> None:
+def _print_return(job: str, iris: str | None, error: BaseException) -> None:
     """Prints how to come back to a job whose command ends before it.
 
     Args:
         iris: as of `named_cluster`; None: the job ends with its cluster.
+        error: what ends the command.
     """
     if iris is None:
         click.echo(f"\n{job} ends with its cluster, which this command stops", err=True)
         return
-    click.echo(f"\ndetached; {job} continues", err=True)
+    unknown = isinstance(error, IrisError)  # such as: the cluster was stopped
+    click.echo(f"\nto come back to {job}:" if unknown else f"\ndetached; {job} continues", err=True)
     _print_next(job, iris)
 
 

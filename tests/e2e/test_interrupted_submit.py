@@ -86,7 +86,7 @@ def test_a_second_ctrl_c_does_not_wait_and_says_how_to_find_out(cluster: Cluster
     """A service that never answers must not keep the terminal."""
     with held_answers(cluster.address, f"/job/{USER}/twice") as held:
         submit = cluster.begin("--cluster", held.address, *("submit", "-n", "twice", "--no-workspace", "--", "true"))
-        eventually(lambda: held.holds, every=0.02)
+        eventually(lambda: held.holds and is_accepted(cluster, "twice"))
         submit.interrupt()
         eventually(lambda: "waiting for the service's answer" in submit.err, every=0.02)
         submit.interrupt()
