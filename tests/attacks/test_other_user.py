@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -303,7 +303,7 @@ async def test_nothing_of_a_job_is_left_for_the_next_user_of_its_uid(machine: Ma
     """Neither a process without any mark of its attempt, nor files where every user may write."""
     machine.users = machine.users._replace(uids=UIDS[:1])
     script = f"umask 077; for at in /tmp /var/tmp /dev/shm; do mkdir $at/iris-{UIDS[0]}; touch $at/iris-{UIDS[0]}/x; done; "
-    outcome = await machine.run(script + "env -i setsid sleep 1000 & echo mine > $IRIS_OUTPUT_DIR/mine")
+    outcome = await machine.run(script + "env -i setsid sleep 1000 & echo mine > $IRIS_OUTPUT_DIR/mine", grace=timedelta(0))
 
     assert outcome.state is TaskState.SUCCEEDED
     assert not job_users.has_processes(UIDS[0])

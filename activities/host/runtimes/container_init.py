@@ -64,7 +64,7 @@ trap 'look && kill -TERM $all' TERM
 exec 3<>"$5"
 echo $code >"$0"
 read -r program <&3
-[ -z "$told" ] || [ $code != 143 ] || { look; [ -z "$strays" ] || kill -TERM $strays; }
+[ -z "$told" ] || { look; [ -z "$strays" ] || kill -TERM $strays; }
 while look; do read -r line <&3 || :; done
 exit $code
 """

@@ -278,8 +278,7 @@ class StopPolicy:
     def first_ended(self, program: Process | Container) -> bool:
         """Gives what the first process left its time to end. Returns True if the first process ended by itself."""
         if self._stopped:
-            if program.status == -signal.SIGTERM:  # a wrapper that could not pass the signal on
-                program.signal_strays(signal.SIGTERM)
+            program.signal_strays(signal.SIGTERM)  # nobody is left who could pass it on
         elif not self.fenced:
             self._notice_at = now() + self._grace if self._grace else math.inf
             self.kill_at = now() + self._grace + min(self._grace, LAST_NOTICE)
