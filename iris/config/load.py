@@ -67,7 +67,7 @@ def lines_of(text: str) -> dict[str, int]:
     A text that is not YAML has none. What a YAML alias repeats has the lines of its first place.
     """
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
+        root = yaml.compose(text, BoundedLoader)
     except (yaml.YAMLError, RecursionError, ValueError):
         return {}
     return {} if root is None else dict(_lines_below(root, (), set()))

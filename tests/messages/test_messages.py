@@ -142,7 +142,8 @@ def warm(value: Any) -> None:
 def spelled(value: Any) -> Any:
     """The value with the kinds of all its parts, for comparing: to Python `True == 1 == 1.0`."""
     if isinstance(value, BaseModel):
-        return type(value), {name: spelled(getattr(value, name)) for name in type(value).model_fields}
+        sent = (name for name, field in type(value).model_fields.items() if not field.exclude)  # others stay with the client
+        return type(value), {name: spelled(getattr(value, name)) for name in sent}
     if isinstance(value, dict):
         return dict, {key: spelled(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -422,6 +422,9 @@ class IrisClient:
     def job(self, job: str) -> Job[Any]:
         """Returns the handle of a job. Asks nothing: the first question shows whether it exists.
 
+        In a program that runs in a job, a bare name means that job's own child first, then the
+        user's job; the first question finds out which.
+
         Args:
             job: its name or `USER/NAME`, or an earlier run of it: `NAME#2`.
 

@@ -278,6 +278,8 @@ class Job(Generic[T]):
     ) -> list[Path]:
         """Downloads the files that the tasks left in `$IRIS_OUTPUT_DIR`, and returns their paths.
 
+        Warns of git repositories among them: git runs programs that their settings name.
+
         Args:
             directory: if the files of several tasks are fetched, each has a folder in it.
             task: only this task's; None: all.
@@ -287,7 +289,7 @@ class Job(Generic[T]):
             force: overwrites files that differ.
 
         Raises:
-            Rejected: a different file exists; nothing was fetched.
+            Rejected: a different file exists, or a file would be added to a git repository; nothing was fetched.
             NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
