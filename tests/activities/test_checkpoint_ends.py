@@ -174,6 +174,16 @@ async def test_the_changes_of_a_container_are_followed_too(bench: Bench) -> None
     assert await contents_after(bench) == {"state": "last", "weights": "first"}
 
 
+async def test_what_a_program_was_writing_when_it_failed_stays_out_however_long_others_outlive_it(bench: Bench) -> None:
+    """The workers of a program that was killed, for want of memory, live on for seconds, and its half file rests meanwhile."""
+    await bench.outcome(sys.executable, "-c", PROGRAM, checkpoints=PREFIX)
+    outlives = 'import subprocess; subprocess.Popen(["sleep", "4"]); last_save()'
+    task = bench.attempt(sys.executable, "-c", PROGRAM + outlives, "kill", "9", checkpoints=PREFIX, attempt=2)
+    await asyncio.wait_for(task.run(), PATIENCE)
+
+    assert await contents_after(bench) == LAST
+
+
 async def test_files_that_are_written_all_the_time_do_not_hold_up_what_was_renamed(bench: Bench) -> None:
     """Such as a log in the same directory: a job with one would never advance."""
     program = """

@@ -69,6 +69,8 @@ class Exit(BaseModel):
     lost_output: int = 0
     #: The time at which its last process ended or was killed, in seconds since 1970.
     at: Moment = 0.0
+    #: When its first process ended by itself and left others; 0: it did not.
+    first_ended_at: Moment = 0.0
 
 
 class FirstEnd(BaseModel):

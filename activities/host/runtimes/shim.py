@@ -258,6 +258,8 @@ class StopPolicy:
         self.kill_at = math.inf
         #: When what is left was killed first, in seconds since 1970. What hangs in the kernel ends later, but writes no more.
         self.killed_at = math.inf
+        #: When the first process ended by itself and left others, in seconds since 1970; 0: it did not.
+        self.first_ended_at = 0.0
         self._lease = lease
         self._grace = grace
         self._stopped = False
@@ -291,6 +293,7 @@ class StopPolicy:
             if program.status == -signal.SIGTERM:  # a wrapper that could not pass the signal on
                 program.signal_strays(signal.SIGTERM)
         elif not self.fenced:
+            self.first_ended_at = time.time()
             self._notice_at = now() + self._grace if self._grace else math.inf
             self.kill_at = now() + self._grace + min(self._grace, LAST_NOTICE)
         return not self._stopped and not self.fenced
@@ -359,7 +362,13 @@ def see_through(program: Process | Container, output: Output, wake: int, grace: 
     output.finish()
     ran_out, peak = program.facts()
     program.forget()
-    found = {"status": program.status, "cut": program.cut or program.torn, "fenced": policy.fenced, "out_of_memory": ran_out}
+    found = {
+        "status": program.status,
+        "cut": program.cut or program.torn,
+        "fenced": policy.fenced,
+        "out_of_memory": ran_out,
+        "first_ended_at": policy.first_ended_at,
+    }
     return {**found, "error": program.failed, "peak_memory_bytes": peak, "at": at, "lost_output": output.lost}
 
 
@@ -373,7 +382,7 @@ def _wait(program: Process | Container, output: Output, wake: int, policy: StopP
             if program.status is not None and not first_ended:
                 first_ended = True
                 if policy.first_ended(program):
-                    record = {"status": program.status, "at": time.time(), "until": policy.kill_at}
+                    record = {"status": program.status, "at": policy.first_ended_at, "until": policy.kill_at}
                     with contextlib.suppress(OSError):  # the disk is full; no space is reserved for a record that few need
                         _write(f"{FIRST_END}.new", os.O_WRONLY | os.O_CREAT, json.dumps(record).encode())
                         os.replace(f"{FIRST_END}.new", FIRST_END)
