@@ -40,7 +40,7 @@ class SealedSecrets:
     @activity.defn
     async def delete_secrets(self, unneeded: UnneededSecrets) -> None:
         """Deletes the sealed values of a job that has ended, unless a child job may still need them."""
-        if not self._store or await self._any_lives(unneeded.cluster, unneeded.children):
+        if not self._store or await self._any_lives(unneeded):
             return
         objects = [names.sealed_object(unneeded.cluster, path) for path in unneeded.objects]
         await Store(self._store).delete(objects)
@@ -74,13 +74,24 @@ class SealedSecrets:
             else:
                 return True
         family = names.job_workflow(cluster, names.root_id(owner))
-        query = (
-            f"{names.own_workflows(cluster, names.KIND_JOB)} AND ExecutionStatus = 'Running' "
-            f"AND (WorkflowId = '{family}' OR WorkflowId STARTS_WITH '{family}/')"
-        )
+        query = f"{_running(cluster)} AND (WorkflowId = '{family}' OR WorkflowId STARTS_WITH '{family}/')"
         return (await self._client.count_workflows(query)).count > 0
 
-    async def _any_lives(self, cluster: str, children: Collection[ChildRef]) -> bool:
+    async def _any_lives(self, unneeded: UnneededSecrets) -> bool:
+        """Returns whether a job that has the secrets of the one above it lives: one of its children, or one below those."""
+        cluster, children = unneeded.cluster, unneeded.children
+        if await self._any_child_lives(cluster, children):
+            return True
+        known = {names.job_workflow(cluster, child.job) for child in children}
+        jobs = {sealed_owner(path) for path in unneeded.objects} if children else set()
+        for job in jobs:
+            below = f"{_running(cluster)} AND WorkflowId STARTS_WITH '{names.job_workflow(cluster, job)}/'"
+            async for each in self._client.list_workflows(below):
+                if each.id not in known:  # lists may have jobs that have just ended
+                    return True
+        return False
+
+    async def _any_child_lives(self, cluster: str, children: Collection[ChildRef]) -> bool:
         for child in children:
             handle = self._client.get_workflow_handle(names.job_workflow(cluster, child.job), first_execution_run_id=child.run_id)
             try:
@@ -90,6 +101,10 @@ class SealedSecrets:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
         return False
+
+
+def _running(cluster: str) -> str:
+    return f"{names.own_workflows(cluster, names.KIND_JOB)} AND ExecutionStatus = 'Running'"
 
 
 def _owner(path: str) -> tuple[str, str]:

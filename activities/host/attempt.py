@@ -350,6 +350,7 @@ class Attempt:
         Raises:
             OSError: Iris's files beside the program were deleted.
         """
+        self._look_for_first_end()  # an earlier agent may have started the program
         ended = asyncio.create_task(self._program.wait())
         beside = [asyncio.create_task(work) for work in (self._ship_on(), self._watch_program(), self._saver.save_on())]
         try:
@@ -382,6 +383,8 @@ class Attempt:
             return None
         if self._lifecycle.state is State.RUNNING and not self._lifecycle.exited:
             self._step(Event.FIRST_ENDED)
+            if first.status != 0:
+                self._saver.program_failed()
         return first
 
     def _tell_of_rest(self, first: FirstEnd) -> None:

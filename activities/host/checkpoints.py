@@ -87,8 +87,10 @@ def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
     if found is None or found.status is None:
         return End(by_itself=False, at=0)
     told = lifecycle.outcome is not None
+    # What a program that failed was writing rests from then on, however long others outlive it.
+    at = found.first_ended_at if found.first_ended_at and found.status != 0 else found.at
     by_itself = not found.cut and (found.status == 0 or (told and 0 < found.status <= 128))
-    return End(by_itself, int(found.at * 1e9))
+    return End(by_itself, int(at * 1e9))
 
 
 class Saver:
@@ -138,6 +140,9 @@ class Saver:
         self._watch: Watch | None = None
         #: The order of changes, if the program did not end by itself; None: it runs, or did.
         self._order: Order | None = None
+        #: Set while files that rest may be saved.
+        self._may_save = asyncio.Event()
+        self._may_save.set()
         #: The paths of changes that the last save lacks.
         self._unfinished: tuple[str, ...] = ()
 
@@ -146,12 +151,17 @@ class Saver:
         if self._prefix and self._watch is None:
             self._watch = Watch(files_of(self._dir))
 
+    def program_failed(self) -> None:
+        """Saves nothing more before the end: what the program was writing rests now, but is not whole."""
+        self._may_save.clear()
+
     async def save_on(self) -> None:
         """Saves changes of the directory until this is cancelled. Raises nothing."""
         if not self._prefix:
             await asyncio.Event().wait()
         self.watch()
         while True:
+            await self._may_save.wait()
             begun = time.monotonic()
             result = await self._try_to_save(lambda: time.time_ns() - SETTLE_NS)
             took = time.monotonic() - begun

@@ -10,5 +10,5 @@ class UnneededSecrets(Wire):
     cluster: str
     #: The objects that have them, as in a `SecretSource`.
     objects: tuple[str, ...]
-    #: Jobs that may still need them.
+    #: Jobs that may still need them, as may those below these.
     children: tuple[ChildRef, ...] = ()

@@ -139,6 +139,30 @@ async def test_a_change_is_finished_if_a_renaming_says_so(bench: Bench, changes:
     assert await contents_after(bench) == found
 
 
+@pytest.mark.parametrize("image", [None, pytest.param(True, marks=pytest.mark.docker)], ids=["process", "container"])
+@pytest.mark.parametrize("told", [True, False], ids=["told to stop", "by itself"])
+async def test_what_a_helper_was_writing_when_sigterm_ended_it_is_not_in_the_checkpoint(
+    bench: Bench, told: bool, image: bool | None
+) -> None:
+    """The exit code of the program that has left it tells nothing of its files."""
+    helper = (
+        'import time; open("new", "w").write("1"); __import__("os").rename("new", "state")\n'
+        'while True: open("weights", "w").write("ha"); time.sleep(0.1)'
+    )
+    program = 'cd $IRIS_CHECKPOINT_DIR; python3 -c "$0" & until [ -s weights ]; do sleep 0.02; done; exit 0'
+    grace = timedelta(seconds=1000 if told else 1)
+    run_in = docker_image() if image else None
+    task = bench.attempt("sh", "-c", program, helper, checkpoints=PREFIX, grace=grace, image=run_in)
+    running = asyncio.create_task(task.run())
+    if told:
+        record = bench.dir / "attempts" / "only" / "first_end.json"
+        await asyncio.to_thread(eventually, record.exists)
+        task.handle(Event.PREEMPT, "the test ends it")
+    await asyncio.wait_for(running, PATIENCE)
+
+    assert await contents_after(bench) == {"state": "1"}
+
+
 @pytest.mark.docker
 async def test_the_changes_of_a_container_are_followed_too(bench: Bench) -> None:
     """It has the directory mounted."""
@@ -148,6 +172,16 @@ async def test_the_changes_of_a_container_are_followed_too(bench: Bench) -> None
         await asyncio.wait_for(task.run(), PATIENCE)
 
     assert await contents_after(bench) == {"state": "last", "weights": "first"}
+
+
+async def test_what_a_program_was_writing_when_it_failed_stays_out_however_long_others_outlive_it(bench: Bench) -> None:
+    """The workers of a program that was killed, for want of memory, live on for seconds, and its half file rests meanwhile."""
+    await bench.outcome(sys.executable, "-c", PROGRAM, checkpoints=PREFIX)
+    outlives = 'import subprocess; subprocess.Popen(["sleep", "4"]); last_save()'
+    task = bench.attempt(sys.executable, "-c", PROGRAM + outlives, "kill", "9", checkpoints=PREFIX, attempt=2)
+    await asyncio.wait_for(task.run(), PATIENCE)
+
+    assert await contents_after(bench) == LAST
 
 
 async def test_files_that_are_written_all_the_time_do_not_hold_up_what_was_renamed(bench: Bench) -> None:

@@ -88,6 +88,14 @@ async def test_the_image_has_its_own_environment_and_the_job_adds_to_it(bench: B
     assert seen["HOME"] != HOST_ENV["HOME"]
 
 
+@pytest.mark.parametrize("name", ["init", "told", "program", "code", "pid", "line", "all", "group", "stat", "strays"])
+async def test_a_variable_of_the_job_may_have_any_name(bench: Bench, name: str) -> None:
+    """The shell that waits for the program in its container has variables, too."""
+    await bench.run("env", env=bench.env(**{name: "mine"}))
+
+    assert f"{name}=mine" in bench.out.splitlines()
+
+
 async def test_secrets_reach_the_program_and_neither_the_engine_nor_any_file(bench: Bench) -> None:
     """The engine shows a container's environment to everybody who may ask it, and keeps it on the disk."""
     values = {

@@ -402,6 +402,35 @@ async def test_a_daemon_that_a_program_leaves_does_not_hold_the_host(tmp_path: P
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+#: Runs a program as on a system that has neither subreapers nor /proc, and kills what it leaves.
+ELSEWHERE = """
+import os, signal, sys, time
+import shim, shim_sweep
+
+shim._PRCTL, shim_sweep._PROC = None, "/none"
+class Output:
+    def pipe(self, _): return os.open(os.devnull, os.O_WRONLY)
+launch = {"cgroups": [], "argv": ["sh", "-c", "sleep 1000 & echo $! > pid"]}
+launch |= {"env": dict(os.environ), "cwd": os.getcwd(), "umask": -1}
+program = shim.Process(launch, Output())
+program.start()
+while program.status is None:
+    program.over()
+assert not program.over()
+program.kill()
+"""
+
+
+async def test_what_a_program_has_left_is_killed_on_other_systems_too(tmp_path: Path) -> None:
+    """On macOS, the shim knows only the group of its program."""
+    env = {**os.environ, "PYTHONPATH": str(Path(shim.__file__).parent)}
+    ran = await asyncio.create_subprocess_exec(sys.executable, "-c", ELSEWHERE, cwd=tmp_path, env=env)
+
+    assert await ran.wait() == 0
+    left = int((tmp_path / "pid").read_text())
+    await becomes(lambda: not alive(left))
+
+
 async def test_what_a_program_has_left_can_be_stopped(tmp_path: Path) -> None:
     """A cancellation does not wait for the rest of the grace, and the exit status stays."""
     script = '"$0" -c "$1" & until [ -e up ]; do sleep 0.02; done'

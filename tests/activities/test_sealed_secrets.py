@@ -109,7 +109,23 @@ async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with
     live = ChildRef(job="ada/train/child", run_id=run)
     dead = (ChildRef(job="ada/train/other", run_id=other), ChildRef(job="ada/train/none", run_id=run))
 
-    await secrets.delete_secrets(UnneededSecrets(cluster="ended", objects=(own,), children=(*dead, live)))
+    unneeded = UnneededSecrets(cluster="ended", objects=(own,), children=(*dead, live))
+    await secrets.delete_secrets(unneeded)
     assert own in await left(store, "ended")
-    await secrets.delete_secrets(UnneededSecrets(cluster="ended", objects=(own,), children=dead))
+    await client.get_workflow_handle(names.job_workflow("ended", "ada/train/child")).terminate()
+    await secrets.delete_secrets(unneeded)
     assert await left(store, "ended") == [names.sealed_for_job("ada/train", TOKEN[::-1])]
+
+
+async def test_a_grandchild_keeps_the_secrets_of_a_job_whose_children_have_ended(client: Client, store: Store) -> None:
+    """Secrets are inherited over generations, and a job knows only the jobs that it started itself."""
+    run = await start(client, "above", "ada/top/child")
+    await start(client, "above", "ada/top/child/grandchild")
+    await start(client, "above", "ada/topper")
+    await client.get_workflow_handle(names.job_workflow("above", "ada/top/child")).terminate()
+    own = names.sealed_for_job("ada/top", TOKEN)
+    await put(store, "above", own)
+
+    ended = UnneededSecrets(cluster="above", objects=(own,), children=(ChildRef(job="ada/top/child", run_id=run),))
+    await SealedSecrets(client, store.url).delete_secrets(ended)
+    assert await left(store, "above") == [own]

@@ -34,6 +34,8 @@ BECOME = (
 TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 
 #: Runs `BECOME` as $1, with the pipe `CODE` as $0, and waits until no process of the program is left.
+#: A variable that it sets before would change one of that name that the job has, so these begin as
+#: none of a job does.
 SUPERVISE = r"""
 look() {
   all= strays=
@@ -52,19 +54,18 @@ look() {
   done
   [ -n "$all" ]
 }
-told= program=
-trap 'told=1' TERM
+IRIS_TOLD= IRIS_INIT=/sbin/docker-init
+trap 'IRIS_TOLD=1' TERM
 trap : HUP INT QUIT USR1 USR2
-init=/sbin/docker-init
-[ -x "$init" ] || init=/proc/1/exe
-TINI_SUBREAPER=1 "$init" -- /bin/sh -c "$@"
-code=$?
+[ -x "$IRIS_INIT" ] || IRIS_INIT=/proc/1/exe
+TINI_SUBREAPER=1 "$IRIS_INIT" -- /bin/sh -c "$@"
+code=$? program=
 look || exit $code
 trap 'look && kill -TERM $all' TERM
 exec 3<>"$5"
 echo $code >"$0"
 read -r program <&3
-[ -z "$told" ] || { look; [ -z "$strays" ] || kill -TERM $strays; }
+[ -z "$IRIS_TOLD" ] || { look; [ -z "$strays" ] || kill -TERM $strays; }
 while look; do read -r line <&3 || :; done
 exit $code
 """

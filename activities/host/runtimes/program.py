@@ -56,7 +56,8 @@ class Exit(BaseModel):
     #: The exit code of its first process; negative: the signal that killed it; None: not known,
     #: because the shim itself was killed or failed.
     status: int | None = None
-    #: True if processes that its first process left were killed, which may have been writing.
+    #: True if processes that its first process left were killed, or ended by SIGTERM, which may have
+    #: been writing.
     cut: bool = False
     #: The reason why it could not be started; empty: it was started.
     error: str = ""
@@ -66,8 +67,10 @@ class Exit(BaseModel):
     peak_memory_bytes: int = 0
     #: The bytes of output for which the disk had no space.
     lost_output: int = 0
-    #: The time at which its last process ended, in seconds since 1970.
+    #: The time at which its last process ended or was killed, in seconds since 1970.
     at: Moment = 0.0
+    #: When its first process ended by itself and left others; 0: it did not.
+    first_ended_at: Moment = 0.0
 
 
 class FirstEnd(BaseModel):

@@ -90,6 +90,8 @@ class Process:
         self.status: int | None = None
         #: True if processes that the first one left were killed.
         self.cut = False
+        #: True if the shim's SIGTERM has ended another process than the first, and whether it sent one.
+        self.torn, self._told = False, False
         #: The reason why the program has not begun, although `start` succeeded; only containers have one.
         self.failed = ""
         self.wakes_by: list[int] = []
@@ -147,6 +149,8 @@ class Process:
                     break
                 if pid == self.pid:
                     self.status = os.waitstatus_to_exitcode(status)
+                elif self._told and os.waitstatus_to_exitcode(status) == -signal.SIGTERM:
+                    self.torn = True  # it had no handler, and may have been writing
 
     def _left(self) -> bool:
         if _PRCTL is not None:
@@ -160,7 +164,8 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Signals the program's process group, or all that is left if the first process has ended."""
-        if self.status is not None:
+        self._told = self._told or number == signal.SIGTERM
+        if self.status is not None and _PRCTL is not None:
             _beside("shim_sweep").signal_all(number)
         elif self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -172,6 +177,8 @@ class Process:
 
     def kill(self) -> None:
         if self.status is not None:
+            if _PRCTL is None:  # without its orphans, this process knows only the group
+                self.signal(signal.SIGKILL)
             self.sweep()
             self.cut = True
             return
@@ -249,6 +256,10 @@ class StopPolicy:
         self.fenced = False
         #: The time at which what is left is killed.
         self.kill_at = math.inf
+        #: When what is left was killed first, in seconds since 1970. What hangs in the kernel ends later, but writes no more.
+        self.killed_at = math.inf
+        #: When the first process ended by itself and left others, in seconds since 1970; 0: it did not.
+        self.first_ended_at = 0.0
         self._lease = lease
         self._grace = grace
         self._stopped = False
@@ -271,6 +282,7 @@ class StopPolicy:
             program.signal(signal.SIGTERM)
         self.fenced = self.fenced or (now() >= self._lease and program.status is None)
         if self.fenced or now() >= min(self._lease, self.kill_at):
+            self.killed_at = min(self.killed_at, time.time())
             program.kill()
         until = min(self._lease, self.kill_at, self._notice_at) - now()
         return max(0.02, min(CHECK_INTERVAL_S, until))
@@ -280,6 +292,7 @@ class StopPolicy:
         if self._stopped:
             program.signal_strays(signal.SIGTERM)  # nobody is left who could pass it on
         elif not self.fenced:
+            self.first_ended_at = time.time()
             self._notice_at = now() + self._grace if self._grace else math.inf
             self.kill_at = now() + self._grace + min(self._grace, LAST_NOTICE)
         return not self._stopped and not self.fenced
@@ -344,11 +357,17 @@ def see_through(program: Process | Container, output: Output, wake: int, grace: 
     _put(STARTED, {"pid": program.pid, "shim": os.getpid(), "at": started}, ROOM_STARTED)
     policy = StopPolicy(lease, grace)
     _wait(program, output, wake, policy)
-    at = time.time()
+    at = min(time.time(), policy.killed_at)
     output.finish()
     ran_out, peak = program.facts()
     program.forget()
-    found = {"status": program.status, "cut": program.cut, "fenced": policy.fenced, "out_of_memory": ran_out}
+    found = {
+        "status": program.status,
+        "cut": program.cut or program.torn,
+        "fenced": policy.fenced,
+        "out_of_memory": ran_out,
+        "first_ended_at": policy.first_ended_at,
+    }
     return {**found, "error": program.failed, "peak_memory_bytes": peak, "at": at, "lost_output": output.lost}
 
 
@@ -362,7 +381,7 @@ def _wait(program: Process | Container, output: Output, wake: int, policy: StopP
             if program.status is not None and not first_ended:
                 first_ended = True
                 if policy.first_ended(program):
-                    record = {"status": program.status, "at": time.time(), "until": policy.kill_at}
+                    record = {"status": program.status, "at": policy.first_ended_at, "until": policy.kill_at}
                     with contextlib.suppress(OSError):  # the disk is full; no space is reserved for a record that few need
                         _write(f"{FIRST_END}.new", os.O_WRONLY | os.O_CREAT, json.dumps(record).encode())
                         os.replace(f"{FIRST_END}.new", FIRST_END)

@@ -79,6 +79,8 @@ class Container:
         self.status: int | None = None
         #: True if processes that the first one left were killed.
         self.cut = False
+        #: True if they were told to end. Nobody sees whether one of them handled that.
+        self.torn = False
         self.look_interval = LOOK
         #: The reason why the container ended before the program began; empty: the program began.
         self.failed = ""
@@ -146,13 +148,15 @@ class Container:
         except Lost:
             if self.status is None:
                 raise
+            self.cut = True
             return True
         if ended is not None:
             self._read_code()  # it may have come meanwhile
             if ended and not self._begun and not self._killed and not self._state.get("OOMKilled"):
                 self.failed = f"the program could not be started with the image's /bin/sh{self._said()}"
                 self.status = ended if ended in (126, 127) else 126
-            self.cut = self.status is not None and self._killed
+            # Otherwise it ends with the exit code of the first process.
+            self.cut = self.status is not None and (self._killed or ended != self.status)
             self.status = ended if self.status is None else self.status
             return True
         if self.status is not None:
@@ -255,6 +259,7 @@ class Container:
         """Signals the first process of the container. Signals it directly where permitted, because an engine that hangs cannot
         prevent that. Any signal but SIGKILL waits until the program begins: the shells before it do not pass signals on.
         """
+        self.torn = self.torn or (number == signal.SIGTERM and self.status is not None)
         if not self._begun and number != signal.SIGKILL:
             self._pending = number
             return
