@@ -95,7 +95,7 @@ async def fetch(
     _refuse([to for to in targets if not _inside(directory, to)], f"would be written outside of {directory}", "remove its links")
     if not force:
         _refuse([to for file, to in zip(files, targets, strict=True) if _differs(to, file.size)], DIFFERS, ELSEWHERE)
-    _refuse([to for to in targets if _is_added_to_repository(directory, to)], ADDED, ELSEWHERE)
+        _refuse([to for to in targets if _is_added_to_repository(directory, to)], ADDED, ELSEWHERE)
     gate = asyncio.Semaphore(CONCURRENCY)
     with _parts_in(directory) as parts:
 
