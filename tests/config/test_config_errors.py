@@ -438,3 +438,12 @@ def test_anchors_and_merge_keys_are_not_duplicate_keys() -> None:
     """YAML's anchors and merge keys repeat keys without an error of the user."""
     text = "platform: {local: {}}\nscale_groups:\n  a: &a {type: local_vm, max_slices: 2}\n  b: {<<: *a, max_slices: 3}"
     assert [group.max_slices for group in load_config(text).scale_groups.values()] == [2, 3]
+
+
+def test_a_merged_mapping_that_overrides_merged_keys_has_no_duplicate_keys() -> None:
+    """PyYAML merges the outer mappings first, and then has the merged keys beside those that override them."""
+    deep = "bootstrap: {env_vars: &deep {<<: {A: '1'}, A: '2'}}"
+    text = f"platform: {{local: {{}}}}\ndefaults: {{{deep}}}\nbootstrap: {{env_vars: *deep}}\nscale_groups: {{<<: *deep}}"
+    with pytest.raises(InvalidConfig) as refused:
+        load_config(text)
+    assert not any("is repeated" in problem for problem in refused.value.problems)
