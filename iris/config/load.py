@@ -64,11 +64,11 @@ def _load(text: str, name: str) -> ClusterConfig:
 def lines_of(text: str) -> dict[str, int]:
     """Returns the line of each key and list item by its path: `scale_groups.tpu.zones.0`.
 
-    A text that is not YAML has none. The keys that a YAML alias repeats have lines only at their
+    A text that is not YAML, or whose aliases multiply, has none. The keys that a YAML alias repeats have lines only at their
     first place.
     """
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
+        root = yaml.compose(text, BoundedLoader)
     except (yaml.YAMLError, RecursionError, ValueError):
         return {}
     return {} if root is None else dict(_lines_below(root, (), set()))
