@@ -122,15 +122,22 @@ async def submit_documents(
         elif not options["as_json"]:
             click.echo(f"submitted {job.id}", err=True)
 
+    requests: list[asyncio.Task[Submitted]] = []
     try:
         for spec in specs:
             bound = bound_to(spec, {each.id: each.run_id for each in submitted})
+            request = asyncio.create_task(client.jobs.submit(bound))
+            requests.append(request)
             look = f"{iris} status {spec.id}"
-            async with created(client.jobs.submit(bound), announce=announce, what=f"job {spec.id}", look=look):
+            async with created(request, announce=announce, what=f"job {spec.id}", look=look):
                 pass
-    except (IrisError, asyncio.CancelledError):
-        missing = f"; {jobs[len(submitted)].where} was not:" if len(submitted) < len(specs) else ""
-        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted{missing}", err=True)
+    except IrisError:
+        missing = f"{jobs[len(submitted)].where} was not:"
+        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted; {missing}", err=True)
+        raise
+    except asyncio.CancelledError:
+        unknown = any(not each.done() or each.cancelled() for each in requests)
+        click.echo(f"{'at least ' * unknown}{len(submitted)} of {len(specs)} jobs were submitted", err=True)
         raise
     finally:
         if options["as_json"]:
