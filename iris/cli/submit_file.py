@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 
 from iris.cli import render
-from iris.cli.common import print_json, raise_first
+from iris.cli.common import print_json
 from iris.cli.created import created, nothing_yet
 from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import (
@@ -231,4 +231,5 @@ async def _forecast(client: AsyncIrisClient, jobs: Sequence[CheckedJob], options
         for job, each in zip(jobs, found, strict=True):
             click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
     never = [(job, each.infeasible) for job, each in zip(jobs, found, strict=True)]
-    raise_first([Rejected(f"{job.where}: {infeasible(each)}") for job, each in never if each])
+    if refusals := [f"{job.where}: {infeasible(each)}" for job, each in never if each]:
+        raise Rejected("\n".join(refusals))

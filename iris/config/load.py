@@ -128,7 +128,7 @@ class _Loader(BoundedLoader):
         super().__init__(text)
         self.repeated: list[str] = []
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: dict[str, int] = {}
         for key, _ in node.value:  # later, the keys of merges are among them
