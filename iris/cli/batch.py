@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
-from iris.cli.common import print_json, raise_first
+from iris.cli.common import print_json
 from iris.cli.created import answers_of, nothing_yet
 from iris.cli.workspace import warn_of_secrets, with_files
 from iris.client.advice import infeasible, job_warnings
@@ -173,8 +173,8 @@ def _report_part(lines: Sequence[int], total: int, at_least: str = "") -> None:
 
 
 async def _check_feasible(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
-    never = await _refusals(client, jobs)
-    raise_first([Rejected(f"{line_ranges(lines)}: {infeasible(why)}; nothing was submitted") for lines, why in never])
+    if never := await _refusals(client, jobs):
+        raise Rejected("\n".join(f"{line_ranges(lines)}: {infeasible(why)}; nothing was submitted" for lines, why in never))
 
 
 async def _warn(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:

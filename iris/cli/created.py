@@ -7,7 +7,7 @@ does not know its name.
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -100,6 +100,26 @@ def nothing_yet(done: str) -> Iterator[None]:
     except asyncio.CancelledError:
         click.echo(f"nothing was {done}", err=True)
         raise
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs the work of a command. SIGTERM and SIGHUP end it as Ctrl-C does."""
+
+    async def with_signals() -> T:
+        end_like_ctrl_c()
+        return await work
+
+    with interrupts():
+        return asyncio.run(with_signals())
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    """Lets what a signal has ended (`end_like_ctrl_c`) end the command as Ctrl-C does."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def end_like_ctrl_c() -> None:

@@ -5,7 +5,7 @@ from functools import partial
 import click
 
 from iris.cli.common import Command, cluster_option, json_option, named_cluster, named_job, print_json, with_client
-from iris.cli.created import created
+from iris.cli.created import created, end_like_ctrl_c, interrupts
 from iris.cli.spec import SECRET
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
@@ -59,6 +59,7 @@ def rerun(
             click.echo(f"submitted {submitted.id}\n  {iris} logs -f {submitted.id}", err=True)
 
     async def work(client: AsyncIrisClient) -> None:
+        end_like_ctrl_c()
         from iris.client.rerun import submit_again
         from iris.storage.object_store import Store
 
@@ -70,4 +71,5 @@ def rerun(
         async with created(again, announce=partial(announce, full), what=what, look=f"{iris} jobs --all"):
             pass
 
-    with_client(ctx, work)
+    with interrupts():
+        with_client(ctx, work)

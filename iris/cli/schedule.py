@@ -1,6 +1,5 @@
 """Implements `iris schedule create | list | show | pause | resume | trigger | delete`."""
 
-import asyncio
 import zoneinfo
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,7 +21,7 @@ from iris.cli.common import (
     selected,
     with_client,
 )
-from iris.cli.created import created, nothing_yet
+from iris.cli.created import created, nothing_yet, run
 from iris.cli.job_file import job_options
 from iris.cli.spec import JobCommand, make_spec, spec_options
 from iris.cli.submit_file import jobs_asked_for
@@ -105,7 +104,7 @@ def create(ctx: click.Context, /, job_file: BinaryIO | None, **options: Any) -> 
     if options["cron"] and options["every"] is not None:
         raise click.UsageError("--cron and --every exclude each other")
     when = When(options["cron"], options["every"], options["time_zone"])
-    asyncio.run(_create(selected(ctx), options, when, named_cluster(ctx)))
+    run(_create(selected(ctx), options, when, named_cluster(ctx)))
 
 
 def _announce(row: ScheduleRow, iris: str, *, as_json: bool) -> None:

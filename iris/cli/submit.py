@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from iris.cli import render
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
-from iris.cli.created import created, end_like_ctrl_c, nothing_yet
+from iris.cli.created import created, nothing_yet, run
 from iris.cli.endings import print_end
 from iris.cli.given_file import read_whole
 from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
@@ -90,7 +90,7 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
 
         _check_batch(ctx, needs_no_cluster, options)
         lines = read_whole(batch)
-        asyncio.run(submit_batch(selected(ctx), lines, _given(ctx), {**options, "dry_run": dry_run}))
+        run(submit_batch(selected(ctx), lines, _given(ctx), {**options, "dry_run": dry_run}))
         return
     if options["batch_key"]:
         raise click.UsageError("--batch-key needs --batch")
@@ -105,7 +105,7 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
             return
         if len(documents) > 1:
             given = {**options, "dry_run": dry_run}
-            asyncio.run(submit_documents(selected(ctx), documents, given, named_cluster(ctx)))
+            run(submit_documents(selected(ctx), documents, given, named_cluster(ctx)))
             return
         options.update(job_options(documents[0]))
     if not options["command"]:
@@ -117,10 +117,8 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
     if dry_run:
         asyncio.run(_forecast(cluster, options))
         return
-    try:
-        job = asyncio.run(_submit(cluster, needs_no_cluster, options, named_cluster(ctx)))
-    except asyncio.CancelledError:  # by a signal, see `end_like_ctrl_c`
-        raise KeyboardInterrupt from None
+    # With --local, the cluster must not outlive the command, however that ends.
+    job = run(_submit(cluster, needs_no_cluster, options, named_cluster(ctx)))
     if job is not None:
         raise job
 
@@ -169,7 +167,6 @@ async def _submit(
     options: dict[str, Any],
     iris: str,
 ) -> IrisError | None:
-    end_like_ctrl_c()  # with --local, the cluster must not outlive the command, however that ends
     async with contextlib.AsyncExitStack() as stack:
         if needs_no_cluster:
             client = await stack.enter_async_context(_own_cluster())

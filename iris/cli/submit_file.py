@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 
 from iris.cli import render
-from iris.cli.common import print_json, raise_first
+from iris.cli.common import print_json
 from iris.cli.created import created, nothing_yet
 from iris.cli.given_file import name_of, read_whole
 from iris.cli.job_file import (
@@ -122,15 +122,22 @@ async def submit_documents(
         elif not options["as_json"]:
             click.echo(f"submitted {job.id}", err=True)
 
+    requests: list[asyncio.Task[Submitted]] = []
     try:
         for spec in specs:
             bound = bound_to(spec, {each.id: each.run_id for each in submitted})
+            request = asyncio.create_task(client.jobs.submit(bound))
+            requests.append(request)
             look = f"{iris} status {spec.id}"
-            async with created(client.jobs.submit(bound), announce=announce, what=f"job {spec.id}", look=look):
+            async with created(request, announce=announce, what=f"job {spec.id}", look=look):
                 pass
-    except (IrisError, asyncio.CancelledError):
-        missing = f"; {jobs[len(submitted)].where} was not:" if len(submitted) < len(specs) else ""
-        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted{missing}", err=True)
+    except IrisError:
+        missing = f"{jobs[len(submitted)].where} was not:"
+        click.echo(f"{len(submitted)} of {len(specs)} jobs were submitted; {missing}", err=True)
+        raise
+    except asyncio.CancelledError:
+        unknown = any(not each.done() or each.cancelled() for each in requests)
+        click.echo(f"{'at least ' * unknown}{len(submitted)} of {len(specs)} jobs were submitted", err=True)
         raise
     finally:
         if options["as_json"]:
@@ -224,4 +231,5 @@ async def _forecast(client: AsyncIrisClient, jobs: Sequence[CheckedJob], options
         for job, each in zip(jobs, found, strict=True):
             click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
     never = [(job, each.infeasible) for job, each in zip(jobs, found, strict=True)]
-    raise_first([Rejected(f"{job.where}: {infeasible(each)}") for job, each in never if each])
+    if refusals := [f"{job.where}: {infeasible(each)}" for job, each in never if each]:
+        raise Rejected("\n".join(refusals))

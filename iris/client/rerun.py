@@ -43,10 +43,10 @@ async def submit_again(
     if spec is None:
         return None
     spec = spec.model_copy(update={"secrets": {**spec.secrets, **secrets}})
-    if gone := [name for name, source in spec.secrets.items() if not _is_left(spec.id, source)]:
-        again = " ".join(f"--secret {name}" for name in gone)
+    if gone := [each for each, source in spec.secrets.items() if not _is_left(spec.id, source)]:
+        again = "".join([" --failed" * failed, f" -n {name}" if name else "", *(f" --secret {each}" for each in gone)])
         why = f"secrets that were given to {job} are for it alone and deleted with it: {', '.join(gone)}"
-        raise Rejected(f"{why}; give the new job its own: iris rerun {again} {job}")
+        raise Rejected(f"{why}; give the new job its own: iris rerun{again} {job}")
     await keep_bundles(store, spec)
     return await jobs.submit(spec)
 

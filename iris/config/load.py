@@ -64,7 +64,8 @@ def _load(text: str, name: str) -> ClusterConfig:
 def lines_of(text: str) -> dict[str, int]:
     """Returns the line of each key and list item by its path: `scale_groups.tpu.zones.0`.
 
-    A text that is not YAML has none. What a YAML alias repeats has the lines of its first place.
+    A text that is not YAML, or whose aliases multiply, has none. The keys that a YAML alias repeats have lines only at their
+    first place.
     """
     try:
         root = yaml.compose(text, BoundedLoader)
@@ -121,23 +122,23 @@ def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
 
 
 class _Loader(BoundedLoader):
-    """Loads YAML safely. A duplicate key is an error; PyYAML would drop the first one."""
+    """Loads YAML safely. Lists duplicate keys; PyYAML would drop the first ones."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.repeated: list[str] = []
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: dict[str, int] = {}
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        for key, _ in node.value:  # later, the keys of merges are among them
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     problem = f"the key {key.value!r} is repeated; it is first set in line {seen[key.value]}"
                     self.repeated.append(f"line {line}, column {key.start_mark.column + 1}: {problem}")
                 seen.setdefault(key.value, line)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
+        return node
 
 
 def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:

@@ -420,9 +420,15 @@ def test_the_error_names_the_line_of_each_problem_in_their_order() -> None:
 
 
 def test_lines_are_found_however_often_aliases_repeat_a_section() -> None:
-    """Each alias below refers to two of the next one: as paths, they would be thousands."""
-    layers = "".join(f"x{n}: &x{n} {{a: *x{n - 1}, b: *x{n - 1}}}\n" for n in range(1, 14))
-    assert lines_of(f"x0: &x0 {{a: 1}}\n{layers}")["x13.a"] == 14
+    """Each alias below refers to two of the next one: as paths, they would be thousands, or millions."""
+
+    def layers(count: int) -> str:
+        return "x0: &x0 {a: 1}\n" + "".join(f"x{n}: &x{n} {{a: *x{n - 1}, b: *x{n - 1}}}\n" for n in range(1, count))
+
+    found = lines_of(layers(13))
+    assert found["x12.a"] == 13
+    assert len(found) < 100
+    assert lines_of(layers(24)) == {}  # no configuration is loaded from this text
 
 
 def test_a_binary_file_is_refused(tmp_path: Path) -> None:
@@ -438,3 +444,12 @@ def test_anchors_and_merge_keys_are_not_duplicate_keys() -> None:
     """YAML's anchors and merge keys repeat keys without an error of the user."""
     text = "platform: {local: {}}\nscale_groups:\n  a: &a {type: local_vm, max_slices: 2}\n  b: {<<: *a, max_slices: 3}"
     assert [group.max_slices for group in load_config(text).scale_groups.values()] == [2, 3]
+
+
+def test_a_merged_mapping_that_overrides_merged_keys_has_no_duplicate_keys() -> None:
+    """PyYAML merges the outer mappings first, and then has the merged keys beside those that override them."""
+    deep = "bootstrap: {env_vars: &deep {<<: {A: '1'}, A: '2'}}"
+    text = f"platform: {{local: {{}}}}\ndefaults: {{{deep}}}\nbootstrap: {{env_vars: *deep}}\nscale_groups: {{<<: *deep}}"
+    with pytest.raises(InvalidConfig) as refused:
+        load_config(text)
+    assert not any("is repeated" in problem for problem in refused.value.problems)

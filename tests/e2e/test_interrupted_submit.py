@@ -97,6 +97,46 @@ def test_a_second_ctrl_c_does_not_wait_and_says_how_to_find_out(cluster: Cluster
 
 
 @pytest.mark.long
+def test_a_second_ctrl_c_does_not_count_the_job_without_an_answer(cluster: Cluster) -> None:
+    """The same job "may have been accepted" and "was not submitted": these contradict each other."""
+    cluster.file("held.yaml").write_text("name: first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n")
+    with held_answers(cluster.address, f"/job/{USER}/held-back") as held:
+        submit = cluster.begin("--cluster", held.address, *COMMANDS["job file"])
+        eventually(lambda: held.holds and is_accepted(cluster, "held-back"), every=0.02)
+        submit.interrupt()
+        eventually(lambda: "waiting for the service's answer" in submit.err, every=0.02)
+        submit.interrupt()
+        said = submit.ends(130).err
+    assert "at least 1 of 2 jobs were submitted" in said
+    assert "was not" not in said
+    cluster.iris("wait", "held-back")
+
+
+@pytest.mark.parametrize("command", ["batch", *(pytest.param(each, marks=LONG) for each in ("job file", "rerun", "schedule"))])
+def test_sigterm_ends_every_submission_as_ctrl_c_does(cluster: Cluster, command: str) -> None:
+    """It ended all but the submission of one job at once, without the names of what the service had accepted."""
+    cluster.iris("submit", "-n", "before", "--no-workspace", "--", "true")
+    cluster.file("held.yaml").write_text("name: first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n")
+    cluster.file("held.txt").write_text("-n first -- true\n-n held-back -- true\n")
+    schedule = ("schedule", "create", "-n", "held-back", "--every", "6h", "--no-workspace", "--", "true")
+    with held_answers(cluster.address, "held-back") as held:
+        key = ("--batch-key", "sigterm") if command == "batch" else ()
+        arguments = {**COMMANDS, "schedule": schedule}[command]
+        submit = cluster.begin("--cluster", held.address, *arguments, *key)
+        eventually(lambda: held.holds, every=0.02)
+        submit.process.send_signal(signal.SIGTERM)
+        eventually(lambda: "waiting for the service's answer" in submit.err, every=0.02)
+        held.release()
+        said = submit.ends(130)
+    if command == "schedule":
+        assert f"schedule {USER}/held-back: every 6h\n" in said.out
+        cluster.iris("schedule", "delete", "held-back")
+    else:
+        assert f"submitted {USER}/held-back\n" in said.err
+        cluster.iris("wait", "held-back")
+
+
+@pytest.mark.long
 def test_a_schedule_whose_creation_is_interrupted_is_named(cluster: Cluster) -> None:
     """Otherwise it starts jobs that nobody expects."""
     create = ("schedule", "create", "-n", "held-schedule", "--every", "6h", "--no-workspace", "--", "true")

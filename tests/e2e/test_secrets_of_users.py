@@ -97,6 +97,8 @@ def test_a_job_that_ended_has_no_secret_left_and_is_run_again_with_a_new_one(clu
     assert "job/ada/again" not in sealed(cluster)
     gone = cluster.iris("rerun", "again", code=5)
     assert "deleted with it: TOKEN; give the new job its own: iris rerun --secret TOKEN ada/again" in gone.err
+    other = cluster.iris("rerun", "again", "-n", "anew", code=5)
+    assert "iris rerun -n anew --secret TOKEN ada/again" in other.err
     assert "is not set here" in cluster.iris("rerun", "again", "--secret", "TOKEN", code=2).err
     cluster.iris("rerun", "again", "-n", "anew", "--secret", "TOKEN", TOKEN="another-token")
     cluster.iris("wait", "anew", code=None)

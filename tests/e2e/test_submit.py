@@ -57,6 +57,18 @@ def test_a_job_file_submits_its_jobs_and_says_where_it_stopped(cluster: Cluster)
     cluster.file("occupied.go").touch()
 
 
+def test_jobs_that_no_host_can_run_are_named_in_their_order(cluster: Cluster) -> None:
+    """A list that begins with its second entry reads as if the first were missing."""
+    cluster.file("large.txt").write_text("-n one --cpu 100000 -- true\n-n two --cpu 200000 -- true\n")
+    cluster.file("large.yaml").write_text("cpu: 100000\ncommand: 'true'\n---\ncpu: 200000\ncommand: 'true'\n")
+    for given, places in (
+        (("--batch", "large.txt"), ("line 1: no host", "line 2: no host")),
+        (("-f", "large.yaml"), ("document 1: no host", "document 2: no host")),
+    ):
+        said = cluster.iris("submit", "--dry-run", *given, code=5).err
+        assert 0 < said.index(places[0]) < said.index(places[1])
+
+
 @pytest.mark.long
 def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(cluster: Cluster) -> None:
     """A loop of submits is a process each, and repeated after a failure it would start jobs twice, also those that have ended."""
