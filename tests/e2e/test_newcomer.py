@@ -47,7 +47,7 @@ def test_the_first_job_of_the_readme_sends_nothing_and_installs_nothing() -> Non
     """Typed in the checkout, it sent a thousand files and installed thirty packages before it printed a word."""
     (block,) = re.findall(r"```console\n(\$ \. \.venv/bin/activate\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     activate, directory, *commands = [line.removeprefix("$ ") for line in block.splitlines()]
-    assert (activate, directory) == (". .venv/bin/activate", "mkdir ~/first && cd ~/first")
+    assert (activate, directory) == (". .venv/bin/activate", "mkdir -p ~/first && cd ~/first")
     with a_home() as home:
         cluster = Cluster(home)
         try:
