@@ -18,7 +18,8 @@ The rules:
     every other event. A program whose first process ended by itself has its outcome from then on (FIRST_ENDED), though it still
     runs: an event that stops it stops the processes that are left.
 5.  An attempt that was given up reports nothing: it has a successor, or will have one soon. Lost contact is treated in the same
-    way, because the server may have given the attempt up; but an attempt that has ended does no harm, and waits for contact.
+    way, because the server may have given the attempt up; but an attempt that has ended does no harm, and waits for contact. So
+    does one that has its outcome (FIRST_ENDED): what is left of its program is killed.
 6.  Only ENDED + UPLOADED leads to REPORT, and never twice.
 7.  HOST_OVER also sets `hurried`, for the rest of the attempt: uploads and the report get one short try. If that fails
     (UNREPORTED), the attempt's directory stays, and the next agent reports the outcome.
@@ -216,6 +217,8 @@ def step(lifecycle: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycl
         state = TRANSITIONS[lifecycle.state][event]
     except KeyError:
         raise IllegalMove(f"an attempt that is {lifecycle.state} cannot get the event {event}") from None
+    if event is Event.CONTACT_LOST and lifecycle.exited and lifecycle.state in (State.RUNNING, State.STOPPING, State.KILLING):
+        state = State.KILLING  # rule 5: it waits for contact with its outcome, as an attempt that has ended
     launched, hurried = lifecycle.launched or event is Event.STARTED, lifecycle.hurried or event is Event.HOST_OVER
     exited = lifecycle.exited or event is Event.FIRST_ENDED
     after = replace(lifecycle, state=state, launched=launched, hurried=hurried, exited=exited)

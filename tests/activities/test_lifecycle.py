@@ -81,6 +81,18 @@ def test_the_first_event_that_stops_an_attempt_decides_its_outcome(event: Event,
             assert step(lifecycle, later, "second")[0].outcome == expected
 
 
+def test_a_program_that_has_ended_keeps_its_outcome_though_the_contact_is_lost_while_others_are_left() -> None:
+    """The rest is killed, as its lease is over. But what the program has reached is not run again for want of a network."""
+    lifecycle, _ = step(Lifecycle(), Event.STARTED)
+    lifecycle, _ = step(lifecycle, Event.FIRST_ENDED)
+    lifecycle, effects = step(lifecycle, Event.CONTACT_LOST)
+    assert effects == (Effect.KILL_PROGRAM,)
+
+    lifecycle, _ = step(lifecycle, Event.ENDED)
+    _, effects = step(lifecycle, Event.UPLOADED)
+    assert effects == (Effect.REPORT,)
+
+
 class Scenario:
     """Executes the commands of a transcript: events, and the death of the agent."""
 
