@@ -55,7 +55,7 @@ def workspace_files(directory: Path) -> list[str]:
     if repository is None:
         normal = set(_walk(directory, state=state))
     else:
-        normal = set(_without_environments(directory, _git_files(repository, directory, state)))
+        normal = set(_without_environments(_git_files(repository, directory, state)))
     # What git leaves out can be large, so it is only listed when a line may include some of it.
     candidates = normal.union(_walk(directory, rules=None, state=state)) if own.takes_in else normal
     chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")) and not (state and path.startswith(f"{state}/")))
@@ -168,9 +168,9 @@ def _is_environment(directory: Path, names: Container[str] | None = None) -> boo
     return any((directory / each).is_file() for each in likely)
 
 
-def _without_environments(directory: Path, paths: Iterable[str]) -> Iterator[str]:
-    """Leaves out the files in environments, and links to environments. The workspace's own directory counts as none."""
-    listed = [path for path in paths if not ((directory / path).is_symlink() and _is_environment(directory / path))]
+def _without_environments(paths: Iterable[str]) -> Iterator[str]:
+    """Leaves out the files in environments. The workspace's own directory counts as none."""
+    listed = list(paths)
     found = {path.removesuffix(each) for path in listed for each in _ENVIRONMENTS if path.endswith(f"/{each}")}
     for path in listed:
         parents = (path[: at + 1] for at, letter in enumerate(path) if letter == "/")
@@ -192,13 +192,18 @@ def _git_files(repository: Repository, directory: Path, state: str) -> Iterator[
         place = directory / path
         if is_submodule:
             yield from _submodule_files(directory, path, state)
-        elif os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
-            yield path  # it is not deleted
+        elif _is_sent(place):
+            yield path
     for path in repository.untracked(directory):
         if path.endswith("/"):  # another repository, for git
             yield from repository.not_ignored(directory, _walk(directory, path, (), state))
-        else:
+        elif _is_sent(directory / path):
             yield path
+
+
+def _is_sent(place: Path) -> bool:
+    """Returns whether it is there, and is neither a directory nor a link to an environment."""
+    return not _is_environment(place) if place.is_symlink() else place.exists() and not place.is_dir()
 
 
 def _submodule_files(directory: Path, path: str, state: str) -> Iterator[str]:
