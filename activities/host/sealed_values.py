@@ -4,7 +4,6 @@ The keys are read at each use, so that a rotation needs no new agent, and are ne
 """
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.secrets import sealed_entry, why_not_sealed
+from iris.storage.files import open_to_others
 from iris.storage.object_store import Store
 
 
@@ -75,7 +75,7 @@ class SealedValues:
             remedy = f"start it with {names.ENV_SECRET_KEYS}=FILE, the file with the cluster's keys"
             raise CannotOpen(f"the agent of this host has no keys for the secrets of users; {remedy}")
         try:
-            if Path(file).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            if open_to_others(Path(file)):
                 raise CannotOpen(f"the keys in {file} are open to other users of the host; close the file: chmod 600 {file}")
             return Path(file).read_text()
         except (OSError, UnicodeDecodeError) as error:

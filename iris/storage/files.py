@@ -80,15 +80,24 @@ def make_private_tree(directory: Path) -> None:
     Raises:
         OSError: the directory cannot be created or read.
     """
-    is_open = directory.exists() and directory.stat().st_mode & _OTHERS
+    was_open = directory.exists() and open_to_others(directory)
     make_private(directory)
-    for path in directory.iterdir() if is_open else ():
+    for path in directory.iterdir() if was_open else ():
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
             if stat.S_ISDIR(mode):
                 make_private_tree(path)
             elif stat.S_ISREG(mode):
                 _close(path, mode)
+
+
+def open_to_others(path: Path) -> bool:
+    """Returns whether other users of the machine have any right to the file or directory.
+
+    Raises:
+        OSError: it is missing, or cannot be looked at.
+    """
+    return bool(path.stat().st_mode & _OTHERS)
 
 
 def private_file(path: Path) -> Path:

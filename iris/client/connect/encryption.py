@@ -8,7 +8,6 @@ import base64
 import binascii
 import logging
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
+from iris.client.connect.key_files import read_key_file
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Rejected
 
@@ -76,13 +76,7 @@ def read_keys(path: Path) -> PayloadKeys:
     def wrong(problem: str, remedy: str = f"make one: {NEW_KEY}") -> InvalidValue:
         return InvalidValue(names.ENV_PAYLOAD_KEYS, path, problem, remedy)
 
-    try:
-        mode = path.stat().st_mode
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise wrong(f"cannot be read: {error}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise wrong("is open to other users of this machine", f"close it: chmod 600 {path}")
+    lines = read_key_file(names.ENV_PAYLOAD_KEYS, path, f"make one: {NEW_KEY}").splitlines()
     keys: dict[str, bytes] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("#"):

@@ -5,13 +5,13 @@ public key, and passes the file on to agents that it starts over SSH. Clients ne
 """
 
 import os
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from iris.client.connect.key_files import read_key_file
 from iris.model import names
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import Rejected
 
 if TYPE_CHECKING:
     from iris.model.sealed import PrivateKeys
@@ -50,14 +50,7 @@ def read_secret_keys(path: Path) -> SecretKeys:
     """
     from iris.model.sealed import parse_keys  # most commands use no keys
 
-    try:
-        mode, text = path.stat().st_mode, path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        remedy = "make one: iris secret new-keys"
-        raise InvalidValue(names.ENV_SECRET_KEYS, path, f"cannot be read: {error}", remedy) from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        problem = "is open to other users of this machine"
-        raise InvalidValue(names.ENV_SECRET_KEYS, path, problem, f"close it: chmod 600 {path}")
+    text = read_key_file(names.ENV_SECRET_KEYS, path, "make one: iris secret new-keys")
     return SecretKeys(path, parse_keys(text, str(path)), text)
 
 

@@ -1,0 +1,25 @@
+"""Reads files of keys, which only their owner may read."""
+
+from pathlib import Path
+
+from iris.model.errors import InvalidValue
+from iris.storage.files import open_to_others
+
+
+def read_key_file(variable: str, path: Path, remedy: str) -> str:
+    """Returns the content of a file of keys.
+
+    Args:
+        variable: the variable that names the file, for errors.
+        remedy: what makes such a file.
+
+    Raises:
+        InvalidValue: the file cannot be read, or is readable for other users.
+    """
+    try:
+        text, is_open = path.read_text(), open_to_others(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidValue(variable, path, f"cannot be read: {error}", remedy) from None
+    if is_open:
+        raise InvalidValue(variable, path, "is open to other users of this machine", f"close it: chmod 600 {path}")
+    return text
