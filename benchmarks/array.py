@@ -23,8 +23,8 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
 from iris.client.views import Submitted
 from iris.model import names
-from iris.model.arrays import MAX_TASKS, Array
-from iris.model.jobs import JobSpec, JobStatus
+from iris.model.job.arrays import MAX_TASKS, Array
+from iris.model.job.spec import JobSpec, JobStatus
 from iris.model.states import ENDED, JobState
 
 TASKS = MAX_TASKS

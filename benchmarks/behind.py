@@ -20,8 +20,8 @@ from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.config import load_config, make_local_config
 from iris.model.errors import Unreachable
-from iris.model.jobs import JobSpec
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
+from iris.model.job.spec import JobSpec
 
 #: The most concurrent submissions.
 AT_ONCE = 64

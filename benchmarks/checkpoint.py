@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.table import Row
-from iris.activities.host.checkpoint_files import FOLDER
-from iris.activities.host.checkpoints import End, Saver
-from iris.activities.host.outputs import AT_ONCE
-from iris.activities.host.restore import restore
+from iris.activities.host.files.checkpoint_files import FOLDER
+from iris.activities.host.files.checkpoints import End, Saver
+from iris.activities.host.files.outputs import AT_ONCE
+from iris.activities.host.files.restore import restore
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 

@@ -17,8 +17,8 @@ from benchmarks.ground import NAME, Ground, cluster
 from benchmarks.table import Row
 from iris.client.connect.clusters import cluster_dir
 from iris.config import ClusterConfig, load_config, make_local_config
-from iris.model.jobs import JobSpec
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
+from iris.model.job.spec import JobSpec
 from iris.platforms.local import REQUEST, homes
 from iris.worker_agents.local.cluster import machines_dir
 

@@ -15,14 +15,15 @@ from benchmarks import paper
 from benchmarks.table import Row
 from iris.autoscaling import plan
 from iris.autoscaling.availability import kind_of
-from iris.model import accelerators, names
-from iris.model.constraints import TPU_NAME, parse_constraint
-from iris.model.jobs import Band, Coscheduling, JobSpec
-from iris.model.requests import request_for
-from iris.model.resources import Device, DeviceKind, Resources
-from iris.model.scale_groups import ScaleGroup, SliceType
-from iris.model.scaling import Demand, GroupMemory, Memory, StockedOut, Wanted
-from iris.model.slices import SliceFacts, SliceState
+from iris.model import names
+from iris.model.host import accelerators
+from iris.model.host.constraints import TPU_NAME, parse_constraint
+from iris.model.host.resources import Device, DeviceKind, Resources
+from iris.model.job.requests import request_for
+from iris.model.job.spec import Band, Coscheduling, JobSpec
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.scaling import Demand, GroupMemory, Memory, StockedOut, Wanted
+from iris.model.slice.status import SliceFacts, SliceState
 from iris.model.units import GIB
 
 #: Milliseconds.

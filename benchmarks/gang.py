@@ -16,8 +16,8 @@ from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
 from iris.model import names
-from iris.model.constraints import TPU_NAME
-from iris.model.jobs import Coscheduling, JobSpec
+from iris.model.host.constraints import TPU_NAME
+from iris.model.job.spec import Coscheduling, JobSpec
 from iris.model.states import JobState
 
 TIMES = 5

@@ -15,15 +15,16 @@ from benchmarks import paper
 from benchmarks.table import Row
 from iris.activities.control.observe import LIST_PATIENCE
 from iris.autoscaling import plan
-from iris.model import accelerators, names
-from iris.model.constraints import TPU_NAME
-from iris.model.jobs import Coscheduling, JobSpec
-from iris.model.provisioning import DeleteResult, SliceFault, SliceRequest
-from iris.model.requests import request_for
-from iris.model.resources import Device, DeviceKind, Resources
-from iris.model.scale_groups import Pace, ScaleGroup, SliceType
-from iris.model.scaling import Demand, Memory, Wanted
-from iris.model.slices import SliceFacts, SliceState
+from iris.model import names
+from iris.model.host import accelerators
+from iris.model.host.constraints import TPU_NAME
+from iris.model.host.resources import Device, DeviceKind, Resources
+from iris.model.job.requests import request_for
+from iris.model.job.spec import Coscheduling, JobSpec
+from iris.model.slice.provisioning import DeleteResult, SliceFault, SliceRequest
+from iris.model.slice.scale_groups import Pace, ScaleGroup, SliceType
+from iris.model.slice.scaling import Demand, Memory, Wanted
+from iris.model.slice.status import SliceFacts, SliceState
 from iris.platforms.gcp.clients import connect
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings

@@ -20,7 +20,7 @@ from iris.platforms.local import MACHINES, homes
 from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
 from iris.worker_agents.local.launch import start_detached, stop_local
 from iris.worker_agents.local.local_machines import LocalMachines
-from tests.e2e.production import an_own_cluster
+from tests.e2e.cluster.production import an_own_cluster
 from tests.temporal_cluster import a_temporal_cluster
 
 NAME = "bench"

@@ -36,10 +36,10 @@ from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
 from iris.config import load_config, make_local_config
 from iris.model import names
-from iris.model.bundles import Bundle
-from iris.model.environments import EnvironmentSpec
-from iris.model.jobs import JobSpec, JobStatus
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
+from iris.model.job.bundles import Bundle
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import JobSpec, JobStatus
 from iris.model.states import JobState
 from iris.model.units import MIB
 from iris.platforms.local import MACHINES, homes

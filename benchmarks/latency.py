@@ -18,7 +18,7 @@ from benchmarks.ground import Ground, beside_floor, official_beside_floor
 from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
-from iris.model.jobs import JobSpec, TaskOutcome
+from iris.model.job.spec import JobSpec, TaskOutcome
 
 #: The seconds between two starts, so that each finds the cluster idle.
 PAUSE = 0.1

@@ -18,8 +18,8 @@ from benchmarks.table import Row
 from iris.client.connect.plugin import IrisPlugin
 from iris.messages.scheduler import SchedulerStart
 from iris.model.units import MIB
-from iris.scheduling.ledger import REMEMBERED, Ledger
-from iris.workflows.scheduler import MAX_PLACEMENTS
+from iris.scheduling.ledger.ledger import REMEMBERED, Ledger
+from iris.workflows.scheduler.scheduler import MAX_PLACEMENTS
 
 TIMES = 3
 #: The seconds that a workflow task may take without yielding.

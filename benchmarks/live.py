@@ -25,7 +25,7 @@ from temporalio.client import Client
 
 from benchmarks.ground import NAME, Ground, cluster
 from benchmarks.table import Row
-from iris.cli.live_job import INTERVAL_S
+from iris.cli.show.live_job import INTERVAL_S
 from iris.model import names
 
 #: The seconds of the short run: until the first looks are over.

@@ -20,7 +20,7 @@ from benchmarks.ground import Ground, beside_floor, cpu_seconds, official_beside
 from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 
 CONCURRENCY = 32
 SETTLE = 1.0

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from iris.client.connect.process import rest_memory
 from iris.model import names
-from iris.model.constraints import (
+from iris.model.host.constraints import (
     PREEMPTIBLE,
     REGION,
     SCALE_GROUP,
@@ -21,11 +20,12 @@ from iris.model.constraints import (
     Attribute,
     parse_constraint,
 )
-from iris.model.hosts import Host
-from iris.model.jobs import Band, Coscheduling, JobSpec
-from iris.model.requests import Request, request_for
-from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Device, DeviceKind, Resources
+from iris.model.job.requests import Request, request_for
+from iris.model.job.spec import Band, Coscheduling, JobSpec
 from iris.model.units import GIB
+from iris.processes.process import rest_memory
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 USERS = 50

@@ -11,12 +11,12 @@ from statistics import median
 from benchmarks import paper
 from benchmarks.table import Row
 from iris.messages.scheduler import Ask, Release
-from iris.model.jobs import Band
-from iris.model.requests import Request
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.ledger import Ledger
-from iris.workflows.ledger_messages import serve
-from iris.workflows.scheduler import MAX_PLACEMENTS, MAX_REPLAY
+from iris.model.job.requests import Request
+from iris.model.job.spec import Band
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger
+from iris.workflows.scheduler.ledger_messages import serve
+from iris.workflows.scheduler.scheduler import MAX_PLACEMENTS, MAX_REPLAY
 
 #: A time after all requests were submitted.
 LATER = paper.NOON + timedelta(hours=5)

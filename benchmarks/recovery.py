@@ -25,7 +25,12 @@ import psutil
 from temporalio import activity
 from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import (
+    Client,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
@@ -35,15 +40,15 @@ from benchmarks.passes import asked
 from benchmarks.table import Row
 from iris.activities.control.notifier import Notifier
 from iris.client.connect.connection import connect
-from iris.client.connect.process import rest_memory
 from iris.messages.scheduler import Answers, Ask, Batch, Release, SchedulerStart, Signalled
 from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
-from iris.model.requests import Request
+from iris.model.job.requests import Request
+from iris.processes.process import rest_memory
 from iris.worker_agents.control_plane import serve as control_plane
 from iris.workflows import policies
-from iris.workflows.ledger_messages import MAX_PLACEMENTS
-from iris.workflows.scheduler import SchedulerWorkflow
+from iris.workflows.scheduler.ledger_messages import MAX_PLACEMENTS
+from iris.workflows.scheduler.scheduler import SchedulerWorkflow
 from tests.temporal_cluster import a_temporal_cluster
 
 CLUSTER = "paper"

@@ -26,9 +26,9 @@ from statistics import median
 import psutil
 
 from benchmarks.table import Row
-from iris.model.provisioning import MachineState, SliceRequest
-from iris.model.resources import Resources
-from iris.model.scale_groups import ScaleGroup, SliceType
+from iris.model.host.resources import Resources
+from iris.model.slice.provisioning import MachineState, SliceRequest
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.platforms.manual.connections import Connections
 from iris.platforms.manual.keeper import MAX_INSTALLING, HostKeeper
 from iris.platforms.manual.leases import script, state_of

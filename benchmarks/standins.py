@@ -18,14 +18,14 @@ from iris.client.connect.connection import connect
 from iris.messages.slice import HostReady, SliceInput
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
-from iris.model.jobs import TaskOutcome
-from iris.model.resources import Device, DeviceKind, Resources
-from iris.model.slices import SliceState
+from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
+from iris.model.host.resources import Device, DeviceKind, Resources
+from iris.model.job.spec import TaskOutcome
+from iris.model.slice.status import SliceState
 from iris.model.states import TaskState
 from iris.worker_agents.host.probe import describe_host
 from iris.workflows.search_attributes import keywords
-from iris.workflows.slice import SliceWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 
 #: The number of hosts that share one connection.
 PER_CONNECTION = 64

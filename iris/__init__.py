@@ -16,20 +16,19 @@ if TYPE_CHECKING:
     from iris.client.blocking.context import JobContext, context, get_job_info, iris_ctx
     from iris.client.blocking.job import Job
     from iris.client.blocking.pool import WorkerPool
+    from iris.client.build.entrypoint import Entrypoint
+    from iris.client.build.options import Resources
     from iris.client.client import AsyncIrisClient
-    from iris.client.entrypoint import Entrypoint
     from iris.client.functions.result import NoResult
-    from iris.client.job import AsyncJob
-    from iris.client.job_filter import JobFilter
-    from iris.client.job_options import Resources
+    from iris.client.jobs.exec import ExecResult
+    from iris.client.jobs.handle import AsyncJob
+    from iris.client.jobs.lists import JobFilter
+    from iris.client.jobs.schedules import Overlap, When
     from iris.client.logs.entries import LogEntry
     from iris.client.operate.cluster_manager import ClusterManager
-    from iris.client.pool.errors import CallLost, PoolBroken, PoolClosed
+    from iris.client.pool.messages import CallLost, PoolBroken, PoolClosed
     from iris.client.pool.pool import AsyncWorkerPool
-    from iris.client.schedules import Overlap, When
-    from iris.client.task_commands import ExecResult
     from iris.config import ClusterConfig, load_config, make_local_config
-    from iris.model.environments import EnvironmentSpec
     from iris.model.errors import (
         InvalidJob,
         InvalidValue,
@@ -41,7 +40,8 @@ if TYPE_CHECKING:
         Unreachable,
         WaitTimeout,
     )
-    from iris.model.jobs import JobSpec, JobStatus, TaskStatus
+    from iris.model.job.environments import EnvironmentSpec
+    from iris.model.job.spec import JobSpec, JobStatus, TaskStatus
     from iris.model.states import JobState, TaskState
 
 __all__ = [
@@ -104,15 +104,15 @@ _MODULES = {
     "AsyncActorClient": "iris.client.actors.asynchronous",
     "AsyncActorPool": "iris.client.actors.asynchronous",
     "AsyncIrisClient": "iris.client.client",
-    "AsyncJob": "iris.client.job",
+    "AsyncJob": "iris.client.jobs.handle",
     "AsyncWorkerPool": "iris.client.pool.pool",
     "CallInterrupted": "iris.client.actors.wire",
-    "CallLost": "iris.client.pool.errors",
+    "CallLost": "iris.client.pool.messages",
     "ClusterConfig": "iris.config",
     "ClusterManager": "iris.client.operate.cluster_manager",
-    "Entrypoint": "iris.client.entrypoint",
-    "EnvironmentSpec": "iris.model.environments",
-    "ExecResult": "iris.client.task_commands",
+    "Entrypoint": "iris.client.build.entrypoint",
+    "EnvironmentSpec": "iris.model.job.environments",
+    "ExecResult": "iris.client.jobs.exec",
     "InvalidJob": "iris.model.errors",
     "InvalidValue": "iris.model.errors",
     "IrisClient": "iris.client.blocking.client",
@@ -121,23 +121,23 @@ _MODULES = {
     "JobCancelled": "iris.model.errors",
     "JobContext": "iris.client.blocking.context",
     "JobFailed": "iris.model.errors",
-    "JobFilter": "iris.client.job_filter",
-    "JobSpec": "iris.model.jobs",
+    "JobFilter": "iris.client.jobs.lists",
+    "JobSpec": "iris.model.job.spec",
     "JobState": "iris.model.states",
-    "JobStatus": "iris.model.jobs",
+    "JobStatus": "iris.model.job.spec",
     "LogEntry": "iris.client.logs.entries",
     "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
-    "Overlap": "iris.client.schedules",
-    "PoolBroken": "iris.client.pool.errors",
-    "PoolClosed": "iris.client.pool.errors",
+    "Overlap": "iris.client.jobs.schedules",
+    "PoolBroken": "iris.client.pool.messages",
+    "PoolClosed": "iris.client.pool.messages",
     "Rejected": "iris.model.errors",
-    "Resources": "iris.client.job_options",
+    "Resources": "iris.client.build.options",
     "TaskState": "iris.model.states",
-    "TaskStatus": "iris.model.jobs",
+    "TaskStatus": "iris.model.job.spec",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
-    "When": "iris.client.schedules",
+    "When": "iris.client.jobs.schedules",
     "WorkerPool": "iris.client.blocking.pool",
     "context": "iris.client.blocking.context",
     "get_job_info": "iris.client.blocking.context",

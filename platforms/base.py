@@ -6,7 +6,13 @@
 from typing import Protocol
 
 from iris.model.errors import IrisError
-from iris.model.provisioning import DeleteResult, FleetListing, SliceFault, SliceObservation, SliceRequest
+from iris.model.slice.provisioning import (
+    DeleteResult,
+    FleetListing,
+    SliceFault,
+    SliceObservation,
+    SliceRequest,
+)
 
 #: The maximum size in bytes of what `Platform.last_output` returns: about twenty console lines.
 MAX_OUTPUT_BYTES = 2_000

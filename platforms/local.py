@@ -21,11 +21,17 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris.model import names
-from iris.model.constraints import written
 from iris.model.errors import InvalidValue
-from iris.model.hosts import Host
-from iris.model.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
-from iris.model.slice_keys import KEY_BYTES, public_key
+from iris.model.host.constraints import written
+from iris.model.host.hosts import Host
+from iris.model.slice.keys import KEY_BYTES, public_key
+from iris.model.slice.provisioning import (
+    DeleteResult,
+    FleetListing,
+    MachineState,
+    SliceObservation,
+    SliceRequest,
+)
 from iris.platforms.base import BadConfig, Unavailable
 
 #: The address of every host of a local cluster.

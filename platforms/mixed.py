@@ -9,7 +9,13 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from iris.model.provisioning import ANYWHERE, DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.slice.provisioning import (
+    ANYWHERE,
+    DeleteResult,
+    FleetListing,
+    SliceObservation,
+    SliceRequest,
+)
 from iris.platforms.base import Platform, PlatformError, SliceOps, Unavailable
 
 logger = logging.getLogger(__name__)

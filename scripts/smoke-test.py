@@ -24,7 +24,7 @@ from rich.table import Table
 
 import iris
 from iris.client.operate.validation import validate
-from iris.model import accelerators
+from iris.model.host import accelerators
 from iris.model.units import format_duration, parse_duration
 
 SCRIPTS = Path(__file__).parent

@@ -5,15 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from iris.autoscaling.liveness import Silent
-from iris.client.submitted_spec import Submission
-from iris.model.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, parse_constraint
-from iris.model.hosts import ClosedBy, Closure, Host
-from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
-from iris.model.requests import Placement, Request, Seat
-from iris.model.resources import Device, Resources, parse_device
+from iris.client.jobs.submitted import Submission
+from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, parse_constraint
+from iris.model.host.hosts import ClosedBy, Closure, Host
+from iris.model.host.resources import Device, Resources, parse_device
+from iris.model.job.requests import Placement, Request, Seat
+from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import GIB
-from iris.scheduling.host_index import HostIndex
+from iris.scheduling.placement.host_index import HostIndex
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
-from iris.activities.host.runtimes import shim
-from iris.activities.host.runtimes.docker import DockerRuntime
+from iris.activities.host.runtimes.container.runtime import DockerRuntime
 from iris.activities.host.runtimes.program import Exit, Program
+from iris.activities.host.runtimes.shim import shim
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
 from tests.e2e.cluster import eventually
 
 #: What the agent passes on from its host.

@@ -27,23 +27,29 @@ from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.slices import Slices
 from iris.autoscaling.liveness import Silent
 from iris.client.connect.plugin import IrisPlugin
-from iris.messages.autoscaler import AutoscalerStart, AutoscalerStatus, FleetReport, ObserveFleet, ScalingSettings
+from iris.messages.autoscaler import (
+    AutoscalerStart,
+    AutoscalerStatus,
+    FleetReport,
+    ObserveFleet,
+    ScalingSettings,
+)
 from iris.messages.scheduler import Ask, Configure, Envelope, Message, Release
 from iris.messages.slice import CloudState, HostReady, SliceInput
 from iris.model import names
-from iris.model.hosts import Host
-from iris.model.provisioning import CreateOutcome, SliceRequest
-from iris.model.requests import Request
-from iris.model.scale_groups import Pace, ScaleGroup
-from iris.model.scaling import Drain
-from iris.model.slice_keys import derived_key, sign
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.host.hosts import Host
+from iris.model.job.requests import Request
+from iris.model.slice.keys import derived_key, sign
+from iris.model.slice.provisioning import CreateOutcome, SliceRequest
+from iris.model.slice.scale_groups import Pace, ScaleGroup
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import SliceState, SliceStatus
 from iris.platforms.base import Platform
 from iris.platforms.fake.machines import SECRET
 from iris.platforms.fake.platform import FakePlatform
-from iris.workflows.autoscaler import AutoscalerWorkflow
+from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
 from iris.workflows.search_attributes import keywords
-from iris.workflows.slice import SliceWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
 from tests.fleet_played import Lister, Tenant, TenantNotifier
 from tests.harness import PATIENCE, Cluster, Notifier, Program, ask, succeeds

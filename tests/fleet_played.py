@@ -10,8 +10,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.messages.scheduler import EvictionNotices, Notices, Signalled
 from iris.model import names
-from iris.model.requests import Placement, Request
-from iris.scheduling.refusals import Refusal
+from iris.model.job.requests import Placement, Request
+from iris.scheduling.placement.refusals import Refusal
 from tests.harness import BlindNotifier
 
 

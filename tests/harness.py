@@ -69,29 +69,29 @@ from iris.messages.slice import HostReady, SliceInput
 from iris.messages.task import RunTask, TaskProgress
 from iris.messages.wire import ClusterName, Keys, RepeatedCheck
 from iris.model import names
-from iris.model.attempts import AttemptRecord
-from iris.model.children import Parent
-from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
-from iris.model.hosts import Host
-from iris.model.jobs import Coscheduling, JobSpec, JobStatus, TaskOutcome, TaskStatus
-from iris.model.requests import Placement
-from iris.model.resources import Resources
+from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Resources
+from iris.model.job.attempts import AttemptRecord
+from iris.model.job.children import Parent
+from iris.model.job.requests import Placement
+from iris.model.job.spec import Coscheduling, JobSpec, JobStatus, TaskOutcome, TaskStatus
 from iris.model.rules import Rules
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.slice.status import SliceState, SliceStatus
 from iris.model.states import TaskState
 from iris.retrying import retry
-from iris.scheduling.preemption import Eviction
+from iris.scheduling.placement.preemption import Eviction
 from iris.worker_agents.control_plane.search_attributes import search_attribute_types
 from iris.workflows import policies
-from iris.workflows.array_part import ArrayPartWorkflow
-from iris.workflows.autoscaler import AutoscalerWorkflow
-from iris.workflows.job import JobWorkflow
-from iris.workflows.notification import NotificationWorkflow
-from iris.workflows.scheduled_job import ScheduledJobWorkflow
-from iris.workflows.scheduler import SchedulerWorkflow
+from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
+from iris.workflows.jobs.array_part import ArrayPartWorkflow
+from iris.workflows.jobs.job import JobWorkflow
+from iris.workflows.jobs.notification import NotificationWorkflow
+from iris.workflows.jobs.scheduled_job import ScheduledJobWorkflow
+from iris.workflows.jobs.task import TaskWorkflow
+from iris.workflows.scheduler.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
-from iris.workflows.slice import SliceWorkflow
-from iris.workflows.task import TaskWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 from tests.builders import a_host, a_spec, some
 
 WORKFLOWS = (

@@ -6,13 +6,13 @@ from random import Random
 from typing import Any
 
 from iris.client.connect.connection import CompressionCodec, SharedConverter
-from iris.model.bounds import DEMAND_BYTES, check_demands
-from iris.model.constraints import TPU_NAME, ZONE, Constraint, Operator
 from iris.model.errors import InvalidValue
-from iris.model.jobs import MAX_REPLICAS, Band, Coscheduling, JobSpec
+from iris.model.host.constraints import TPU_NAME, ZONE, Constraint, Operator
+from iris.model.host.resources import MAX_AMOUNT, Device, DeviceKind, Resources
+from iris.model.job.demand_limits import DEMAND_BYTES, check_demands
+from iris.model.job.requests import Request, request_for
+from iris.model.job.spec import MAX_REPLICAS, Band, Coscheduling, JobSpec
 from iris.model.names import MAX_NAME
-from iris.model.requests import Request, request_for
-from iris.model.resources import MAX_AMOUNT, Device, DeviceKind, Resources
 from iris.model.units import GIB, MIB
 from tests.builders import a_spec, at, some
 

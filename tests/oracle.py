@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from iris.model.constraints import TPU_WORKER_ID, Attribute
-from iris.model.hosts import Host
-from iris.model.requests import Placement, Request
-from iris.model.resources import Resources
-from iris.scheduling.host_index import HostIndex
+from iris.model.host.constraints import TPU_WORKER_ID, Attribute
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Resources
+from iris.model.job.requests import Placement, Request
+from iris.scheduling.placement.host_index import HostIndex
 
 Amounts = dict[str, int]
 

@@ -19,22 +19,24 @@ from typing import Any
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from iris.activities.control import notifier as notifier_activities
-from iris.activities.host.gang_start import wait_for_gang
+from iris.activities.host.attempt.gang_start import wait_for_gang
 from iris.autoscaling import liveness
 from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
-from iris.model import names, slice_lifecycle
-from iris.model.arrays import Array, part_workflow
-from iris.model.dependencies import Condition, Dependency
-from iris.model.environments import EnvironmentSpec
-from iris.model.jobs import Band, TaskOutcome
-from iris.model.notifications import notification_workflow
-from iris.model.slices import SliceState
+from iris.model import names
+from iris.model.job.arrays import Array, part_workflow
+from iris.model.job.dependencies import Condition, Dependency
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.notifications import notification_workflow
+from iris.model.job.spec import Band, TaskOutcome
+from iris.model.slice import lifecycle
+from iris.model.slice.status import SliceState
 from iris.model.states import TaskState
 from iris.platforms.base import StockOut
 from iris.platforms.fake.cloud import Verb
-from iris.workflows import autoscaler, policies
-from iris.workflows.scheduled_job import ScheduledJobWorkflow
+from iris.workflows import policies
+from iris.workflows.autoscaler import autoscaler
+from iris.workflows.jobs.scheduled_job import ScheduledJobWorkflow
 from tests.builders import a_host, a_silent, a_spec, some
 from tests.fleet_harness import EAGER, FleetCluster
 from tests.fleet_played import TenantNotifier
@@ -571,7 +573,7 @@ async def _adopted(fleet: FleetCluster, slice_id: str) -> bool:
 async def main() -> None:
     """Each group of scenes has a cluster of its own; what is not wanted is played and not written."""
     policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
-    slice_lifecycle.DRAIN_CHECK = policies.DELETE_CHECK = SECOND / 5
+    lifecycle.DRAIN_CHECK = policies.DELETE_CHECK = SECOND / 5
     autoscaler.OBSERVE_INTERVAL = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"

@@ -15,16 +15,16 @@ from typing import Any
 
 from iris.autoscaling.availability import learn
 from iris.autoscaling.plan import plan
-from iris.model.hosts import Host
-from iris.model.provisioning import SliceFault
-from iris.model.requests import Placement, Request
-from iris.model.resources import Resources
-from iris.model.scale_groups import Pace, ScaleGroup, SliceType
-from iris.model.scaling import Create, Demand, Drain, Memory, ScalePlan, Wanted
-from iris.model.slices import SliceFacts, SliceState, move_slice
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.placement import place
-from iris.scheduling.queue import Queue
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Resources
+from iris.model.job.requests import Placement, Request
+from iris.model.slice.provisioning import SliceFault
+from iris.model.slice.scale_groups import Pace, ScaleGroup, SliceType
+from iris.model.slice.scaling import Create, Demand, Drain, Memory, ScalePlan, Wanted
+from iris.model.slice.status import SliceFacts, SliceState, move_slice
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.queue import Queue
 from tests.builders import NOON, TPU_HOST, at, some
 from tests.strategies import PATIENT
 

@@ -4,10 +4,10 @@ and simple way, for the book's answers to be held against."""
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, parse_constraint
-from iris.model.hosts import Host
-from iris.model.requests import Placement, Request
-from iris.scheduling.ledger import Ledger
+from iris.model.host.constraints import SCALE_GROUP, TPU_NAME, Constraint, parse_constraint
+from iris.model.host.hosts import Host
+from iris.model.job.requests import Placement, Request
+from iris.scheduling.ledger.ledger import Ledger
 from tests.builders import some
 
 Message = Callable[[], None]

@@ -11,15 +11,15 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from iris.model.hosts import ClosedBy, Closure, Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Seat
-from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.host.hosts import ClosedBy, Closure, Host
+from iris.model.host.resources import Device, DeviceKind, Resources
+from iris.model.job.requests import Placement, Request, Seat
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.model.units import GIB
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.placement import place
-from iris.scheduling.queue import Queue
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.queue import Queue
 from tests.builders import NOON, a_gang, a_host, a_request, a_slice, at, demands, some
 
 

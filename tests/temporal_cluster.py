@@ -28,8 +28,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ProcessRef
 from iris.client.connect.connection import connect
-from iris.client.connect.process import free_ports
 from iris.model.errors import IrisError, Unreachable
+from iris.processes.process import free_ports
 from iris.retrying import poll, retry
 
 ROOT = Path(__file__).parents[1]

@@ -14,11 +14,11 @@ import pytest
 import iris
 from iris.cli.main import cli
 from iris.model import errors
-from iris.model.hosts import ClosedBy
-from iris.model.provisioning import SliceFault
-from iris.model.scaling import Availability
+from iris.model.host.hosts import ClosedBy
+from iris.model.slice.provisioning import SliceFault
+from iris.model.slice.scaling import Availability
 from iris.model.states import JobState, TaskState
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.placement.refusals import RefusalCode
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -11,7 +11,7 @@ import pytest
 
 from iris.config import load_config, scale_groups_of
 from iris.model import names
-from iris.model.scale_groups import SliceType
+from iris.model.slice.scale_groups import SliceType
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from temporalio.common import RetryPolicy
 
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 from iris.model.rules import Contact
 
 #: Temporal never retries an attempt by itself: workflow code decides which account pays for it and where it runs next.

@@ -10,7 +10,7 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 from iris.activities.control.outbox import Outbox
 from iris.messages.scheduler import Answer, Envelope, Message
 from iris.model import names
-from iris.model.slices import SliceFacts
+from iris.model.slice.status import SliceFacts
 from iris.workflows import policies
 from iris.workflows.patient_call import until_done
 from iris.workflows.signals import send_signal

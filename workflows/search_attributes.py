@@ -7,12 +7,12 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from iris.model import names
-from iris.model.arrays import MEMO_ARRAY
-from iris.model.bounds import cut
-from iris.model.cancelling import MEMO_CANCELLING, MEMO_GRACE, Cancelling
-from iris.model.jobs import DEFAULT_GRACE, Band, JobSpec
+from iris.model.job.arrays import MEMO_ARRAY
+from iris.model.job.cancelling import MEMO_CANCELLING, MEMO_GRACE, Cancelling
+from iris.model.job.demand_limits import cut
+from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec
+from iris.model.job.tags import MEMO_NOTE, indexed
 from iris.model.states import JobState
-from iris.model.tags import MEMO_NOTE, indexed
 from iris.workflows import web_ui
 
 #: The most bytes of a reason in lists.

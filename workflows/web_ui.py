@@ -9,20 +9,20 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from iris.model.bounds import cut
-from iris.model.cancelling import state_text
-from iris.model.jobs import JobSpec, JobStatus, TaskStatus
+from iris.model.job.cancelling import state_text
+from iris.model.job.demand_limits import cut
+from iris.model.job.spec import JobSpec, JobStatus, TaskStatus
+from iris.model.job.tags import format_tags
 from iris.model.states import JobState, TaskState
-from iris.model.tags import format_tags
 from iris.model.units import MIB
-from iris.scheduling.refusals import IN_QUEUE, Refusal
+from iris.scheduling.placement.refusals import IN_QUEUE, Refusal
 
 if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
-    from iris.model.hosts import Host
-    from iris.model.scaling import Action, GroupStatus
-    from iris.model.slices import SliceStatus
-    from iris.scheduling.ledger import Ledger
-    from iris.scheduling.ledger_size import LedgerSize
+    from iris.model.host.hosts import Host
+    from iris.model.slice.scaling import Action, GroupStatus
+    from iris.model.slice.status import SliceStatus
+    from iris.scheduling.ledger.ledger import Ledger
+    from iris.scheduling.ledger.size import LedgerSize
 
 #: The most entries of a list; a job's other tasks are counted.
 SHOWN = 20

@@ -6,8 +6,8 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.activities.control.child_jobs_of_ended_parents import Ancestors, cancel_orphans
 from iris.activities.control.job_tasks import each_workflow
-from iris.activities.control.orphans import Ancestors, cancel_orphans
 from iris.activities.control.repetition import try_again
 from iris.activities.control.service import AWAY
 from iris.messages.job import ChildStart, EndedParent, Registration

@@ -3,12 +3,17 @@
 import logging
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+)
 from temporalio.service import RPCError
 
 from iris.activities.control.service import AWAY, first_run
 from iris.model import names
-from iris.model.children import Parent, parent_in
+from iris.model.job.children import Parent, parent_in
 
 logger = logging.getLogger(__name__)
 

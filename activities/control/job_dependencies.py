@@ -17,7 +17,7 @@ from iris.activities.control.service import AT_ONCE, AWAY, first_run
 from iris.concurrency import for_each
 from iris.messages.dependencies import EndedJob, JobEnd, JobEnds, Lookup
 from iris.model import names
-from iris.model.dependencies import Dependency
+from iris.model.job.dependencies import Dependency
 from iris.model.states import JobState
 
 logger = logging.getLogger(__name__)

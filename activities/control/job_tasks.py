@@ -14,7 +14,7 @@ from iris.concurrency import for_each
 from iris.messages.array_part import PartRef
 from iris.messages.task import TaskOverrides, TaskRefs
 from iris.model import names
-from iris.model.arrays import part_workflow
+from iris.model.job.arrays import part_workflow
 
 logger = logging.getLogger(__name__)
 

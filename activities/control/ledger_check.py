@@ -8,7 +8,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.autoscaling.missing_hosts import MissingHost
 from iris.model import names
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.slice.status import SliceState, SliceStatus
 
 #: The most slices queried in one look, at the same time. The next look continues when the first ones are mended.
 SLICES = 32

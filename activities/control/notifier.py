@@ -15,10 +15,18 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.activities.control.repetition import try_again
 from iris.activities.control.service import AT_ONCE, AWAY, first_run
 from iris.concurrency import for_each
-from iris.messages.scheduler import EvictionNotices, Notices, Owner, Owners, Reasons, Signalled, SnapshotPage
+from iris.messages.scheduler import (
+    EvictionNotices,
+    Notices,
+    Owner,
+    Owners,
+    Reasons,
+    Signalled,
+    SnapshotPage,
+)
 from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
-from iris.model.bounds import fitting
+from iris.model.job.demand_limits import fitting
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.activities.control.ledger_check import missing_hosts
 from iris.activities.control.polls import poll_ages
 from iris.activities.control.repetition import try_again
-from iris.activities.host import ping
+from iris.activities.host.machine import ping
 from iris.autoscaling.liveness import (
     OBSERVE_INTERVAL,
     POLL_LIMIT,
@@ -33,8 +33,8 @@ from iris.messages.autoscaler import FleetReport, ObserveFleet, digest_of
 from iris.messages.scheduler import Snapshot, SnapshotPage
 from iris.messages.wire import ClusterName
 from iris.model import names
-from iris.model.provisioning import ANYWHERE, FleetListing, SliceObservation
-from iris.model.scaling import Wanted
+from iris.model.slice.provisioning import ANYWHERE, FleetListing, SliceObservation
+from iris.model.slice.scaling import Wanted
 from iris.platforms.base import PlatformError, SliceOps
 
 logger = logging.getLogger(__name__)

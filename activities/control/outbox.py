@@ -17,13 +17,17 @@ import time
 from typing import NamedTuple
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import (
+    Client,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Message
 from iris.model import names
-from iris.model.bounds import MESSAGE_BYTES, fitting, size_of
+from iris.model.job.demand_limits import MESSAGE_BYTES, fitting, size_of
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.notifier import PATIENT_ATTEMPTS
@@ -18,9 +23,9 @@ from iris.concurrency import for_each
 from iris.messages.autoscaler import SliceList
 from iris.messages.wire import ClusterName
 from iris.model import names
-from iris.model.bounds import MESSAGE_BYTES, size_of
-from iris.model.slices import SliceState, SliceStatus
-from iris.scheduling.recovery import GangReport, RecoveryCursor, RecoveryPage
+from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
+from iris.model.slice.status import SliceState, SliceStatus
+from iris.scheduling.ledger.recovery import GangReport, RecoveryCursor, RecoveryPage
 
 #: The server's answers while it is away or refuses everything. They say nothing about one workflow, so no attempt skips it.
 OUTAGES = (

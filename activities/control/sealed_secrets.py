@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.messages.job import ChildRef
 from iris.messages.job_secrets import UnneededSecrets
 from iris.model import names
-from iris.model.secrets import sealed_owner
+from iris.model.job.secrets import sealed_owner
 from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import logging
 from temporalio import activity
 
 from iris.messages.slice import ConsoleOutput, Machines, SliceRef
-from iris.model.provisioning import CreateOutcome, DeleteResult, SliceRequest
+from iris.model.slice.provisioning import CreateOutcome, DeleteResult, SliceRequest
 from iris.platforms.base import Platform, PlatformError, QuotaExceeded, Refused
 
 logger = logging.getLogger(__name__)

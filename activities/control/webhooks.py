@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from iris.messages.notification import Notification
 from iris.model.errors import InvalidValue
-from iris.model.notifications import parse_webhook, refusal, shown_webhook
+from iris.model.job.notifications import parse_webhook, refusal, shown_webhook
 
 #: The longest call, in seconds. The time limit of the activity is longer.
 TIMEOUT = 15.0

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from iris.autoscaling import quotas, sizes
-from iris.model.provisioning import ANYWHERE, SliceFault
-from iris.model.scale_groups import ScaleGroup, SliceType
-from iris.model.scaling import Action, Availability, GroupMemory, Memory, StockedOut, UsedUp
-from iris.model.slices import SliceFacts, SliceState
+from iris.model.slice.provisioning import ANYWHERE, SliceFault
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.scaling import Action, Availability, GroupMemory, Memory, StockedOut, UsedUp
+from iris.model.slice.status import SliceFacts, SliceState
 from iris.model.units import format_duration
 
 #: Number of actions that are kept, and of slice ends that are kept for each group.

@@ -8,12 +8,12 @@ from iris.autoscaling.availability import churn, describe_stock_out, describe_us
 from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, PlannedSlice
-from iris.model.requests import Request
-from iris.model.resources import ANY_VARIANT
-from iris.model.scaling import Availability, GroupStatus, Outlook
-from iris.model.slices import SliceState
-from iris.scheduling.catalog import Catalog
-from iris.scheduling.feasibility import no_scale_group
+from iris.model.host.resources import ANY_VARIANT
+from iris.model.job.requests import Request
+from iris.model.slice.scaling import Availability, GroupStatus, Outlook
+from iris.model.slice.status import SliceState
+from iris.scheduling.placement.catalog import Catalog
+from iris.scheduling.placement.feasibility import no_scale_group
 
 #: Longer texts are cut, because they are table cells.
 LONGEST = 300

@@ -20,9 +20,9 @@ from iris.autoscaling.availability import (
 from iris.autoscaling.inventory import Shrinking, SliceInventory
 from iris.autoscaling.packing import PlannedSlice, Pool, Supply
 from iris.autoscaling.quotas import exhausted
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Create, Drain, GroupMemory, Memory
-from iris.scheduling.catalog import CandidateGroup, Share
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Create, Drain, GroupMemory, Memory
+from iris.scheduling.placement.catalog import CandidateGroup, Share
 
 #: How many slices per minute are requested to restore `min_slices` of a group whose slices are short-lived.
 CHURNED_PER_MINUTE = 1

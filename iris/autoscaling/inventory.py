@@ -5,11 +5,18 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from iris.autoscaling.availability import CHURN_KEEPS, churn, churn_eases, clock, next_token, within_minute
+from iris.autoscaling.availability import (
+    CHURN_KEEPS,
+    churn,
+    churn_eases,
+    clock,
+    next_token,
+    within_minute,
+)
 from iris.autoscaling.packing import PlannedSlice
-from iris.model.scale_groups import ScaleGroup, SliceType
-from iris.model.scaling import Drain, GroupMemory, Wanted
-from iris.model.slices import SliceFacts, SliceState
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.scaling import Drain, GroupMemory, Wanted
+from iris.model.slice.status import SliceFacts, SliceState
 from iris.model.units import format_duration
 
 _S = SliceState

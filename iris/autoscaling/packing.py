@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from iris.model.constraints import TPU_NAME
-from iris.model.requests import Request, Shape
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Demand
-from iris.model.slices import SliceFacts
-from iris.scheduling.catalog import CandidateGroup, Catalog, Share
+from iris.model.host.constraints import TPU_NAME
+from iris.model.job.requests import Request, Shape
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Demand
+from iris.model.slice.status import SliceFacts
+from iris.scheduling.placement.catalog import CandidateGroup, Catalog, Share
 
 _Amounts = tuple[int, int, int, int]
 #: In place of infinity: the number of tasks without resource requests that fit on one host.

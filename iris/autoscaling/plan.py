@@ -18,10 +18,10 @@ from iris.autoscaling import availability, explain, sizes
 from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, pack
-from iris.model.scale_groups import Pace, ScaleGroup
-from iris.model.scaling import MOST_OUTLOOKS, Action, Create, Drain, Memory, ScalePlan, Wanted
-from iris.model.slices import SliceFacts, SliceState
-from iris.scheduling.catalog import Catalog
+from iris.model.slice.scale_groups import Pace, ScaleGroup
+from iris.model.slice.scaling import MOST_OUTLOOKS, Action, Create, Drain, Memory, ScalePlan, Wanted
+from iris.model.slice.status import SliceFacts, SliceState
+from iris.scheduling.placement.catalog import Catalog
 
 
 def plan(

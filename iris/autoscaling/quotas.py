@@ -8,10 +8,10 @@ no longer assumed to be used up, even before its timeout ends.
 from collections.abc import Iterable
 from datetime import datetime
 
-from iris.model.provisioning import ANYWHERE, SliceFault
-from iris.model.scale_groups import region_of
-from iris.model.scaling import Freed, Memory, UsedUp
-from iris.model.slices import SliceFacts
+from iris.model.slice.provisioning import ANYWHERE, SliceFault
+from iris.model.slice.scale_groups import region_of
+from iris.model.slice.scaling import Freed, Memory, UsedUp
+from iris.model.slice.status import SliceFacts
 
 #: Slices that failed with these faults before they were ready had no machines.
 _NEVER_MADE = frozenset({SliceFault.STOCK_OUT, SliceFault.QUOTA, SliceFault.BAD_CONFIG, SliceFault.PLATFORM})

@@ -10,10 +10,10 @@ slices lack devices, because its driver may work again. The sizes of a group who
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from iris.model.resources import AMOUNTS, Resources, format_amounts
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import GroupMemory, SizeFound
-from iris.model.slices import SliceFacts
+from iris.model.host.resources import AMOUNTS, Resources, format_amounts
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import GroupMemory, SizeFound
+from iris.model.slice.status import SliceFacts
 
 #: The number of slices whose sizes are remembered.
 MOST_SIZES = 3

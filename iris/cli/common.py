@@ -14,9 +14,9 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.identity import full_job_id, in_a_job
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
-from iris.model.notifications import parse_webhook
-from iris.model.resources import Device, parse_device
-from iris.model.tags import parse_tag
+from iris.model.host.resources import Device, parse_device
+from iris.model.job.notifications import parse_webhook
+from iris.model.job.tags import parse_tag
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ async def locate(cluster: ClusterRef) -> None:
         Rejected: this version cannot reach it.
     """
     if cluster.text is not None and cluster.record is None:
-        from iris.client.operate import controllers  # imports the local cluster, which few commands need
+        from iris.client.operate.local import controller as controllers
 
         await asyncio.to_thread(controllers.locate, cluster)
 

@@ -12,9 +12,9 @@ from types import ModuleType
 import click
 from click.core import ParameterSource
 
-from iris.cli.commands import ALIASES, COMMANDS, LazyGroup
 from iris.cli.notes import survive_readers
-from iris.cli.terminal import end_output, guard_terminal
+from iris.cli.registry import ALIASES, COMMANDS, LazyGroup
+from iris.cli.show.terminal import end_output, guard_terminal
 
 #: Commands that run another command, each with an example.
 RUNS_A_COMMAND = {
@@ -43,7 +43,7 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
     iris explain train                      show why it waits
     """
     if (ctx.obj or {}).get("ends_with_it"):
-        from iris.cli.event_loops import keep_loops_open
+        from iris.cli.processes.event_loops import keep_loops_open
 
         keep_loops_open()
     source = ctx.get_parameter_source("cluster")

@@ -7,13 +7,21 @@ from typing import Any
 
 import click
 
-from iris.cli.columns import Column, Listing
-from iris.cli.common import CommandGroup, cluster_option, for_each, json_option, print_json, selected, with_client
+from iris.cli.common import (
+    CommandGroup,
+    cluster_option,
+    for_each,
+    json_option,
+    print_json,
+    selected,
+    with_client,
+)
+from iris.cli.show.columns import Column, Listing
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.named_secrets import NamedSecret
+from iris.client.secrets.named import NamedSecret
+from iris.model.job.secrets import MAX_VALUE_BYTES, check_secret_name
 from iris.model.names import ENV_SECRET_KEYS
-from iris.model.secrets import MAX_VALUE_BYTES, check_secret_name
 
 SECRETS: Listing[NamedSecret] = Listing(
     Column("SECRET", "name"),
@@ -98,7 +106,9 @@ def rotate(ctx: click.Context, as_json: bool) -> None:
     """
 
     async def here(client: AsyncIrisClient) -> dict[str, Any]:
-        from iris.client.operate.key_rotation import rotate_keys  # the other commands need no private keys
+        from iris.client.operate.key_rotation import (
+            rotate_keys,  # the other commands need no private keys
+        )
 
         return (await rotate_keys(client.record)).facts
 
@@ -127,8 +137,8 @@ def new_keys() -> None:
 
 def _over_ssh(cluster: ClusterRef) -> dict[str, Any]:
     """Rotates the keys of a cluster whose control plane is on a machine over SSH."""
-    from iris.client.operate.controllers import controller_of
-    from iris.client.operate.manual_controller import ManualController
+    from iris.client.operate.local.controller import controller_of
+    from iris.client.operate.manual.controller import ManualController
 
     controller = controller_of(cluster)
     assert isinstance(controller, ManualController)

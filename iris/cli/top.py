@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from iris.cli import render, render_fleet
 from iris.cli.common import DURATION, Command, cluster_option, locate, print_json, selected
-from iris.cli.full_screen import full_screen
+from iris.cli.show import fleet as render_fleet
+from iris.cli.show import jobs as render
+from iris.cli.show.full_screen import full_screen
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
-from iris.client.job_filter import JobFilter
+from iris.client.jobs.lists import JobFilter
 from iris.client.views import JobRow
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot

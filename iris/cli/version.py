@@ -4,7 +4,7 @@ import click
 
 from iris.cli.common import Command, cluster_option, json_option, print_json, with_client
 from iris.client.connect.deployment import own_version
-from iris.client.operate.versions import Versions, versions_of
+from iris.client.operate.local.versions import Versions, versions_of
 from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
 
 

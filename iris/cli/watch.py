@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 import click
 
 from iris.cli.common import DURATION, Command
-from iris.cli.full_screen import full_screen
-from iris.cli.terminal import can_redraw
+from iris.cli.show.full_screen import full_screen
+from iris.cli.show.terminal import can_redraw
 from iris.model.errors import IrisError
 
 #: The commands that only read, with the verb of those that are nouns.

@@ -16,26 +16,26 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user, full_job_id, in_a_job, job_and_run
 from iris.client.connect.remote import open_connection
 from iris.client.connect.rpc import Connection
-from iris.client.jobs import JobsClient
+from iris.client.jobs.client import JobsClient
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, Unreachable
 
 if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
-    from iris.client.autoscaler import AutoscalerClient
+    from iris.client.build.entrypoint import Entrypoint
+    from iris.client.build.job import Work
+    from iris.client.build.options import CallOptions, JobOptions
     from iris.client.cluster import ClusterClient
-    from iris.client.endpoints import EndpointsClient
-    from iris.client.entrypoint import Entrypoint
-    from iris.client.exec import ExecClient
-    from iris.client.hosts import HostsClient
-    from iris.client.job import AsyncJob
-    from iris.client.job_options import CallOptions, JobOptions
-    from iris.client.named_secrets import SecretsClient
-    from iris.client.parent import EnclosingJob, ParentLookup
-    from iris.client.schedules import Overlap, ScheduleRow, SchedulesClient, When
-    from iris.client.slices import SlicesClient
-    from iris.client.work import Work
-    from iris.model.jobs import JobSpec
-    from iris.scheduling.forecast import Forecast
+    from iris.client.fleet.autoscaler import AutoscalerClient
+    from iris.client.fleet.hosts import HostsClient
+    from iris.client.fleet.slices import SlicesClient
+    from iris.client.jobs.endpoints import EndpointsClient
+    from iris.client.jobs.exec_session import ExecClient
+    from iris.client.jobs.handle import AsyncJob
+    from iris.client.jobs.parent import EnclosingJob, ParentLookup
+    from iris.client.jobs.schedules import Overlap, ScheduleRow, SchedulesClient, When
+    from iris.client.secrets.named import SecretsClient
+    from iris.model.job.spec import JobSpec
+    from iris.scheduling.reasons.forecast import Forecast
 
 T = TypeVar("T", default=Any)
 #: The arguments of a function.
@@ -67,49 +67,49 @@ class AsyncIrisClient:
     @cached_property
     def autoscaler(self) -> "AutoscalerClient":
         """The operations on the autoscaler, as `iris autoscaler` has them."""
-        from iris.client.autoscaler import AutoscalerClient
+        from iris.client.fleet.autoscaler import AutoscalerClient
 
         return AutoscalerClient(self.connection)
 
     @cached_property
     def slices(self) -> "SlicesClient":
         """The operations on slices, as `iris slice` has them."""
-        from iris.client.slices import SlicesClient
+        from iris.client.fleet.slices import SlicesClient
 
         return SlicesClient(self.connection, self.autoscaler)
 
     @cached_property
     def hosts(self) -> "HostsClient":
         """The operations on hosts, as `iris host` has them."""
-        from iris.client.hosts import HostsClient
+        from iris.client.fleet.hosts import HostsClient
 
         return HostsClient(self.connection, self.slices)
 
     @cached_property
     def exec(self) -> "ExecClient":
         """The commands that run beside tasks. `AsyncJob.exec` is easier to use."""
-        from iris.client.exec import ExecClient
+        from iris.client.jobs.exec_session import ExecClient
 
         return ExecClient(self.connection, self.jobs)
 
     @cached_property
     def schedules(self) -> "SchedulesClient":
         """The operations on schedules, as `iris schedule` has them."""
-        from iris.client.schedules import SchedulesClient
+        from iris.client.jobs.schedules import SchedulesClient
 
         return SchedulesClient(self.connection)
 
     @cached_property
     def secrets(self) -> "SecretsClient":
         """The named secrets of the current user, as `iris secret` has them."""
-        from iris.client.named_secrets import SecretsClient
+        from iris.client.secrets.named import SecretsClient
 
         return SecretsClient(self.connection)
 
     @cached_property
     def endpoints(self) -> "EndpointsClient":
         """The addresses that tasks have made known, as `iris endpoints` has them."""
-        from iris.client.endpoints import EndpointsClient
+        from iris.client.jobs.endpoints import EndpointsClient
 
         return EndpointsClient(self.connection)
 
@@ -290,10 +290,10 @@ class AsyncIrisClient:
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
-        from iris.client.job import AsyncJob
+        from iris.client.jobs.handle import AsyncJob
 
         if require_feasible and (never := await self.jobs.why_infeasible(await self._trial(**options))) is not None:
-            from iris.client.advice import infeasible
+            from iris.client.build.warnings import infeasible
 
             raise Rejected(infeasible(never))
         spec = await self._make(work, args, kwargs, workspace, await self.enclosing_job(), **options)
@@ -396,7 +396,7 @@ class AsyncIrisClient:
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
-        from iris.client.schedules import parse_overlap
+        from iris.client.jobs.schedules import parse_overlap
 
         policy = parse_overlap(overlap)
         if "name" not in options:
@@ -426,7 +426,7 @@ class AsyncIrisClient:
         if names.ENV_JOB_ID not in os.environ:
             return None
         if self._parents is None:
-            from iris.client.parent import ParentLookup
+            from iris.client.jobs.parent import ParentLookup
 
             self._parents = ParentLookup(self.connection)
         return await self._parents.find()
@@ -443,7 +443,7 @@ class AsyncIrisClient:
         Raises:
             InvalidValue: the text has another form.
         """
-        from iris.client.job import AsyncJob
+        from iris.client.jobs.handle import AsyncJob
 
         named, number = job_and_run(job)
         if ":" in named:
@@ -465,8 +465,8 @@ class AsyncIrisClient:
         **options: Unpack["JobOptions"],
     ) -> "JobSpec":
         """Returns the job with its files, and warns of what may be wrong with it."""
-        from iris.client.advice import job_warnings
-        from iris.client.work import make_job
+        from iris.client.build.job import make_job
+        from iris.client.build.warnings import job_warnings
 
         files = self._workspace if workspace is None else workspace
         spec = await make_job(self.record, work, args, kwargs, files, within, **options)
@@ -476,11 +476,11 @@ class AsyncIrisClient:
 
     async def _trial(self, **options: Unpack["JobOptions"]) -> "JobSpec":
         """Returns a job of these options for questions to the scheduler."""
-        from iris.client.job_options import job_spec
+        from iris.client.build.options import job_spec
 
         spec = job_spec(current_user(), ("forecast",), **options)
         if (within := await self.enclosing_job()) is not None:
-            from iris.client.inheritance import inherit
+            from iris.client.jobs.parent import inherit
 
             spec = inherit(spec, within.spec, given=[*options])
         return spec

@@ -66,7 +66,9 @@ class ClusterClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.configuring import configure_planners  # imports the whole configuration, which few commands need
+        from iris.client.fleet.cluster import (
+            configure_planners,  # imports the whole configuration, which few commands need
+        )
 
         with self._connection.rpc_errors():
             await configure_planners(self._connection.client, self._connection.record.name, config)
@@ -94,7 +96,7 @@ class ClusterClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.unused_files import find_unused  # with the store, which few commands need
+        from iris.client.fleet.store import find_unused  # with the store, which few commands need
 
         return await find_unused(self._connection, older_than)
 
@@ -110,7 +112,7 @@ class ClusterClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.unused_files import delete_unused
+        from iris.client.fleet.store import delete_unused
 
         return await delete_unused(self._connection, folders)
 

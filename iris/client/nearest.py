@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from iris.client.connect.identity import full_job_id
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
-from iris.client.job_lists import find_job
+from iris.client.jobs.lists import find_job
 from iris.model import names
-from iris.model.children import Parent, parent_in
+from iris.model.job.children import Parent, parent_in
 
 
 async def nearest(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:

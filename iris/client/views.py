@@ -10,14 +10,14 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from iris.model import names
-from iris.model.arrays import find_task, format_indices
-from iris.model.attempts import AttemptRecord
-from iris.model.cancelling import Cancelling
 from iris.model.errors import NotFound
-from iris.model.jobs import Band, JobStatus, TaskStatus
+from iris.model.job.arrays import find_task, format_indices
+from iris.model.job.attempts import AttemptRecord
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.spec import Band, JobStatus, TaskStatus
+from iris.model.job.tags import tags_in
 from iris.model.states import LIVE, JobState, TaskState
-from iris.model.tags import tags_in
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 
 class Submitted(BaseModel):

@@ -6,7 +6,14 @@ Must not import temporalio, google, click or a role's package, and must not read
 from iris.config.defaults import apply_defaults, secrets_of
 from iris.config.errors import InvalidConfig
 from iris.config.groups import rules_of, scale_groups_of
-from iris.config.load import config_values, dump_config, lines_of, load_config, load_written, origins
+from iris.config.load import (
+    config_values,
+    dump_config,
+    lines_of,
+    load_config,
+    load_written,
+    origins,
+)
 from iris.config.local import local_config, make_local_config, on_its_machine, with_rules
 from iris.config.mixed import is_mixed, machine_groups, ssh_secret
 from iris.config.risks import risks

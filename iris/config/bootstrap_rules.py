@@ -7,11 +7,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from iris.config.schema import ClusterConfig
-from iris.model import mounts, names
+from iris.model import names
 from iris.model.errors import InvalidValue
-from iris.model.images import has_digest
-from iris.model.run_as import parse_run_as
-from iris.model.secrets import check_pattern
+from iris.model.host import mounts
+from iris.model.host.run_as import parse_run_as
+from iris.model.job.environments import has_digest
+from iris.model.job.secrets import check_pattern
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -21,13 +21,12 @@ from iris.config.schema import (
     Ssh,
 )
 from iris.config.values import Section
-from iris.model.accelerators import Tpu, parse_gpu, tpu
 from iris.model.errors import InvalidValue
-from iris.model.machine_types import machine_type, smallest_machine_type
-from iris.model.resources import Device, DeviceKind, parse_device
-from iris.model.run_as import AGENT_USER
-from iris.model.scale_groups import SliceType, region_of
-from iris.model.secrets import ALL_OF_THE_USERS, SecretKind
+from iris.model.host.accelerators import Tpu, machine_type, parse_gpu, smallest_machine_type, tpu
+from iris.model.host.resources import Device, DeviceKind, parse_device
+from iris.model.host.run_as import AGENT_USER
+from iris.model.job.secrets import ALL_OF_THE_USERS, SecretKind
+from iris.model.slice.scale_groups import SliceType, region_of
 from iris.model.units import GIB, MIB
 
 #: Sources of values.

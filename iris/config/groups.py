@@ -2,10 +2,10 @@
 
 from iris.config.defaults import tpu_of
 from iris.config.schema import Accelerator, ClusterConfig, ScaleGroupConfig
-from iris.model.accelerators import parse_gpu
-from iris.model.resources import Resources, parse_device
+from iris.model.host.accelerators import parse_gpu
+from iris.model.host.resources import Resources, parse_device
 from iris.model.rules import Rules
-from iris.model.scale_groups import Pace, ScaleGroup
+from iris.model.slice.scale_groups import Pace, ScaleGroup
 
 
 def scale_groups_of(config: ClusterConfig) -> tuple[ScaleGroup, ...]:

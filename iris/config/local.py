@@ -17,10 +17,10 @@ from iris.config.schema import (
     ScaleGroupConfig,
 )
 from iris.config.values import Section
-from iris.model.accelerators import Tpu
-from iris.model.constraints import Attribute
-from iris.model.resources import Device
-from iris.model.scale_groups import SliceType
+from iris.model.host.accelerators import Tpu
+from iris.model.host.constraints import Attribute
+from iris.model.host.resources import Device
+from iris.model.slice.scale_groups import SliceType
 
 #: The group of plain hosts of a cluster that has no configuration file.
 LOCAL_GROUP = "local-cpu"

@@ -8,7 +8,7 @@ from iris.config.mixed import machine_groups
 from iris.config.new_cluster import MachineReport
 from iris.config.schema import ClusterConfig, ScaleGroupConfig
 from iris.model.errors import InvalidValue, NotFound, Rejected
-from iris.model.resources import Device, parse_device
+from iris.model.host.resources import Device, parse_device
 from iris.model.units import format_bytes
 
 #: The most machines that an error lists.

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from iris.config.schema import ClusterConfig, ScaleGroupConfig
 from iris.model.errors import InvalidValue
-from iris.model.scale_groups import SliceType, is_gcp_zone
-from iris.model.secrets import SecretKind, parse_source, resource_of
+from iris.model.job.secrets import SecretKind, parse_source, resource_of
+from iris.model.slice.scale_groups import SliceType, is_gcp_zone
 
 #: The beginning of a reference to a secret.
 REFERENCE = f"{SecretKind.GCP}:"

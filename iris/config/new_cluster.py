@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict
 
 from iris.config.host_list import Login
 from iris.config.values import write_size
-from iris.model.accelerators import GPU_VARIANTS, tpu
 from iris.model.errors import InvalidValue
-from iris.model.resources import Device, DeviceKind, is_partition
+from iris.model.host.accelerators import GPU_VARIANTS, tpu
+from iris.model.host.resources import Device, DeviceKind, is_partition
 from iris.model.units import GIB, MIB
 
 #: Machines with at least this part of the memory of the largest one are equal: firmware and kernels take different amounts.

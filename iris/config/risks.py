@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from iris.config.defaults import secret_manager_references
 from iris.config.schema import ClusterConfig, GcpPlatformConfig
 from iris.config.served import unread
-from iris.model.images import has_digest
+from iris.model.job.environments import has_digest
 
 #: The account that a project has by default. In older projects it may change everything in the project.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")

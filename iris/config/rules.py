@@ -8,18 +8,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, prod
 
 from iris.config.bootstrap_rules import bootstrap_problems, raised_by
-from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, secret_manager_references, tpu_of
+from iris.config.defaults import (
+    IN_CLOUD,
+    ONLY_FOR,
+    gpu_of,
+    meaningless_keys,
+    secret_manager_references,
+    tpu_of,
+)
 from iris.config.errors import InvalidConfig
 from iris.config.mixed import ssh_file_problems
 from iris.config.schema import ALL_APIS, Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
 from iris.config.temporal_service import TemporalService
 from iris.config.values import write_duration
-from iris.model import accelerators, constraints, names
+from iris.model import names
 from iris.model.errors import InvalidValue
-from iris.model.machine_types import MachineType, machine_type
-from iris.model.resources import ANY_VARIANT, parse_device
+from iris.model.host import accelerators, constraints
+from iris.model.host.accelerators import MachineType, machine_type
+from iris.model.host.resources import ANY_VARIANT, parse_device
 from iris.model.rules import SHORTEST_LEASE
-from iris.model.scale_groups import SliceType, is_gcp_zone, region_of
+from iris.model.slice.scale_groups import SliceType, is_gcp_zone, region_of
 from iris.model.units import format_bytes, format_cpu
 
 #: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique part and the host's number.

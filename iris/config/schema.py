@@ -11,7 +11,17 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from iris.config.temporal_service import TemporalService
-from iris.config.texts import Address, AttributeOfHost, CloudName, HostPath, Image, JumpHost, LoginUser, Mount, SshFile
+from iris.config.texts import (
+    Address,
+    AttributeOfHost,
+    CloudName,
+    HostPath,
+    Image,
+    JumpHost,
+    LoginUser,
+    Mount,
+    SshFile,
+)
 from iris.config.values import (
     AnyPort,
     Cores,
@@ -29,9 +39,9 @@ from iris.config.values import (
     Whole,
 )
 from iris.model.errors import InvalidValue
+from iris.model.host.store_limits import StoreLimits
 from iris.model.rules import Rules
-from iris.model.scale_groups import Pace, SliceType
-from iris.model.store_limits import StoreLimits
+from iris.model.slice.scale_groups import Pace, SliceType
 from iris.model.units import GIB, MIB
 
 #: Resources of a local host for which nothing else is known. They exceed every request, so that a laptop runs any fleet's jobs.

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from iris.model.constraints import Attribute
 from iris.model.errors import InvalidValue
-from iris.model.images import check_image
+from iris.model.host.constraints import Attribute
+from iris.model.job.environments import check_image
 
 #: Unicode's categories of control characters, of separators of lines and paragraphs, and of halves of characters.
 _CONTROL = ("Cc", "Cs", "Zl", "Zp")

@@ -24,8 +24,8 @@ from pydantic.json_schema import JsonSchemaValue
 
 from iris.config.texts import check_lines
 from iris.model.errors import InvalidValue
-from iris.model.resources import parse_device
-from iris.model.secrets import SecretKind, parse_source
+from iris.model.host.resources import parse_device
+from iris.model.job.secrets import SecretKind, parse_source
 from iris.model.units import GIB, MIB, TIB, parse_bytes, parse_cpu, parse_duration
 
 #: Longer than any useful duration: a larger value is a mistake in the unit.

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from iris.messages.wire import Wire
-from iris.model.gangs import Gang
-from iris.model.jobs import TaskStatus
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import TaskStatus
 
 
 class PartInput(Gang):

@@ -9,10 +9,10 @@ from pydantic import Field
 from iris.autoscaling.liveness import Silent
 from iris.autoscaling.missing_hosts import MissingHost
 from iris.messages.wire import Repetition, Wire
-from iris.model.provisioning import SliceObservation
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Action, GroupStatus, Memory, Outlook
-from iris.model.slices import SliceFacts
+from iris.model.slice.provisioning import SliceObservation
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Action, GroupStatus, Memory, Outlook
+from iris.model.slice.status import SliceFacts
 
 
 class ScalingSettings(Wire):

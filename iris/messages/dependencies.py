@@ -1,7 +1,7 @@
 """Messages between jobs and the jobs that depend on them."""
 
 from iris.messages.wire import Wire
-from iris.model.dependencies import Dependency
+from iris.model.job.dependencies import Dependency
 from iris.model.states import JobState
 
 

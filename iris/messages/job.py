@@ -2,10 +2,10 @@
 
 from iris.messages.dependencies import JobEnd
 from iris.messages.wire import Wire
-from iris.model.attempts import AttemptRecord
-from iris.model.children import Parent
-from iris.model.endpoints import Endpoint
-from iris.model.gangs import Gang
+from iris.model.job.attempts import AttemptRecord
+from iris.model.job.children import Parent
+from iris.model.job.endpoints import Endpoint
+from iris.model.job.gangs import Gang
 
 
 class ChildRef(Wire):

@@ -3,9 +3,8 @@
 from iris.messages.array_part import PartReport
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
-from iris.model.requests import Placement
-from iris.scheduling.preemption import Eviction
+from iris.model.job.requests import Placement
+from iris.model.job.spec import Overrides, TaskStatus
+from iris.scheduling.placement.preemption import Eviction
 
 JobMessage = Placement | Eviction | Reason | TaskProgress | Overrides | TaskCancellation | TaskStatus | PartReport

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from iris.messages.wire import Keys, Wire
-from iris.model.hosts import Closure, Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request
+from iris.model.host.hosts import Closure, Host
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Outlook
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.refusals import Refusal
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Outlook
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.placement.refusals import Refusal
 
 
 class Ask(Wire):

@@ -7,11 +7,11 @@ from pydantic import Field
 
 from iris.messages.scheduler import HostLost
 from iris.messages.wire import Wire
-from iris.model.hosts import Host
-from iris.model.provisioning import SliceObservation, SliceRequest
-from iris.model.scaling import Drain
-from iris.model.slice_record import SliceRecord
-from iris.model.slices import SliceFacts, SliceState, SliceStep
+from iris.model.host.hosts import Host
+from iris.model.slice.provisioning import SliceObservation, SliceRequest
+from iris.model.slice.record import SliceRecord
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import SliceFacts, SliceState, SliceStep
 
 
 class HostReady(Wire):
@@ -20,7 +20,7 @@ class HostReady(Wire):
     host: Host
     #: The token of the slice's request, from agents of version 0.1.
     token: str = ""
-    #: As `iris.model.slice_keys.sign` makes it, with the key of the slice, or with the machine's own if a user brought it.
+    #: As `iris.model.slice.keys.sign` makes it, with the key of the slice, or with the machine's own if a user brought it.
     signature: str = ""
     #: Verifies the signature of a machine that a user brought; empty: the slice was created, or its agent is of an older version.
     public_key: str = ""

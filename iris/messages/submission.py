@@ -1,7 +1,7 @@
 """The input of a job's first run, as its submitter writes it. The workflow reads it as a `JobInput`."""
 
 from iris.messages.wire import Wire
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 
 
 class JobSubmission(Wire):

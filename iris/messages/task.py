@@ -6,13 +6,12 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from iris.messages.wire import Wire
-from iris.model.arrays import Array
-from iris.model.bundles import Bundle
-from iris.model.environments import EnvironmentSpec
-from iris.model.gangs import Gang
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
+from iris.model.job.arrays import Array
+from iris.model.job.bundles import Bundle
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import Overrides, TaskStatus
 from iris.model.rules import Contact
 from iris.model.states import TaskState
 

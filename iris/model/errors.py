@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from iris.model.jobs import JobStatus, TaskStatus
+    from iris.model.job.spec import JobStatus, TaskStatus
 
 
 class IrisError(Exception):

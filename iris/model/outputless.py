@@ -1,7 +1,7 @@
 """Says why a job or a task has no output."""
 
-from iris.model.cancelling import state_text
-from iris.model.jobs import JobStatus
+from iris.model.job.cancelling import state_text
+from iris.model.job.spec import JobStatus
 from iris.model.units import format_duration
 
 

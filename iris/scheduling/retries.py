@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.model.attempts import Account
-from iris.model.faults import BEYOND_THE_HOST, OF_THE_SETUP
-from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
-from iris.model.requests import Placement
+from iris.model.host.faults import BEYOND_THE_HOST, OF_THE_SETUP
+from iris.model.job.attempts import Account
+from iris.model.job.requests import Placement
+from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import TaskState, move_task
 
 

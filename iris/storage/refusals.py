@@ -3,7 +3,12 @@
 import errno
 import re
 
-from obstore.exceptions import InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import (
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 
 #: What the library says of an answer to a request, and of a failed call of the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from iris.model.provisioning import ANYWHERE, MachineState, SliceRequest
-from iris.model.scale_groups import region_of
+from iris.model.slice.provisioning import ANYWHERE, MachineState, SliceRequest
+from iris.model.slice.scale_groups import region_of
 from iris.platforms.base import PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
 from iris.platforms.fake.machines import AuditEvent, EventKind, FakeMachines, Shortage, kind_of
 

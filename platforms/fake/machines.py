@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
-from iris.model.slice_keys import derived_key, public_key
+from iris.model.slice.keys import derived_key, public_key
+from iris.model.slice.provisioning import MachineState, SliceObservation, SliceRequest
 
 #: The private keys of slices are derived from it.
 SECRET = b"of the simulated cloud"

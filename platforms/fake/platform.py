@@ -8,7 +8,7 @@ await fake.preempt(request.slice_id)
 fake.check()
 """
 
-from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, PlatformError, Unavailable
 from iris.platforms.fake.cloud import Clock, FakeCloud, Verb
 from iris.platforms.fake.machines import FakeMachines

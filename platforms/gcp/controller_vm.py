@@ -9,7 +9,13 @@ from iris.config.schema import Controller, GcpControllerConfig
 from iris.model.errors import InvalidValue
 from iris.model.units import format_bytes
 from iris.platforms.gcp import labels as label_rules
-from iris.platforms.gcp.requests import CLOUD_PLATFORM, boot_disk, checked_metadata, metadata_items, network_interface
+from iris.platforms.gcp.requests import (
+    CLOUD_PLATFORM,
+    boot_disk,
+    checked_metadata,
+    metadata_items,
+    network_interface,
+)
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.startup import controller_script
 

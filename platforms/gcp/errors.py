@@ -23,9 +23,17 @@ from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
 from pydantic import BaseModel, ConfigDict
 
-from iris.model.provisioning import ANYWHERE
-from iris.model.scale_groups import region_of
-from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, Refused, StockOut, Unavailable
+from iris.model.slice.provisioning import ANYWHERE
+from iris.model.slice.scale_groups import region_of
+from iris.platforms.base import (
+    BadConfig,
+    PlatformError,
+    QuotaExceeded,
+    RateLimited,
+    Refused,
+    StockOut,
+    Unavailable,
+)
 
 #: The exceptions of a call: errors of the API, the credentials, and the connection (`requests` raises subclasses of OSError).
 CALL_ERRORS = (exceptions.GoogleAPIError, GoogleAuthError, OSError)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from iris.model import names
-from iris.model.provisioning import SliceRequest
+from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.gcp.settings import GcpSettings
 
 #: Label: the cluster's uid. A resource with another uid, or without one, does not belong to the cluster.

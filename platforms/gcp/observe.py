@@ -12,7 +12,7 @@ from typing import NamedTuple
 from google.cloud import compute_v1, tpu_v2
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from iris.model.provisioning import MachineState, SliceFault, SliceObservation
+from iris.model.slice.provisioning import MachineState, SliceFault, SliceObservation
 from iris.platforms.base import Refused
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.errors import ApiError, api_error_of_status, platform_error

@@ -18,15 +18,28 @@ from typing import Protocol
 
 from google.cloud import compute_v1, tpu_v2
 
-from iris.model.provisioning import ANYWHERE, DeleteResult, FleetListing, MachineState, SliceObservation, SliceRequest
-from iris.model.slice_keys import KEY_BYTES, derived_key, public_key
+from iris.model.slice.keys import KEY_BYTES, derived_key, public_key
+from iris.model.slice.provisioning import (
+    ANYWHERE,
+    DeleteResult,
+    FleetListing,
+    MachineState,
+    SliceObservation,
+    SliceRequest,
+)
 from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailable
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import Calls
 from iris.platforms.gcp.compute import Instances, list_instances
 from iris.platforms.gcp.diagnostics import tail
 from iris.platforms.gcp.errors import ApiError, CallFailed, platform_error, retryable_error
-from iris.platforms.gcp.observe import CreateOperation, ObservedResource, ResourceKind, failed_create, not_visible
+from iris.platforms.gcp.observe import (
+    CreateOperation,
+    ObservedResource,
+    ResourceKind,
+    failed_create,
+    not_visible,
+)
 from iris.platforms.gcp.requests import CreateRequest, create_request
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.tpu import Nodes, QueuedResources, list_tpus

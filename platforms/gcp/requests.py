@@ -14,13 +14,12 @@ from typing import Any
 from google.cloud import compute_v1, tpu_v2
 
 from iris.config.schema import ALL_APIS
-from iris.model.accelerators import tpu
 from iris.model.errors import InvalidValue
-from iris.model.machine_types import boot_disk_kind
-from iris.model.provisioning import SliceRequest
-from iris.model.resources import DeviceKind
-from iris.model.scale_groups import SliceType, region_of
-from iris.model.slice_keys import public_key
+from iris.model.host.accelerators import boot_disk_kind, tpu
+from iris.model.host.resources import DeviceKind
+from iris.model.slice.keys import public_key
+from iris.model.slice.provisioning import SliceRequest
+from iris.model.slice.scale_groups import SliceType, region_of
 from iris.model.units import GIB
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp import labels as label_rules

@@ -28,7 +28,7 @@ _LATER = {408, 429, 500, 502, 503, 504}
 
 
 class GoogleSecrets:
-    """Implements `iris.activities.host.secret_values.SecretManager`.
+    """Implements `iris.activities.host.environment.secret_values.SecretManager`.
 
     Args:
         own_project: the project of secrets that name none; empty: the project of the machine's credentials.

@@ -4,8 +4,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from iris.config.schema import AGENT_SCOPES, ClusterConfig
 from iris.model.errors import InvalidValue
-from iris.model.scale_groups import SliceType
-from iris.model.secrets import SecretKind, parse_source, resource_of
+from iris.model.job.secrets import SecretKind, parse_source, resource_of
+from iris.model.slice.scale_groups import SliceType
 
 #: The beginning of the URL of a scope.
 SCOPES = "https://www.googleapis.com/auth/"

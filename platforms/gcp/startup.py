@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from iris.model import names
-from iris.model.constraints import TPU_WORKER_ID, written
-from iris.model.provisioning import SliceRequest
+from iris.model.host.constraints import TPU_WORKER_ID, written
+from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp.settings import GcpSettings
 

@@ -12,11 +12,16 @@ from typing import Any, TypeVar
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from iris.model.provisioning import MachineState
+from iris.model.slice.provisioning import MachineState
 from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, get_or_none, pages
 from iris.platforms.gcp.diagnostics import node_problems, queued_state
 from iris.platforms.gcp.errors import CallFailed, api_error_of_status
-from iris.platforms.gcp.observe import CreateOperation, ObservedResource, observed_node, observed_queued
+from iris.platforms.gcp.observe import (
+    CreateOperation,
+    ObservedResource,
+    observed_node,
+    observed_queued,
+)
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, location, zone_of
 

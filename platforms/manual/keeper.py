@@ -15,7 +15,7 @@ from datetime import timedelta
 
 import asyncssh
 
-from iris.model.provisioning import SliceRequest
+from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
 from iris.platforms.manual.leases import Fault, HostState, agent_command, encoded, script, state_of
 from iris.platforms.manual.runtime import MACHINE, PYTHON, Runtime

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris.model import names
-from iris.model.constraints import written
-from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
-from iris.model.resources import DeviceKind
+from iris.model.host.constraints import written
+from iris.model.host.resources import DeviceKind
+from iris.model.slice.provisioning import MachineState, SliceObservation, SliceRequest
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 _SCRIPT = (Path(__file__).parent / "host.sh").read_text()

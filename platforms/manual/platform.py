@@ -14,12 +14,22 @@ from typing import NamedTuple
 
 from iris.model import names
 from iris.model.errors import InvalidValue
-from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
-from iris.model.scale_groups import SliceType
-from iris.model.slice_keys import KEY_BYTES, public_key
+from iris.model.slice.keys import KEY_BYTES, public_key
+from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.slice.scale_groups import SliceType
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, StockOut, Unavailable
 from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
-from iris.platforms.manual.leases import JOBS, Fault, HostState, Lease, encoded, host_id, observation_of, script, state_of
+from iris.platforms.manual.leases import (
+    JOBS,
+    Fault,
+    HostState,
+    Lease,
+    encoded,
+    host_id,
+    observation_of,
+    script,
+    state_of,
+)
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 logger = logging.getLogger(__name__)

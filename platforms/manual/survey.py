@@ -13,10 +13,10 @@ import asyncssh
 
 from iris.config.host_list import Login
 from iris.config.new_cluster import MachineReport
-from iris.model import gpus
-from iris.model.accelerators import tpu
 from iris.model.errors import InvalidValue
-from iris.model.resources import Device, DeviceKind
+from iris.model.host import gpus
+from iris.model.host.accelerators import tpu
+from iris.model.host.resources import Device, DeviceKind
 from iris.model.units import GIB, KIB, format_duration
 from iris.platforms.manual.connections import Connections, HostFault
 from iris.platforms.manual.leases import script, state_of

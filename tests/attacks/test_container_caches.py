@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes.docker import DockerRuntime
+from iris.activities.host.runtimes.container.runtime import DockerRuntime
 from tests import images
-from tests.activities.test_setup import BACKEND, PACKAGE, PROJECT, Host, host
+from tests.activities.host.environment.test_setup import BACKEND, PACKAGE, PROJECT, Host, host
 from tests.containers import HOST_ENV, Bench
 
 __all__ = ["host"]

@@ -19,20 +19,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.activities.host.disk_usage import Occupant, measure
-from iris.activities.host.disk_watch import watch
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.run_task import Tasks
-from iris.activities.host.runtimes import job_users, trees
-from iris.activities.host.runtimes.job_users import JobUsers
-from iris.model.disk_limits import Disk, Holding, Measured, is_due, to_end
-from iris.model.faults import FAULTS, Fault
-from iris.model.jobs import TaskOutcome
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.run_task import Tasks
+from iris.activities.host.machine.disk_usage import Occupant, measure
+from iris.activities.host.machine.disk_watch import watch
+from iris.activities.host.runtimes.cleanup import trees
+from iris.activities.host.runtimes.process import job_users
+from iris.activities.host.runtimes.process.job_users import JobUsers
+from iris.model.host.disk_limits import Disk, Holding, Measured, is_due, to_end
+from iris.model.host.faults import FAULTS, Fault
+from iris.model.host.store_limits import StoreLimits
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
-from iris.model.store_limits import StoreLimits
 from iris.model.units import GIB, MIB, TIB
-from tests.activities import test_attempt
-from tests.activities.test_attempt import a_run, dispatch
+from tests.activities.host.attempt import test_attempt
+from tests.activities.host.attempt.test_attempt import a_run, dispatch
 from tests.builders import some
 from tests.e2e.cluster import eventually
 from tests.images import docker_image

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.env_steps import _add_scripts, _add_sites
-from iris.activities.host.runtimes.links import Replaced
+from iris.activities.host.environment.steps import _add_scripts, _add_sites
+from iris.activities.host.runtimes.cleanup.links import Replaced
 
 UV = Path("/cache/bin/uv")
 

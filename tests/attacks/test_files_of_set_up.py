@@ -12,9 +12,9 @@ import pytest
 
 from iris.activities.host.runtimes.base import CannotStart
 from iris.model.states import TaskState
-from tests.activities.test_attempt import Bench, bench
-from tests.activities.test_bundles import a_file, stored
-from tests.activities.test_setup import PROJECT, Host, host
+from tests.activities.host.attempt.test_attempt import Bench, bench
+from tests.activities.host.environment.test_setup import PROJECT, Host, host
+from tests.activities.host.files.test_bundles import a_file, stored
 
 __all__ = ["bench", "host"]
 

@@ -20,16 +20,20 @@ from iris.client.connect.discovery import discover
 from iris.messages.wire import RepeatedCheck
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
-from iris.model.slices import SliceState
-from iris.scheduling.recovery import RecoveryCursor
-from iris.worker_agents.control_plane.serve import ControlPlaneOptions, check_versions, start_planners
-from iris.workflows.autoscaler import AutoscalerWorkflow
-from iris.workflows.job import JobWorkflow
-from iris.workflows.scheduled_job import ScheduledJobWorkflow
-from iris.workflows.scheduler import SchedulerWorkflow
+from iris.model.slice.status import SliceState
+from iris.scheduling.ledger.recovery import RecoveryCursor
+from iris.worker_agents.control_plane.serve import (
+    ControlPlaneOptions,
+    check_versions,
+    start_planners,
+)
+from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
+from iris.workflows.jobs.job import JobWorkflow
+from iris.workflows.jobs.scheduled_job import ScheduledJobWorkflow
+from iris.workflows.jobs.task import TaskWorkflow
+from iris.workflows.scheduler.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
-from iris.workflows.slice import SliceWorkflow
-from iris.workflows.task import TaskWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 from tests.builders import some
 from tests.harness import Cluster, dev_server_cluster
 

@@ -13,11 +13,13 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from iris.activities.host.runtimes import cgroups, process_limit, shim
-from iris.activities.host.runtimes.process_limit import most_processes
+from iris.activities.host.runtimes.process import cgroups
+from iris.activities.host.runtimes.process import cgroups as process_limit
+from iris.activities.host.runtimes.process.cgroups import most_processes
 from iris.activities.host.runtimes.program import Program
+from iris.activities.host.runtimes.shim import shim
 from iris.model import names
-from tests.activities.test_process import ENV, Bench
+from tests.activities.host.runtimes.test_process import ENV, Bench
 from tests.builders import some
 from tests.e2e.cluster import eventually
 

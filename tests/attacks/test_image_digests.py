@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.host_context import HostContext
+from iris.activities.host.attempt.host_context import HostContext
 from iris.config import InvalidConfig, load_config
-from iris.model.faults import FAULTS, Fault
-from iris.model.images import has_digest
+from iris.model.host.faults import FAULTS, Fault
+from iris.model.job.environments import has_digest
 from iris.model.states import TaskState
-from tests.activities import test_attempt
+from tests.activities.host.attempt import test_attempt
 
 DIGEST = "sha256:" + 64 * "0"
 CONFIG = """

@@ -17,28 +17,29 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.attempt import Attempt
-from iris.activities.host.caches import Cache
-from iris.activities.host.env_steps import _add_scripts
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.lifecycle import Event
-from iris.activities.host.ports import Ports
-from iris.activities.host.python_env import Ready, set_up
-from iris.activities.host.runtimes import job_users, trees
+from iris.activities.host.attempt.attempt import Attempt
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.lifecycle import Event
+from iris.activities.host.environment.set_up import Ready, set_up
+from iris.activities.host.environment.steps import _add_scripts
+from iris.activities.host.files.caches import Cache
+from iris.activities.host.machine.ports import Ports
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.runtimes.exec_process import ProcessCommand
-from iris.activities.host.runtimes.job_users import PASSABLE, JobUsers
-from iris.activities.host.runtimes.orphans import QUARANTINE, AttemptFile
-from iris.activities.host.runtimes.process import ProcessRuntime
-from iris.activities.host.runtimes.remains import empty_quarantine, find
+from iris.activities.host.runtimes.cleanup import trees
+from iris.activities.host.runtimes.cleanup.leftover_processes import QUARANTINE, AttemptFile
+from iris.activities.host.runtimes.cleanup.remains import empty_quarantine, find
+from iris.activities.host.runtimes.process import job_users
+from iris.activities.host.runtimes.process.exec import ProcessCommand
+from iris.activities.host.runtimes.process.job_users import PASSABLE, JobUsers
+from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.messages.exec import ExecRequest, Frame
-from iris.model.environments import EnvironmentSpec
-from iris.model.jobs import TaskOutcome
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
-from tests.activities.test_attempt import Server, a_run
-from tests.activities.test_setup import a_wheel
+from tests.activities.host.attempt.test_attempt import Server, a_run
+from tests.activities.host.environment.test_setup import a_wheel
 from tests.builders import a_host
 from tests.e2e.cluster import alive, eventually
 

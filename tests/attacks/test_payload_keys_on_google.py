@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from iris.client.connect.encryption import read_keys
-from iris.client.operate.dry_run import shown_requests
-from iris.client.operate.gcp_controller import GcpController
+from iris.client.operate.gcp.controller import GcpController
+from iris.client.operate.gcp.dry_run import shown_requests
 from iris.config import InvalidConfig, load_config
 from iris.model.errors import InvalidValue
-from iris.model.slice_keys import KEY_BYTES
+from iris.model.slice.keys import KEY_BYTES
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.gcp.startup import controller_script, host_script
 from tests.attacks.test_encryption import a_key
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.secret_manager import TOKEN, FakeSecretManager
-from tests.platforms.boots import Console, Machine
+from tests.platforms.gcp.boots import Console, Machine
 from tests.platforms.worlds import a_group, wanted
 
 KEYS = f"# of our cluster\n{a_key('second')}{a_key('first')}"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from iris.client.connect.secret_keys import new_keys, read_secret_keys
-from iris.client.operate.dry_run import shown_requests
+from iris.client.operate.gcp.dry_run import shown_requests
 from iris.config import InvalidConfig, load_config
-from iris.model.slice_keys import KEY_BYTES
+from iris.model.slice.keys import KEY_BYTES
 from tests.attacks.test_payload_keys_on_google import CONFIG as WITH_PAYLOAD_KEYS
 from tests.attacks.test_payload_keys_on_google import REFERENCE, scripts
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.secret_manager import TOKEN, FakeSecretManager
-from tests.platforms.boots import Machine
+from tests.platforms.gcp.boots import Machine
 
 KEYS = new_keys()
 SECRET = "projects/my-project/secrets/iris-secret-keys/versions/latest"

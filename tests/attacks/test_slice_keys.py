@@ -6,10 +6,10 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from iris.messages.slice import HostReady, SliceInput
-from iris.model.slice_events import HostReported, WorkflowStarted
-from iris.model.slice_keys import is_signed, public_key, sign
-from iris.model.slice_lifecycle import step
-from iris.model.slices import SliceState
+from iris.model.slice.events import HostReported, WorkflowStarted
+from iris.model.slice.keys import is_signed, public_key, sign
+from iris.model.slice.lifecycle import step
+from iris.model.slice.status import SliceState
 from tests.builders import a_host
 from tests.e2e.cluster import a_cluster, eventually
 from tests.fleet_harness import FleetCluster

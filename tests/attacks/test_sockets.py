@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.e2e.cluster import a_cluster, eventually
-from tests.e2e.gcp_cluster import a_gcp_cluster, processes_of
+from tests.e2e.google.cluster import a_gcp_cluster, processes_of
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long

@@ -14,21 +14,29 @@ from hypothesis import strategies as st
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.logs import READ
-from iris.activities.host.outputs import Kept, keep
-from iris.model import store_limits
-from iris.model.faults import FAULTS, Fault
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.files.logs import READ
+from iris.activities.host.files.outputs import Kept, keep
+from iris.model.host import store_limits
+from iris.model.host.faults import FAULTS, Fault
+from iris.model.host.store_limits import (
+    BEYOND_LIMIT,
+    OutputFile,
+    StoreLimits,
+    is_possible,
+    left_out_reason,
+    select,
+)
 from iris.model.states import TaskState
-from iris.model.store_limits import BEYOND_LIMIT, OutputFile, StoreLimits, is_possible, left_out_reason, select
 from iris.model.units import KIB, MIB, TIB
 from iris.storage.log_format import LogLine, Stream
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
-from tests.activities import test_attempt, test_logship
-from tests.activities.test_attempt import a_run
-from tests.activities.test_caches import unprivileged
-from tests.activities.test_logship import all_shipped
+from tests.activities.host.attempt import test_attempt
+from tests.activities.host.attempt.test_attempt import a_run
+from tests.activities.host.files import test_logship
+from tests.activities.host.files.test_caches import unprivileged
+from tests.activities.host.files.test_logship import all_shipped
 from tests.e2e.cluster import Cluster, a_cluster
 
 LIMIT = 256 * KIB

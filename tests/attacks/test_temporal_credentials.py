@@ -10,14 +10,14 @@ from click.testing import CliRunner
 from temporalio.envconfig import ClientConfig
 
 from iris.cli.main import cli
-from iris.client.operate.dry_run import shown_requests
+from iris.client.operate.gcp.dry_run import shown_requests
 from iris.config import InvalidConfig, load_config
-from iris.model.slice_keys import KEY_BYTES
+from iris.model.slice.keys import KEY_BYTES
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.gcp.startup import controller_script, host_script
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.secret_manager import TOKEN, FakeSecretManager
-from tests.platforms.boots import Console, Machine
+from tests.platforms.gcp.boots import Console, Machine
 from tests.platforms.worlds import a_group, wanted
 
 API_KEY = "eyJhbGciOiJFUzI1NiJ9.planted'\"$HOME\\n.key"

@@ -86,7 +86,7 @@ def shown(*command: str) -> str:
 
 def in_terminal(code: str) -> str:
     """What a terminal gets from Python code that runs as a command of Iris does."""
-    begin = "import sys; from iris.cli.terminal import *; guard_terminal()"
+    begin = "import sys; from iris.cli.show.terminal import *; guard_terminal()"
     return shown(sys.executable, "-c", f"{begin}; {code}")
 
 
@@ -150,7 +150,7 @@ def test_colours_do_not_outlast_the_output_of_a_job() -> None:
 def test_a_terminal_of_another_encoding_gets_no_control_characters_either() -> None:
     """In UTF-8, the letter has a byte that begins a control sequence in Latin-1."""
     latin = "import sys; sys.stdout.reconfigure(encoding='latin-1', errors='backslashreplace')"
-    write = "from iris.cli.terminal import *; guard_terminal(); sys.stdout.buffer.write('ś2J'.encode())"
+    write = "from iris.cli.show.terminal import *; guard_terminal(); sys.stdout.buffer.write('ś2J'.encode())"
 
     assert shown(sys.executable, "-c", f"{latin}; {write}") == r"\u015b2J"
 

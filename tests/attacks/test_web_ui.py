@@ -13,9 +13,9 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from iris.client.connect.children import Child
-from iris.client.connect.process import free_ports
 from iris.model.errors import IrisError
+from iris.processes.children import Child
+from iris.processes.process import free_ports
 from iris.worker_agents.local.temporal_server import server_command, started
 from iris.worker_agents.local.ui_guard import Refused, checked_head, guarding, hidden_address
 from tests.e2e.cluster import eventually

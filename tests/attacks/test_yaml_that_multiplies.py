@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.cli.job_file import read_jobs
+from iris.cli.submit.read_file import read_jobs
 from iris.config import load_config
 from iris.config.edit_hosts import add_hosts
 from iris.model.errors import IrisError

@@ -4,11 +4,20 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from iris.autoscaling.availability import Churn, churn, churn_eases, learn, most_per_minute, named, next_token, reconfigured
-from iris.model.provisioning import SliceFault
-from iris.model.scale_groups import Pace, ScaleGroup
-from iris.model.scaling import Availability, GroupMemory, Memory, ScalePlan
-from iris.model.slices import SliceFacts, SliceState
+from iris.autoscaling.availability import (
+    Churn,
+    churn,
+    churn_eases,
+    learn,
+    most_per_minute,
+    named,
+    next_token,
+    reconfigured,
+)
+from iris.model.slice.provisioning import SliceFault
+from iris.model.slice.scale_groups import Pace, ScaleGroup
+from iris.model.slice.scaling import Availability, GroupMemory, Memory, ScalePlan
+from iris.model.slice.status import SliceFacts, SliceState
 from tests.builders import NOON, a_gang, at
 from tests.scaling_world import A, B, a_group, a_slice_of, asked, asked_groups, decide, slices_of
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from iris.model.requests import Request
-from iris.model.resources import Resources
-from iris.model.scale_groups import Pace
-from iris.model.scaling import GroupMemory, Memory, Outlook, StockedOut
-from iris.model.slices import SliceState
+from iris.model.host.resources import Resources
+from iris.model.job.requests import Request
+from iris.model.slice.scale_groups import Pace
+from iris.model.slice.scaling import GroupMemory, Memory, Outlook, StockedOut
+from iris.model.slice.status import SliceState
 from tests.builders import NOON, a_gang, a_request, at, demands, some
 from tests.scaling_world import A, B, a_cpu_group, a_group, a_slice_of, decide, slices_of
 

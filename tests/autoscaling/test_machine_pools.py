@@ -1,10 +1,10 @@
 """What keeps the autoscaler away from a group of existing machines, whose pool is its own."""
 
 from iris.autoscaling.availability import learn
-from iris.model.provisioning import SliceFault
-from iris.model.scale_groups import ScaleGroup, SliceType
-from iris.model.scaling import Availability, Memory
-from iris.model.slices import SliceState
+from iris.model.slice.provisioning import SliceFault
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.scaling import Availability, Memory
+from iris.model.slice.status import SliceState
 from tests.builders import NOON, a_gang, at
 from tests.scaling_world import a_group, a_slice_of, asked_groups, decide
 

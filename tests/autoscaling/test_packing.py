@@ -4,15 +4,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.autoscaling.packing import DemandResult, PlannedSlice, Supply, pack
-from iris.model.jobs import Band, Coscheduling
-from iris.model.requests import Request, request_for
-from iris.model.resources import AMOUNTS
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Demand
-from iris.model.slices import SliceState
-from iris.scheduling.catalog import Catalog
+from iris.model.host.resources import AMOUNTS
+from iris.model.job.requests import Request, request_for
+from iris.model.job.spec import Band, Coscheduling
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Demand
+from iris.model.slice.status import SliceState
+from iris.scheduling.placement.catalog import Catalog
 from tests.builders import NOON, TPU_HOST, a_gang, a_request, a_spec, at, demands, some
-from tests.scaling_world import A, B, C, a_cpu_group, a_group, a_slice_of, asked, asked_groups, decide, given_back, slices_of
+from tests.scaling_world import (
+    A,
+    B,
+    C,
+    a_cpu_group,
+    a_group,
+    a_slice_of,
+    asked,
+    asked_groups,
+    decide,
+    given_back,
+    slices_of,
+)
 from tests.strategies import CHEAP
 
 S = SliceState

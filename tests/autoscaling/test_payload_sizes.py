@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from iris.autoscaling.liveness import Silent
 from iris.client.connect import connection
 from iris.messages.autoscaler import AutoscalerStart, AutoscalerStatus, FleetReport, SliceList
-from iris.model.provisioning import MachineState, SliceObservation
-from iris.model.slices import SliceFacts, SliceState
+from iris.model.slice.provisioning import MachineState, SliceObservation
+from iris.model.slice.status import SliceFacts, SliceState
 from iris.model.units import MIB
-from iris.scheduling.ledger import Ledger
-from iris.workflows.scheduler_views import wanted_of
+from iris.scheduling.ledger.ledger import Ledger
+from iris.workflows.scheduler.scheduler_views import wanted_of
 from tests.builders import a_host, at, some
 
 pytestmark = pytest.mark.long

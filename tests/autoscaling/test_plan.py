@@ -2,12 +2,21 @@
 
 from datetime import timedelta
 
-from iris.model.provisioning import SliceFault
-from iris.model.scale_groups import Pace, SliceType
-from iris.model.scaling import Availability, GroupMemory, Memory, ScalePlan
-from iris.model.slices import SliceState
+from iris.model.slice.provisioning import SliceFault
+from iris.model.slice.scale_groups import Pace, SliceType
+from iris.model.slice.scaling import Availability, GroupMemory, Memory, ScalePlan
+from iris.model.slice.status import SliceState
 from tests.builders import NOON, a_gang, at, demands
-from tests.scaling_world import A, B, a_group, a_slice_of, asked_groups, decide, given_back, slices_of
+from tests.scaling_world import (
+    A,
+    B,
+    a_group,
+    a_slice_of,
+    asked_groups,
+    decide,
+    given_back,
+    slices_of,
+)
 
 S = SliceState
 GROUPS = [a_group("first", priority=1), a_group("second", priority=2)]

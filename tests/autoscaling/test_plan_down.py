@@ -2,11 +2,20 @@
 
 from datetime import datetime, timedelta
 
-from iris.model.scale_groups import Pace
-from iris.model.scaling import Drain, GroupMemory, Memory, ScalePlan
-from iris.model.slices import SliceState
+from iris.model.slice.scale_groups import Pace
+from iris.model.slice.scaling import Drain, GroupMemory, Memory, ScalePlan
+from iris.model.slice.status import SliceState
 from tests.builders import NOON, a_gang, at, demands
-from tests.scaling_world import A, B, a_group, a_slice_of, asked_groups, decide, given_back, slices_of
+from tests.scaling_world import (
+    A,
+    B,
+    a_group,
+    a_slice_of,
+    asked_groups,
+    decide,
+    given_back,
+    slices_of,
+)
 
 S = SliceState
 READY_3 = (S.READY, S.READY, S.READY)

@@ -4,12 +4,22 @@ import pytest
 
 from iris.autoscaling.availability import learn
 from iris.autoscaling.quotas import family_of
-from iris.model.provisioning import ANYWHERE, SliceFault
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Availability, Memory
-from iris.model.slices import SliceState
+from iris.model.slice.provisioning import ANYWHERE, SliceFault
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Availability, Memory
+from iris.model.slice.status import SliceState
 from tests.builders import NOON, a_gang, at
-from tests.scaling_world import A, B, C, a_cpu_group, a_group, a_slice_of, asked, asked_groups, decide
+from tests.scaling_world import (
+    A,
+    B,
+    C,
+    a_cpu_group,
+    a_group,
+    a_slice_of,
+    asked,
+    asked_groups,
+    decide,
+)
 
 S = SliceState
 F = SliceFault

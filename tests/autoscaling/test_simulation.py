@@ -10,11 +10,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris.model.provisioning import SliceFault
-from iris.model.requests import Request
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Availability
-from iris.model.slices import SliceState
+from iris.model.job.requests import Request
+from iris.model.slice.provisioning import SliceFault
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Availability
+from iris.model.slice.status import SliceState
 from tests.builders import NOON, a_gang, a_request, at, demands, some
 from tests.scaling_world import BRISK, A, B, C, Cloud, World, a_cpu_group, a_group
 from tests.strategies import CHEAP, examples

@@ -8,9 +8,9 @@ import pytest
 
 from iris.autoscaling.availability import reconfigured
 from iris.autoscaling.sizes import RETRY_DEVICES_AFTER
-from iris.model.resources import Resources
-from iris.model.scale_groups import ScaleGroup
-from iris.scheduling.catalog import Catalog
+from iris.model.host.resources import Resources
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.scheduling.placement.catalog import Catalog
 from tests.builders import NOON, TPU_HOST, a_gang, a_request, some
 from tests.scaling_world import Cloud, World, a_cpu_group, a_group
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.cli.commands import COMMANDS
 from iris.cli.main import cli, run
+from iris.cli.registry import COMMANDS
 from iris.client.connect.connection import cause_of
 from iris.client.connect.identity import full_job_id
 from iris.model.errors import InvalidValue
@@ -47,20 +47,20 @@ def test_a_command_imports_no_code_of_hosts_and_workflows(module: str) -> None:
     script = f"""
 import sys
 import iris.cli.{module}
-hosts = {{"iris.activities.host.attempt", "iris.workflows.job", "iris.workflows.slice", "psutil", "rich", "uv"}}
+hosts = {{"iris.activities.host.attempt.attempt", "iris.workflows.jobs.job", "iris.workflows.slices.slice", "psutil", "rich", "uv"}}
 if "{module}" != "slice":  # which shows what is configured
     hosts |= {{"iris.config.schema", "yaml"}}
 if "{module}" in ("jobs", "submit", "logs"):  # the state of the scheduler, and Temporal's workers
-    hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger", "temporalio.worker"}}
-    hosts |= {{"iris.model.scale_groups", "iris.model.slices", "iris.client.connect.tunnel", "iris.client.connect.children"}}
+    hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger.ledger", "temporalio.worker"}}
+    hosts |= {{"iris.model.slice.scale_groups", "iris.model.slice.status", "iris.client.connect.tunnel", "iris.processes.children"}}
 if "{module}" in ("jobs", "submit"):  # the state of a job, the use of its tasks, and what only a job with files needs
-    hosts |= {{"iris.messages.job", "iris.model.gangs", "iris.model.hosts", "iris.model.endpoints", "iris.client.usage"}}
+    hosts |= {{"iris.messages.job", "iris.model.job.gangs", "iris.model.host.hosts", "iris.model.job.endpoints", "iris.client.jobs.usage"}}
     hosts |= {{"obstore", "pathspec", "tarfile", "tomllib", "iris.client.workspace.pack"}}
 if "{module}" == "submit":  # what only a followed job or a batch needs
-    import iris.client.submission  # a submit imports it when it has connected
-    hosts |= {{"iris.cli.follow", "iris.cli.batch", "iris.client.logs.stored"}}
+    import iris.client.jobs.submit  # a submit imports it when it has connected
+    hosts |= {{"iris.cli.show.follow", "iris.cli.submit.batch", "iris.client.logs.stored"}}
 if "{module}" == "jobs":
-    hosts |= {{"iris.client.submission", "iris.model.scaling", "iris.client.attempts", "iris.model.requests"}}
+    hosts |= {{"iris.client.jobs.submit", "iris.model.slice.scaling", "iris.client.jobs.status", "iris.model.job.requests"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
@@ -104,7 +104,7 @@ def test_an_answer_that_comes_after_a_command_s_work_is_no_traceback() -> None:
     """The store and Temporal's client answer from threads: an answer may come when the loop of a cancelled request has ended."""
     script = """
 import asyncio, sys, threading
-import iris.cli.jobs
+import iris.cli.jobs.commands
 from iris.cli import main
 
 async def work(*_):
@@ -121,7 +121,7 @@ def ask(*_, **__):
     assert answered.wait(10)
 
 over, answered = threading.Event(), threading.Event()
-iris.cli.jobs.jobs.callback = ask
+iris.cli.jobs.commands.jobs.callback = ask
 sys.argv = ["iris", "jobs"]
 main.main()
 """

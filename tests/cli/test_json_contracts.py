@@ -7,21 +7,23 @@ from typing import Any
 import jsonschema
 import pytest
 
-from iris.cli import debug_render, render, render_fleet
-from iris.cli.columns import Listing
-from iris.cli.render_spec import submission_json
-from iris.client.operate.control import StopPlan
-from iris.client.operate.versions import AgentVersion, Versions
+from iris.cli.show import debug as debug_render
+from iris.cli.show import fleet as render_fleet
+from iris.cli.show import jobs as render
+from iris.cli.show.columns import Listing
+from iris.cli.show.submission import submission_json
+from iris.client.operate.controller import StopPlan
+from iris.client.operate.local.versions import AgentVersion, Versions
 from iris.client.views import Explanation, JobRow, Submitted
 from iris.messages.scheduler import HostView
-from iris.model.attempts import Account, AttemptRecord, MemberEnd
-from iris.model.bundles import Bundle
-from iris.model.cancelling import Cancelling
-from iris.model.dependencies import Dependency
-from iris.model.jobs import JobStatus
+from iris.model.job.attempts import Account, AttemptRecord, MemberEnd
+from iris.model.job.bundles import Bundle
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.dependencies import Dependency
+from iris.model.job.spec import JobStatus
 from iris.model.states import JobState, TaskState
-from iris.scheduling.forecast import Fit, Forecast
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
+from iris.scheduling.reasons.forecast import Fit, Forecast
 from tests.builders import a_host, a_spec, a_submission, a_task, at, some
 
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"

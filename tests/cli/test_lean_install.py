@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes.engine import available
+from iris.activities.host.runtimes.container.engine import available
 from iris.model.errors import IrisError
 from iris.worker_agents.local.temporal_server import temporal_binary
 

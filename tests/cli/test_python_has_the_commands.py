@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.commands import ALIASES, JOB_COMMANDS
 from iris.cli.main import cli
+from iris.cli.registry import ALIASES, JOB_COMMANDS
 from iris.client.blocking.client import IrisClient
 from iris.client.blocking.job import Job
 from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Secrets, Slices
@@ -131,7 +131,7 @@ def test_every_command_has_a_method_or_a_reason() -> None:
 
 @pytest.mark.parametrize("words", sorted(set(JOB_COMMANDS) - {"submit", "open"}))
 def test_every_option_of_a_command_on_jobs_is_a_parameter_of_its_method(words: str) -> None:
-    """Or it is about a terminal. The options of `iris submit` are compared by tests/client/test_job_options.py."""
+    """Or it is about a terminal. The options of `iris submit` are compared by tests/client/build/test_job_options.py."""
     parameters = {*inspect.signature(METHODS[words]).parameters}
     known = parameters | OF_THE_COMMAND_LINE | {*OTHERWISE.get(words, {})}
     assert {str(parameter.name) for parameter in ALL[words].params} - known == set()

@@ -17,9 +17,9 @@ from iris.config import (
     scale_groups_of,
     secrets_of,
 )
-from iris.model.resources import Device, DeviceKind
-from iris.model.scale_groups import Pace, ScaleGroup, SliceType
-from iris.model.secrets import ALL_OF_THE_USERS
+from iris.model.host.resources import Device, DeviceKind
+from iris.model.job.secrets import ALL_OF_THE_USERS
+from iris.model.slice.scale_groups import Pace, ScaleGroup, SliceType
 from iris.model.units import GIB
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

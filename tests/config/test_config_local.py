@@ -5,10 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config, make_local_config, scale_groups_of
-from iris.model.accelerators import tpu
-from iris.model.resources import Device, DeviceKind
-from iris.model.scale_groups import ScaleGroup, SliceType
+from iris.config import (
+    ClusterConfig,
+    InvalidConfig,
+    dump_config,
+    load_config,
+    local_config,
+    make_local_config,
+    scale_groups_of,
+)
+from iris.model.host.accelerators import tpu
+from iris.model.host.resources import Device, DeviceKind
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.units import GIB
 from tests.config.test_config import EXAMPLES, SAMPLE, in_cloud
 

@@ -4,10 +4,17 @@ import pytest
 
 from iris.config import load_config
 from iris.config.host_list import Login
-from iris.config.machine_choice import addresses_in, group_to_join, lacks, machines_to_add, machines_to_remove, misfit
+from iris.config.machine_choice import (
+    addresses_in,
+    group_to_join,
+    lacks,
+    machines_to_add,
+    machines_to_remove,
+    misfit,
+)
 from iris.config.new_cluster import MachineReport
 from iris.model.errors import InvalidValue, NotFound, Rejected
-from iris.model.resources import parse_device
+from iris.model.host.resources import parse_device
 from iris.model.units import GIB
 
 HEAD = 'platform: {manual: {}}\ncontroller: {local: {}, bundle_prefix: "file:///s"}\nscale_groups:\n'

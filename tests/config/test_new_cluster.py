@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from iris.config import InvalidConfig, load_config, served_kind
 from iris.config.host_list import Login
 from iris.config.new_cluster import MachineReport, NewCluster, group_machines, render_config
-from iris.model.resources import Device, DeviceKind
+from iris.model.host.resources import Device, DeviceKind
 from iris.model.units import GIB, MIB
 from tests.strategies import CHEAP
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from iris.client.connect.process import free_ports
+from iris.processes.process import free_ports
 
 T = TypeVar("T")
 

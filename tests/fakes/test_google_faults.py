@@ -9,7 +9,14 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
-from tests.fakes.google.callers import ZONE, a_node, an_instance, instances_client, location, tpu_client
+from tests.fakes.google.callers import (
+    ZONE,
+    a_node,
+    an_instance,
+    instances_client,
+    location,
+    tpu_client,
+)
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long

@@ -13,7 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fakes.google.callers import a_node, an_instance, instances_client, location, operations_client, tpu_client
+from tests.fakes.google.callers import (
+    a_node,
+    an_instance,
+    instances_client,
+    location,
+    operations_client,
+    tpu_client,
+)
 from tests.fakes.google.client import ROOT, FakeGoogle, end_machines
 
 pytestmark = pytest.mark.long

@@ -18,16 +18,22 @@ from iris.client.connect.plugin import IrisPlugin
 from iris.messages import autoscaler, job, scheduler, slice, task, wire
 from iris.messages.scheduler import Ask, Batch, Envelope, Message
 from iris.messages.slice import SliceInput
-from iris.model import jobs, overrides, requests, scaling, slices
-from iris.model.arrays import Array
-from iris.model.bundles import Bundle
-from iris.model.constraints import Attribute, Constraint, Operator, preemptible_constraint
-from iris.model.environments import EnvironmentSpec
-from iris.model.hosts import Host
-from iris.model.jobs import Coscheduling, JobSpec
-from iris.model.resources import Device, DeviceKind, Resources
-from iris.scheduling import forecast, recovery, refusals
-from iris.scheduling.codec import LedgerState
+from iris.model.host.constraints import Attribute, Constraint, Operator, preemptible_constraint
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Device, DeviceKind, Resources
+from iris.model.job import requests
+from iris.model.job import spec as jobs
+from iris.model.job import spec as overrides
+from iris.model.job.arrays import Array
+from iris.model.job.bundles import Bundle
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import Coscheduling, JobSpec
+from iris.model.slice import scaling
+from iris.model.slice import status as slices
+from iris.scheduling.ledger import recovery
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.placement import refusals
+from iris.scheduling.reasons import forecast
 from tests.builders import a_request, a_spec
 from tests.strategies import CHEAP, examples
 
@@ -77,7 +83,7 @@ MADE: dict[type, st.SearchStrategy[Any]] = {
         coscheduling=st.none() | st.just(Coscheduling(group_by="a")),
         env=st.dictionaries(st.sampled_from(["A", "B"]), WORDS, max_size=2),
     ),
-    # What is in its tables is the subject of tests/scheduling/test_codec.py.
+    # What is in its tables is the subject of tests/scheduling/ledger/test_codec.py.
     LedgerState: st.just(LedgerState()),
 }
 TIMES = st.integers(0, 10**9).map(lambda micros: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros))

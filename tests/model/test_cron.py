@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from iris.client.schedules import When
+from iris.client.jobs.schedules import When
 from iris.model.cron import Cron, comes_again, excluded, is_in_whole_hours, parse_cron
 from iris.model.errors import InvalidValue
 

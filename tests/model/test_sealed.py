@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.model.errors import InvalidValue
-from iris.model.sealed import Place, PrivateKeys, SealedWith, key_id, keys_text, parse_keys, public_of, rotated, seal
+from iris.model.sealed import (
+    Place,
+    PrivateKeys,
+    SealedWith,
+    key_id,
+    keys_text,
+    parse_keys,
+    public_of,
+    rotated,
+    seal,
+)
 from tests.strategies import CHEAP
 
 OLD, NOW, NEXT, NEW = (bytes([number]) * 32 for number in range(1, 5))

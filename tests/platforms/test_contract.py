@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.model.provisioning import DeleteResult, MachineState, SliceObservation
+from iris.model.slice.provisioning import DeleteResult, MachineState, SliceObservation
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, Platform, Unavailable
 from tests.platforms.worlds import (
     GCP_KINDS,

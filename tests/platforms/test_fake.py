@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.provisioning import DeleteResult, MachineState
-from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
+from iris.model.slice.provisioning import DeleteResult, MachineState
+from iris.platforms.base import (
+    BadConfig,
+    PlatformError,
+    QuotaExceeded,
+    RateLimited,
+    StockOut,
+    Unavailable,
+)
 from iris.platforms.fake.cloud import FOREVER, SettableClock, Verb
 from iris.platforms.fake.machines import EventKind, Shortage
 from iris.platforms.fake.platform import CloudAccount, FakePlatform

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from iris.model.constraints import parse_attribute
-from iris.model.provisioning import DeleteResult, MachineState
-from iris.model.resources import parse_device
-from iris.model.scale_groups import SliceType
+from iris.model.host.constraints import parse_attribute
+from iris.model.host.resources import parse_device
+from iris.model.slice.provisioning import DeleteResult, MachineState
+from iris.model.slice.scale_groups import SliceType
 from iris.platforms.base import BadConfig, Unavailable
 from iris.platforms.local import LocalPlatform, agent_command
 from tests.builders import some

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.connect.children import Restarts
 from iris.client.connect.clusters import ProcessRef
-from iris.model.hosts import Host
-from iris.model.provisioning import DeleteResult, MachineState, SliceRequest
+from iris.model.host.hosts import Host
+from iris.model.slice.provisioning import DeleteResult, MachineState, SliceRequest
 from iris.platforms.local import LocalPlatform
+from iris.processes.children import Restarts
 from iris.worker_agents.local.local_machines import LocalMachines
 from tests.builders import a_host
 from tests.platforms.worlds import a_group, a_room, until, wanted

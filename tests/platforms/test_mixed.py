@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.provisioning import ANYWHERE, DeleteResult, FleetListing, MachineState, SliceObservation
-from iris.model.scale_groups import is_gcp_zone
+from iris.model.slice.provisioning import (
+    ANYWHERE,
+    DeleteResult,
+    FleetListing,
+    MachineState,
+    SliceObservation,
+)
+from iris.model.slice.scale_groups import is_gcp_zone
 from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailable
 from iris.platforms.fake.cloud import SettableClock, Verb
 from iris.platforms.fake.platform import FakePlatform

@@ -13,9 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from iris.client.connect.children import Restarts
-from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
-from iris.model.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.platforms.base import Platform
 from iris.platforms.fake.cloud import FOREVER, SettableClock
 from iris.platforms.fake.platform import CloudAccount, FakePlatform
@@ -28,6 +27,7 @@ from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.runtime import Runtime
 from iris.platforms.manual.settings import ManualSettings
 from iris.platforms.mixed import MixedPlatform
+from iris.processes.children import Restarts
 from iris.worker_agents.local.local_machines import Command, MachineSupervisor
 from tests.builders import NOON, some
 from tests.fakes.google.client import FakeGoogle

@@ -2,7 +2,7 @@
 
 import socket
 
-from iris.client.connect.process import free_ports
+from iris.processes.process import free_ports
 
 
 def test_ports_of_servers_are_never_those_of_outgoing_connections() -> None:

@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.attempts import Account
 from iris.model.errors import IllegalMove
-from iris.model.jobs import JobSpec, TaskOutcome, TaskStatus
+from iris.model.job.attempts import Account
+from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import TaskState
-from iris.scheduling.retries import MAX_AVOIDED, MAX_DELAY, RetryDecision, account_of, after, avoided_after, decide, judge
+from iris.scheduling.retries import (
+    MAX_AVOIDED,
+    MAX_DELAY,
+    RetryDecision,
+    account_of,
+    after,
+    avoided_after,
+    decide,
+    judge,
+)
 from tests.builders import NOON, a_spec, a_task, an_outcome, at
 from tests.strategies import CHEAP
 

@@ -26,7 +26,7 @@ def test_an_agent_loads_no_library_and_no_code_of_other_roles() -> None:
     """The libraries of Google, of container registries and of terminals would double its memory; secrets import Google's late."""
     script = """
 import json, sys
-import iris.cli.processes, iris.worker_agents.host.agent
+import iris.cli.processes.commands, iris.worker_agents.host.agent
 print(json.dumps(sorted(name for name in sys.modules if not name.startswith("_"))))
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
@@ -39,7 +39,7 @@ print(json.dumps(sorted(name for name in sys.modules if not name.startswith("_")
     planners = (
         "iris.worker_agents.control_plane",
         "iris.worker_agents.local",
-        "iris.scheduling.ledger",
-        "iris.workflows.scheduler",
+        "iris.scheduling.ledger.ledger",
+        "iris.workflows.scheduler.scheduler",
     )
     assert not {name for name in modules if name in planners}

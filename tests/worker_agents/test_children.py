@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.connect.children import Child, Restarts
 from iris.model.errors import IrisError
+from iris.processes.children import Child, Restarts
 
 QUICK = Restarts(delay=timedelta(milliseconds=10), max_delay=timedelta(milliseconds=20), soon=timedelta(seconds=30))
 #: Writes a letter, and dies.

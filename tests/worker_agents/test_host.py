@@ -11,10 +11,10 @@ from temporalio.client import WorkflowExecutionStatus
 
 from iris.activities.host.runtimes.base import CannotStart
 from iris.model.errors import Rejected
-from iris.model.hosts import Host
-from iris.model.secrets import ALL_OF_THE_USERS
-from iris.model.slice_keys import MachineProof
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.host.hosts import Host
+from iris.model.job.secrets import ALL_OF_THE_USERS
+from iris.model.slice.keys import MachineProof
+from iris.model.slice.status import SliceState, SliceStatus
 from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as life_of_host
 from iris.worker_agents.host.agent import _own, _secrets

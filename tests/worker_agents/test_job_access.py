@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes.job_users import JobUsers
+from iris.activities.host.runtimes.process.job_users import JobUsers
 from iris.model.errors import Rejected
 from iris.worker_agents.host.job_access import device_groups, job_users
 

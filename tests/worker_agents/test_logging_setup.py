@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from iris.activities.host.host_context import HostContext
+from iris.activities.host.attempt.host_context import HostContext
 from iris.worker_agents.logging_setup import FieldsFormatter
-from tests.activities.test_attempt import a_run
+from tests.activities.host.attempt.test_attempt import a_run
 from tests.builders import a_host
 
 logger = logging.getLogger("iris.test")

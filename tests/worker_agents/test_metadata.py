@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.runtimes.environment import TpuHost
-from iris.worker_agents.host.metadata import Metadata, of_this_machine, parse_endpoints, parse_tpu_env, probe_place, probe_tpu
+from iris.worker_agents.host.metadata import (
+    Metadata,
+    of_this_machine,
+    parse_endpoints,
+    parse_tpu_env,
+    probe_place,
+    probe_tpu,
+)
 from iris.worker_agents.host.preemption_notice import watch_for_preemption
 from tests.fakes.metadata import FakeMetadata
 

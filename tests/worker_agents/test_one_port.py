@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from iris.client.connect.process import free_ports
 from iris.model.errors import IrisError
+from iris.processes.process import free_ports
 from iris.worker_agents.local.one_port import _Caller, publishing
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -122,7 +122,7 @@ def test_the_limit_of_files_is_raised_before_the_port_is_published() -> None:
     """A fleet has thousands of connections, each has two files here, and shells allow 1,024."""
     script = """
 import asyncio, resource
-from iris.client.connect.process import free_ports
+from iris.processes.process import free_ports
 from iris.worker_agents.local.one_port import publishing
 
 async def main():

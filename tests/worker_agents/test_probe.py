@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from iris.activities.host.runtimes.environment import Accelerators
-from iris.activities.host.runtimes.job_users import JobUsers
-from iris.model.gpus import parse_gpus
-from iris.model.resources import Device, DeviceKind
+from iris.activities.host.runtimes.process.job_users import JobUsers
+from iris.model.host.gpus import parse_gpus
+from iris.model.host.resources import Device, DeviceKind
 from iris.worker_agents.host.agent import _this_host
 from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.metadata import Metadata

@@ -5,7 +5,10 @@ from typing import Any, cast
 
 import pytest
 from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesResponse
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesResponse,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 

@@ -11,8 +11,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from iris.client.connect.children import Child
-from iris.client.connect.process import free_ports
+from iris.processes.children import Child
+from iris.processes.process import free_ports
 from iris.worker_agents.local.temporal_server import server_command, started
 from tests.e2e.cluster import eventually
 

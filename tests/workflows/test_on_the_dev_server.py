@@ -12,13 +12,25 @@ from iris.activities.control import child_jobs, job_tasks
 from iris.activities.control import notifier as notifier_activities
 from iris.messages.scheduler import Signalled
 from iris.messages.task import RunTask
-from iris.model.arrays import PART_TASKS, Array
-from iris.model.jobs import TaskOutcome
+from iris.model.job.arrays import PART_TASKS, Array
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import JobState
-from iris.scheduling.preemption import Eviction
-from iris.workflows import array_parts, independent_tasks, policies
+from iris.scheduling.placement.preemption import Eviction
+from iris.workflows import policies
+from iris.workflows.jobs import array_parts, independent_tasks
 from tests.builders import some
-from tests.harness import Cluster, Held, by_job, child, dev_server_cluster, fails, in_turn, is_killed, is_preempted, succeeds
+from tests.harness import (
+    Cluster,
+    Held,
+    by_job,
+    child,
+    dev_server_cluster,
+    fails,
+    in_turn,
+    is_killed,
+    is_preempted,
+    succeeds,
+)
 
 pytestmark = pytest.mark.long
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.jobs import JobStatus
+from iris.model.job.spec import JobStatus
 from iris.model.states import JobState, TaskState
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.workflows import web_ui
 from tests.builders import NOON, a_spec, a_task
 from tests.strategies import CHEAP

@@ -7,7 +7,7 @@ from pathlib import Path
 from iris.client.operate.platforms import create_platform, mixed_platform
 from iris.config import ClusterConfig, InvalidConfig, load_written
 from iris.model.errors import InvalidValue
-from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.platforms.base import Platform
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.manual.settings import ManualSettings, manual_settings

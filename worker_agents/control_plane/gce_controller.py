@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.client.connect.children import Child, Restarts
-from iris.client.connect.process import free_ports, locked, stop_event
 from iris.config import ClusterConfig, InvalidConfig, load_config
 from iris.model.errors import InvalidValue
 from iris.platforms.gcp.labels import CONFIG_KEY
+from iris.processes.children import Child, Restarts
+from iris.processes.process import free_ports, locked, stop_event
 from iris.storage.files import write_whole
 from iris.worker_agents.control_plane.config_watcher import check_successor
 from iris.worker_agents.host.metadata import Metadata, of_this_machine

@@ -32,7 +32,9 @@ class MachinesBeside:
         if self._hosts is None:
             if not settings.hosts:
                 return None
-            from iris.worker_agents.control_plane.ssh_hosts import SshHosts  # imports asyncssh, which is slow
+            from iris.worker_agents.control_plane.ssh_hosts import (
+                SshHosts,  # imports asyncssh, which is slow
+            )
 
             self._hosts = SshHosts(settings, Path(self._directory), self._access)
             self._needed.set()

@@ -32,15 +32,14 @@ from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
 from iris.activities.control.webhooks import WebhookCalls
-from iris.client.configuring import configure_planners, scaling_settings
 from iris.client.connect.connection import connect
 from iris.client.connect.deployment import deployment
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.plugin import IrisPlugin
-from iris.client.connect.process import rest_memory, stop_event
+from iris.client.fleet.cluster import configure_planners, scaling_settings
+from iris.client.fleet.store import mark_store
 from iris.client.operate.platforms import secret_reader
-from iris.client.store_marks import mark_store
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
@@ -48,22 +47,23 @@ from iris.model import names
 from iris.model.errors import IrisError, Rejected
 from iris.platforms.base import Platform
 from iris.platforms.manual.settings import manual_settings
-from iris.scheduling.codec import LedgerState
+from iris.processes.process import rest_memory, stop_event
+from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
 from iris.worker_agents.control_plane.machines_beside import MachinesBeside
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.control_plane.secret_keeper import keeping_secrets
 from iris.workflows import policies
-from iris.workflows.array_part import ArrayPartWorkflow
-from iris.workflows.autoscaler import AutoscalerWorkflow
-from iris.workflows.job import JobWorkflow
-from iris.workflows.notification import NotificationWorkflow
-from iris.workflows.scheduled_job import ScheduledJobWorkflow
-from iris.workflows.scheduler import SchedulerWorkflow
+from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
+from iris.workflows.jobs.array_part import ArrayPartWorkflow
+from iris.workflows.jobs.job import JobWorkflow
+from iris.workflows.jobs.notification import NotificationWorkflow
+from iris.workflows.jobs.scheduled_job import ScheduledJobWorkflow
+from iris.workflows.jobs.task import TaskWorkflow
+from iris.workflows.scheduler.scheduler import SchedulerWorkflow
 from iris.workflows.search_attributes import keywords
-from iris.workflows.slice import SliceWorkflow
-from iris.workflows.task import TaskWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,9 @@ async def _platform(options: ControlPlaneOptions, file: ConfigFile, hosts: conte
     address = options.advertise or options.address
     make = functools.partial(platform_of, uid=uid, address=address, namespace=options.namespace, machines=options.machines)
     if file.config.platform.manual is not None and options.machines is not None:
-        from iris.worker_agents.control_plane.ssh_hosts import SshHosts  # imports asyncssh, which is optional
+        from iris.worker_agents.control_plane.ssh_hosts import (
+            SshHosts,  # imports asyncssh, which is optional
+        )
 
         ssh_hosts = SshHosts(manual_settings(file.config, uid), options.machines)
         await hosts.enter_async_context(ssh_hosts.serving())

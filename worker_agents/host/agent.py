@@ -23,28 +23,27 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
-from iris.activities.host.exec import Execs
-from iris.activities.host.gpu_health import GpuHealth
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.ping import Ping
-from iris.activities.host.port_forward import PortForwards
-from iris.activities.host.profile import Profiles
-from iris.activities.host.run_task import Tasks
-from iris.activities.host.runtimes import cgroups
-from iris.activities.host.runtimes.engine import clear_strays
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.run_task import Tasks
+from iris.activities.host.environment.secret_values import HostSecrets, SealedValues, SecretManager
+from iris.activities.host.machine.gpu_health import GpuHealth
+from iris.activities.host.machine.ping import Ping
+from iris.activities.host.runtimes.container.engine import clear_strays
+from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.environment import Accelerators
-from iris.activities.host.runtimes.images import Token
-from iris.activities.host.runtimes.job_users import JobUsers
-from iris.activities.host.sealed_values import SealedValues
-from iris.activities.host.secret_values import HostSecrets, SecretManager
+from iris.activities.host.runtimes.process import cgroups
+from iris.activities.host.runtimes.process.job_users import JobUsers
+from iris.activities.host.sessions.exec import Execs
+from iris.activities.host.sessions.port_forward import PortForwards
+from iris.activities.host.sessions.profile import Profiles
 from iris.client.connect.connection import connect
 from iris.client.connect.deployment import deployment
-from iris.client.connect.process import locked, rest_memory, stop_event
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
-from iris.model.faults import FAULTS
-from iris.model.gpus import offered
-from iris.model.hosts import Host
+from iris.model.host.faults import FAULTS
+from iris.model.host.gpus import offered
+from iris.model.host.hosts import Host
+from iris.processes.process import locked, rest_memory, stop_event
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
 from iris.worker_agents.host import gpu_record
@@ -362,7 +361,9 @@ def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSe
 
     @functools.cache
     def manager() -> SecretManager:
-        from iris.platforms.gcp.secret_manager import GoogleSecrets  # late: Google's libraries take time and memory
+        from iris.platforms.gcp.secret_manager import (
+            GoogleSecrets,  # late: Google's libraries take time and memory
+        )
 
         return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
 

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from iris.activities.host import logs
-from iris.activities.host.logs import LogShipper
+from iris.activities.host.files import logs
+from iris.activities.host.files.logs import LogShipper
 from iris.model import names
 from iris.model.units import MIB
 from iris.storage.log_format import Stream

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.activities.host.gpu_health import CHECK_INTERVAL
-from iris.model.constraints import Attribute
-from iris.model.faults import Fault
-from iris.model.resources import Device
-from iris.model.slice_keys import MachineProof
-from iris.model.store_limits import StoreLimits
+from iris.activities.host.machine.gpu_health import CHECK_INTERVAL
+from iris.model.host.constraints import Attribute
+from iris.model.host.faults import Fault
+from iris.model.host.resources import Device
+from iris.model.host.store_limits import StoreLimits
+from iris.model.slice.keys import MachineProof
 
 
 class AgentOptions(BaseModel):
@@ -37,7 +37,7 @@ class AgentOptions(BaseModel):
     directory: Path
     #: The cache of bundles and environments; None: in the directory. Hosts on one machine may share it.
     cache_dir: Path | None = None
-    #: The uids of tasks that run as processes, as `iris.model.run_as` reads them.
+    #: The uids of tasks that run as processes, as `iris.model.host.run_as` reads them.
     run_as: str = ""
     #: The directory for the files of tasks with uids of their own. All agents of a machine should share it.
     jobs_dir: Path = Path("/var/lib/iris-jobs")
@@ -51,7 +51,7 @@ class AgentOptions(BaseModel):
     env_vars: dict[str, str] = Field(default_factory=dict)
     #: What an attempt may store.
     limits: StoreLimits = StoreLimits()
-    #: The secrets that jobs may use, as in `iris.model.secrets.why_not`.
+    #: The secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
     secrets: tuple[str, ...] = ()
     #: The project of secrets in Google Secret Manager that name none, and the address of its interface; empty: Google's own.
     secrets_project: str = ""

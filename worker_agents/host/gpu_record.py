@@ -5,11 +5,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from iris.activities.host.gpu_health import GpuHealth
+from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.runtimes.environment import Accelerators
-from iris.model.gpu_faults import start_fault
-from iris.model.gpus import Gpu, device_of, offered
-from iris.model.resources import Device, DeviceKind
+from iris.model.host.gpus import Gpu, device_of, offered, start_fault
+from iris.model.host.resources import Device, DeviceKind
 from iris.storage.files import write_whole
 
 FILE = "gpus.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from iris.model.slice_keys import KEY_BYTES, public_key
+from iris.model.slice.keys import KEY_BYTES, public_key
 from iris.storage.files import write_whole
 from iris.worker_agents.host.probe import new_incarnation
 

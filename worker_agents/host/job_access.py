@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from iris.activities.host.runtimes.job_users import JobUsers
-from iris.activities.host.runtimes.shim_user import become
+from iris.activities.host.runtimes.process.job_users import JobUsers
+from iris.activities.host.runtimes.shim.user import become
 from iris.model.errors import Rejected
-from iris.model.run_as import choose_uids
+from iris.model.host.run_as import choose_uids
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def job_users(run_as: str, directory: Path, *, simulated: bool) -> JobUsers | No
     A root that may not change users, as in some containers, is not the machine's root. Without a setting, jobs run as its user.
 
     Args:
-        run_as: the setting, as `iris.model.run_as` reads it.
+        run_as: the setting, as `iris.model.host.run_as` reads it.
         directory: for the files of these users.
         simulated: the host belongs to a local cluster.
 

@@ -6,7 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -14,12 +19,12 @@ from iris.messages.scheduler import HostLost
 from iris.messages.slice import HostReady, SliceInput
 from iris.model import names
 from iris.model.errors import Rejected
-from iris.model.hosts import Host
-from iris.model.slice_keys import MachineProof, public_key, sign
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.host.hosts import Host
+from iris.model.slice.keys import MachineProof, public_key, sign
+from iris.model.slice.status import SliceState, SliceStatus
 from iris.worker_agents.host.incarnation import machine_key
 from iris.workflows.search_attributes import keywords
-from iris.workflows.slice import SliceWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 
 RPC_TIMEOUT = timedelta(seconds=10)
 #: How long a machine waits until the cluster manages its slice again, if the slice's workflow was terminated.

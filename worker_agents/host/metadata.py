@@ -21,9 +21,9 @@ from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from iris.activities.host.runtimes.environment import TpuHost
-from iris.model.accelerators import tpu
-from iris.model.constraints import PREEMPTIBLE, REGION, ZONE, Attribute
 from iris.model.errors import InvalidValue
+from iris.model.host.accelerators import tpu
+from iris.model.host.constraints import PREEMPTIBLE, REGION, ZONE, Attribute
 
 URL = "http://metadata.google.internal"
 #: A variable of Google's own libraries: the `host[:port]` of another metadata server.

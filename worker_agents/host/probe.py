@@ -11,12 +11,20 @@ from pathlib import Path
 
 import psutil
 
-from iris.activities.host.gpus import read_gpus
+from iris.activities.host.machine.gpus import read_gpus
 from iris.activities.host.runtimes.environment import Accelerators
-from iris.model.constraints import GPU_MEMORY, GPU_MODEL, TPU_NAME, TPU_TOPOLOGY, TPU_VM_COUNT, TPU_WORKER_ID, Attribute
-from iris.model.gpus import Gpu, Reading, device_of
-from iris.model.hosts import Host
-from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.host.constraints import (
+    GPU_MEMORY,
+    GPU_MODEL,
+    TPU_NAME,
+    TPU_TOPOLOGY,
+    TPU_VM_COUNT,
+    TPU_WORKER_ID,
+    Attribute,
+)
+from iris.model.host.gpus import Gpu, Reading, device_of
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Device, DeviceKind, Resources
 from iris.model.units import GIB
 from iris.worker_agents.host.metadata import Metadata, probe_place, probe_tpu
 

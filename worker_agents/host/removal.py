@@ -6,7 +6,8 @@ The agent has ended. It ends its programs itself, unless it was killed.
 import sys
 from pathlib import Path
 
-from iris.activities.host.runtimes import job_users, orphans
+from iris.activities.host.runtimes.cleanup import leftover_processes
+from iris.activities.host.runtimes.process import job_users
 
 
 def remove_remains(host: str, directory: Path) -> None:
@@ -15,8 +16,8 @@ def remove_remains(host: str, directory: Path) -> None:
     Args:
         directory: that of the host's agent.
     """
-    orphans.kill_on({host}, directory)
-    for attempt in (*directory.glob("attempts/*"), *directory.glob(f"{orphans.QUARANTINE}/*")):
+    leftover_processes.kill_on({host}, directory)
+    for attempt in (*directory.glob("attempts/*"), *directory.glob(f"{leftover_processes.QUARANTINE}/*")):
         job_users.remove(attempt)
 
 

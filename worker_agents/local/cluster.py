@@ -18,17 +18,24 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.activities.host.runtimes import trees
-from iris.client.connect.children import Child, Restarts
-from iris.client.connect.clusters import CONFIG, ClusterRecord, ProcessRef, make_cluster_dir, read_record, write_record
+from iris.activities.host.runtimes.cleanup import trees
+from iris.client.connect.clusters import (
+    CONFIG,
+    ClusterRecord,
+    ProcessRef,
+    make_cluster_dir,
+    read_record,
+    write_record,
+)
 from iris.client.connect.paths import state_dir
-from iris.client.connect.process import free_ports, locked, stop_event
 from iris.client.connect.secret_keys import ensure_keys
 from iris.config import ClusterConfig, dump_config, load_config, local_config, scale_groups_of
 from iris.model import names
-from iris.model.hosts import Host
-from iris.model.provisioning import SliceRequest
+from iris.model.host.hosts import Host
+from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
+from iris.processes.children import Child, Restarts
+from iris.processes.process import free_ports, locked, stop_event
 from iris.storage.files import make_private
 from iris.worker_agents.local.local_machines import MachineSupervisor
 from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started

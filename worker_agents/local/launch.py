@@ -15,9 +15,16 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes import orphans, trees
+from iris.activities.host.runtimes.cleanup import leftover_processes, trees
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.clusters import ClusterRecord, ProcessRef, cluster_dir, make_cluster_dir, not_running, read_record
+from iris.client.connect.clusters import (
+    ClusterRecord,
+    ProcessRef,
+    cluster_dir,
+    make_cluster_dir,
+    not_running,
+    read_record,
+)
 from iris.model.errors import IrisError, Rejected
 from iris.platforms.local import MACHINES, homes
 from iris.retrying import poll
@@ -148,7 +155,7 @@ def clear_stopped(name: str) -> None:
     for agent in agents:
         with contextlib.suppress(psutil.NoSuchProcess):
             agent.kill()
-    psutil.wait_procs(agents, orphans.KILL_WAIT.total_seconds())
+    psutil.wait_procs(agents, leftover_processes.KILL_WAIT.total_seconds())
     _end_programs(name)
     directory = cluster_dir(name)
     trees.remove(directory if record.ephemeral else machines_dir(directory))
@@ -201,7 +208,7 @@ def _process(ref: ProcessRef) -> Iterator[psutil.Process]:
 def _end_programs(name: str) -> None:
     """Kills the programs of all hosts that a local cluster ever created. Each host has left a log with its name."""
     hosts = {log.stem for log in (cluster_dir(name) / "logs").glob("*.log")}
-    orphans.kill_on(hosts, machines_dir(cluster_dir(name)))
+    leftover_processes.kill_on(hosts, machines_dir(cluster_dir(name)))
 
 
 def _agents(home: Path) -> tuple[ProcessRef, ...]:

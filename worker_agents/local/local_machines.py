@@ -16,12 +16,22 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes import job_users, orphans, trees
-from iris.client.connect.children import Child, Restarts
+from iris.activities.host.runtimes.cleanup import leftover_processes, trees
+from iris.activities.host.runtimes.process import job_users
 from iris.client.connect.clusters import ProcessRef
-from iris.model.hosts import Host
-from iris.model.provisioning import MachineState, SliceRequest
-from iris.platforms.local import DELETE, MACHINES, MachineReport, Unreadable, homes, read_request, reported, simulated_hosts
+from iris.model.host.hosts import Host
+from iris.model.slice.provisioning import MachineState, SliceRequest
+from iris.platforms.local import (
+    DELETE,
+    MACHINES,
+    MachineReport,
+    Unreadable,
+    homes,
+    read_request,
+    reported,
+    simulated_hosts,
+)
+from iris.processes.children import Child, Restarts
 from iris.storage.files import write_whole
 
 logger = logging.getLogger(__name__)
@@ -129,7 +139,7 @@ class MachineSupervisor:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, orphans.KILL_WAIT.total_seconds())
+        psutil.wait_procs(left, leftover_processes.KILL_WAIT.total_seconds())
 
 
 class _Slice:
@@ -173,7 +183,7 @@ class _Slice:
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
             # A program that left its process group must not outlive its machine either.
-            await asyncio.to_thread(orphans.kill_on, {host.id for host in simulated_hosts(request)}, self._home)
+            await asyncio.to_thread(leftover_processes.kill_on, {host.id for host in simulated_hosts(request)}, self._home)
 
     def _write(self, agent: Child) -> None:
         """Records the running agents. The slice is ACTIVE once every agent was started, and stays so if an agent dies later."""

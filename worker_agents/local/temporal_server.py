@@ -10,9 +10,9 @@ from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
-from iris.client.connect.children import Child
 from iris.client.connect.connection import connect
 from iris.model.errors import IrisError, Unreachable
+from iris.processes.children import Child
 from iris.retrying import retry
 
 #: The time for which finished jobs can be inspected. The dev server's default is one day.

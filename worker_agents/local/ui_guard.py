@@ -18,8 +18,8 @@ import socket
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from iris.client.connect.process import SERVER_PORTS, stop_event
 from iris.model.errors import IrisError
+from iris.processes.process import SERVER_PORTS, stop_event
 
 logger = logging.getLogger(__name__)
 

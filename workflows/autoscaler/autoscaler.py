@@ -33,14 +33,14 @@ from iris.messages.scheduler import Batch, HostLost, Message, Outlooks
 from iris.messages.slice import CloudState
 from iris.messages.wire import ClusterName
 from iris.model import names
-from iris.model.provisioning import MachineState, SliceObservation, SliceRequest
-from iris.model.scale_groups import ScaleGroup, unknown_group
-from iris.model.scaling import Action, Drain, GroupStatus, Outlook, ScalePlan, Wanted
-from iris.model.slices import LIVE, SliceFacts, SliceState
+from iris.model.slice.provisioning import MachineState, SliceObservation, SliceRequest
+from iris.model.slice.scale_groups import ScaleGroup, unknown_group
+from iris.model.slice.scaling import Action, Drain, GroupStatus, Outlook, ScalePlan, Wanted
+from iris.model.slice.status import LIVE, SliceFacts, SliceState
 from iris.workflows import policies, web_ui
-from iris.workflows.observations import Observations
+from iris.workflows.autoscaler.observations import Observations
 from iris.workflows.signals import send_signal
-from iris.workflows.slice_registry import SliceRegistry
+from iris.workflows.slices.slice_registry import SliceRegistry
 
 
 @workflow.defn

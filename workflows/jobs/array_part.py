@@ -13,10 +13,9 @@ from temporalio import workflow
 
 from iris.messages.array_part import PartInput, PartReport, Places
 from iris.messages.task import TaskCancellation
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
+from iris.model.job.spec import Overrides, TaskStatus
 from iris.model.states import ENDED, TaskState
-from iris.workflows.independent_tasks import IndependentTasks
+from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.signals import send_signal
 
 #: The pause after the first report, and how much longer each further pause is. In a week of changes, a part sends about 120

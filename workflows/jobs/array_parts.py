@@ -13,20 +13,19 @@ from iris.messages.array_part import PartInput, PartRef, PartReport, Places
 from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation
 from iris.model import names
-from iris.model.arrays import KIND_PART, MAX_KEPT_REASON, format_indices, part_workflow
-from iris.model.bounds import cut
-from iris.model.gangs import Gang
-from iris.model.job_status import rolled_up, status_of
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
+from iris.model.job.arrays import KIND_PART, MAX_KEPT_REASON, format_indices, part_workflow
+from iris.model.job.demand_limits import cut
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import Overrides, TaskStatus
+from iris.model.job.status import rolled_up, status_of
 from iris.model.states import ENDED, TaskState
-from iris.scheduling.array_windows import PartLoad, chunks, shares
-from iris.scheduling.cancellations import Cancellations
-from iris.workflows.array_part import ArrayPartWorkflow
-from iris.workflows.independent_tasks import NAME_IN_USE
+from iris.scheduling.ledger.array_windows import PartLoad, chunks, shares
+from iris.scheduling.ledger.cancellations import Cancellations
+from iris.workflows.jobs.array_part import ArrayPartWorkflow
+from iris.workflows.jobs.independent_tasks import NAME_IN_USE
+from iris.workflows.jobs.separate_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
-from iris.workflows.separate_tasks import SeparateTasks
 
 #: The most tasks of an array that have a workflow at the same time. The control plane keeps about as many workflows in memory.
 MOST_AT_ONCE = 1_000

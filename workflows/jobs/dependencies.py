@@ -13,10 +13,10 @@ from temporalio import workflow
 from iris.activities.control.job_dependencies import JobDependencies
 from iris.messages.dependencies import EndedJob, JobEnd, Lookup
 from iris.messages.job import JobInput
-from iris.model import dependencies
-from iris.model.dependencies import Dependency
-from iris.model.gangs import Gang
-from iris.model.jobs import JobStatus
+from iris.model.job import dependencies
+from iris.model.job.dependencies import Dependency
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from iris.workflows.patient_call import until_done

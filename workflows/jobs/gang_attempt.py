@@ -7,17 +7,23 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    TimeoutError,
+    TimeoutType,
+    is_cancelled_exception,
+)
 
-from iris.activities.host.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
+from iris.activities.host.attempt.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
 from iris.messages.task import Rank, RunTask
 from iris.model import names
-from iris.model.faults import GANG_TIMEOUT
-from iris.model.gangs import Gang
-from iris.model.jobs import TaskOutcome, TaskStatus
+from iris.model.host.faults import GANG_TIMEOUT
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import TaskOutcome, TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import MIB, format_duration
-from iris.scheduling.gang_lifecycle import GangLifecycle
+from iris.scheduling.ledger.gang_lifecycle import GangLifecycle
 from iris.workflows import policies
 
 #: The most bytes of activity inputs that one workflow task starts. Each input carries the command and its environment, and all of

@@ -1,6 +1,6 @@
 """Runs a gang from its submission to its end, for a job that is one gang and for each independent task.
 
-What a gang does depends on its state alone. `iris.scheduling.gang_lifecycle` decides the states; this module does what each of
+What a gang does depends on its state alone. `iris.scheduling.ledger.gang_lifecycle` decides the states; this module does what each of
 them stands for: waits, asks the scheduler, runs the programs, releases the hosts.
 """
 
@@ -16,18 +16,18 @@ from temporalio import workflow
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
 from iris.messages.task import TaskProgress
-from iris.model.cancelling import Cancelling
-from iris.model.gangs import Gang, GangState
-from iris.model.overrides import Overrides
-from iris.model.requests import Placement, request_for
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.gangs import Gang, GangState
+from iris.model.job.requests import Placement, request_for
+from iris.model.job.spec import Overrides
 from iris.model.states import TaskState
 from iris.scheduling import retries
-from iris.scheduling.gang_lifecycle import SHOWN_DELAY, GangLifecycle
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.ledger.gang_lifecycle import SHOWN_DELAY, GangLifecycle
+from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.workflows import policies
-from iris.workflows.gang_attempt import GangAttempt
+from iris.workflows.jobs.gang_attempt import GangAttempt
 from iris.workflows.scheduler_call import exchange, uninterrupted
 
 

@@ -6,22 +6,26 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
+from temporalio.exceptions import (
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
 
 from iris.activities.control.job_tasks import JobTasks
 from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
-from iris.model.gangs import Gang
-from iris.model.job_status import status_of
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import Overrides, TaskStatus
+from iris.model.job.status import status_of
 from iris.model.states import ENDED, TaskState
-from iris.scheduling.cancellations import Cancellations
+from iris.scheduling.ledger.cancellations import Cancellations
+from iris.workflows.jobs.separate_tasks import SeparateTasks
+from iris.workflows.jobs.task import TaskWorkflow
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
-from iris.workflows.separate_tasks import SeparateTasks
-from iris.workflows.task import TaskWorkflow
 
 #: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and all of them go in one 4 MiB
 #: request.

@@ -17,26 +17,25 @@ from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import GangStart, TaskCancellation, TaskProgress
-from iris.model.bounds import check_demands
-from iris.model.cancelling import Cancelling
-from iris.model.endpoints import Endpoint, changed, visible
 from iris.model.errors import InvalidValue
-from iris.model.gangs import Gang
-from iris.model.job_status import status_of, with_cancellations
-from iris.model.jobs import Band, JobStatus, TaskStatus
-from iris.model.overrides import Hold
-from iris.model.requests import Placement
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.demand_limits import check_demands
+from iris.model.job.endpoints import Endpoint, changed, visible
+from iris.model.job.gangs import Gang
+from iris.model.job.requests import Placement
+from iris.model.job.spec import Band, Hold, JobStatus, TaskStatus
+from iris.model.job.status import status_of, with_cancellations
 from iris.model.states import ENDED, LIVE, JobState, TaskState
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.recovery import GangReport
+from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import web_ui
-from iris.workflows.array_parts import ArrayParts
-from iris.workflows.dependencies import Dependencies, Dependents
-from iris.workflows.family import Children, register
-from iris.workflows.gang_run import GangRun
-from iris.workflows.independent_tasks import IndependentTasks
-from iris.workflows.job_secrets import delete_secrets
-from iris.workflows.notification import notify
+from iris.workflows.jobs.array_parts import ArrayParts
+from iris.workflows.jobs.child_jobs import Children, register
+from iris.workflows.jobs.dependencies import Dependencies, Dependents
+from iris.workflows.jobs.gang_run import GangRun
+from iris.workflows.jobs.independent_tasks import IndependentTasks
+from iris.workflows.jobs.job_secrets import delete_secrets
+from iris.workflows.jobs.notification import notify
 from iris.workflows.search_attributes import ListEntry, show_band
 
 #: The most tasks in the workflow's result: some tens of kilobytes.

@@ -11,8 +11,8 @@ from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.messages.job import ChildRef
 from iris.messages.job_secrets import UnneededSecrets
 from iris.model import names
-from iris.model.gangs import Gang
-from iris.model.secrets import sealed_for
+from iris.model.job.gangs import Gang
+from iris.model.job.secrets import sealed_for
 from iris.workflows import policies
 from iris.workflows.scheduler_call import uninterrupted
 

@@ -13,7 +13,7 @@ from iris.messages.scheduled_job import LEFT_OUT, NOT_STARTED, ScheduledJob
 from iris.model import names
 from iris.model.cron import comes_again, zone_of
 from iris.workflows import policies, web_ui
-from iris.workflows.job import JobWorkflow
+from iris.workflows.jobs.job import JobWorkflow
 from iris.workflows.search_attributes import job_facts, keywords
 
 _SCHEDULED_AT = SearchAttributeKey.for_datetime(names.SA_SCHEDULED_AT)

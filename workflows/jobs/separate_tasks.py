@@ -5,12 +5,12 @@ from datetime import datetime
 
 from temporalio import workflow
 
-from iris.model.cancelling import Cancelling
-from iris.model.gangs import Gang
-from iris.model.jobs import TaskStatus
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import TaskStatus
 from iris.model.states import TaskState
-from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 
 class SeparateTasks:

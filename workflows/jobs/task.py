@@ -9,15 +9,14 @@ from temporalio.exceptions import ApplicationError
 from iris.messages.job import Attempts
 from iris.messages.scheduler import Reason
 from iris.messages.task import OwnStatus, TaskInput, TaskProgress
-from iris.model.cancelling import Cancelling
-from iris.model.jobs import TaskStatus
-from iris.model.overrides import Overrides
-from iris.model.requests import Placement
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.requests import Placement
+from iris.model.job.spec import Overrides, TaskStatus
 from iris.model.states import ENDED, TaskState
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.recovery import GangReport
+from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import web_ui
-from iris.workflows.gang_run import GangRun
+from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.search_attributes import show_band, show_state
 from iris.workflows.signals import send_signal
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from temporalio import workflow
 
-from iris.model.requests import Shape
-from iris.scheduling.ledger import Ledger
-from iris.workflows.scheduler_views import broken_slices, reserve_of
+from iris.model.job.requests import Shape
+from iris.scheduling.ledger.ledger import Ledger
+from iris.workflows.scheduler.scheduler_views import broken_slices, reserve_of
 
 
 class DemandWatch:

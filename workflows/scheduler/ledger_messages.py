@@ -22,18 +22,18 @@ from iris.messages.scheduler import (
     SliceUp,
     Vacate,
 )
-from iris.model.bounds import BATCH_BYTES, REQUEST_BYTES, cut, fitting, size_of
-from iris.model.constraints import SCALE_GROUP
-from iris.model.hosts import fault_of
-from iris.model.requests import Placement, Request
-from iris.model.scaling import MOST_OUTLOOKS
+from iris.model.host.constraints import SCALE_GROUP
+from iris.model.host.hosts import fault_of
+from iris.model.job.demand_limits import BATCH_BYTES, REQUEST_BYTES, cut, fitting, size_of
+from iris.model.job.requests import Placement, Request
+from iris.model.slice.scaling import MOST_OUTLOOKS
 from iris.model.units import MIB
-from iris.scheduling.catalog import Catalog
-from iris.scheduling.explain import MOST_REASONS
-from iris.scheduling.ledger import Ledger, Settled
-from iris.scheduling.ledger_size import FULL, MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.ledger.ledger import Ledger, Settled
+from iris.scheduling.ledger.size import FULL, MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
+from iris.scheduling.placement.catalog import Catalog
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
+from iris.scheduling.reasons.explain import MOST_REASONS
 
 #: The most placements of one pass: some hundred milliseconds of the two seconds that a workflow task may take without yielding.
 MAX_PLACEMENTS = 1_000

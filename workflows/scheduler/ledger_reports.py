@@ -7,7 +7,7 @@ from temporalio import workflow
 
 from iris.activities.control.recovery import RecoveryQueries
 from iris.model import names
-from iris.scheduling.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage
+from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage
 from iris.workflows import policies
 
 

@@ -1,6 +1,6 @@
 """Defines the scheduler: one workflow per cluster that holds the ledger of hosts, placements and waiting gangs.
 
-It decides nothing itself: `iris.scheduling.ledger` and `iris.scheduling.placement` do. Messages come in batches through the
+It decides nothing itself: `iris.scheduling.ledger.ledger` and `iris.scheduling.placement.place` do. Messages come in batches through the
 `exchange` update, whose answer carries what could be placed at once. An activity signals later placements to the gangs that had
 to wait.
 
@@ -33,22 +33,29 @@ from iris.messages.scheduler import (
 )
 from iris.messages.wire import RepeatedCheck
 from iris.model import names
-from iris.model.bounds import MESSAGE_BYTES, size_of
-from iris.model.requests import Placement, Request, Shape
-from iris.model.scaling import Wanted
-from iris.scheduling.forecast import Forecast
-from iris.scheduling.ledger import Ledger, Settled
-from iris.scheduling.ledger_size import LedgerSize
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.reason_changes import MAX_SHAPES, reason_changes
-from iris.scheduling.recovery import LedgerRecovery, RecoveryPage
-from iris.scheduling.refusals import Refusal
-from iris.workflows import ledger_reports, policies, unsent_signals, web_ui
-from iris.workflows.demand_watch import DemandWatch
-from iris.workflows.family import OrphanCheck
-from iris.workflows.job_checks import JobChecks
-from iris.workflows.ledger_messages import MAX_PLACEMENTS, RECOVERING, Entered, enter, serve
-from iris.workflows.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
+from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
+from iris.model.job.requests import Placement, Request, Shape
+from iris.model.slice.scaling import Wanted
+from iris.scheduling.ledger.ledger import Ledger, Settled
+from iris.scheduling.ledger.reason_changes import MAX_SHAPES, reason_changes
+from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryPage
+from iris.scheduling.ledger.size import LedgerSize
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.reasons.forecast import Forecast
+from iris.workflows import policies, web_ui
+from iris.workflows.jobs.child_jobs import OrphanCheck
+from iris.workflows.jobs.job_checks import JobChecks
+from iris.workflows.scheduler import ledger_reports, unsent_signals
+from iris.workflows.scheduler.demand_watch import DemandWatch
+from iris.workflows.scheduler.ledger_messages import (
+    MAX_PLACEMENTS,
+    RECOVERING,
+    Entered,
+    enter,
+    serve,
+)
+from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
 from iris.workflows.signals import send_signal
 
 #: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it, and nothing is placed

@@ -6,11 +6,11 @@ from itertools import islice, zip_longest
 
 from iris.messages.scheduler import HostView, Owner, Owners, Snapshot, SnapshotPage
 from iris.model import names
-from iris.model.bounds import BATCH_BYTES, fitting, size_of
-from iris.model.hosts import ClosedBy, Closure, fault_of, headroom
-from iris.model.requests import Placement, Shape
-from iris.model.scaling import MOST_OUTLOOKS, Demand, Wanted
-from iris.scheduling.ledger import Ledger
+from iris.model.host.hosts import ClosedBy, Closure, fault_of, headroom
+from iris.model.job.demand_limits import BATCH_BYTES, fitting, size_of
+from iris.model.job.requests import Placement, Shape
+from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
+from iris.scheduling.ledger.ledger import Ledger
 
 #: The most shapes that the autoscaler gets at once; gangs of other shapes are served after these.
 MOST_SHAPES = 1_000

@@ -12,11 +12,11 @@ from temporalio import workflow
 from iris.activities.control.notifier import Notifier
 from iris.messages.scheduler import Reason, Reasons, SchedulerStart
 from iris.model import names
-from iris.model.bounds import fitting, size_of
-from iris.model.requests import Placement
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.reason_changes import ReasonChange
+from iris.model.job.demand_limits import fitting, size_of
+from iris.model.job.requests import Placement
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.reason_changes import ReasonChange
+from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies
 
 #: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.

@@ -5,7 +5,7 @@ platform confirms that no machine is left, also when the workflow is cancelled. 
 its agents start this workflow, and there is nothing to delete. Both report their hosts to the scheduler: a host is removed before
 it comes back.
 
-`iris.model.slice_lifecycle` decides what each event changes; the workflow performs the effects.
+`iris.model.slice.lifecycle` decides what each event changes; the workflow performs the effects.
 """
 
 import asyncio
@@ -17,11 +17,9 @@ from temporalio import workflow
 
 from iris.messages.scheduler import HostLost, Retire, SliceDown, SliceUp
 from iris.messages.slice import CloudState, HostReady, SliceInput
-from iris.model import slice_lifecycle
-from iris.model.hosts import ClosedBy, Closure
-from iris.model.provisioning import EVICTED_AFTER, TIME_TO_LEAVE, CreateOutcome, SliceRequest, ends_its_tasks
-from iris.model.scaling import Drain
-from iris.model.slice_events import (
+from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.slice import lifecycle
+from iris.model.slice.events import (
     Cancelled,
     ConsoleRead,
     DeadlineReached,
@@ -48,10 +46,19 @@ from iris.model.slice_events import (
     ShowState,
     WorkflowStarted,
 )
-from iris.model.slices import LIVE, SliceState, SliceStatus
-from iris.workflows import policies, slice_machines, web_ui
+from iris.model.slice.provisioning import (
+    EVICTED_AFTER,
+    TIME_TO_LEAVE,
+    CreateOutcome,
+    SliceRequest,
+    ends_its_tasks,
+)
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import LIVE, SliceState, SliceStatus
+from iris.workflows import policies, web_ui
 from iris.workflows.scheduler_call import exchange, signal_autoscaler, uninterrupted
 from iris.workflows.search_attributes import show_state
+from iris.workflows.slices import slice_machines
 
 Signal = HostReady | HostLost | CloudState | Drain
 
@@ -107,7 +114,7 @@ class SliceWorkflow:
 
         No decision depends on the clock: see decision 14.
         """
-        due = slice_lifecycle.deadline(self._slice)
+        due = lifecycle.deadline(self._slice)
 
         def is_woken() -> bool:
             waits = bool(self._inbox) or self._facts_requested or self._host_missing
@@ -153,7 +160,7 @@ class SliceWorkflow:
 
     async def _handle(self, event: Event) -> None:
         """Makes the step for an event and performs its effects in order. The result of an effect is the next event."""
-        self._slice, effects = slice_lifecycle.step(self._slice, event, workflow.now())
+        self._slice, effects = lifecycle.step(self._slice, event, workflow.now())
         workflow.set_current_details(web_ui.slice_details(self.status()))
         for effect in effects:
             if (result := await self._perform(effect)) is not None:

@@ -5,7 +5,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.slices import Slices
 from iris.messages.slice import Machines, SliceRef
-from iris.model.provisioning import CreateOutcome, DeleteResult, SliceRequest
+from iris.model.slice.provisioning import CreateOutcome, DeleteResult, SliceRequest
 from iris.workflows import policies
 
 

@@ -9,13 +9,13 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from iris.messages.autoscaler import CloseDown, ScalingSettings
 from iris.messages.slice import SliceInput
 from iris.model import names
-from iris.model.provisioning import ANYWHERE, SliceObservation, SliceRequest
-from iris.model.scaling import Create, Drain
-from iris.model.slices import SliceFacts, SliceState
+from iris.model.slice.provisioning import ANYWHERE, SliceObservation, SliceRequest
+from iris.model.slice.scaling import Create, Drain
+from iris.model.slice.status import SliceFacts, SliceState
 from iris.workflows import policies
 from iris.workflows.search_attributes import keywords
 from iris.workflows.signals import send_signal
-from iris.workflows.slice import SliceWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 
 
 class SliceRegistry:

@@ -22,28 +22,35 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.client import AsyncActivityHandle
 
-from iris.activities.host import outcome as outcomes
-from iris.activities.host import prepare
-from iris.activities.host.caches import DISK_FAULT, is_disk_full, size_of
-from iris.activities.host.checkpoints import Saver, end_of
-from iris.activities.host.disk_usage import Occupant
-from iris.activities.host.gang_start import is_member, wait_for_gang
-from iris.activities.host.heartbeat import Heartbeat, handed_out, report
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.lifecycle import STARTED, Effect, Event, Lifecycle, State, restore, step
-from iris.activities.host.logs import LogShipper
-from iris.activities.host.placement import free_placement
-from iris.activities.host.running import Root, Running
-from iris.activities.host.runtimes import job_users, links
+from iris.activities.host.attempt import outcome as outcomes
+from iris.activities.host.attempt import prepare
+from iris.activities.host.attempt.gang_start import is_member, wait_for_gang
+from iris.activities.host.attempt.heartbeat import Heartbeat, free_placement, handed_out, report
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.lifecycle import (
+    STARTED,
+    Effect,
+    Event,
+    Lifecycle,
+    State,
+    restore,
+    step,
+)
+from iris.activities.host.files.caches import DISK_FAULT, is_disk_full, size_of
+from iris.activities.host.files.checkpoints import Saver, end_of
+from iris.activities.host.files.logs import LogShipper
+from iris.activities.host.files.upload import Delivery
+from iris.activities.host.machine.disk_usage import Occupant
+from iris.activities.host.machine.usage import Use
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.runtimes.orphans import AttemptFile
-from iris.activities.host.runtimes.program import Exit, FirstEnd, Program
-from iris.activities.host.upload import Delivery
-from iris.activities.host.usage import Use
+from iris.activities.host.runtimes.cleanup import links
+from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
+from iris.activities.host.runtimes.process import job_users
+from iris.activities.host.runtimes.program import Exit, FirstEnd, Program, Root, Running
 from iris.messages.task import RunTask
-from iris.model import exits
-from iris.model.jobs import TaskOutcome
-from iris.model.secrets import LEAST_MASKED
+from iris.model.host import faults
+from iris.model.job.secrets import LEAST_MASKED
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.log_format import Stream
@@ -392,7 +399,7 @@ class Attempt:
         if time.time() - first.at < TELL_AFTER.total_seconds():
             return
         self._told_of_rest = True
-        end, grace = exits.explain(first.status).reason, format_duration(self.task.grace)
+        end, grace = faults.explain(first.status).reason, format_duration(self.task.grace)
         left = f"the program {end}, and processes that it has started still run"
         self._logs.say(f"{left}: they have {grace} to end (--grace), then SIGTERM and SIGKILL")
         self._heartbeat.prepares(left)

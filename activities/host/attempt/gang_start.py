@@ -11,7 +11,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.activities.host.heartbeat import RPC_TIMEOUT
+from iris.activities.host.attempt.heartbeat import RPC_TIMEOUT
 from iris.messages.task import GangStart, RunTask, TaskProgress
 from iris.model.states import TaskState
 from iris.retrying import retry

@@ -14,11 +14,14 @@ from typing import Any
 from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle, Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.activities.host.lifecycle import Event
-from iris.activities.host.runtimes import shim
-from iris.activities.host.upload import FIRST_RETRY_DELAY, HURRIED_TIMEOUT
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.lifecycle import Event
+from iris.activities.host.files.upload import FIRST_RETRY_DELAY, HURRIED_TIMEOUT
+from iris.activities.host.runtimes.shim import shim
+from iris.messages.scheduler import Batch, Vacate
 from iris.messages.task import RunTask, TaskProgress
-from iris.model.jobs import TaskOutcome
+from iris.model import names
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
@@ -195,3 +198,11 @@ async def report(
         log.warning("the outcome of the attempt could not be reported, trying again: %s", error)
         raise
     return Event.ACCEPTED
+
+
+async def free_placement(context: HostContext, task: RunTask) -> None:
+    """Sends the scheduler a message that the placement is free. A terminated job cannot, and the scheduler notices later."""
+    scheduler = context.client.get_workflow_handle(names.scheduler_workflow(context.cluster))
+    vacated = Vacate(key=task.placement_key, host_id=context.host.id, incarnation=task.incarnation)
+    with contextlib.suppress(RPCError):
+        await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)

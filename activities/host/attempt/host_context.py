@@ -8,28 +8,27 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from iris.activities.host.bundles import Bundles
-from iris.activities.host.caches import Cache
-from iris.activities.host.commands import with_commands, without_environment
-from iris.activities.host.gpu_health import GpuHealth
-from iris.activities.host.outputs import AT_ONCE
-from iris.activities.host.ports import Gpus, Ports, TakenGpus
+from iris.activities.host.environment.commands import with_commands, without_environment
+from iris.activities.host.environment.secret_values import HostSecrets
+from iris.activities.host.files.bundles import Bundles
+from iris.activities.host.files.caches import Cache
+from iris.activities.host.files.outputs import AT_ONCE
+from iris.activities.host.machine.gpu_health import GpuHealth
+from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus
+from iris.activities.host.machine.usage import Use
 from iris.activities.host.runtimes.base import HostUnable, Runtime
-from iris.activities.host.runtimes.docker import DockerRuntime
+from iris.activities.host.runtimes.container.images import Token
+from iris.activities.host.runtimes.container.runtime import DockerRuntime
 from iris.activities.host.runtimes.environment import Accelerators, base_env
-from iris.activities.host.runtimes.images import Token
-from iris.activities.host.runtimes.job_users import PASSABLE, JobUsers
-from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.runtimes.process.job_users import PASSABLE, JobUsers
+from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit
-from iris.activities.host.secret_values import HostSecrets
-from iris.activities.host.usage import Use
 from iris.messages.task import RunTask
-from iris.model.faults import FAULTS, Fault
-from iris.model.gpu_faults import GPU_FAULT
-from iris.model.gpus import Gpu, offered
-from iris.model.hosts import Host
-from iris.model.resources import DeviceKind
-from iris.model.store_limits import StoreLimits
+from iris.model.host.faults import FAULTS, Fault
+from iris.model.host.gpus import GPU_FAULT, Gpu, offered
+from iris.model.host.hosts import Host
+from iris.model.host.resources import DeviceKind
+from iris.model.host.store_limits import StoreLimits
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 

@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from iris.model.errors import IllegalMove
-from iris.model.jobs import TaskOutcome
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.runtimes.program import Exit, Started
-from iris.model import exits
-from iris.model.error_lines import error_line
-from iris.model.faults import BEYOND_THE_HOST, Fault, recognise
-from iris.model.gpu_faults import GPU_FAULT
-from iris.model.jobs import TaskOutcome
+from iris.model.host import faults as exits
+from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, recognise
+from iris.model.host.gpus import GPU_FAULT
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 
 #: The name of the fault if the host is the reason why an attempt cannot continue, …

@@ -9,23 +9,24 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from iris.activities.host.array_rows import row_of
-from iris.activities.host.caches import DISK_FAULT
-from iris.activities.host.checkpoint_files import FOLDER
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.ports import COORDINATOR_FAULT
-from iris.activities.host.projects import reading_the_jobs_files
-from iris.activities.host.python_env import set_up
-from iris.activities.host.restore import restore
-from iris.activities.host.runtimes import trees
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.environment.projects import reading_the_jobs_files
+from iris.activities.host.environment.set_up import set_up
+from iris.activities.host.files.bundles import row_of
+from iris.activities.host.files.caches import DISK_FAULT
+from iris.activities.host.files.checkpoint_files import FOLDER
+from iris.activities.host.files.restore import restore
+from iris.activities.host.machine.ports import COORDINATOR_FAULT
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
+from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.environment import attempt_env, needs_own_coordinator
-from iris.activities.host.runtimes.job_users import USERS_FAULT, files_of
+from iris.activities.host.runtimes.process.job_users import USERS_FAULT, files_of
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
-from iris.model import call_files, names
-from iris.model.arrays import substituted, task_values
-from iris.model.images import has_digest
+from iris.model import names
+from iris.model.job import bundles
+from iris.model.job.arrays import substituted, task_values
+from iris.model.job.environments import has_digest
 from iris.model.units import MIB, format_bytes
 
 #: The least free disk space, in bytes. With less, a program could not even write its first lines.
@@ -39,9 +40,9 @@ CAUSED_BY_OTHERS = (USERS_FAULT, COORDINATOR_FAULT)
 CALL = (
     "sh",
     "-c",
-    f'python="$(cat "${names.ENV_CALL_DIR}/{call_files.PYTHON}" 2>/dev/null)"; '
+    f'python="$(cat "${names.ENV_CALL_DIR}/{bundles.PYTHON}" 2>/dev/null)"; '
     '[ -x "$python" ] || python="$(command -v python || echo python3)"; '
-    f'exec "$python" "${names.ENV_CALL_DIR}/{call_files.SCRIPT}"',
+    f'exec "$python" "${names.ENV_CALL_DIR}/{bundles.SCRIPT}"',
 )
 #: The name that programs show for a user who has only a number.
 USER_NAME = "iris-job"
@@ -181,7 +182,7 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
 
 def is_final(directory: Path) -> bool:
     """Returns whether the program of this attempt has left the mark that another attempt would end in the same way."""
-    mark = files_of(directory) / "outputs" / call_files.FINAL
+    mark = files_of(directory) / "outputs" / bundles.FINAL
     return os.path.exists(mark)  # noqa: PTH110 Path raises for a folder that the job has closed
 
 

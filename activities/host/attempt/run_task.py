@@ -9,23 +9,23 @@ from functools import partial
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from iris.activities.host import disk_watch
-from iris.activities.host.attempt import Attempt
-from iris.activities.host.caches import is_disk_full
-from iris.activities.host.disk_usage import resume
-from iris.activities.host.heartbeat import report
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.lifecycle import Event
-from iris.activities.host.outcome import of_an_unreadable_record
-from iris.activities.host.prepare import has_attempts
-from iris.activities.host.running import Running
-from iris.activities.host.runtimes import orphans, remains, trees
-from iris.activities.host.runtimes.orphans import AttemptFile
-from iris.activities.host.runtimes.remains import LostAttempt
-from iris.activities.host.usage import Meter
+from iris.activities.host.attempt.attempt import Attempt
+from iris.activities.host.attempt.heartbeat import report
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.lifecycle import Event
+from iris.activities.host.attempt.outcome import of_an_unreadable_record
+from iris.activities.host.attempt.prepare import has_attempts
+from iris.activities.host.files.caches import is_disk_full
+from iris.activities.host.machine import disk_watch
+from iris.activities.host.machine.disk_usage import resume
+from iris.activities.host.machine.usage import Meter
+from iris.activities.host.runtimes.cleanup import leftover_processes, remains, trees
+from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
+from iris.activities.host.runtimes.cleanup.remains import LostAttempt
+from iris.activities.host.runtimes.program import Running
 from iris.messages.task import RunTask
-from iris.model.jobs import TaskOutcome
-from iris.model.store_limits import is_possible
+from iris.model.host.store_limits import is_possible
+from iris.model.job.spec import TaskOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Tasks:
             # Does not wait longer for an unreachable server: it also notices that the attempts' heartbeats have stopped.
             timeout = max(ending.values()) + REPORT_TIMEOUT
             await asyncio.wait([self._runs[key] for key in ending], timeout=timeout.total_seconds())
-            await asyncio.to_thread(orphans.kill, keys)  # processes that have escaped from their shim
+            await asyncio.to_thread(leftover_processes.kill, keys)  # processes that have escaped from their shim
         await self._cancel_runs()
 
     async def hand_over(self, reason: str) -> None:
@@ -192,7 +192,7 @@ class Tasks:
         await asyncio.gather(*self._runs.values(), return_exceptions=True)
         await self._cancel_runs()
         if keys:
-            await asyncio.to_thread(orphans.kill, keys)  # processes that have escaped from their shim
+            await asyncio.to_thread(leftover_processes.kill, keys)  # processes that have escaped from their shim
 
     def _run(self, attempt: Attempt) -> None:
         key = attempt.task.key

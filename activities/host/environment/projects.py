@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart
+from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import Stopped
+from iris.model import setup_files
+from iris.model.job.environments import EnvironmentSpec
 from iris.model.units import MIB, format_bytes
 
 #: Files that `uv sync` reads of a project, besides the sources of the packages that it builds.
@@ -195,3 +197,89 @@ def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
 def _hash(descriptor: int) -> str:
     with os.fdopen(descriptor, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+#: The file whose packages are installed for a program that has no other project.
+REQUIREMENTS = "requirements.txt"
+_NESTED = re.compile(r"(?:-r|-c|--requirements?|--constraints?)(?:\s+|=)?(?P<path>\S.*)")
+#: Options that name files or directories which are installed, or searched for packages.
+_FILES = re.compile(r"(?:-e|-f|--editable|--find-links)\b")
+
+
+def hash_of_requirements(directory: Path, path: str) -> tuple[dict[str, str], bool]:
+    """Returns the SHA-256 of this file and of those that it includes, by path, and whether any names files to install.
+
+    Args:
+        directory: that of the program; the path may be relative to it.
+
+    Raises:
+        OSError: a file is too large.
+    """
+    found: dict[str, str] = {}
+    local = False
+    waiting = [directory / path]
+    while waiting:
+        file = waiting.pop()
+        if str(file) in found:
+            continue
+        data = _read(file)
+        # Attempts have different directories, and the same environment.
+        found[str(file)] = hashlib.sha256(data).hexdigest()
+        for line in _lines(data.decode(errors="replace")):
+            if (nested := _NESTED.fullmatch(line)) is not None and "://" not in nested["path"]:
+                waiting.append(file.parent / nested["path"].strip("'\""))
+            elif _FILES.match(line) or is_here(line) or _is_there(directory / line):
+                local = True
+    return {path.removeprefix(f"{directory}/"): digest for path, digest in found.items()}, local
+
+
+def _read(file: Path) -> bytes:
+    """Returns the content of the file; nothing if there is none, which uv reports."""
+    try:
+        return read(file, MOST_LIST)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:  # what is not read must not be taken for the same
+            raise
+        return b""
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a requirement with its hashes is longer than any path
+        return False
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yields the lines without comments; lines that end with a backslash go on with the next."""
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        if stripped := re.sub(r"(?:^|\s)#.*$", "", line).strip():
+            yield stripped
+
+
+def with_its_packages(spec: EnvironmentSpec, directory: Path) -> tuple[EnvironmentSpec, str]:
+    """Returns the specification with what the project of this directory declares, and a line for
+    the user; empty: there is none.
+
+    Raises:
+        CannotStart: the project cannot be installed.
+        OSError: a file cannot be read.
+    """
+    declared: tuple[str, ...] = ()
+    if (directory / REQUIREMENTS).is_file():
+        declared = (f"-r {REQUIREMENTS}",)
+        if not spec.extras:
+            return spec.model_copy(update={"pip": (*declared, *spec.pip)}), ""
+    script, config = (_text(directory / name) for name in (setup_files.SCRIPT, setup_files.CONFIG))
+    has_pyproject = (directory / setup_files.PYPROJECT).exists()
+    if setup_files.installs_itself(script, config, has_pyproject=has_pyproject):
+        this = f".[{','.join(spec.extras)}]" if spec.extras else "."
+        return spec.model_copy(update={"pip": (*declared, this, *spec.pip), "extras": ()}), ""
+    if setup_files.lacks_a_build(script, config, has_pyproject=has_pyproject):
+        reason = setup_files.cannot_build("the project")
+        raise CannotStart(f"set-up failed: {reason}", INVALID_INPUT)
+    return spec, setup_files.not_installed({each.name for each in directory.iterdir()})
+
+
+def _text(file: Path) -> str:
+    return read(file, MOST_PROJECT).decode(errors="replace") if file.is_file() else ""

@@ -10,18 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
-from iris.activities.host.commands import PATH
-from iris.activities.host.env_steps import Steps, since
-from iris.activities.host.projects import FILES, Project, find_project, hash_of, hash_of_all, is_here, reading_the_jobs_files
-from iris.activities.host.requirement_files import hash_of_requirements
-from iris.activities.host.runtimes import links
+from iris.activities.host.environment.commands import PATH
+from iris.activities.host.environment.projects import (
+    FILES,
+    Project,
+    find_project,
+    hash_of,
+    hash_of_all,
+    hash_of_requirements,
+    is_here,
+    reading_the_jobs_files,
+    with_its_packages,
+)
+from iris.activities.host.environment.steps import Steps, since
+from iris.activities.host.environment.uv_places import uv_version
+from iris.activities.host.files.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.threads import in_thread
-from iris.activities.host.setup_projects import with_its_packages
-from iris.activities.host.uv_places import uv_version
-from iris.model.environments import EnvironmentSpec, requirements_file
-from iris.model.faults import SETUP_TIMEOUT
+from iris.model.host.faults import SETUP_TIMEOUT
+from iris.model.job.environments import EnvironmentSpec, requirements_file
 from iris.model.units import format_duration
 
 #: Delays before each retry of a step after a network failure, in seconds. uv itself has tried several times by then.

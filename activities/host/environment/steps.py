@@ -11,15 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.host import uv_errors
-from iris.activities.host.caches import DISK_FAULT, Cache
-from iris.activities.host.projects import Project, indexes_of_lock, reading_the_jobs_files
-from iris.activities.host.runtimes import links
+from iris.activities.host.environment import uv_errors
+from iris.activities.host.environment.projects import (
+    Project,
+    indexes_of_lock,
+    reading_the_jobs_files,
+)
+from iris.activities.host.environment.uv_places import Uv, UvPlaces
+from iris.activities.host.files.caches import DISK_FAULT, Cache
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
-from iris.activities.host.runtimes.job_users import acting_as, end_user, give
+from iris.activities.host.runtimes.cleanup import links
+from iris.activities.host.runtimes.process.job_users import acting_as, end_user, give
 from iris.activities.host.runtimes.threads import in_thread
-from iris.activities.host.uv_places import Uv, UvPlaces
-from iris.model.environments import EnvironmentSpec, requirements_file
+from iris.model.job.environments import EnvironmentSpec, requirements_file
 
 NETWORK_FAULT = "network"
 #: How much of the end of a step's output is searched for the cause of a failure, in bytes.

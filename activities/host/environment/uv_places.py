@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import uv
 
-from iris.activities.host.caches import Cache
-from iris.activities.host.runtimes import trees
+from iris.activities.host.files.caches import Cache
 from iris.activities.host.runtimes.base import HostUnable, Runtime
-from iris.activities.host.runtimes.job_users import lent
+from iris.activities.host.runtimes.cleanup import trees
+from iris.activities.host.runtimes.process.job_users import lent
 from iris.activities.host.runtimes.threads import in_thread
 
 

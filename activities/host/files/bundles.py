@@ -4,24 +4,29 @@ import asyncio
 import errno
 import gzip
 import hashlib
+import json
 import os
+import shutil
 import stat
 import threading
 import zlib
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
 from obstore.exceptions import BaseError
 
-from iris.activities.host.caches import DISK_FAULT, Cache, is_disk_full
+from iris.activities.host.files.caches import DISK_FAULT, Cache, is_disk_full
+from iris.activities.host.files.unpacking import NoArchive, Unsafe, unpack
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.runtimes.job_users import acting_as
+from iris.activities.host.runtimes.process.job_users import acting_as
 from iris.activities.host.runtimes.threads import Stopped, in_thread
-from iris.activities.host.unpacking import NoArchive, Unsafe, unpack
+from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.bundles import MAX_BUNDLE, Bundle
 from iris.model.errors import first_line
+from iris.model.job.arrays import ROWS_FILE
+from iris.model.job.bundles import MAX_BUNDLE, Bundle
 from iris.model.units import format_bytes
 from iris.storage.object_store import Store
 
@@ -198,3 +203,38 @@ def _unpack(archive: Path, bundle: Bundle, into: Path, owner: int | None, stop: 
                 reason = f"the bundle cannot be unpacked: {error.filename!r} cannot be created: {error.strerror}"
                 raise CannotStart(reason, _WILL_NOT_DO) from None
             raise HostUnable(f"{into} cannot be written to: {error}", DISK_FAULT) from None
+
+
+#: The shell's exit code for a command that was found but cannot be executed.
+_WILL_NOT_DO = 126
+
+
+async def row_of(bundles: Bundles, task: RunTask, directory: Path) -> dict[str, str]:
+    """Returns the task's values by the names of their columns; none if it has no table.
+
+    Args:
+        directory: where the table is unpacked and removed again.
+
+    Raises:
+        CannotStart: the store does not have the table, or the table does not have the row.
+        HostUnable: the store does not answer, or the disk is full.
+    """
+    if task.array is None or task.array.table is None:
+        return {}
+    index = task.index
+    await bundles.unpack(task.array.table, directory)
+    row = await in_thread(lambda _: _line(directory / ROWS_FILE, index))
+    if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
+        raise CannotStart(f"the table of the array has no row {index}; submit the job again", _WILL_NOT_DO)
+    return row
+
+
+def _line(file: Path, index: int) -> object:
+    """Returns the value in the line, and removes the table; None: it has no such line."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            return json.loads(next(islice(lines, index, None), "null"))
+    except (OSError, ValueError):
+        return None
+    finally:
+        shutil.rmtree(file.parent, ignore_errors=True)

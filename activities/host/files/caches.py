@@ -22,11 +22,11 @@ from typing import NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import in_thread
 
-#: A name of a fault, as in `iris.model.faults`.
+#: A name of a fault, as in `iris.model.host.faults`.
 DISK_FAULT = "disk"
 #: Delay between two tries to take a lock that another process holds, in seconds: the first and the longest.
 LOOK_AFTER, LOOK_EVERY = 0.01, 0.25

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import BinaryIO, Self
 
-from iris.activities.host.runtimes import links, trees
-from iris.activities.host.runtimes.job_users import acting_as
-from iris.model.checkpoints import MOST_ENTRIES, Found, SavedItem
+from iris.activities.host.runtimes.cleanup import links, trees
+from iris.activities.host.runtimes.process.job_users import acting_as
 from iris.model.errors import InvalidValue
+from iris.model.job.checkpoints import MOST_ENTRIES, Found, SavedItem
 from iris.storage.output_names import object_name, path_of
 
 #: The name of the checkpoint directory among an attempt's files.

@@ -1,6 +1,6 @@
 """Saves a task's checkpoint directory in the store while its program runs and when it has ended, and restores it before.
 
-`iris.model.checkpoints` decides what a save has. A save is a manifest with a name of its own, written after the objects of its
+`iris.model.job.checkpoints` decides what a save has. A save is a manifest with a name of its own, written after the objects of its
 files. Objects are never overwritten, and each attempt deletes only objects of its own and of earlier attempts, after it has
 saved. So the latest save of the latest attempt is complete at any time, whoever dies or wakes up when.
 """
@@ -20,14 +20,24 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.checkpoint_files import Changed, Reading, TooLarge, Unreadable, check, is_empty, open_found, scan
-from iris.activities.host.directory_events import Watch
-from iris.activities.host.lifecycle import Lifecycle
-from iris.activities.host.runtimes import links
-from iris.activities.host.runtimes.job_users import files_of, owner_of
+from iris.activities.host.attempt.lifecycle import Lifecycle
+from iris.activities.host.files.checkpoint_files import (
+    Changed,
+    Reading,
+    TooLarge,
+    Unreadable,
+    check,
+    is_empty,
+    open_found,
+    scan,
+)
+from iris.activities.host.files.directory_events import Watch
+from iris.activities.host.runtimes.cleanup import links
+from iris.activities.host.runtimes.process.job_users import files_of, owner_of
 from iris.activities.host.runtimes.program import Exit
-from iris.model.checkpoint_ends import TICK_NS, Order, plan_end
-from iris.model.checkpoints import (
+from iris.model.errors import first_line
+from iris.model.job.checkpoint_ends import TICK_NS, Order, plan_end
+from iris.model.job.checkpoints import (
     MOST_MANIFEST,
     Changes,
     Found,
@@ -40,7 +50,6 @@ from iris.model.checkpoints import (
     too_large,
     unused,
 )
-from iris.model.errors import first_line
 from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
@@ -76,7 +85,7 @@ def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
     Exit code 0 says that all files are whole. So does any code of a program that was told to stop: it has had the time to write
     its files. Otherwise, an exit code may be that of a fault, such as a full disk in the middle of a file, and codes above 128
     are those of shells for a signal. If processes that the program has left were killed, they may have been writing. Then
-    `iris.model.checkpoint_ends` tells what is whole.
+    `iris.model.job.checkpoint_ends` tells what is whole.
 
     Args:
         lifecycle: has an outcome if the program was told to stop.

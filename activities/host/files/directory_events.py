@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from iris.activities.host.checkpoint_files import FOLDER
-from iris.activities.host.runtimes import links, trees
-from iris.model.checkpoint_ends import Order
+from iris.activities.host.files.checkpoint_files import FOLDER
+from iris.activities.host.runtimes.cleanup import links, trees
+from iris.model.job.checkpoint_ends import Order
 from iris.storage.output_names import object_name
 
 logger = logging.getLogger(__name__)

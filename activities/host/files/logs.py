@@ -24,9 +24,9 @@ from pathlib import Path
 from obstore.exceptions import BaseError
 from pydantic import BaseModel, Field, ValidationError
 
-from iris.activities.host.runtimes import links
+from iris.activities.host.runtimes.cleanup import links
 from iris.model import names
-from iris.model.store_limits import FULL_LINE, LogAllowance
+from iris.model.host.store_limits import FULL_LINE, LogAllowance
 from iris.model.units import MIB
 from iris.storage.log_format import LineSplitter, Stream, decode, encode
 from iris.storage.object_store import Store

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from iris.activities.host.runtimes import links, trees
-from iris.model.store_limits import MOST_STEPS, OutputFile, select
+from iris.activities.host.runtimes.cleanup import links, trees
+from iris.model.host.store_limits import MOST_STEPS, OutputFile, select
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 

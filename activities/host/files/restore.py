@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from iris.activities.host.bundles import PAUSES, STORE_FAULT
-from iris.activities.host.caches import DISK_FAULT, is_disk_full
-from iris.activities.host.checkpoint_files import FOLDER, Writing, make_folders, make_links
-from iris.activities.host.checkpoints import RECORD
-from iris.activities.host.runtimes import links, trees
+from iris.activities.host.files.bundles import PAUSES, STORE_FAULT
+from iris.activities.host.files.caches import DISK_FAULT, is_disk_full
+from iris.activities.host.files.checkpoint_files import FOLDER, Writing, make_folders, make_links
+from iris.activities.host.files.checkpoints import RECORD
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.cleanup import links, trees
 from iris.model import names
-from iris.model.checkpoints import Save, SavedItem
 from iris.model.errors import InvalidValue, first_line
+from iris.model.job.checkpoints import Save, SavedItem
 from iris.model.units import format_bytes, format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 from iris.storage.saves import latest_save

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from iris.activities.host.runtimes.threads import Stopped
-from iris.model.bundles import Entry, Kind, offence, parts_of
+from iris.model.job.bundles import Entry, Kind, offence, parts_of
 
 #: The types of headers that carry a name which is too long for an entry's own header, and their maximum size in bytes.
 _LONG_NAMES, _LONGEST = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK), 8 * 1024

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from obstore.exceptions import BaseError
 
-from iris.activities.host import outputs
-from iris.activities.host.checkpoints import End, Saver
-from iris.activities.host.logs import LogShipper
-from iris.activities.host.runtimes import links
-from iris.activities.host.runtimes.job_users import files_of, owner_of
-from iris.model.store_limits import left_out_reason
+from iris.activities.host.files import outputs
+from iris.activities.host.files.checkpoints import End, Saver
+from iris.activities.host.files.logs import LogShipper
+from iris.activities.host.runtimes.cleanup import links
+from iris.activities.host.runtimes.process.job_users import files_of, owner_of
+from iris.model.host.store_limits import left_out_reason
 from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.host.runtimes import engine, job_users, trees
 from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.cleanup import trees
+from iris.activities.host.runtimes.container import engine
+from iris.activities.host.runtimes.process import job_users
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Ends attempts that use too much of their host's disks. `iris.model.disk_limits` decides.
+"""Ends attempts that use too much of their host's disks. `iris.model.host.disk_limits` decides.
 
 Free space is looked at often, which costs nothing. The attempts' directories are read only if an attempt may have exceeded its
 limit since the last time, or if a disk is low.
@@ -13,9 +13,9 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from iris.activities.host.disk_usage import Occupant, measure
+from iris.activities.host.machine.disk_usage import Occupant, measure
 from iris.activities.host.runtimes.threads import in_thread
-from iris.model.disk_limits import Disk, Holding, Measured, in_use, is_due, largest, to_end
+from iris.model.host.disk_limits import Disk, Holding, Measured, in_use, is_due, largest, to_end
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from iris.activities.host.gpus import NVIDIA_PATIENCE, read_gpus
-from iris.model.gpu_faults import missing_fault, start_fault, xid_fault
-from iris.model.gpus import Gpu, Reading
-from iris.model.resources import Device
+from iris.activities.host.machine.gpus import NVIDIA_PATIENCE, read_gpus
+from iris.model.host.gpus import Gpu, Reading, missing_fault, start_fault, xid_fault
+from iris.model.host.resources import Device
 
 #: The interval between two checks.
 CHECK_INTERVAL = timedelta(seconds=30)

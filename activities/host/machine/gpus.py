@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from datetime import timedelta
 
-from iris.model.gpus import NVIDIA_SMI, NVIDIA_SMI_LIST, Reading, read
+from iris.model.host.gpus import NVIDIA_SMI, NVIDIA_SMI_LIST, Reading, read
 
 #: A driver that is not loaded yet needs time. One that hangs must not keep the host from reporting.
 NVIDIA_PATIENCE = timedelta(seconds=30)

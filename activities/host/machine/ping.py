@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.autoscaling.liveness import PING_TIMEOUT, Silent
 from iris.model import names
-from iris.model.hosts import Host
+from iris.model.host.hosts import Host
 
 #: How long one try may take. The open poll of an agent that was cut off may swallow the first try.
 TRY = timedelta(seconds=1.5)

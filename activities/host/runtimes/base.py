@@ -25,7 +25,7 @@ class HostUnable(Exception):
     """This host cannot start the attempt, or not now, and the program is not the cause. Another host may start it.
 
     Args:
-        fault: a name for the kind of fault, as in `iris.model.faults`.
+        fault: a name for the kind of fault, as in `iris.model.host.faults`.
     """
 
     def __init__(self, reason: str, fault: str) -> None:

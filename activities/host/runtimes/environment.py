@@ -7,11 +7,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from iris.messages.task import Rank, RunTask
-from iris.model import constraints, names
-from iris.model.arrays import ENV_ARRAY_COUNT, ENV_ARRAY_INDEX, param_variable
-from iris.model.gpus import Gpu, Reading
-from iris.model.hosts import Host
-from iris.model.resources import Device, DeviceKind
+from iris.model import names
+from iris.model.host import constraints
+from iris.model.host.gpus import Gpu, Reading
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Device, DeviceKind
+from iris.model.job.arrays import ENV_ARRAY_COUNT, ENV_ARRAY_INDEX, param_variable
 
 #: The only variables that a program gets from the agent's environment: a program must not depend on how the agent was started.
 PASSED_ON = (
@@ -39,7 +40,7 @@ class TpuHost(BaseModel):
 
     #: The name of the slice.
     name: str
-    #: As in `iris.model.accelerators`: `v5litepod-16`.
+    #: As in `iris.model.host.accelerators`: `v5litepod-16`.
     variant: str
     worker_id: int = 0
     #: The addresses of the slice's hosts, in the order of their numbers; none: not known.

@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from iris.activities.host.runtimes import links, shim
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.runtimes.shim_starter import fork_server_pid, start_shim
+from iris.activities.host.runtimes.cleanup import links
+from iris.activities.host.runtimes.shim import shim
+from iris.activities.host.runtimes.shim.starter import fork_server_pid, start_shim
 from iris.activities.host.runtimes.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -390,3 +391,22 @@ def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return bool(process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
     return False
+
+
+class Running(NamedTuple):
+    """The running program of an attempt, for commands and profilers that run beside it."""
+
+    key: str
+    attempt: int
+    directory: Path
+    launch: Launch
+    #: The program's process id on the host; None: the container engine does not report it.
+    pid: int | None
+    shim: int
+
+
+class Root(NamedTuple):
+    """The root of a program's process tree: its shim, or the program's first process itself if `own` is True."""
+
+    pid: int
+    own: bool

@@ -17,9 +17,9 @@ from temporalio.exceptions import ApplicationError
 
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.commands import Command
-from iris.activities.host.runtimes.exec_container import ContainerCommand
-from iris.activities.host.runtimes.exec_process import ProcessCommand
-from iris.activities.host.sessions import (
+from iris.activities.host.runtimes.container.exec import ContainerCommand
+from iris.activities.host.runtimes.process.exec import ProcessCommand
+from iris.activities.host.sessions.sessions import (
     CLIENT_GONE,
     HUNG_UP,
     SILENCE,
@@ -30,7 +30,7 @@ from iris.activities.host.sessions import (
     runs_still,
     store_fails,
 )
-from iris.activities.host.store_stream import StoreStream
+from iris.activities.host.sessions.store_stream import StoreStream
 from iris.messages.exec import CANNOT, TIMED_OUT, ExecEnd, ExecRequest, Frame, FrameKind
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store

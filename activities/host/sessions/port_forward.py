@@ -15,8 +15,8 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from iris.activities.host.relay import Relay, Streams, this_machine
-from iris.activities.host.sessions import (
+from iris.activities.host.sessions.relay import Relay, Streams, this_machine
+from iris.activities.host.sessions.sessions import (
     CLIENT_GONE,
     HUNG_UP,
     SILENCE,
@@ -27,9 +27,16 @@ from iris.activities.host.sessions import (
     runs_still,
     store_fails,
 )
-from iris.activities.host.store_stream import StoreStream
+from iris.activities.host.sessions.store_stream import StoreStream
 from iris.messages.exec import CANNOT, Frame, FrameKind
-from iris.messages.port_forward import MAX_CONNECTIONS, ForwardEnd, ForwardReady, ForwardRequest, connection_frame, parse
+from iris.messages.port_forward import (
+    MAX_CONNECTIONS,
+    ForwardEnd,
+    ForwardReady,
+    ForwardRequest,
+    connection_frame,
+    parse,
+)
 from iris.model import names
 from iris.storage.object_store import STORE_ERRORS, Store
 

@@ -11,7 +11,7 @@ import psutil
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from iris.activities.host.sessions import CANCEL_CHECK_INTERVAL, AttemptSource, find
+from iris.activities.host.sessions.sessions import CANCEL_CHECK_INTERVAL, AttemptSource, find
 from iris.messages.exec import CANNOT, Profile, ProfileFormat, ProfileRequest, profile_path
 from iris.storage.object_store import Store
 

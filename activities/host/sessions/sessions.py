@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.store_stream import StoreStream
+from iris.activities.host.sessions.store_stream import StoreStream
 from iris.messages.exec import NOT_RUNNING
 from iris.model import names
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, config_option, json_option, print_json, selected
-from iris.cli.steps import Steps
+from iris.cli.common import (
+    Command,
+    cluster_option,
+    config_option,
+    json_option,
+    print_json,
+    selected,
+)
+from iris.cli.show.steps import Steps
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import known_clusters
 from iris.model.errors import IrisError, Rejected
@@ -56,7 +63,7 @@ def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
 
 def _clean_elsewhere(cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool) -> None:
     from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
-    from iris.client.operate.controllers import gcp_controller
+    from iris.client.operate.local.controller import gcp_controller
 
     steps = Steps("looking for remains")
     controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", steps)

@@ -9,8 +9,10 @@ from typing import Any, TextIO
 
 import click
 
-from iris.cli import elsewhere, lifecycle, render_fleet
-from iris.cli.cluster_init import init
+from iris.cli.cluster import lifecycle, start_elsewhere
+from iris.cli.cluster.config import config
+from iris.cli.cluster.init import init
+from iris.cli.cluster.validate import validate
 from iris.cli.common import (
     CPU,
     DEVICE,
@@ -28,19 +30,31 @@ from iris.cli.common import (
     selected,
     with_client,
 )
-from iris.cli.config import config
-from iris.cli.steps import Steps, interrupted_start
-from iris.cli.validate import validate
+from iris.cli.show import fleet as render_fleet
+from iris.cli.show.steps import Steps, interrupted_start
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.clusters import ClusterRecord, check_is_free, cluster_dir, kept_records, read_record
-from iris.config import ClusterConfig, dump_config, load_config, local_config, make_local_config, with_rules
+from iris.client.connect.clusters import (
+    ClusterRecord,
+    check_is_free,
+    cluster_dir,
+    kept_records,
+    read_record,
+)
+from iris.config import (
+    ClusterConfig,
+    dump_config,
+    load_config,
+    local_config,
+    make_local_config,
+    with_rules,
+)
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot
-from iris.model import accelerators
-from iris.model.constraints import parse_attribute
 from iris.model.errors import IrisError
+from iris.model.host import accelerators
+from iris.model.host.constraints import parse_attribute
+from iris.model.host.resources import Device
 from iris.model.names import check_name
-from iris.model.resources import Device
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
 #: Gives an `accelerators.Tpu`.
@@ -109,14 +123,14 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
     iris cluster start --config cluster.yaml --dry-run         show the requests to the cloud
     """
     if not local:
-        record = elsewhere.start(chosen, dry_run=dry_run)
+        record = start_elsewhere.start(chosen, dry_run=dry_run)
         if record is not None:
             _print_ready(record)
         return
     if dry_run:
         raise click.UsageError("--dry-run shows the requests to a cloud; --local sends none")
-    from iris.client.connect.process import be_private
-    from iris.client.operate.controllers import create_controller
+    from iris.client.operate.local.controller import create_controller
+    from iris.processes.process import be_private
     from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, supervise
     from iris.worker_agents.local.launch import wait_until_ready
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from iris.cli.columns import Column, Listing
 from iris.cli.common import CommandGroup, json_option, print_json, show_risks
+from iris.cli.show.columns import Column, Listing
 from iris.config import (
     ClusterConfig,
     InvalidConfig,
@@ -23,7 +23,7 @@ from iris.config import (
     unserved,
 )
 from iris.config.defaults import IN_FILE
-from iris.model.scale_groups import ScaleGroup
+from iris.model.slice.scale_groups import ScaleGroup
 
 #: The source of a value that was changed for this machine.
 LOCAL = "--local"

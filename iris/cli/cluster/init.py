@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import click
 
-from iris.cli.columns import Column, Listing
 from iris.cli.common import Command
-from iris.cli.steps import Steps
-from iris.client.operate.ask_machines import ask_machines
+from iris.cli.show.columns import Column, Listing
+from iris.cli.show.steps import Steps
+from iris.client.operate.manual.survey import ask_machines
 from iris.config import load_config
 from iris.config.host_list import Login, parse_hosts
 from iris.config.new_cluster import MachineReport, NewCluster, group_machines, render_config

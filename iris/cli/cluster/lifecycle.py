@@ -6,17 +6,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.cleanup import cleanup
-from iris.cli.common import Command, cluster_option, config_option, confirm, json_option, print_json, selected, show_progress
-from iris.cli.gc import gc
-from iris.cli.steps import Steps
+from iris.cli.cluster.cleanup import cleanup
+from iris.cli.cluster.gc import gc
+from iris.cli.common import (
+    Command,
+    cluster_option,
+    config_option,
+    confirm,
+    json_option,
+    print_json,
+    selected,
+    show_progress,
+)
+from iris.cli.show.steps import Steps
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
 from iris.model.errors import InvalidValue, NotFound
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
 if TYPE_CHECKING:
-    from iris.client.operate.control import ControllerProtocol, StopPlan
+    from iris.client.operate.controller import ControllerProtocol, StopPlan
 
 _name = click.argument("name", required=False)
 _dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
@@ -56,7 +65,7 @@ def stop(
         raise click.UsageError("--json needs --dry-run")
     if give_up and dry_run:
         raise click.UsageError("--dry-run has no effect with --give-up; remove one of the two")
-    from iris.client.operate import controllers
+    from iris.client.operate.local import controller as controllers
 
     steps = Steps("stopping the cluster")
     name, controller = _controller(ctx, name, file, steps)
@@ -112,8 +121,8 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
 @click.pass_context
 def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> None:
     """Apply another configuration to a cluster. Excess slices are deleted when they are idle; running tasks continue."""
-    from iris.cli.render_fleet import config_changes
-    from iris.client.operate.controllers import create_controller, known_config
+    from iris.cli.show.fleet import config_changes
+    from iris.client.operate.local.controller import create_controller, known_config
 
     record = selected(ctx, name, none_known=NotFound).known().record
     if record is None:
@@ -152,7 +161,7 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
 @click.pass_context
 def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Open a tunnel to a cluster in a cloud, and show its local address. Other commands open the tunnel when they need it."""
-    from iris.cli.tunnel import show_tunnel
+    from iris.cli.cluster.tunnel import show_tunnel
 
     show_tunnel(ctx, selected(ctx, name, file).known(), as_json)
 
@@ -183,7 +192,7 @@ def _controller(ctx: click.Context, name: str | None, file: Path | None, steps: 
         NotFound: there is no such cluster, or there are several.
         InvalidConfig, InvalidValue: the configuration cannot be used.
     """
-    from iris.client.operate.controllers import controller_of
+    from iris.client.operate.local.controller import controller_of
 
     cluster = selected(ctx, name, file, none_known=NotFound)
     return cluster.name, controller_of(cluster, steps)

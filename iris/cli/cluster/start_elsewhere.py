@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from iris.cli.common import print_json, show_risks
-from iris.cli.steps import Steps, interrupted_start
+from iris.cli.show.steps import Steps, interrupted_start
 from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.config import load_written
 
@@ -24,7 +24,7 @@ def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
         InvalidValue: this version cannot start it from here.
         IrisError: it did not start.
     """
-    from iris.client.operate.controllers import create_controller
+    from iris.client.operate.local.controller import create_controller
 
     file: Path | None = given["file"]
     if file is None:

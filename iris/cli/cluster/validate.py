@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.columns import Column, Listing
 from iris.cli.common import (
     DURATION,
     Command,
@@ -18,8 +17,9 @@ from iris.cli.common import (
     selected,
     with_client,
 )
+from iris.cli.show.columns import Column, Listing
 from iris.client.client import AsyncIrisClient
-from iris.model import accelerators
+from iris.model.host import accelerators
 from iris.model.units import format_duration
 
 if TYPE_CHECKING:

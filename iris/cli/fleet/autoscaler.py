@@ -4,8 +4,15 @@ from datetime import UTC, datetime
 
 import click
 
-from iris.cli import render_fleet
-from iris.cli.common import CommandGroup, Known, cluster_option, json_option, print_json, with_client
+from iris.cli.common import (
+    CommandGroup,
+    Known,
+    cluster_option,
+    json_option,
+    print_json,
+    with_client,
+)
+from iris.cli.show import fleet as render_fleet
 from iris.client.client import AsyncIrisClient
 
 
@@ -28,7 +35,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 
 async def _known(client: AsyncIrisClient) -> Known:
-    from iris.cli.known_fleet import known_groups  # most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import (
+        known_groups,  # most of the time the control plane answers
+    )
 
     return await known_groups(client, of_autoscaler=True)
 

@@ -5,10 +5,19 @@ from datetime import timedelta
 
 import click
 
-from iris.cli import render
-from iris.cli.common import DURATION, CommandGroup, Known, cluster_option, for_each, json_option, print_json, with_client
-from iris.cli.host_machines import add, remove
-from iris.cli.host_ssh import ssh
+from iris.cli.common import (
+    DURATION,
+    CommandGroup,
+    Known,
+    cluster_option,
+    for_each,
+    json_option,
+    print_json,
+    with_client,
+)
+from iris.cli.fleet.host_machines import add, remove
+from iris.cli.fleet.host_ssh import ssh
+from iris.cli.show import jobs as render
 from iris.client.client import AsyncIrisClient
 
 
@@ -83,7 +92,9 @@ def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None,
 
 
 async def _known(client: AsyncIrisClient, host: str | None = None) -> Known:
-    from iris.cli.known_fleet import known_hosts  # most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import (
+        known_hosts,  # most of the time the control plane answers
+    )
 
     return await known_hosts(client, host)
 

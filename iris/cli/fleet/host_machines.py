@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.common import DURATION, Command, confirm, selected, show_progress
-from iris.cli.steps import Steps
+from iris.cli.show.steps import Steps
 from iris.model.errors import IrisError, Rejected, Unreachable
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ def remove(
 
 
 def _cluster(ctx: click.Context, file: Path, steps: Steps) -> "ConfiguredCluster":
-    from iris.client.operate.configured_cluster import ConfiguredCluster  # imports the local cluster
+    from iris.client.operate.configured_cluster import (
+        ConfiguredCluster,  # imports the local cluster
+    )
 
     return ConfiguredCluster.find(selected(ctx, None, file), file, steps)
 
@@ -149,7 +151,7 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
     Raises:
         Rejected: one cannot be a host of the group.
     """
-    from iris.client.operate.ask_machines import ask_machines
+    from iris.client.operate.manual.survey import ask_machines
     from iris.client.operate.platforms import secret_reader
     from iris.config import load_config
     from iris.config.machine_choice import lacks, misfit
@@ -177,7 +179,7 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
 
 def _show(cluster: "ConfiguredCluster", changed: str) -> None:
     """Prints what changes in the file, and what else of it the cluster does not have yet."""
-    from iris.cli.render_fleet import config_changes
+    from iris.cli.show.fleet import config_changes
 
     if cluster.applied is not None and (lines := config_changes(cluster.applied, cluster.config)):
         click.echo("\n".join([f"{cluster.file} has other changes, too, which are applied:", *lines]))
@@ -188,7 +190,7 @@ def _show(cluster: "ConfiguredCluster", changed: str) -> None:
 
 def _confirm(config: "ClusterConfig", addresses: Collection[str], deadline: timedelta | None) -> None:
     """Asks the user to confirm if tasks run on the machines."""
-    from iris.client.operate.control import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
+    from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
 
     async def tasks() -> list[str]:
         client = await client_once_it_answers(config.name, REMOTE_ANSWER_TIMEOUT)
@@ -201,8 +203,8 @@ def _confirm(config: "ClusterConfig", addresses: Collection[str], deadline: time
 
 def _give_back(cluster: "ConfiguredCluster", addresses: Collection[str], deadline: timedelta, steps: Steps) -> None:
     """Waits until nothing of the cluster is on the machines. An error says how to finish."""
-    from iris.client.operate.control import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
-    from iris.client.operate.leaving_machines import give_machines_back
+    from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
+    from iris.client.operate.manual.leaving import give_machines_back
 
     async def give_back() -> None:
         client = await client_once_it_answers(cluster.config.name, REMOTE_ANSWER_TIMEOUT) if cluster.running else None

@@ -10,10 +10,10 @@ import click
 from iris.cli.common import Command, cluster_option, config_option, selected, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.model.constraints import SCALE_GROUP, TPU_WORKER_ID, ZONE
 from iris.model.errors import IrisError, NotFound, Rejected
-from iris.model.hosts import Host
-from iris.model.scale_groups import SliceType
+from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID, ZONE
+from iris.model.host.hosts import Host
+from iris.model.slice.scale_groups import SliceType
 
 if TYPE_CHECKING:
     from iris.config import ClusterConfig
@@ -37,7 +37,9 @@ def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | No
     iris host ssh gpu1 -- nvidia-smi
     iris host ssh gpu1 -- 'dmesg | tail'
     """
-    from iris.platforms.manual.ssh_options import ssh_command  # imports the configuration's schema, which few commands need
+    from iris.platforms.manual.ssh_options import (
+        ssh_command,  # imports the configuration's schema, which few commands need
+    )
 
     cluster = selected(ctx, None, file)
     config = _config_of(cluster)
@@ -90,7 +92,7 @@ def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
     """Returns the cluster's configuration; None: it is not known here."""
     if cluster.config is not None or cluster.record is None:
         return cluster.config
-    from iris.client.operate.controllers import known_config  # imports the local cluster
+    from iris.client.operate.local.controller import known_config  # imports the local cluster
 
     return known_config(cluster.record)
 

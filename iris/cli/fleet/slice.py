@@ -5,13 +5,23 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from iris.cli import render_fleet
-from iris.cli.common import DURATION, CommandGroup, Known, cluster_option, confirm, for_each, json_option, print_json, with_client
+from iris.cli.common import (
+    DURATION,
+    CommandGroup,
+    Known,
+    cluster_option,
+    confirm,
+    for_each,
+    json_option,
+    print_json,
+    with_client,
+)
+from iris.cli.show import fleet as render_fleet
 from iris.client.client import AsyncIrisClient
-from iris.client.slices import SliceRow
+from iris.client.fleet.slices import SliceRow
 from iris.messages.scheduler import HostView
 from iris.model.errors import NotFound
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.slice.status import SliceState, SliceStatus
 from iris.model.units import format_duration
 
 
@@ -70,7 +80,9 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
 
 
 async def _known(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False) -> Known:
-    from iris.cli.known_fleet import known_slices  # most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import (
+        known_slices,  # most of the time the control plane answers
+    )
 
     return await known_slices(client, wanted, one=one)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from iris.cli import render_fleet
-from iris.cli.columns import Column, Listing
 from iris.cli.common import Known
+from iris.cli.show import fleet as render_fleet
+from iris.cli.show.columns import Column, Listing
 from iris.client.client import AsyncIrisClient
-from iris.client.operate.worker_reports import agent_reports
-from iris.client.slices import SliceRow
+from iris.client.fleet.slices import SliceRow
+from iris.client.operate.debugging import agent_reports
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.errors import IrisError
 
@@ -67,8 +67,8 @@ async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) 
     Args:
         of_autoscaler: they are a part of the autoscaler's state.
     """
-    from iris.client.configuring import scaling_settings
-    from iris.client.operate.controllers import known_config
+    from iris.client.fleet.cluster import scaling_settings
+    from iris.client.operate.local.controller import known_config
 
     try:
         groups = scaling_settings(known_config(client.record)).groups

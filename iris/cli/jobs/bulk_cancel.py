@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import click
 
 from iris.cli.common import confirm
-from iris.cli.render import JOBS
+from iris.cli.show.jobs import JOBS
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
-from iris.client.job_filter import JobFilter
+from iris.client.jobs.lists import JobFilter
 from iris.client.views import JobRow
 from iris.model import names
 from iris.model.errors import InvalidValue
-from iris.model.tags import written
+from iris.model.job.tags import written
 
 #: The most jobs that one command cancels.
 MAX_JOBS = 10_000

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli import render
-from iris.cli.bulk_cancel import MAX_JOBS, confirm_cancel, jobs_to_cancel, none_found, prefix_of
 from iris.cli.common import (
     DURATION,
     TAG,
@@ -26,25 +24,33 @@ from iris.cli.common import (
     whole_job,
     with_client,
 )
-from iris.cli.endings import print_end
-from iris.cli.render_spec import submission_json, submission_text
-from iris.cli.task_pages import page_of_tasks
+from iris.cli.jobs.bulk_cancel import (
+    MAX_JOBS,
+    confirm_cancel,
+    jobs_to_cancel,
+    none_found,
+    prefix_of,
+)
+from iris.cli.show import jobs as render
+from iris.cli.show.follow import print_end
+from iris.cli.show.jobs import page_of_tasks
+from iris.cli.show.submission import submission_json, submission_text
 from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
-from iris.client.job_filter import JobFilter
+from iris.client.jobs.lists import JobFilter
 from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Unreachable, WaitTimeout
-from iris.model.jobs import Band, JobStatus
+from iris.model.job.spec import Band, JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.states import JobState
 from iris.model.units import format_duration
 
 if TYPE_CHECKING:
-    from iris.client.notifications import NotificationRow
-    from iris.client.submitted_spec import Submission
-    from iris.client.usage import InUse
+    from iris.client.jobs.notifications import NotificationRow
+    from iris.client.jobs.submitted import Submission
+    from iris.client.jobs.usage import InUse
 
 
 @click.command(cls=Watchable)
@@ -129,7 +135,7 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
     async def work(
         client: AsyncIrisClient,
     ) -> tuple[JobStatus, Sequence["InUse"], "Submission", Sequence["NotificationRow"], list[JobRow]]:
-        from iris.client.submitted_spec import submission_of  # lists of jobs do not need it
+        from iris.client.jobs.submitted import submission_of  # lists of jobs do not need it
 
         name = await named_job(client, job)
         run_id = await client.jobs.run(name, number)
@@ -162,7 +168,7 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
     """Returns what lists show of a job that cannot be asked itself, because no control plane answers."""
-    from iris.client.job_lists import listed_job
+    from iris.client.jobs.lists import listed_job
 
     name = await named_job(client, job)
     row = await listed_job(client.connection, name, await client.jobs.run(name, number))
@@ -173,7 +179,7 @@ async def _calls(client: AsyncIrisClient, submission: "Submission") -> Sequence[
     """What has become of the calls of a job's webhooks, which few jobs have."""
     if not submission.spec.notify:
         return ()
-    from iris.client.notifications import notifications_of
+    from iris.client.jobs.notifications import notifications_of
 
     return await notifications_of(client.connection, submission.spec, submission.run_id)
 
@@ -303,7 +309,7 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
         raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
 
     async def work(client: AsyncIrisClient) -> tuple[Explanation, "Submission"]:
-        from iris.client.submitted_spec import submission_of  # lists of jobs do not need it
+        from iris.client.jobs.submitted import submission_of  # lists of jobs do not need it
 
         full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)

@@ -2,10 +2,10 @@
 
 import click
 
-from iris.cli.columns import Column, Listing
 from iris.cli.common import Command, cluster_option, json_option, with_client
+from iris.cli.show.columns import Column, Listing
 from iris.client.client import AsyncIrisClient
-from iris.model.endpoints import Endpoint
+from iris.model.job.endpoints import Endpoint
 
 ENDPOINTS: Listing[Endpoint] = Listing(
     Column("ENDPOINT", "name", shortens=True),

@@ -15,11 +15,19 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, job_and_task, named_job, utf8, with_client
-from iris.cli.terminal import unguarded
+from iris.cli.common import (
+    DURATION,
+    Command,
+    cluster_option,
+    job_and_task,
+    named_job,
+    utf8,
+    with_client,
+)
+from iris.cli.show.terminal import unguarded
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
-from iris.client.exec import BLOCK, Session, new_session
+from iris.client.jobs.exec_session import BLOCK, Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
 from iris.model.errors import InvalidValue
 

@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
-from iris.cli.logs import find_archive
-from iris.cli.terminal import is_live
-from iris.cli.transfer import transfer
+from iris.cli.jobs.logs import find_archive
+from iris.cli.show.terminal import is_live
+from iris.cli.show.transfer import transfer
 from iris.client.connect.identity import job_and_run
+from iris.client.jobs.files import Fetched, OutputFile, find_files, repository_warnings
+from iris.client.jobs.files import fetch as fetch_files
 from iris.client.logs.follow import reading_from
-from iris.client.outputs import Fetched, OutputFile, repository_warnings
-from iris.client.outputs import fetch as fetch_files
-from iris.client.task_files import find_files
 from iris.model.errors import NotFound
 from iris.model.names import ENV_CHECKPOINT_DIR, ENV_OUTPUT_DIR
 from iris.model.units import format_bytes

@@ -1,6 +1,6 @@
 """Implements `iris job`: the commands for jobs by their noun, as for hosts, slices and clusters."""
 
-from iris.cli.commands import JOB_COMMANDS, LazyGroup
+from iris.cli.registry import JOB_COMMANDS, LazyGroup
 
 #: `list` and `show` are the verbs of the other nouns.
 _VERBS = {"jobs": "list", "status": "show"}

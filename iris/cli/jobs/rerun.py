@@ -4,9 +4,17 @@ from functools import partial
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option, named_cluster, named_job, print_json, with_client
-from iris.cli.created import created, end_like_ctrl_c, interrupts
-from iris.cli.spec import SECRET
+from iris.cli.common import (
+    Command,
+    cluster_option,
+    json_option,
+    named_cluster,
+    named_job,
+    print_json,
+    with_client,
+)
+from iris.cli.show.created import created, end_like_ctrl_c, interrupts
+from iris.cli.submit.options import SECRET
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
 from iris.client.views import Submitted
@@ -60,7 +68,7 @@ def rerun(
 
     async def work(client: AsyncIrisClient) -> None:
         end_like_ctrl_c()
-        from iris.client.rerun import submit_again
+        from iris.client.jobs.rerun import submit_again
         from iris.storage.object_store import Store
 
         full = await named_job(client, job)

@@ -20,17 +20,17 @@ from iris.cli.common import (
     cluster_option,
     selected,
 )
-from iris.cli.manual_controller import manual
+from iris.cli.processes.manual_controller import manual
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.paths import state_dir
-from iris.model.constraints import parse_attribute
 from iris.model.errors import InvalidValue
-from iris.model.faults import Fault, parse_fault
+from iris.model.host.constraints import parse_attribute
+from iris.model.host.faults import Fault, parse_fault
+from iris.model.host.resources import Device
+from iris.model.host.run_as import choose_uids
+from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
-from iris.model.resources import Device
-from iris.model.run_as import choose_uids
-from iris.model.slice_keys import MachineProof, public_key
-from iris.model.store_limits import StoreLimits
+from iris.model.slice.keys import MachineProof, public_key
 from iris.worker_agents.logging_setup import log_to_stderr
 
 FAULT = Parsed("name=regex", parse_fault)
@@ -56,7 +56,7 @@ def serve(
     name: str, address: str, namespace: str, store: str, ui: str, config: Path | None, advertise: str, machines: Path | None
 ) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of one."""
-    from iris.client.connect.process import be_private
+    from iris.processes.process import be_private
     from iris.worker_agents.control_plane.serve import ControlPlaneOptions, serve
 
     log_to_stderr()
@@ -90,7 +90,7 @@ def serve(
 )
 def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> None:
     """Run a cluster's control plane until SIGTERM, and a Temporal server unless the configuration names one."""
-    from iris.client.connect.process import be_private
+    from iris.processes.process import be_private
     from iris.worker_agents.control_plane.gce_controller import HostedOptions, run
 
     log_to_stderr()
@@ -217,10 +217,10 @@ def agent(
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size needs --slice")
     from iris.client.connect.clusters import cluster_dir
-    from iris.client.connect.process import be_private
     from iris.client.connect.secret_keys import use_keys_of
     from iris.config import load_config, secrets_of
     from iris.config.schema import Bootstrap
+    from iris.processes.process import be_private
     from iris.worker_agents.host.agent import serve
     from iris.worker_agents.host.agent_options import AgentOptions
     from iris.worker_agents.host.probe import default_host_id

@@ -25,7 +25,7 @@ def manual() -> None:
 @_config
 def check(file: Path) -> None:
     """Log in to every host, and name those that cannot be used. Fails if none can be used."""
-    from iris.client.operate.ssh_start import prepare
+    from iris.client.operate.manual.start import prepare
 
     asyncio.run(prepare(_config_of(file), show_progress))
 
@@ -34,8 +34,8 @@ def check(file: Path) -> None:
 @_config
 def serve(file: Path) -> None:
     """Run the control plane and its Temporal service until SIGTERM."""
-    from iris.client.connect.process import be_private
     from iris.config import dump_config
+    from iris.processes.process import be_private
     from iris.worker_agents.local.cluster import LocalClusterOptions, supervise
 
     config = _config_of(file)
@@ -47,7 +47,7 @@ def serve(file: Path) -> None:
 @_config
 def reload_(file: Path) -> None:
     """Apply the configuration to the running control plane."""
-    from iris.client.operate.controllers import LocalController
+    from iris.client.operate.local.controller import LocalController
 
     LocalController(_config_of(file)).reload()
 
@@ -57,7 +57,7 @@ def reload_(file: Path) -> None:
 @click.option("--give-up", multiple=True, metavar="ADDRESS", help="A host that will not come back. Repeatable.")
 def stop(file: Path, give_up: tuple[str, ...]) -> None:
     """Give back the hosts, and end the control plane."""
-    from iris.client.operate.controllers import LocalController
+    from iris.client.operate.local.controller import LocalController
 
     controller = LocalController(_config_of(file), progress=show_progress)
     if give_up:
@@ -82,6 +82,9 @@ def rotate(file: Path) -> None:
 
 def _config_of(file: Path) -> "ClusterConfig":
     """Returns the configuration as it is for the machine on which this runs."""
-    from iris.config import load_config, on_its_machine  # agents share the module of this command, and load no configuration
+    from iris.config import (  # agents share the module of this command, and load no configuration
+        load_config,
+        on_its_machine,
+    )
 
     return on_its_machine(load_config(file))

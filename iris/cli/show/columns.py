@@ -100,7 +100,9 @@ class Listing(Generic[Row]):
         shown = [column for column in self._shown if not column.optional or any(column.of(row) not in _ABSENT for row in rows)]
         lines = [[column.cell(row, now) for column in shown] for row in rows]
         if sys.stdout.isatty() and len(lines) <= MAX_FITTED:
-            from iris.cli.fitted_table import fitted_table  # with rich, which takes a third of a second to import
+            from iris.cli.show.fitted_table import (
+                fitted_table,  # with rich, which takes a third of a second to import
+            )
 
             return fitted_table(shown, lines, cut=cut)
         lines.insert(0, [column.header for column in shown])
@@ -119,7 +121,7 @@ def coloured(state: str) -> str:
     """Returns a state in its colour if standard output is a terminal that shows colours."""
     if not sys.stdout.isatty():
         return state
-    from iris.cli.fitted_table import coloured_text  # with rich, as above
+    from iris.cli.show.fitted_table import coloured_text  # with rich, as above
 
     return coloured_text(state)
 

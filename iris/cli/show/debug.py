@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from iris.cli.columns import Column, Listing
-from iris.client.operate.debugging import Check, WorkerRow
-from iris.client.operate.discovery import Discovery
+from iris.cli.show.columns import Column, Listing
+from iris.client.operate.debugging import Check, Discovery, WorkerRow
 
 CHECKS: Listing[Check] = Listing(
     Column("CHECK", "name"),

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from iris.cli.columns import GAP
+from iris.cli.show.columns import GAP
 
 if TYPE_CHECKING:
-    from iris.cli.columns import Column
+    from iris.cli.show.columns import Column
 
 #: The width to which ids are shortened, in characters; more where two of them would become alike.
 SHORT_ID = 22

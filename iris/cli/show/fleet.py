@@ -7,17 +7,17 @@ from typing import Any
 from pydantic import BaseModel
 
 from iris.autoscaling.liveness import HELD
-from iris.cli.columns import Column, Listing, age, coloured, several
-from iris.cli.render import free_text, resources_json
+from iris.cli.show.columns import Column, Listing, age, coloured, several
+from iris.cli.show.jobs import free_text, resources_json
 from iris.client.connect.clusters import START_HINT, ClusterRecord
-from iris.client.slices import SliceRow
+from iris.client.fleet.slices import SliceRow
 from iris.config import ClusterConfig, scale_groups_of
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView
-from iris.model.hosts import Host
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Action, Availability, GroupStatus, Outlook
-from iris.model.slices import SliceState, SliceStatus, SliceStep
+from iris.model.host.hosts import Host
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Action, Availability, GroupStatus, Outlook
+from iris.model.slice.status import SliceState, SliceStatus, SliceStep
 from iris.model.units import format_duration
 
 #: Number of last actions shown to people. Programs get all that are kept.

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import click
 
-from iris.cli.quit_key import quit_key
-from iris.cli.terminal import can_redraw, unguarded
+from iris.cli.show.quit_key import quit_key
+from iris.cli.show.terminal import can_redraw, unguarded
 from iris.model.terminal_text import fit
 
 #: The screen beside the one with the shell's lines; lines are cut at the edge.

@@ -3,25 +3,25 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iris.cli.columns import Column, Listing, age, coloured, several
+from iris.cli.show.columns import Column, Listing, age, coloured, several
 from iris.client.views import Explanation, JobRow
 from iris.model import names
-from iris.model.attempts import Account, AttemptRecord
-from iris.model.cancelling import state_text
-from iris.model.constraints import written
-from iris.model.jobs import JobSpec, JobStatus, TaskStatus
-from iris.model.resources import Resources, format_amounts
-from iris.model.states import ENDED, LIVE
-from iris.model.tags import format_tags
+from iris.model.host.constraints import written
+from iris.model.host.resources import Resources, format_amounts
+from iris.model.job.attempts import Account, AttemptRecord
+from iris.model.job.cancelling import state_text
+from iris.model.job.spec import JobSpec, JobStatus, TaskStatus
+from iris.model.job.tags import format_tags
+from iris.model.states import ENDED, LIVE, TaskState
 from iris.model.units import format_bytes, format_cpu, format_duration
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:  # most commands do not need these; some come with the scheduler's state
-    from iris.client.usage import InUse
+    from iris.client.jobs.usage import InUse
     from iris.messages.scheduler import HostView
-    from iris.scheduling.forecast import Fit, Forecast
+    from iris.scheduling.reasons.forecast import Fit, Forecast
 
 #: The most characters of a job's command in a list.
 MAX_COMMAND = 60
@@ -308,7 +308,7 @@ def _host_state(view: "HostView") -> str:
     if not view.closed:
         return "READY"
     by = view.closed.partition(":")[0]
-    from iris.model.hosts import ClosedBy  # only lists of hosts need it
+    from iris.model.host.hosts import ClosedBy  # only lists of hosts need it
 
     return by.upper() if by in list(ClosedBy) else "PAUSED"
 
@@ -357,3 +357,36 @@ def host_text(view: "HostView") -> str:
 
 def _headline(name: str, state: str, text: str) -> str:
     return f"{name}  {coloured(state)}  {text}".rstrip()
+
+
+class TaskPage(NamedTuple):
+    """Some tasks of a job."""
+
+    tasks: tuple[TaskStatus, ...]
+    #: The number of tasks by state, of all; empty if the page has all tasks.
+    counts: str
+    #: What is not on the page; empty: nothing.
+    rest: str
+
+
+def page_of_tasks(tasks: Sequence[TaskStatus], text: str, limit: int, page: int) -> TaskPage:
+    """Returns a page of the tasks with the text in their state, host or reason.
+
+    If not all tasks fit on one page, those that did not succeed come first, then those that run.
+    """
+    found = [task for task in tasks if text.lower() in f"{task.state} {state_text(task)} {task.host or ''} {task.reason}".lower()]
+    if len(found) > limit:
+        found.sort(key=_rank)
+    shown = tuple(found[(page - 1) * limit : page * limit])
+    if len(shown) == len(tasks):
+        return TaskPage(shown, "", "")
+    counts = ", ".join(f"{count:,} {state}" for state, count in Counter(task.state for task in tasks).most_common())
+    pages = max(1, -(-len(found) // limit))
+    rest = f"page {page} of {pages}: {len(shown):,} of {len(found):,} tasks" + (f" with {text!r}" if text else "")
+    return TaskPage(shown, counts, rest + ("; see others with --page, --limit and --filter" if pages > 1 else ""))
+
+
+def _rank(task: TaskStatus) -> int:
+    if task.state in ENDED:
+        return 3 if task.state is TaskState.SUCCEEDED else 0
+    return 1 if task.state in LIVE else 2

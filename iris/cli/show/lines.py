@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import click
 
-from iris.cli.terminal import bytes_of, end_output, shows_colours
+from iris.cli.show.terminal import bytes_of, end_output, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 

@@ -14,8 +14,8 @@ from typing import TextIO
 import click
 from rich.cells import cell_len
 
-from iris.cli.live_lines import Look
-from iris.cli.terminal import shows_colours, unguarded
+from iris.cli.show.live_lines import Look
+from iris.cli.show.terminal import shows_colours, unguarded
 from iris.model.terminal_text import fit
 
 _DEFAULT_SIZE = (80, 24)

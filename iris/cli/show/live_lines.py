@@ -1,4 +1,4 @@
-"""Formats the live progress of commands: values in, lines of text out. `iris.cli.live` draws them."""
+"""Formats the live progress of commands: values in, lines of text out. `iris.cli.show.live` draws them."""
 
 import re
 from collections import Counter
@@ -11,10 +11,10 @@ from textwrap import wrap
 import click
 from rich.cells import cell_len, set_cell_size
 
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 from iris.model.units import format_bytes, format_duration
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 #: A line is not longer, however wide the terminal is: longer ones are hard to read.
 WIDEST = 100

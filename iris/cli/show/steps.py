@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from iris.cli.terminal import is_live
+from iris.cli.show.terminal import is_live
 
 if TYPE_CHECKING:
-    from iris.cli.live import LiveBlock
-    from iris.cli.live_lines import Look
+    from iris.cli.show.live import LiveBlock
+    from iris.cli.show.live_lines import Look
 
 #: Between two drawings, which show whole seconds.
 _INTERVAL_S = 1.0
@@ -56,7 +56,7 @@ class Steps:
         if is_live():
             import threading  # only a terminal needs these
 
-            from iris.cli.live import LiveBlock
+            from iris.cli.show.live import LiveBlock
 
             self._began = time.monotonic()
             self._block = LiveBlock(self._lines)
@@ -83,6 +83,6 @@ class Steps:
             block.draw()
 
     def _lines(self, look: "Look") -> list[str]:
-        from iris.cli.live_lines import step_line  # as the block
+        from iris.cli.show.live_lines import step_line  # as the block
 
         return [step_line(self._step, timedelta(seconds=time.monotonic() - self._began), look)]

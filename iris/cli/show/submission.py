@@ -5,14 +5,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iris.cli.render import resources_json
-from iris.model.secrets import shown_source
-from iris.model.tags import format_tags
+from iris.cli.show.jobs import resources_json
+from iris.model.job.secrets import shown_source
+from iris.model.job.tags import format_tags
 from iris.model.units import format_bytes
 
 if TYPE_CHECKING:
-    from iris.client.notifications import NotificationRow
-    from iris.client.submitted_spec import Submission
+    from iris.client.jobs.notifications import NotificationRow
+    from iris.client.jobs.submitted import Submission
 
 #: The most characters of the command.
 MAX_COMMAND = 200

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.terminal import is_live
+from iris.cli.show.terminal import is_live
 from iris.model.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from iris.cli.live import LiveBlock
-    from iris.cli.live_lines import Look
+    from iris.cli.show.live import LiveBlock
+    from iris.cli.show.live_lines import Look
 
 #: Between two drawings of a bar. A transfer reports each block that it has sent.
 DRAW_INTERVAL = timedelta(seconds=0.1)
@@ -68,7 +68,7 @@ class Transfer:
             self._block.close()
 
     def _new_block(self) -> "LiveBlock":
-        from iris.cli.live import LiveBlock  # only a terminal needs it
+        from iris.cli.show.live import LiveBlock  # only a terminal needs it
 
         return LiveBlock(self._lines)
 
@@ -83,7 +83,7 @@ class Transfer:
         return timedelta(seconds=0 if self._began is None else time.monotonic() - self._began)
 
     def _lines(self, look: "Look") -> list[str]:
-        from iris.cli.live_lines import transfer_line  # as the block
+        from iris.cli.show.live_lines import transfer_line  # as the block
 
         return [transfer_line(self._label, self._done, self._total, self._elapsed(), look)]
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import click
 
-from iris.cli.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.common import print_json
-from iris.cli.created import answers_of, nothing_yet
-from iris.cli.workspace import warn_of_secrets, with_files
-from iris.client.advice import infeasible, job_warnings
+from iris.cli.show.created import answers_of, nothing_yet
+from iris.cli.submit.batch_lines import BatchJob, decoded, jobs_of, line_ranges
+from iris.cli.submit.workspace import warn_of_secrets, with_files
+from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.dependencies import bound_to
-from iris.client.submission import BatchResult
+from iris.client.jobs.dependencies import bound_to
+from iris.client.jobs.submit import BatchResult
 from iris.model.errors import IrisError, Rejected
-from iris.model.jobs import JobSpec
-from iris.scheduling.refusals import Refusal
+from iris.model.job.spec import JobSpec
+from iris.scheduling.placement.refusals import Refusal
 
 #: How many submissions wait for the service at a time.
 CONCURRENT = 16

@@ -6,14 +6,13 @@ from typing import BinaryIO
 
 import click
 
-from iris.cli.columns import Column, Listing
 from iris.cli.common import Command, json_option, print_json
-from iris.cli.given_file import name_of, read_whole
-from iris.cli.job_file import read_jobs
-from iris.cli.job_yaml import job_schema
-from iris.cli.submit_file import checked_jobs
-from iris.client.advice import job_warnings
-from iris.model.jobs import JobSpec
+from iris.cli.show.columns import Column, Listing
+from iris.cli.submit.file import checked_jobs
+from iris.cli.submit.read_file import name_of, read_jobs, read_whole
+from iris.cli.submit.write_file import job_schema
+from iris.client.build.warnings import job_warnings
+from iris.model.job.spec import JobSpec
 
 _JOBS: Listing[JobSpec] = Listing(
     Column("JOB", "id", shortens=True),

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from click.core import ParameterSource
 
-from iris.cli import render
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
-from iris.cli.created import created, nothing_yet, run
-from iris.cli.endings import print_end
-from iris.cli.given_file import read_whole
-from iris.cli.spec import SPEC_OPTIONS, JobCommand, make_spec, spec_options
-from iris.cli.workspace import files_options, warn_of_secrets, with_files
-from iris.client.advice import infeasible, job_warnings
+from iris.cli.show import jobs as render
+from iris.cli.show.created import created, nothing_yet, run
+from iris.cli.show.follow import print_end
+from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, make_spec, spec_options
+from iris.cli.submit.read_file import read_whole
+from iris.cli.submit.workspace import files_options, warn_of_secrets, with_files
+from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.views import Submitted
 from iris.model.errors import IrisError, JobCancelled, JobFailed, Rejected
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from iris.cli.job_file import JobDocument
+    from iris.cli.submit.read_file import JobDocument
 
 #: How long a submit waits for the check that may print a warning.
 WARNING_TIMEOUT = timedelta(seconds=2)
@@ -86,7 +86,7 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
     iris submit --cpu 2 --batch jobs.txt    lines such as: -n small -- python train.py --lr 0.1
     """
     if batch is not None:
-        from iris.cli.batch import submit_batch
+        from iris.cli.submit.batch import submit_batch
 
         _check_batch(ctx, needs_no_cluster, options)
         lines = read_whole(batch)
@@ -96,8 +96,8 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
         raise click.UsageError("--batch-key needs --batch")
     job_file, print_yaml = options.pop("job_file"), options.pop("print_yaml")
     if job_file is not None or print_yaml:
-        from iris.cli.job_file import job_options
-        from iris.cli.submit_file import jobs_asked_for, submit_documents
+        from iris.cli.submit.file import jobs_asked_for, submit_documents
+        from iris.cli.submit.read_file import job_options
 
         documents = jobs_asked_for(ctx, job_file)
         if print_yaml:
@@ -135,8 +135,8 @@ def _check_batch(ctx: click.Context, needs_no_cluster: bool, options: dict[str, 
 
 
 def _print_yaml(documents: Sequence["JobDocument"]) -> None:
-    from iris.cli.job_file import job_options
-    from iris.cli.job_yaml import dump_jobs
+    from iris.cli.submit.read_file import job_options
+    from iris.cli.submit.write_file import dump_jobs
 
     for document in documents:
         job_options(document)  # raises if it is wrong
@@ -250,7 +250,7 @@ async def _follow(
     upload: timedelta,
     warning: Awaitable[str],
 ) -> IrisError | None:
-    from iris.cli.follow import follow_job  # a detached submit does not read logs
+    from iris.cli.show.follow import follow_job  # a detached submit does not read logs
     from iris.client.logs.stored import LogReader
     from iris.storage.object_store import Store
 

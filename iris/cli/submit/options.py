@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from iris.cli.common import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, TAG, TEXT, WEBHOOK, Command, Parsed
-from iris.cli.workspace import files_of, files_options, inherits_files
-from iris.client.arrays import GivenArray, parse_array
+from iris.cli.common import (
+    CPU,
+    DEVICE,
+    DISK,
+    DURATION,
+    KEY_VALUE,
+    MEMORY,
+    TAG,
+    TEXT,
+    WEBHOOK,
+    Command,
+    Parsed,
+)
+from iris.cli.submit.workspace import files_of, files_options, inherits_files
+from iris.client.build.arrays import GivenArray, parse_array
+from iris.client.build.options import checkpoint_source, invalid_job, tasks_of
 from iris.client.connect.identity import current_user, in_a_job
-from iris.client.job_options import checkpoint_source, invalid_job, tasks_of
 from iris.client.workspace.extra_files import parse_extra
-from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
-from iris.model.constraints import (
+from iris.model.host.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.model.host.constraints import (
     Constraint,
     check_key,
     parse_constraint,
@@ -24,15 +36,15 @@ from iris.model.constraints import (
     region_constraint,
     zone_constraint,
 )
-from iris.model.dependencies import Condition, Dependency, parse_dependencies
-from iris.model.environments import SETUP_TIMEOUT
-from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
-from iris.model.resources import Device, Resources
-from iris.model.secrets import parse_secret
+from iris.model.host.resources import Device, Resources
+from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
+from iris.model.job.environments import SETUP_TIMEOUT
+from iris.model.job.secrets import parse_secret
+from iris.model.job.spec import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.units import format_duration
 
 if TYPE_CHECKING:
-    from iris.client.parent import EnclosingJob
+    from iris.client.jobs.parent import EnclosingJob
 
 #: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, a `GivenArray`, and
 #: `Dependency`s.
@@ -262,7 +274,7 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
         click.UsageError: options contradict each other.
     """
     if within is not None:
-        from iris.client.work_digest import work_of_command  # few commands are typed in a job
+        from iris.client.jobs.child_digest import work_of_command  # few commands are typed in a job
 
         given = {name for name in ("workdir", "priority") if options[name] is not None}
         given |= set() if inherits_files(options, within) else {"files"}

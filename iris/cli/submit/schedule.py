@@ -8,7 +8,6 @@ from typing import Any, BinaryIO
 
 import click
 
-from iris.cli.columns import Column, Listing
 from iris.cli.common import (
     DURATION,
     TEXT,
@@ -21,15 +20,16 @@ from iris.cli.common import (
     selected,
     with_client,
 )
-from iris.cli.created import created, nothing_yet, run
-from iris.cli.job_file import job_options
-from iris.cli.spec import JobCommand, make_spec, spec_options
-from iris.cli.submit_file import jobs_asked_for
-from iris.cli.workspace import warn_of_secrets, with_files
-from iris.client.advice import job_warnings
+from iris.cli.show.columns import Column, Listing
+from iris.cli.show.created import created, nothing_yet, run
+from iris.cli.submit.file import jobs_asked_for
+from iris.cli.submit.options import JobCommand, make_spec, spec_options
+from iris.cli.submit.read_file import job_options
+from iris.cli.submit.workspace import warn_of_secrets, with_files
+from iris.client.build.warnings import job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.schedules import Overlap, ScheduledRun, ScheduleRow, ScheduleView, When
+from iris.client.jobs.schedules import Overlap, ScheduledRun, ScheduleRow, ScheduleView, When
 from iris.model.units import format_duration
 
 SCHEDULES: Listing[ScheduleRow] = Listing(

@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from iris.cli.transfer import transfer
-from iris.client.arrays import GivenArray
+from iris.cli.show.transfer import transfer
+from iris.client.build.arrays import GivenArray
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.files import commit_of, is_project
-from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at, requirement_paths
-from iris.model.bounds import check_demands
-from iris.model.bundles import Bundle
-from iris.model.environments import requirements_file
+from iris.client.workspace.projects import (
+    ProjectFiles,
+    build_variables,
+    locate_project,
+    project_at,
+    requirement_paths,
+)
 from iris.model.errors import Rejected
-from iris.model.jobs import JobSpec
+from iris.model.job.bundles import Bundle
+from iris.model.job.demand_limits import check_demands
+from iris.model.job.environments import requirements_file
+from iris.model.job.spec import JobSpec
 from iris.model.units import format_bytes
 
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
-    from iris.client.parent import EnclosingJob
+    from iris.client.jobs.parent import EnclosingJob
     from iris.storage.object_store import Store
 
 
@@ -149,7 +155,7 @@ async def warn_of_secrets(client: "AsyncIrisClient", specs: Iterable[JobSpec]) -
     """
     asking = [spec for spec in specs if spec.secrets]
     if asking:
-        from iris.client.sealing import check_secrets  # most jobs have no secrets
+        from iris.client.secrets.sealing import check_secrets  # most jobs have no secrets
 
         for warning in dict.fromkeys([each for spec in asking for each in await check_secrets(client.record, spec)]):
             click.echo(f"warning: {warning}", err=True)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import yaml
 
-from iris.cli.job_file import NULL, PAIRS, SHELL, JobDocument, parameters
+from iris.cli.submit.read_file import NULL, PAIRS, SHELL, JobDocument, parameters
 
 _TEXT = {"type": ["string", "number", "boolean"]}
 

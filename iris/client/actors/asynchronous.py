@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from iris.client.actors.calls import ActorResult, Actors, Choose, first, request, same, value_of
 from iris.client.client import AsyncIrisClient
-from iris.model.endpoints import Endpoint
+from iris.model.job.endpoints import Endpoint
 
 
 class AsyncActorClient:

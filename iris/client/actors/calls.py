@@ -12,8 +12,8 @@ import cloudpickle
 from iris.client.actors.wire import ActorUnavailable, Calling, CallInterrupted, token_of
 from iris.client.client import AsyncIrisClient
 from iris.client.functions.result import Raised, restore
-from iris.model.endpoints import Endpoint
 from iris.model.errors import IrisError, Unreachable
+from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
 #: The seconds between two questions for the endpoints of actors that do not answer.

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from iris.client.actors.calls import ActorResult, Actors, Choose, first, request, same, value_of
 from iris.client.blocking.client import IrisClient
-from iris.model.endpoints import Endpoint
+from iris.model.job.endpoints import Endpoint
 
 
 class _Calls:

@@ -12,8 +12,8 @@ import struct
 import time
 
 from iris.model import names
-from iris.model.endpoints import Endpoint
 from iris.model.errors import IrisError, Rejected
+from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
 #: The metadata of an actor's endpoint: the unique id of its job's run, which names the token.

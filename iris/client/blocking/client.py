@@ -12,20 +12,27 @@ from typing_extensions import TypeVar
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.blocking.job import Job
+from iris.client.build.entrypoint import Entrypoint
+from iris.client.build.job import Work
+from iris.client.build.options import CallOptions, JobOptions
 from iris.client.client import AsyncIrisClient
-from iris.client.entrypoint import Entrypoint
-from iris.client.job_filter import JobFilter
-from iris.client.job_options import CallOptions, JobOptions
+from iris.client.jobs.lists import JobFilter
 from iris.client.views import JobRow
-from iris.client.work import Work
-from iris.model.endpoints import Endpoint
 from iris.model.errors import InvalidValue
+from iris.model.job.endpoints import Endpoint
 
 if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
-    from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Secrets, Slices
-    from iris.client.schedules import Overlap, ScheduleRow, When
+    from iris.client.blocking.operations import (
+        Autoscaler,
+        Cluster,
+        Hosts,
+        Schedules,
+        Secrets,
+        Slices,
+    )
+    from iris.client.jobs.schedules import Overlap, ScheduleRow, When
     from iris.config import ClusterConfig
-    from iris.scheduling.forecast import Forecast
+    from iris.scheduling.reasons.forecast import Forecast
 
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
@@ -113,7 +120,7 @@ class IrisClient:
         """
         from iris.client.operate.cluster_manager import ClusterManager
         from iris.config import local_config, make_local_config
-        from iris.model.accelerators import tpu as parse_tpu_kind
+        from iris.model.host.accelerators import tpu as parse_tpu_kind
 
         name = f"python-{secrets.token_hex(4)}"
         if config is not None and tpu is not None:

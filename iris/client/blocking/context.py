@@ -12,7 +12,7 @@ from iris.model.errors import IrisError, NotFound
 
 if TYPE_CHECKING:
     from iris.client.blocking.client import IrisClient
-    from iris.model.endpoints import Endpoint
+    from iris.model.job.endpoints import Endpoint
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, overload
 from typing_extensions import TypeVar
 
 from iris.client.blocking.event_loop import BackgroundLoop
-from iris.client.job import AsyncJob
-from iris.client.job_options import Duration, duration_of
+from iris.client.build.options import Duration, duration_of
+from iris.client.jobs.exec import ExecResult
+from iris.client.jobs.handle import AsyncJob
+from iris.client.jobs.usage import InUse
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.whole_lines import print_line
-from iris.client.task_commands import ExecResult
-from iris.client.usage import InUse
 from iris.client.views import Explanation
 from iris.model.errors import IrisError
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job.spec import JobStatus, TaskStatus
 
 if TYPE_CHECKING:
-    from iris.client.notifications import NotificationRow
+    from iris.client.jobs.notifications import NotificationRow
 
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)

@@ -3,8 +3,8 @@
 from html import escape
 
 from iris.client.views import described
-from iris.model.cancelling import state_text
-from iris.model.jobs import JobStatus
+from iris.model.job.cancelling import state_text
+from iris.model.job.spec import JobStatus
 
 #: The most tasks that are shown. A job can have thousands.
 MAX_TASKS = 20

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import AsyncIrisClient
-from iris.client.schedules import Overlap, ScheduleRow, ScheduleView, When
-from iris.client.slices import SliceRow
+from iris.client.fleet.slices import SliceRow
+from iris.client.jobs.schedules import Overlap, ScheduleRow, ScheduleView, When
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView, Snapshot
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 from iris.model.rules import Rules
-from iris.model.slices import SliceStatus
+from iris.model.slice.status import SliceStatus
 
 if TYPE_CHECKING:
-    from iris.client.named_secrets import NamedSecret
+    from iris.client.secrets.named import NamedSecret
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 from iris.client.blocking.client import IrisClient
-from iris.client.job_options import JobOptions
+from iris.client.build.options import JobOptions
 from iris.client.pool.pool import AsyncWorkerPool, Mapped
 
 P = ParamSpec("P")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.model.array_tables import MAX_TABLE, Table, check_params, parse_table
-from iris.model.arrays import Array, check_limit, format_indices, is_indices, parse_indices, split_limit
+from iris.model.job.array_tables import MAX_TABLE, Table, check_params, parse_table
+from iris.model.job.arrays import Array, check_limit, format_indices, is_indices, parse_indices, split_limit
 from iris.model.errors import InvalidValue
 
 

@@ -9,20 +9,20 @@ from typing import Any, Unpack
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
-from iris.client.entrypoint import Entrypoint
+from iris.client.build.entrypoint import Entrypoint
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
-from iris.client.job_options import JobOptions, job_spec
-from iris.client.parent import EnclosingJob
-from iris.client.work_digest import work_of_call, work_of_command
+from iris.client.build.options import JobOptions, job_spec
+from iris.client.jobs.parent import EnclosingJob
+from iris.client.jobs.child_digest import work_of_call, work_of_command
 from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
 from iris.client.workspace.upload import upload, upload_table
-from iris.model.array_tables import table_of
-from iris.model.bounds import check_demands
+from iris.model.job.array_tables import table_of
+from iris.model.job.demand_limits import check_demands
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 
 #: A function, or a program with or without its arguments, or either with its arguments.
@@ -66,7 +66,7 @@ async def make_job(
         spec = within.child(spec, does, named="name" in options, given=named)
     check_demands(spec)  # before the first upload
     if spec.secrets:
-        from iris.client.sealing import check_secrets  # most jobs have no secrets
+        from iris.client.secrets.sealing import check_secrets  # most jobs have no secrets
 
         for warning in await check_secrets(cluster, spec):
             warnings.warn(warning, stacklevel=4)

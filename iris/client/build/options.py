@@ -11,17 +11,17 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from iris.client.arrays import array_of
+from iris.client.build.arrays import array_of
 from iris.client.connect.identity import full_job_id, in_a_job
-from iris.model import resources as model
-from iris.model.accelerators import TpuRequest, parse_gpu, parse_tpu
-from iris.model.checkpoint_sources import CheckpointSource, parse_source
-from iris.model.constraints import TPU_NAME, Constraint, parse_constraint
-from iris.model.dependencies import Condition, Dependency, parse_dependencies
-from iris.model.environments import EnvironmentSpec
+from iris.model.host import resources as model
+from iris.model.host.accelerators import TpuRequest, parse_gpu, parse_tpu
+from iris.model.job.checkpoints import CheckpointSource, parse_source
+from iris.model.host.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
+from iris.model.job.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
-from iris.model.jobs import DEFAULT_GRACE, Band, Coscheduling, JobSpec
-from iris.model.secrets import is_variable, parse_secret
+from iris.model.job.spec import DEFAULT_GRACE, Band, Coscheduling, JobSpec
+from iris.model.job.secrets import is_variable, parse_secret
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str

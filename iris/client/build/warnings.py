@@ -1,9 +1,9 @@
 """Describes what may be wrong with a job that is valid."""
 
-from iris.model.arrays import misspelt
-from iris.model.jobs import JobSpec
-from iris.model.secrets import looks_secret
-from iris.scheduling.refusals import Refusal
+from iris.model.job.arrays import misspelt
+from iris.model.job.spec import JobSpec
+from iris.model.job.secrets import looks_secret
+from iris.scheduling.placement.refusals import Refusal
 
 
 def job_warnings(spec: JobSpec, *, option: str = "--env", remedy: str = "--secret {}") -> list[str]:

@@ -85,7 +85,9 @@ class ClusterRef(NamedTuple):
         Raises:
             Rejected: as in `gcp_config`.
         """
-        from iris.client.connect.controller_vm import controller_vm_of  # only these clusters need Google's settings
+        from iris.client.connect.controller_vm import (
+            controller_vm_of,  # only these clusters need Google's settings
+        )
 
         config = self.gcp_config(refusal)
         return self.record.vm if self.record is not None and self.record.vm is not None else controller_vm_of(config)

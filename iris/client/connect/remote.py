@@ -52,7 +52,10 @@ async def connect_remote(name: str, timeout: timedelta = TUNNEL_TIMEOUT) -> tupl
     Raises:
         Unreachable: the cluster is not known here, no tunnel can be opened, or no service answers through it in time.
     """
-    from iris.client.connect.tunnel import last_output, open_tunnel  # with the supervision of processes
+    from iris.client.connect.tunnel import (  # with the supervision of processes
+        last_output,
+        open_tunnel,
+    )
 
     @retry(_NoAnswer, every=POLL_INTERVAL, timeout=timeout)
     async def attempt() -> tuple[Client, ClusterRecord]:

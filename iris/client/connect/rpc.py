@@ -29,7 +29,7 @@ from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import payload_keys
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.placement.refusals import Refusal
 
 if TYPE_CHECKING:
     from iris.messages.scheduler import Message
@@ -215,7 +215,10 @@ class Connection:
             Rejected: the scheduler refuses the message; the error has its reason.
             Unreachable: no control plane answers.
         """
-        from iris.messages.scheduler import Answers, Batch  # with the scheduler's state, which most commands do not need
+        from iris.messages.scheduler import (  # with the scheduler's state, which most commands do not need
+            Answers,
+            Batch,
+        )
 
         update = self.workflow(self.scheduler).execute_update("exchange", Batch(messages=(message,)), result_type=Answers)
         with self.rpc_errors():

@@ -17,7 +17,6 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from iris.client.connect.children import Child, Restarts
 from iris.client.connect.clusters import (
     ClusterRecord,
     ControllerVm,
@@ -27,9 +26,10 @@ from iris.client.connect.clusters import (
     read_record,
     write_record,
 )
-from iris.client.connect.process import free_ports, locked, stop_event
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.units import format_duration
+from iris.processes.children import Child, Restarts
+from iris.processes.process import free_ports, locked, stop_event
 from iris.retrying import poll
 from iris.storage.files import make_private, private_file
 

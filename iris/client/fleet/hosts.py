@@ -13,11 +13,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
-from iris.client.slices import SlicesClient
+from iris.client.fleet.slices import SlicesClient
 from iris.messages.scheduler import Close, Envelope, HostView, Open, Snapshot, SnapshotPage
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
-from iris.model.hosts import ClosedBy, Closure, Host
+from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.units import format_duration
 from iris.workflows import policies
 

@@ -10,14 +10,14 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 from temporalio.client import WorkflowExecution
 
-from iris.client.autoscaler import AutoscalerClient
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
+from iris.client.fleet.autoscaler import AutoscalerClient
 from iris.client.views import attribute
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
-from iris.model.scaling import Drain
-from iris.model.slices import SliceFacts, SliceState, SliceStatus
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
 #: The pause between two checks of slices that are being deleted.
 POLL_INTERVAL = timedelta(seconds=0.2)

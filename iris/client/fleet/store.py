@@ -4,19 +4,21 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from iris.client.bundles import bundles_of
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+
+from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.rpc import Connection
+from iris.client.jobs.schedules import SchedulesClient
+from iris.client.jobs.submitted import bundles_of, submitted_spec
 from iris.client.logs.follow import reading_from
-from iris.client.schedules import SchedulesClient
-from iris.client.store_marks import check_alone
-from iris.client.submitted_spec import submitted_spec
 from iris.concurrency import for_each
 from iris.model import names
-from iris.model.errors import InvalidValue, NotFound
-from iris.model.jobs import JobSpec
+from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable, first_line
+from iris.model.job.spec import JobSpec
 from iris.model.units import format_duration
 from iris.storage.garbage import Needed, UnusedFolder, is_needed, unused
-from iris.storage.object_store import Store
+from iris.storage.object_store import STORE_ERRORS, Store
 
 #: The least age of what is deleted. A job that was submitted meanwhile has younger files.
 LEAST_AGE = timedelta(days=1)
@@ -116,3 +118,50 @@ async def _needed(connection: Connection) -> Needed:
         bundles=frozenset(names.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)),
         checkpoints=frozenset(spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None),
     )
+
+
+_REMEDY = "give each cluster a store of its own, or the bucket a lifecycle rule"
+
+
+async def mark_store(client: Client, cluster: str, url: str) -> None:
+    """Marks the store as that of the cluster in this client's namespace. Every control plane does so.
+
+    Raises:
+        RPCError: the service does not answer.
+        Unreachable: the store does not.
+    """
+    mark = names.cluster_namespace(cluster, await _namespace_id(client))
+    try:
+        await Store(url).put_new(mark, f"namespace {client.namespace}\n".encode())
+    except STORE_ERRORS as error:
+        raise Unreachable(f"the store {url} cannot be used: {first_line(error)}") from None
+
+
+async def check_alone(connection: Connection, store: Store) -> None:
+    """Checks that only this cluster uses the store.
+
+    Raises:
+        Rejected: it has marks of other clusters, or no mark of this one.
+        Unreachable: the service does not answer.
+        OSError, BaseError: the store does not answer.
+    """
+    cluster = connection.record.name
+    if others := [name for name in await store.folders("clusters") if name != cluster]:
+        text = f"the store {store.url} also has files of {', '.join(others)}, whose jobs this cluster does not know"
+        raise Rejected(f"{text}; {_REMEDY}")
+    with connection.rpc_errors():
+        own = names.cluster_namespace(cluster, await _namespace_id(connection.client))
+    marks = await store.objects(own.rpartition("/")[0])
+    if foreign := [mark for mark in marks if mark != own]:
+        text = f"the store {store.url} also has files of a cluster {cluster} in another Temporal namespace"
+        raise Rejected(f"{text}: {', '.join(foreign)}; {_REMEDY}, or delete this mark if that cluster is gone")
+    if own not in marks:
+        text = f"the store {store.url} has no mark of the cluster {cluster}, so it may be that of another one"
+        raise Rejected(f"{text}; check the store's address, or start the cluster's control plane with this version")
+
+
+async def _namespace_id(client: Client) -> str:
+    """Returns the id of the client's namespace, which is like that of no other one, on any service."""
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    described = await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)
+    return described.namespace_info.id

@@ -17,9 +17,9 @@ from iris.client.functions import run, same_python
 from iris.client.functions.modules import Pickler, missing_module, warn_of_missing
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import Packed, pack
-from iris.model import call_files
-from iris.model.bundles import MAX_BUNDLE
 from iris.model.errors import InvalidValue
+from iris.model.job import bundles
+from iris.model.job.bundles import MAX_BUNDLE
 from iris.model.units import format_bytes
 
 #: The pickle protocol, which Python 3.8 and later can read.
@@ -95,7 +95,7 @@ def pack_call(
                 "pass a path or a URL of large data, and read it inside the function",
             )
         files = [ExtraFile(made / name, name) for name in ("call.json", "call.pickle")]
-        files.append(ExtraFile(Path(run.__file__), call_files.SCRIPT))
+        files.append(ExtraFile(Path(run.__file__), bundles.SCRIPT))
         return pack(None, [*files, *library_files(), *python_file(python, made)])
 
 
@@ -118,8 +118,8 @@ def python_file(python: str | None, directory: Path) -> list[ExtraFile]:
     """
     if python is None:
         return []
-    (directory / call_files.PYTHON).write_text(python)
-    return [ExtraFile(directory / call_files.PYTHON, call_files.PYTHON)]
+    (directory / bundles.PYTHON).write_text(python)
+    return [ExtraFile(directory / bundles.PYTHON, bundles.PYTHON)]
 
 
 def pickled(value: object, function: Callable[..., Any], module: ModuleType | None) -> bytes:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.projects import ProjectFiles, check_python, is_installed
-from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobSpec
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import JobSpec
 
 #: The minor version that pickles, which the job needs, too.
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -12,8 +12,9 @@ from typing import Any, BinaryIO
 from obstore.exceptions import BaseError
 
 from iris.client.logs.follow import cannot_write
-from iris.model import call_files, names
+from iris.model import names
 from iris.model.errors import IrisError, first_line
+from iris.model.job import bundles
 from iris.retrying import retry
 from iris.storage.files import CannotWrite
 from iris.storage.object_store import Store
@@ -78,7 +79,7 @@ async def read_result(store: Store, job: str, run_id: str, task: int, attempt: i
     Raises:
         NoResult: there is none, or it cannot be restored here.
     """
-    name = f"{names.attempt_outputs(job, run_id, task, attempt)}/{call_files.RESULT}"
+    name = f"{names.attempt_outputs(job, run_id, task, attempt)}/{bundles.RESULT}"
     with tempfile.TemporaryDirectory(prefix="iris-result-") as directory:
         file = Path(directory) / "result"
 

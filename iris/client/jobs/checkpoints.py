@@ -1,13 +1,13 @@
 """Finds the files of a job's checkpoint directories in the store, and the checkpoint that a new job starts from."""
 
 from iris.client.connect.rpc import Connection
+from iris.client.jobs.files import OutputFile
 from iris.client.logs.follow import reading_from
 from iris.client.nearest import nearest
-from iris.client.outputs import OutputFile
 from iris.model import names
-from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.errors import NotFound
-from iris.model.jobs import JobSpec
+from iris.model.job.checkpoints import CheckpointSource
+from iris.model.job.spec import JobSpec
 from iris.storage.garbage import is_run
 from iris.storage.object_store import Store
 from iris.storage.output_names import path_of
@@ -43,7 +43,7 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
         InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has, or of none of its tasks.
         IrisError: the store does not answer.
     """
-    from iris.client.jobs import JobsClient  # which submits jobs
+    from iris.client.jobs.client import JobsClient  # which submits jobs
 
     if source.bare:
         source = source.model_copy(update={"job": await nearest(connection, source.job.rpartition("/")[2]), "bare": False})

@@ -16,7 +16,7 @@ from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from iris.model import names
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 
 #: Variables with directories of the attempt, whose paths differ between attempts.
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")

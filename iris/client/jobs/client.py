@@ -11,10 +11,17 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.activities.control.service import first_run
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.family import FamilyClient
-from iris.client.job_filter import JobFilter, tasks_in
-from iris.client.job_lists import count_jobs, describe_job, list_jobs, numbered_run, unknown_job
-from iris.client.reported_status import reported_status
+from iris.client.jobs.lists import (
+    JobFilter,
+    count_jobs,
+    describe_job,
+    list_jobs,
+    numbered_run,
+    tasks_in,
+    unknown_job,
+)
+from iris.client.jobs.parent import FamilyClient
+from iris.client.jobs.status import reported_status
 from iris.client.views import (
     CancelRequest,
     Explanation,
@@ -31,20 +38,20 @@ from iris.client.views import (
     task_of,
 )
 from iris.model import names
-from iris.model.arrays import MEMO_ARRAY
-from iris.model.cancelling import grace_in
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
-from iris.model.jobs import DEFAULT_GRACE, Band, JobSpec, JobStatus
+from iris.model.job.arrays import MEMO_ARRAY
+from iris.model.job.cancelling import grace_in
+from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec, JobStatus
 from iris.model.states import ENDED, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
-    from iris.client.submission import BatchResult
-    from iris.client.usage import InUse
-    from iris.model.requests import Request
-    from iris.scheduling.forecast import Forecast
+    from iris.client.jobs.submit import BatchResult
+    from iris.client.jobs.usage import InUse
+    from iris.model.job.requests import Request
+    from iris.scheduling.reasons.forecast import Forecast
 
 #: How long `final_status` waits for a control plane to answer.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
@@ -68,7 +75,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
-        from iris.client.submission import start_job  # most commands submit nothing
+        from iris.client.jobs.submit import start_job  # most commands submit nothing
 
         return await start_job(self._connection, spec)
 
@@ -79,7 +86,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
-        from iris.client.submission import start_once
+        from iris.client.jobs.submit import start_once
 
         return await start_once(self._connection, spec, key)
 
@@ -107,7 +114,7 @@ class JobsClient:
             Unreachable: no control plane answers, and the job has not ended; one that has is explained without its attempts.
         """
         status, refusal = await self.status_and_refusal(job, run_id, index)
-        from iris.client.attempts import known_attempts  # most commands list no attempts
+        from iris.client.jobs.status import known_attempts  # most commands list no attempts
 
         known = await known_attempts(self._connection, status, index, run_id)
         message = refusal.message if refusal else described(status, index)
@@ -176,7 +183,7 @@ class JobsClient:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        from iris.model.overrides import Hold  # only this needs it
+        from iris.model.job.spec import Hold  # only this needs it
 
         return await self._signal(job, run_id, "hold", Hold(by=current_user(), reason=reason))
 
@@ -258,7 +265,9 @@ class JobsClient:
             InvalidValue: the text does not name a job.
             Unreachable: the service does not answer.
         """
-        from iris.client.nearest import nearest  # outside of jobs, most commands need only `full_job_id`
+        from iris.client.nearest import (
+            nearest,  # outside of jobs, most commands need only `full_job_id`
+        )
 
         return await nearest(self._connection, text)
 
@@ -286,7 +295,9 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        from iris.scheduling.forecast import Forecast  # with the scheduler's state, which most commands do not need
+        from iris.scheduling.reasons.forecast import (
+            Forecast,  # with the scheduler's state, which most commands do not need
+        )
 
         return await self._connection.query(self._connection.scheduler, "forecast", Forecast, _trial(spec))
 
@@ -305,7 +316,7 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.usage import usage_of  # few commands read heartbeats
+        from iris.client.jobs.usage import usage_of  # few commands read heartbeats
 
         return await usage_of(self._connection, status)
 
@@ -315,7 +326,7 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.submitted_spec import submitted_spec  # lists of jobs do not need it
+        from iris.client.jobs.submitted import submitted_spec  # lists of jobs do not need it
 
         return await submitted_spec(self._connection, job, run_id)
 
@@ -358,7 +369,9 @@ class JobsClient:
         if status.cancelling is not None:
             return status, None
         if index is not None:
-            from iris.client.task_status import with_own_status  # with messages that other commands do not need
+            from iris.client.jobs.status import (
+                with_own_status,  # with messages that other commands do not need
+            )
 
             status = await with_own_status(self._connection, status, index, first_run(described))
         tasks_to_explain = [task for task in status.tasks if index is None or task.index == index]
@@ -398,8 +411,8 @@ class JobsClient:
 
 def _trial(spec: JobSpec) -> "Request":
     """Builds the request that the job would make; for independent tasks, that of the first task."""
-    from iris.model.bounds import check_demands  # few commands ask the scheduler
-    from iris.model.requests import request_for
+    from iris.model.job.demand_limits import check_demands  # few commands ask the scheduler
+    from iris.model.job.requests import request_for
 
     check_demands(spec)
     return request_for(spec, index=0, attempt=1, run_id="forecast", owner="forecast", submitted_at=datetime.now(UTC))

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
-from iris.client.job_lists import describe_job, numbered_run
+from iris.client.jobs.lists import describe_job, numbered_run
 from iris.client.nearest import nearest
 from iris.concurrency import for_each
 from iris.model import names
-from iris.model.dependencies import Dependency
-from iris.model.jobs import JobSpec
+from iris.model.job.dependencies import Dependency
+from iris.model.job.spec import JobSpec
 
 #: How many jobs are looked up at a time.
 CONCURRENT = 16

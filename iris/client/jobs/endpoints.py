@@ -14,8 +14,8 @@ from iris.client.nearest import nearest
 from iris.concurrency import for_each
 from iris.messages.job import Endpoints
 from iris.model import names
-from iris.model.endpoints import MOST, Endpoint
 from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
+from iris.model.job.endpoints import MOST, Endpoint
 from iris.retrying import retry
 
 #: How long a registration waits for a service that does not answer, or for a control plane that confirms it.

@@ -15,9 +15,9 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.service import RPCError
 
-from iris.activities.host.store_stream import StoreStream
+from iris.activities.host.sessions.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
-from iris.client.jobs import JobsClient
+from iris.client.jobs.client import JobsClient
 from iris.client.views import task_of
 from iris.messages.exec import (
     CANNOT,
@@ -46,7 +46,7 @@ HEARTBEAT = timedelta(seconds=30)
 NO_TIMEOUT = timedelta(days=3650)
 #: Added to the timeout of a command or a profile: time to start it and to upload its result.
 MARGIN = timedelta(minutes=2)
-#: Must be shorter than the time after which the agent counts a silent client as gone (`iris.activities.host.exec.SILENCE`).
+#: Must be shorter than the time after which the agent counts a silent client as gone (`iris.activities.host.sessions.exec.SILENCE`).
 ALIVE_EVERY = timedelta(seconds=10)
 #: How long a client that disconnects waits for its command to end.
 CLOSE_TIMEOUT = timedelta(seconds=5)
@@ -115,7 +115,7 @@ class ExecClient:
 
     @asynccontextmanager
     async def forward(self, where: TaskLocation, request: ForwardRequest) -> AsyncIterator["Session[ForwardEnd]"]:
-        """Starts to connect ports of the task's host, and yields the session. `iris.client.port_forward` uses it.
+        """Starts to connect ports of the task's host, and yields the session. `iris.client.jobs.port_forward` uses it.
 
         Raises:
             Rejected, Unreachable: as `run`.

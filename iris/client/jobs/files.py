@@ -3,14 +3,19 @@
 import asyncio
 import filecmp
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from iris.client.jobs.checkpoints import checkpoint_files
+from iris.client.logs.follow import reading_from
+from iris.client.views import LogSource, check_task
 from iris.client.workspace.git import git_folder_in
-from iris.model import call_files, names
-from iris.model.errors import IrisError, Rejected
+from iris.model import names
+from iris.model.errors import InvalidValue, IrisError, Rejected
+from iris.model.job import bundles
 from iris.storage.files import CannotWrite, is_full, writing
 from iris.storage.object_store import Store
 from iris.storage.output_names import path_of
@@ -62,7 +67,7 @@ async def outputs_of(
     for name, size in await store.sizes(root if task is None else f"{root}/{task}"):
         index, number, *rest = name.removeprefix(f"{root}/").split("/", 2)
         if index.isdecimal() and number.isdecimal() and rest and attempt in (None, int(number)):
-            if rest[0].startswith(f"{call_files.FOLDER}/"):
+            if rest[0].startswith(f"{bundles.FOLDER}/"):
                 continue
             file = OutputFile(int(index), int(number), path_of(rest[0]), size, name)
             found.setdefault(file.task, {}).setdefault(file.attempt, []).append(file)
@@ -179,3 +184,55 @@ def _refuse(paths: Sequence[Path], problem: str, remedy: str) -> None:
     if paths:
         more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
         raise Rejected(f"{', '.join(map(str, paths[:NAMED]))}{more}: {problem}; {remedy}")
+
+
+async def find_files(
+    store: Store, job: str, source: LogSource, task: int | None, attempt: int | None, *, checkpoint: bool
+) -> list[OutputFile]:
+    """Lists the files of each task, by task and path.
+
+    Args:
+        task: only this task; None: all.
+        attempt: only this attempt of each task; None: the latest that has files.
+        checkpoint: the files of the checkpoints instead, as they were saved last.
+
+    Raises:
+        InvalidValue: an attempt is named, and all attempts have one checkpoint.
+        IrisError: the store does not answer.
+    """
+    if checkpoint and attempt is not None:
+        raise InvalidValue("attempt", attempt, "does not go with checkpoint", "leave it out: all attempts have one checkpoint")
+    with reading_from(store, f"the {'checkpoint' if checkpoint else 'outputs'} of {job}"):
+        if checkpoint:
+            return await checkpoint_files(store, job, source.run_id, task)
+        return await outputs_of(store, job, source.run_id, task, attempt)
+
+
+async def fetch_task_files(
+    store: Store,
+    job: str,
+    source: LogSource,
+    directory: Path,
+    task: int | None,
+    attempt: int | None,
+    *,
+    checkpoint: bool,
+    force: bool,
+) -> list[Path]:
+    """Downloads these files and returns their paths. Those of several tasks are written to one folder for each.
+
+    Warns of git repositories among them.
+
+    Raises:
+        NotFound: the job has no such task.
+        Rejected: a different file exists; nothing was fetched.
+        InvalidValue, IrisError: as in `find_files`.
+    """
+    if task is not None:
+        check_task(job, task, source.numbers)
+    files = await find_files(store, job, source, task, attempt, checkpoint=checkpoint)
+    with reading_from(store, f"the files of {job}"):
+        fetched = await fetch(store, files, directory, by_task=task is None and source.tasks > 1, force=force)
+    for warning in repository_warnings(fetched):
+        warnings.warn(warning, stacklevel=2)
+    return [each.to for each in fetched]

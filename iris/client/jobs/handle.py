@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, overload
 
 from typing_extensions import TypeVar
 
-from iris.client.job_options import Duration, duration_of, parse_band
-from iris.client.job_results import check_own, results_of
+from iris.client.build.options import Duration, duration_of, parse_band
+from iris.client.jobs.exec import ExecResult, profile_format, profile_task, run_command
+from iris.client.jobs.results import check_own, results_of
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.selection import milliseconds_since, streams_of
 from iris.client.logs.stored import LogReader
 from iris.client.logs.whole_lines import print_lines, whole_lines
-from iris.client.task_commands import ExecResult, profile_format, profile_task, run_command
 from iris.client.views import check_task
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job.spec import JobStatus, TaskStatus
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.client.client import AsyncIrisClient
-    from iris.client.exec import TaskLocation
-    from iris.client.notifications import NotificationRow
-    from iris.client.usage import InUse
+    from iris.client.jobs.exec_session import TaskLocation
+    from iris.client.jobs.notifications import NotificationRow
+    from iris.client.jobs.usage import InUse
     from iris.client.views import Explanation
 
 #: What the job's function returns; None for a program.
@@ -177,7 +177,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job.
             Unreachable: the service does not answer.
         """
-        from iris.client.notifications import notifications_of
+        from iris.client.jobs.notifications import notifications_of
 
         spec = await self._jobs.submitted_spec(*await self._found())
         return await notifications_of(self._client.connection, spec, (await self._jobs.log_source(*await self._found())).run_id)
@@ -312,7 +312,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
-        from iris.client.task_files import fetch_task_files  # few programs need it
+        from iris.client.jobs.files import fetch_task_files  # few programs need it
 
         source = await self._jobs.log_source(*await self._found())
         found = (Store(self._store_url), self.id, source, Path(directory), task, attempt)
@@ -366,7 +366,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: the host or the store does not answer.
         """
-        from iris.client.port_forward import forwarded  # few programs need it
+        from iris.client.jobs.port_forward import forwarded  # few programs need it
 
         async with forwarded(self._client.exec, await self._locate(task), ports) as numbers:
             yield numbers
@@ -424,8 +424,8 @@ class AsyncJob(Generic[T]):
             IrisError: the store or the service does not answer, or, with `failed`, no control
                 plane.
         """
-        from iris.client.job_options import secret_sources
-        from iris.client.rerun import submit_again  # few programs need it
+        from iris.client.build.options import secret_sources
+        from iris.client.jobs.rerun import submit_again  # few programs need it
 
         run_id = await self._run()
         store, secrets = Store(self._store_url), secret_sources(secret)

@@ -2,21 +2,26 @@
 
 import difflib
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
 
-from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
-from iris.client.job_filter import JobFilter, commit_in, device_in, note_in, reason_in, tasks_in
 from iris.client.views import JobRow, attribute, state_of, tags_of
 from iris.model import names
-from iris.model.cancelling import CANCELLING, cancelling_in
-from iris.model.children import parent_in
 from iris.model.errors import NotFound
-from iris.model.tags import format_tags
+from iris.model.job.arrays import MAX_TASKS
+from iris.model.job.cancelling import CANCELLING, cancelling_in
+from iris.model.job.children import parent_in
+from iris.model.job.spec import MAX_REPLICAS
+from iris.model.job.tags import MEMO_NOTE, check_tag, format_tags, has_tags, written
+from iris.model.states import JobState
 
 #: The command of a job whose description is encrypted with a key that this client does not have.
 UNREADABLE = "(cannot be read with the keys known here)"
@@ -24,6 +29,97 @@ UNREADABLE = "(cannot be read with the keys known here)"
 READ_TOGETHER = 500
 #: How alike two names are of which one is a misspelling of the other: the part of their letters that they have in common.
 NEAR = 0.75
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs a list has; by default all.
+
+    Args:
+        live_only: leaves out ended jobs.
+        states: only jobs in these states; empty: in any state.
+        user: only jobs of this user; empty: of all.
+        since: only jobs submitted at this time or later.
+        text: only jobs with this text in their id, command, state, reason, tags or note, in small or capital letters.
+        below: only jobs that belong to this job, or to one of those; empty: all.
+        prefix: only jobs whose ids begin with this, in which there is no quote and no backslash; empty: all.
+        tags: only jobs with all these tags: keys with a value, or with an empty one for any value.
+    """
+
+    live_only: bool = False
+    states: Collection[JobState] = ()
+    user: str = ""
+    since: datetime | None = None
+    text: str = ""
+    below: str = ""
+    prefix: str = ""
+    tags: Collection[tuple[str, str]] = ()
+
+    @property
+    def needs_all(self) -> bool:
+        """Returns whether the service cannot check all conditions, so that more jobs must be read than are shown."""
+        return bool(self.states or self.text or self.tags)
+
+    @property
+    def only_running(self) -> bool:
+        """Returns whether no job that has ended is wanted. No ended workflow shows a live state."""
+        return self.live_only or (bool(self.states) and not any(state.ended for state in self.states))
+
+    def takes(self, *texts: str, tags: Mapping[str, str] = MappingProxyType({})) -> bool:
+        """Returns whether one of a job's texts has the text, and the job all the tags.
+
+        The service has looked for the tags too, but Temporal's dev server takes small and capital letters for the same.
+        """
+        return has_tags(tags, self.tags) and self.text.casefold() in " ".join(texts).casefold()
+
+    def query(self) -> str:
+        """Returns the conditions that the service checks, for the end of a visibility query. It does not check states and text.
+
+        Raises:
+            InvalidValue: no user can have this name, or no job such a tag.
+        """
+        conditions = ["ExecutionStatus != 'ContinuedAsNew'"]
+        if self.only_running:
+            conditions.append("ExecutionStatus = 'Running'")
+        if self.user:
+            conditions.append(f"{names.SA_USER} = '{names.check_name('user', self.user)}'")
+        for key, value in self.tags:
+            check_tag(key, value)
+            conditions.append(f"{names.SA_TAGS} = '{written(key, value)}'")
+        if self.since is not None:
+            conditions.append(f"StartTime >= '{self.since.astimezone(UTC).isoformat()}'")
+        return " AND ".join(conditions)
+
+
+def device_in(memo: Mapping[str, Any]) -> str:
+    """Returns the accelerators of each of a job's tasks by its memo; empty if the memo has none."""
+    device = memo.get(names.MEMO_DEVICE)
+    return device if isinstance(device, str) else ""
+
+
+def commit_in(memo: Mapping[str, Any]) -> str:
+    """Returns the git commit of a job's files by its memo; empty if the memo has none."""
+    commit = memo.get(names.MEMO_COMMIT)
+    return commit if isinstance(commit, str) else ""
+
+
+def note_in(memo: Mapping[str, Any]) -> str:
+    """Returns what a job's user has noted, by the job's memo; empty if the memo has nothing."""
+    note = memo.get(MEMO_NOTE)
+    return note if isinstance(note, str) else ""
+
+
+def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
+    """Returns the reason of a job's state by its memo; empty if the memo has none, or that of another state."""
+    shown = memo.get(names.MEMO_REASON)
+    reason = shown.get("reason") if isinstance(shown, dict) and shown.get("state") == state else None
+    return reason if isinstance(reason, str) else ""
+
+
+def tasks_in(memo: Mapping[str, Any]) -> int:
+    """Returns the number of a job's tasks by its memo; 1 if the memo has none: any client can start a workflow with any memo."""
+    tasks = memo.get(names.MEMO_TASKS)
+    return tasks if isinstance(tasks, int) and 0 < tasks <= max(MAX_REPLICAS, MAX_TASKS) else 1
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -189,7 +285,7 @@ def near_jobs(job: str, known: Iterable[str]) -> list[str]:
 def _newest_first(connection: Connection, query: str, wanted: JobFilter, limit: int) -> AsyncIterator[WorkflowExecution]:
     if wanted.only_running:  # those the service sorts by their start
         return connection.client.list_workflows(query, limit=None if wanted.needs_all else limit)
-    from iris.client.newest_first import newest_first  # most lists have only jobs that run
+    from iris.client.jobs.lists import newest_first  # most lists have only jobs that run
 
     return newest_first(connection.client, query, READ_TOGETHER if wanted.needs_all else limit)
 
@@ -221,3 +317,67 @@ async def _row(execution: WorkflowExecution) -> JobRow:
         note=note_in(memo),
         run_id=execution.run_id,
     )
+
+
+#: The length of the first window, and how many times longer the next one is if it has too few.
+FIRST_WINDOW, GROWTH = timedelta(hours=1), 8
+#: Windows that have too many are halved at most this many times: decades become a second, which is not halved.
+MOST_HALVINGS = 30
+#: How many times more than wanted are read together.
+MOST_TIMES = 4
+#: No workflow of Iris started before.
+_FIRST = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+async def newest_first(client: Client, query: str, least: int) -> AsyncIterator[WorkflowExecution]:
+    """Yields the workflows, the latest started first.
+
+    Args:
+        query: the conditions of a visibility query.
+        least: how many are wanted at least, if there are so many; about so many are read together.
+    """
+    until: datetime | None = None
+    left = (await client.count_workflows(query)).count
+    while left > 0:
+        start = await _start(client, query, until, least, left) if left > MOST_TIMES * least else None
+        found = [each async for each in client.list_workflows(_within(query, start, until))]
+        found.sort(key=lambda each: each.start_time, reverse=True)
+        for each in found:
+            yield each
+        if start is None:
+            return
+        until, left = start, left - len(found)
+
+
+async def _start(client: Client, query: str, until: datetime | None, least: int, left: int) -> datetime | None:
+    """Returns the start of a window that has enough workflows and not too many, if there is one; None: it has the whole past.
+
+    Args:
+        until: the end of the window; None: it is not over.
+        left: how many workflows started before its end.
+    """
+    latest = until or datetime.now(UTC).replace(microsecond=0)
+    length, few = FIRST_WINDOW, latest
+    while True:
+        start = latest - length
+        if start < _FIRST:
+            return None
+        count = (await client.count_workflows(_within(query, start, until))).count
+        if count >= least or count >= left:
+            break
+        few, length = start, GROWTH * length
+    for _ in range(MOST_HALVINGS):
+        middle = (start + (few - start) / 2).replace(microsecond=0)
+        if count <= MOST_TIMES * least or middle <= start:
+            break
+        between = (await client.count_workflows(_within(query, middle, until))).count
+        if between >= least:
+            start, count = middle, between
+        else:
+            few = middle
+    return start
+
+
+def _within(query: str, start: datetime | None, until: datetime | None) -> str:
+    since = f" AND StartTime >= '{start.isoformat()}'" if start is not None else ""
+    return f"{query}{since}" + (f" AND StartTime < '{until.isoformat()}'" if until is not None else "")

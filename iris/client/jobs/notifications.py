@@ -8,8 +8,8 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
-from iris.model.jobs import JobSpec
-from iris.model.notifications import notification_workflow, shown_webhook
+from iris.model.job.notifications import notification_workflow, shown_webhook
+from iris.model.job.spec import JobSpec
 
 
 class NotificationState(StrEnum):

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from iris.client.bundles import keep_bundles
+from iris.client.build.options import invalid_job
 from iris.client.connect.identity import current_user
-from iris.client.job_options import invalid_job
-from iris.client.jobs import JobsClient
+from iris.client.jobs.client import JobsClient
+from iris.client.jobs.submitted import keep_bundles
 from iris.client.views import Submitted
 from iris.model import names
-from iris.model.arrays import Array, format_indices
 from iris.model.errors import Rejected
-from iris.model.jobs import JobSpec
-from iris.model.secrets import SecretKind, why_not_sealed
+from iris.model.job.arrays import Array, format_indices
+from iris.model.job.secrets import SecretKind, why_not_sealed
+from iris.model.job.spec import JobSpec
 from iris.model.states import ENDED, TaskState
 from iris.storage.object_store import Store
 

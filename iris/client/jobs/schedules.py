@@ -28,16 +28,16 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.client.build.options import Duration, duration_of
 from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.rpc import Connection
-from iris.client.job_options import Duration, duration_of
 from iris.messages.scheduled_job import LEFT_OUT, ScheduledJob
 from iris.model import names
-from iris.model.bounds import check_demands
-from iris.model.checkpoint_sources import FIELD
 from iris.model.cron import Excluded, excluded, is_in_whole_hours, parse_cron, zone_of
 from iris.model.errors import InvalidValue, NotFound, Rejected
-from iris.model.jobs import JobSpec
+from iris.model.job.checkpoints import FIELD
+from iris.model.job.demand_limits import check_demands
+from iris.model.job.spec import JobSpec
 from iris.model.states import JobState
 from iris.model.units import format_duration
 from iris.workflows import web_ui
@@ -195,7 +195,7 @@ class SchedulesClient:
             problem = "is looked up when a job is submitted, which the jobs of a schedule are not"
             raise InvalidValue(FIELD, spec.from_checkpoint, problem, "leave it out")
         await self._connection.check_keys()
-        from iris.client.sealing import sealing  # most operations seal nothing
+        from iris.client.secrets.sealing import sealing  # most operations seal nothing
 
         async with sealing(self._connection.record, spec, names.sealed_for_schedule) as sealed:
             return await self._create(sealed, when, overlap, paused)
@@ -329,7 +329,7 @@ class SchedulesClient:
             await self._handle(found.id).delete()
         job = names.job_of_workflow(found.id)
         if not found.info.running_actions:  # otherwise the control plane deletes them later
-            from iris.client.sealing import delete_secrets  # few schedules have some
+            from iris.client.secrets.sealing import delete_secrets  # few schedules have some
 
             await delete_secrets(self._connection.record, names.sealed_for_schedule(job, ""))
         return job

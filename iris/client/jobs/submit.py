@@ -9,15 +9,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.dependencies import bound
-from iris.client.job_lists import executions_of
+from iris.client.jobs.dependencies import bound
+from iris.client.jobs.lists import executions_of
 from iris.client.views import Submitted, page_of, state_of
 from iris.messages.submission import JobSubmission
 from iris.model import names
-from iris.model.bounds import check_demands
-from iris.model.children import Parent, Reuse, parent_in, reuse
 from iris.model.errors import InvalidValue, NameTaken, NotFound
-from iris.model.jobs import JobSpec
+from iris.model.job.children import Parent, Reuse, parent_in, reuse
+from iris.model.job.demand_limits import check_demands
+from iris.model.job.spec import JobSpec
 from iris.model.states import JobState
 from iris.workflows import policies, web_ui
 from iris.workflows.search_attributes import job_facts, keywords
@@ -133,7 +133,7 @@ async def _started_before(connection: Connection, spec: JobSpec, key: str) -> Ba
 async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
     if spec.from_checkpoint is None:
         return spec
-    from iris.client.checkpoints import with_source  # few jobs need the store for it
+    from iris.client.jobs.checkpoints import with_source  # few jobs need the store for it
 
     return await with_source(connection, spec, spec.from_checkpoint)
 
@@ -143,7 +143,7 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
     await connection.check_keys()
     if not spec.secrets:
         return await _start_sealed(connection, spec, reuse, key)
-    from iris.client.sealing import sealing  # most jobs have no secrets
+    from iris.client.secrets.sealing import sealing  # most jobs have no secrets
 
     async with sealing(connection.record, spec) as sealed:
         return await _start_sealed(connection, sealed, reuse, key)

@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.rpc import Connection
 from iris.concurrency import for_each
 from iris.model import names
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import TaskState
 
 #: The most tasks of a job whose workflows are described at the same time.

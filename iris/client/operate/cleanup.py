@@ -12,15 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import cluster_dir, read_record
 from iris.client.connect.paths import state_dir
-from iris.client.operate.controllers import LocalController
 from iris.client.operate.delete_slices import delete_slices, unowned
+from iris.client.operate.local.controller import LocalController
 from iris.model.errors import NotFound, Unreachable
-from iris.model.provisioning import SliceObservation
+from iris.model.slice.provisioning import SliceObservation
 from iris.platforms.base import Unavailable
 from iris.worker_agents.local.launch import clear_stopped, left_processes
 
 if TYPE_CHECKING:
-    from iris.client.operate.gcp_controller import GcpController
+    from iris.client.operate.gcp.controller import GcpController
 
 #: How long local machines may take to disappear.
 DELETE_TIMEOUT = timedelta(minutes=1)

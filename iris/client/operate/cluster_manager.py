@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from iris.client.operate.controllers import ControllerProtocol, Progress, create_controller
+from iris.client.operate.local.controller import ControllerProtocol, Progress, create_controller
 from iris.config import ClusterConfig
 
 T = TypeVar("T")

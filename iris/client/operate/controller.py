@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.tunnel import last_output
-from iris.client.slices import SliceRow
+from iris.client.fleet.slices import SliceRow
 from iris.model.errors import Unreachable
 
 #: How long a control plane may take to answer. If it does not, machines are deleted directly.

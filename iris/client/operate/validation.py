@@ -13,14 +13,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
-from iris.client.outputs import outputs_of
+from iris.client.jobs.files import outputs_of
 from iris.client.views import Submitted
 from iris.model import names
-from iris.model.accelerators import Tpu, parse_tpu
-from iris.model.constraints import TPU_NAME
 from iris.model.errors import IrisError, Rejected, Unreachable, first_line
-from iris.model.jobs import Coscheduling, JobSpec, JobStatus
-from iris.model.resources import Resources
+from iris.model.host.accelerators import Tpu, parse_tpu
+from iris.model.host.constraints import TPU_NAME
+from iris.model.host.resources import Resources
+from iris.model.job.spec import Coscheduling, JobSpec, JobStatus
 from iris.model.states import JobState
 from iris.model.units import GIB
 from iris.storage.object_store import STORE_ERRORS, Store

@@ -15,8 +15,16 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.rpc import Connection
 from iris.client.functions.result import NoResult, Raised, restore
 from iris.client.pool.batches import Call
-from iris.client.pool.errors import CallLost
-from iris.client.pool.messages import RETIRE, RUN_CALLS, Address, Mail, MessageLost, Summary, plain
+from iris.client.pool.messages import (
+    RETIRE,
+    RUN_CALLS,
+    Address,
+    CallLost,
+    Mail,
+    MessageLost,
+    Summary,
+    plain,
+)
 from iris.model.errors import IrisError, Unreachable, first_line
 from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS

@@ -11,16 +11,15 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
+from iris.client.build.options import JobOptions
 from iris.client.client import AsyncIrisClient
 from iris.client.functions.call import function_name, pickled
 from iris.client.functions.modules import is_missing, module_of
-from iris.client.job_options import JobOptions
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue
-from iris.client.pool.crew import COUNT_INTERVAL, Crew
-from iris.client.pool.errors import PoolBroken, PoolClosed
+from iris.client.pool.crew import COUNT_INTERVAL, Crew, Prepared, check_workers, prepare
 from iris.client.pool.exchange import Exchange
-from iris.client.pool.prepare import Prepared, check_workers, prepare
+from iris.client.pool.messages import PoolBroken, PoolClosed
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.units import MIB, format_bytes
 

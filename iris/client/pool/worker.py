@@ -16,7 +16,17 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from iris.client.client import AsyncIrisClient
 from iris.client.pool import frames
 from iris.client.pool.child import Child, Crashed
-from iris.client.pool.messages import REFUSED, RETIRE, RUN_CALLS, Address, Mail, MessageLost, PoolFile, Summary, plain
+from iris.client.pool.messages import (
+    REFUSED,
+    RETIRE,
+    RUN_CALLS,
+    Address,
+    Mail,
+    MessageLost,
+    PoolFile,
+    Summary,
+    plain,
+)
 from iris.model import names
 from iris.model.errors import IrisError, Rejected, Unreachable, first_line
 from iris.retrying import retry

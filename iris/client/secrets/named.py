@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
-from iris.client.sealing import check_value, put_sealed
+from iris.client.secrets.sealing import check_value, put_sealed
 from iris.model import names
 from iris.model.errors import NotFound
+from iris.model.job.secrets import check_secret_name
 from iris.model.sealed import MAX_OBJECT_BYTES, SealedObject
-from iris.model.secrets import check_secret_name
 from iris.storage.object_store import Store
 
 _STORED = "the named secrets"

@@ -22,8 +22,14 @@ from iris.client.connect.secret_keys import public_key
 from iris.client.logs.follow import reading_from
 from iris.model import names
 from iris.model.errors import InvalidValue, NotFound, Rejected
-from iris.model.jobs import JobSpec
-from iris.model.secrets import MAX_VALUE_BYTES, OF_SUBMITTER, SecretKind, SecretSource, parse_source
+from iris.model.job.secrets import (
+    MAX_VALUE_BYTES,
+    OF_SUBMITTER,
+    SecretKind,
+    SecretSource,
+    parse_source,
+)
+from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
     from iris.storage.object_store import Store

@@ -12,8 +12,8 @@ from typing import IO, NamedTuple, Self
 
 from iris.client.workspace.extra_files import ExtraFile, place_in_workspace
 from iris.client.workspace.files import IGNORE_FILE, workspace_files
-from iris.model.bundles import MAX_BUNDLE, Bundle, Entry, Kind, climbs_after_a_name, offence
 from iris.model.errors import InvalidValue, IrisError, Rejected
+from iris.model.job.bundles import MAX_BUNDLE, Bundle, Entry, Kind, climbs_after_a_name, offence
 from iris.model.units import MIB, format_bytes
 
 #: How many times a file that changes while it is read is read, before the last copy is used.

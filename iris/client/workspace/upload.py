@@ -13,10 +13,10 @@ from obstore.exceptions import BaseError
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import Packed, no_space, pack
 from iris.model import names
-from iris.model.array_tables import Table
-from iris.model.arrays import ROWS_FILE
-from iris.model.bundles import Bundle
 from iris.model.errors import IrisError
+from iris.model.job.array_tables import Table
+from iris.model.job.arrays import ROWS_FILE
+from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
 
 #: How long the store may take to say whether it has an object; the store's library would retry for minutes.

@@ -6,12 +6,21 @@ An attribute is a string, a number or a boolean. The three never compare as equa
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from iris.model.errors import InvalidValue
 
@@ -333,3 +342,52 @@ def avoiding(host_id: str) -> Constraint:
 def preemptible_constraint(preemptible: bool) -> Constraint:
     """Returns the constraint that the provider may, or may not, take the host away at any time."""
     return Constraint(key=PREEMPTIBLE, values=(preemptible,))
+
+
+_LISTS = frozenset({Operator.EQ, Operator.IN})
+_LOWER = frozenset({Operator.GT, Operator.GE})
+_UPPER = frozenset({Operator.LT, Operator.LE})
+
+
+def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """Returns constraints on one attribute that exclude each other; empty if a host could meet all of them.
+
+    Preferred constraints exclude no host and do not count.
+    """
+    by_key: dict[str, list[Constraint]] = {}
+    for constraint in constraints:
+        if not constraint.preferred:
+            by_key.setdefault(constraint.key, []).append(constraint)
+    for group in by_key.values():
+        if not _possible(group):
+            # Usually two of them suffice, and they say best what to change.
+            pairs = ((one, other) for place, one in enumerate(group) for other in group[:place])
+            return next((tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group))
+    return ()
+
+
+def _possible(constraints: Sequence[Constraint]) -> bool:
+    """Returns whether a host could meet all of these constraints on one attribute."""
+    if any(each.op is Operator.NOT_EXISTS for each in constraints):
+        return all(each.op is Operator.NOT_EXISTS for each in constraints)
+    candidates = _candidates(constraints)
+    if candidates is None:
+        return True
+    return any(all(each.holds({each.key: value}) for each in constraints) for value in candidates)
+
+
+def _candidates(constraints: Sequence[Constraint]) -> Sequence[Attribute] | None:
+    """Returns values of which one meets all constraints if any value does; None: some value certainly does."""
+    listed = next((each for each in constraints if each.op in _LISTS), None)
+    if listed is not None:
+        return listed.values
+    lower, upper = (_limits(constraints, operators) for operators in (_LOWER, _UPPER))
+    if not lower or not upper:
+        return None  # numbers have no end, so there is one that no `!=` names
+    if max(lower) < min(upper):
+        return None
+    return (max(lower),)
+
+
+def _limits(constraints: Sequence[Constraint], operators: frozenset[Operator]) -> list[int | float]:
+    return [value for each in constraints if each.op in operators for value in each.values if isinstance(value, int | float)]

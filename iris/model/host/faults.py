@@ -7,11 +7,14 @@ prints "no TPU found".
 """
 
 import re
+import signal
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from iris.model.errors import InvalidValue
+from iris.model.units import format_bytes
 
 
 class Fault(BaseModel):
@@ -137,3 +140,77 @@ def parse_fault(text: str, field: str = "fault") -> Fault:
     if not equals:
         raise InvalidValue(field, text, "is not a fault", r'write NAME=REGEX, such as "fabric=NCCL WARN .* Link down"')
     return Fault(name=_check_name(name.strip(), field), pattern=_check_pattern(pattern.strip(), field))
+
+
+#: A shell adds this to the number of the signal that ended its child.
+SHELL = 128
+
+
+class End(NamedTuple):
+    """An exit status with its explanation."""
+
+    #: As in a shell: 128 plus the signal's number for a program that a signal killed.
+    exit_code: int
+    #: The name of the signal that ended it, or None.
+    signal: str | None
+    reason: str
+
+
+def explain(status: int, *, out_of_memory: bool = False, memory_limit: int = 0) -> End:
+    """Explains the exit status of a program that failed.
+
+    Args:
+        status: its exit code, or the negative number of the signal that killed it.
+        out_of_memory: the kernel killed the program, or a part of it, because it reached its memory limit.
+        memory_limit: the limit in bytes; 0: unlimited.
+    """
+    code = SHELL - status if status < 0 else status
+    name = signal_name(-status) if status < 0 else None
+    reason = f"killed by {name}" if name else f"exited with code {status}"
+    if name is None and SHELL < status < SHELL + signal.NSIG:
+        reason += f" (a shell's code for a program killed by {signal_name(status - SHELL)})"
+    if out_of_memory:
+        limit = f" (its limit is {format_bytes(memory_limit)})" if memory_limit else ""
+        reason = f"ran out of memory{limit}: {reason}"
+    return End(code, name, reason)
+
+
+def signal_name(number: int) -> str:
+    """Returns `SIGKILL` for 9. Real-time signals except the first and the last have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+#: The most characters of the line that a reason shows.
+MOST = 200
+#: Escape sequences of terminals, and other control characters.
+_CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TRACEBACK = "Traceback (most recent call last):"
+#: The last line of a Python traceback: a dotted name and the message. The traceback's beginning may not be known any more.
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)(?:: .*)?")
+_ERROR = re.compile(r"\b[A-Za-z]*Error\b|\b(?:error|ERROR|fatal|FATAL|panic)(?:\[\w+\])?:")
+
+
+def error_line(output: str) -> str:
+    """Returns the last line of the last Python traceback, else the first line with an error; empty if there is neither.
+
+    Args:
+        output: the last lines that the program wrote.
+    """
+    lines = [_CONTROL.sub("", line.rsplit("\r", 1)[-1]).rstrip() for line in output.rstrip().split("\n")]
+    found = _raised(lines) or next((line.strip() for line in lines if _ERROR.search(line)), "")
+    found = found.replace("\t", " ")  # until here, tabs indent
+    return found if len(found) <= MOST else f"{found[: MOST - 1]}…"
+
+
+def _raised(lines: list[str]) -> str:
+    begun = max((place for place, line in enumerate(lines) if line.strip().endswith(_TRACEBACK)), default=None)
+    if begun is not None:
+        # Frames are indented, and so are the parts of an exception group; the exception is not.
+        indent = lines[begun].find(_TRACEBACK)
+        after = (line for line in lines[begun + 1 :] if len(line) > indent and not line[indent].isspace())
+        if (first := next(after, "")) and indent == 0:
+            return first
+    return next((line for line in reversed(lines) if _RAISED.fullmatch(line)), "")

@@ -5,8 +5,14 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model.constraints import DEVICE_TYPE, DEVICE_VARIANT, HOST_ID, Attribute, same_attributes
-from iris.model.resources import Resources
+from iris.model.host.constraints import (
+    DEVICE_TYPE,
+    DEVICE_VARIANT,
+    HOST_ID,
+    Attribute,
+    same_attributes,
+)
+from iris.model.host.resources import Resources
 
 
 class Host(BaseModel):

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from iris.model.arrays import INDEX, MAX_TASKS, param_variable, too_many
 from iris.model.errors import InvalidValue
+from iris.model.job.arrays import INDEX, MAX_TASKS, param_variable, too_many
 from iris.model.units import KIB, MIB, format_bytes
 
 #: The largest file of a table.

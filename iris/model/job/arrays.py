@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from iris.model.bundles import Bundle
 from iris.model.errors import InvalidValue
+from iris.model.job.bundles import Bundle
 
 #: The most tasks of an array.
 MAX_TASKS = 10_000

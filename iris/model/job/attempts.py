@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.model.jobs import TaskOutcome
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 
 #: The most attempts kept of one gang, because its workflow passes them from run to run. The oldest ones that never started are

@@ -156,3 +156,14 @@ def _too_long(parts: list[str]) -> str | None:
     if (length := sum(lengths) + len(parts)) > MAX_PATH:
         return f"a path of {length:,} bytes; the limit is {MAX_PATH:,}"
     return None
+
+
+#: The script of the call's directory that runs the function.
+SCRIPT = "run.py"
+#: Beside it: the path of the interpreter that runs it, on hosts that have this interpreter.
+PYTHON = "python"
+#: Where the result is in the task's output directory, in a folder that no user fetches.
+FOLDER = ".iris"
+RESULT = f"{FOLDER}/result"
+#: Beside it: another attempt of the task would end in the same way.
+FINAL = f"{FOLDER}/final"

@@ -6,7 +6,7 @@ changes does. A change is finished in these cases:
 1.  The program renamed the file, or a directory around it, into its place, and has not written to it since.
 2.  The program closed the file before it last renamed something: whoever renames has finished what he wrote before.
 3.  The last thing that happened to the file was no write: the program, or a command such as `cp -p`, gave it its times or mode.
-4.  Nothing has changed it for a while, as in `iris.model.checkpoints`.
+4.  Nothing has changed it for a while, as in `iris.model.job.checkpoints`.
 
 All finished changes are saved, and of what is not finished, the version of the last save stays. So, other than a save of a
 running program, this one may have a later change without an earlier one that is not finished: what was renamed is in it.
@@ -15,7 +15,7 @@ running program, this one may have a later change without an earlier one that is
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 
-from iris.model.checkpoints import Changes, Found, Plan, Save, SavedItem, entry_of, plan
+from iris.model.job.checkpoints import Changes, Found, Plan, Save, SavedItem, entry_of, plan
 
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000

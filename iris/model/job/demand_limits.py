@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from iris.model.contradictions import contradiction
-from iris.model.dependencies import check_dependencies
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobSpec
+from iris.model.host.constraints import contradiction
+from iris.model.job.dependencies import check_dependencies
+from iris.model.job.spec import JobSpec
 
 #: The largest size as JSON of one batch, its answers, one activity's argument or one query's answer. It is a quarter of a
 #: payload, because one workflow task answers several updates and schedules several activities in one request of 4 MiB. A usual

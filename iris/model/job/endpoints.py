@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model.arrays import find_task
 from iris.model.errors import InvalidValue
-from iris.model.jobs import TaskStatus
+from iris.model.job.arrays import find_task
+from iris.model.job.spec import TaskStatus
 from iris.model.states import ENDED, LIVE
 
 #: The most endpoints that a job keeps. They are in the memory of its workflow.

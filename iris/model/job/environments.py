@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
+from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.units import MAX_DURATION, parse_duration
 
@@ -116,3 +117,36 @@ def requirements_file(requirement: str) -> str | None:
     """Returns the path in a requirement of the form `-r FILE`; None: it is another requirement."""
     match = re.fullmatch(r"\s*(?:-r\s*|--requirements?(?:\s+|=))([^\s-].*?)\s*", requirement)
     return None if match is None else match[1]
+
+
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
+
+
+def has_digest(image: str) -> bool:
+    """Returns whether the name gives the image's content. A tag can be changed to another image."""
+    return _DIGEST.search(image) is not None
+
+
+def check_image(image: str) -> str:
+    """Returns the name.
+
+    Raises:
+        InvalidValue: it cannot be that of a container image.
+    """
+    if not image or image.startswith("-") or not image.isprintable() or " " in image:
+        raise InvalidValue("image", image, "is not a valid name of a container image", "write NAME[:TAG], such as python:3.11")
+    return image
+
+
+def check_ports(ports: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the names.
+
+    Raises:
+        InvalidValue: one is not valid, or two would have the same environment variable.
+    """
+    for port in ports:
+        if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]{0,30}", port) is None:
+            raise InvalidValue("port", port, "is not a valid name of a port", "use letters, digits, - or _, such as metrics")
+    if len({names.env_port(port) for port in ports}) < len(ports):
+        raise InvalidValue("port", ", ".join(ports), "names the same port twice", "give each port a name of its own")
+    return ports

@@ -4,8 +4,8 @@ Rule 1: a gang's state changes only through `move_gang`. An event that its state
 nothing.
 Rule 2: signals may arrive late, so every state has every signal: it takes the signal, or ignores it as the table says.
 
-Each state stands for one thing that the gang's workflow does until an event ends it (`workflows/gang_run.py`). Not in this
-module: what else an event changes (`iris.scheduling.gang_lifecycle`), and who pays for an attempt (`iris.scheduling.retries`).
+Each state stands for one thing that the gang's workflow does until an event ends it (`workflows/jobs/gang_run.py`). Not in this
+module: what else an event changes (`iris.scheduling.ledger.gang_lifecycle`), and who pays for an attempt (`iris.scheduling.retries`).
 """
 
 from datetime import datetime, timedelta
@@ -14,10 +14,9 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model.attempts import AttemptRecord
 from iris.model.errors import IllegalMove
-from iris.model.jobs import Band, JobSpec, TaskStatus
-from iris.model.overrides import Overrides
+from iris.model.job.attempts import AttemptRecord
+from iris.model.job.spec import Band, JobSpec, Overrides, TaskStatus
 
 #: How the reason begins of a task that is prepared before others of its gang.
 WAITS_FOR = "waits for"

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from iris.model import names
-from iris.model.constraints import Constraint, Operator, avoiding
-from iris.model.jobs import Band, JobSpec
-from iris.model.resources import Resources
+from iris.model.host.constraints import Constraint, Operator, avoiding
+from iris.model.host.resources import Resources
+from iris.model.job.spec import Band, JobSpec
 from iris.model.rules import Contact
 from iris.model.units import GIB
 

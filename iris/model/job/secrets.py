@@ -12,7 +12,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from iris.model.errors import InvalidValue
-from iris.model.names import SEALED_JOB, SEALED_SCHEDULE, SEALED_USER, is_name, sealed_by_user, sealed_for_job
+from iris.model.names import (
+    SEALED_JOB,
+    SEALED_SCHEDULE,
+    SEALED_USER,
+    is_name,
+    sealed_by_user,
+    sealed_for_job,
+)
 
 #: Shorter values are not masked in logs: they occur by chance, and the masks would show where.
 LEAST_MASKED = 6

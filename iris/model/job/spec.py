@@ -5,25 +5,31 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from iris.model import names
-from iris.model.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
-from iris.model.bundles import Bundle
-from iris.model.cancelling import Cancelling
-from iris.model.checkpoint_sources import CheckpointSource
-from iris.model.children import Parent
-from iris.model.constraints import TPU_NAME, Constraint, check_key
-from iris.model.dependencies import MAX_DEPENDENCIES, Dependency
-from iris.model.environments import EnvironmentSpec
 from iris.model.errors import InvalidValue
-from iris.model.images import check_image
-from iris.model.notifications import Webhooks
-from iris.model.ports import check_ports
-from iris.model.resources import Resources
-from iris.model.secrets import is_variable, parse_source
+from iris.model.host.constraints import TPU_NAME, Constraint, check_key
+from iris.model.host.resources import Resources
+from iris.model.job.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
+from iris.model.job.bundles import Bundle
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.checkpoints import CheckpointSource
+from iris.model.job.children import Parent
+from iris.model.job.dependencies import MAX_DEPENDENCIES, Dependency
+from iris.model.job.environments import EnvironmentSpec, check_image, check_ports
+from iris.model.job.notifications import Webhooks
+from iris.model.job.secrets import is_variable, parse_source
+from iris.model.job.tags import Note, Tags
 from iris.model.states import JobState, TaskState
-from iris.model.tags import Note, Tags
 from iris.model.units import MAX_DURATION
 
 #: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a few hundred
@@ -86,7 +92,7 @@ class JobSpec(BaseModel):
     #: What a host must have, or should have if preferred.
     constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    #: Variables with the sources of their values, as in `iris.model.secrets`: `own:TOKEN` until the job is started, then
+    #: Variables with the sources of their values, as in `iris.model.job.secrets`: `own:TOKEN` until the job is started, then
     #: `sealed:…`; `gcp:secret`, `host-env:VARIABLE`. Never a value.
     secrets: dict[str, str] = Field(default_factory=dict)
     #: The directory on the host in which the program starts. None: a directory of the attempt, removed afterwards.
@@ -400,3 +406,25 @@ class JobStatus(BaseModel):
     #: The cancellation of the whole job, until it ends.
     cancelling: Cancelling | None = None
     tasks: tuple[TaskStatus, ...]
+
+
+class Hold(BaseModel):
+    """A user's hold on a job: waiting tasks keep waiting, running tasks continue but are not retried."""
+
+    model_config = ConfigDict(frozen=True)
+
+    by: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"held by {self.by}{': ' if self.reason else ''}{self.reason}"
+
+
+class Overrides(BaseModel):
+    """The values that a user changed after submitting the job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    #: None: as in the specification.
+    band: Band | None = None
+    hold: Hold | None = None

@@ -1,12 +1,12 @@
-"""The events of a slice's lifecycle and the effects that they have: the input and output of `iris.model.slice_lifecycle.step`."""
+"""The events of a slice's lifecycle and the effects that they have: the input and output of `iris.model.slice.lifecycle.step`."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from iris.model.hosts import Host
-from iris.model.provisioning import CreateOutcome, SliceObservation, SliceRequest
-from iris.model.scaling import Drain
-from iris.model.slices import SliceFacts, SliceState
+from iris.model.host.hosts import Host
+from iris.model.slice.provisioning import CreateOutcome, SliceObservation, SliceRequest
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import SliceFacts, SliceState
 
 # Effects.
 

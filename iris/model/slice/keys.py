@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from iris.model.hosts import Host
+from iris.model.host.hosts import Host
 
 #: The length of a private key in bytes. Keys and signatures are written as hexadecimal digits.
 KEY_BYTES = 32

@@ -17,12 +17,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from iris.model.errors import IllegalMove
-from iris.model.hosts import fault_of
-from iris.model.provisioning import MachineState, SliceFault, SliceObservation, loss_of
-from iris.model.resources import least
-from iris.model.scale_groups import Pace
-from iris.model.scaling import Drain
-from iris.model.slice_events import (
+from iris.model.host.hosts import fault_of
+from iris.model.host.resources import least
+from iris.model.slice.events import (
     Cancelled,
     ConsoleRead,
     DeadlineReached,
@@ -49,8 +46,11 @@ from iris.model.slice_events import (
     ShowState,
     WorkflowStarted,
 )
-from iris.model.slice_record import SliceRecord, with_last_line
-from iris.model.slices import LIVE, SliceState
+from iris.model.slice.provisioning import MachineState, SliceFault, SliceObservation, loss_of
+from iris.model.slice.record import SliceRecord, with_last_line
+from iris.model.slice.scale_groups import Pace
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
 #: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner. Most repairs take some

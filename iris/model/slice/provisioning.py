@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model.scale_groups import ScaleGroup
+from iris.model.slice.scale_groups import ScaleGroup
 
 
 class SliceRequest(BaseModel):

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from iris.model.hosts import Host
-from iris.model.provisioning import SliceObservation, SliceRequest
-from iris.model.scaling import Drain
-from iris.model.slice_keys import is_signed
-from iris.model.slices import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
+from iris.model.host.hosts import Host
+from iris.model.slice.keys import is_signed
+from iris.model.slice.provisioning import SliceObservation, SliceRequest
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
 
 #: The most steps that are kept for display.
 MAX_STEPS = 30
@@ -16,7 +16,7 @@ MAX_STEPS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRecord:
-    """One slice. `iris.model.slice_lifecycle.step` makes the next record of it; no other function does."""
+    """One slice. `iris.model.slice.lifecycle.step` makes the next record of it; no other function does."""
 
     cluster: str
     #: Its id, state and times, and the reason for its state. The scale group and zone of a slice that joined are empty.

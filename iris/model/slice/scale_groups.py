@@ -9,10 +9,11 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model import constraints, names
-from iris.model.constraints import Attribute, same_attributes
-from iris.model.hosts import Host
-from iris.model.resources import DeviceKind, Resources
+from iris.model import names
+from iris.model.host import constraints
+from iris.model.host.constraints import Attribute, same_attributes
+from iris.model.host.hosts import Host
+from iris.model.host.resources import DeviceKind, Resources
 
 _GCP_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 

@@ -5,9 +5,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model.requests import Request
-from iris.model.resources import Resources
-from iris.model.slices import SliceState
+from iris.model.host.resources import Resources
+from iris.model.job.requests import Request
+from iris.model.slice.status import SliceState
 
 #: The most shapes whose outlook the autoscaler sends the scheduler, which stores them in its ledger.
 MOST_OUTLOOKS = 200

@@ -5,9 +5,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.model.hosts import Host
-from iris.model.provisioning import SliceFault
-from iris.model.resources import Resources
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Resources
+from iris.model.slice.provisioning import SliceFault
 from iris.model.states import step
 
 

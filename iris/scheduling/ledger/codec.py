@@ -1,7 +1,7 @@
 """Packs hosts and placements into few bytes, because the scheduler's ledger must fit into one payload of 2 MiB.
 
 Hosts and placements become rows. What many rows share (resources, constraints, attributes …) is written once, and rows refer to
-it by number. What follows from a key (its task, that task's workflow) is not written at all. `iris.scheduling.queue` packs the
+it by number. What follows from a key (its task, that task's workflow) is not written at all. `iris.scheduling.placement.queue` packs the
 requests.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from iris.model.constraints import TPU_NAME, TPU_WORKER_ID
-from iris.model.hosts import Closure, Host
-from iris.model.requests import EPOCH, MICROSECOND, Names, Placement, Request, Seat
+from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
+from iris.model.host.hosts import Closure, Host
+from iris.model.job.requests import EPOCH, MICROSECOND, Names, Placement, Request, Seat
 from iris.model.rules import Contact, Rules
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import Outlook
-from iris.scheduling.recent_use import RecentUseState
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Outlook
+from iris.scheduling.placement.recent_use import RecentUseState
 
 Table = dict[str, Any]
 

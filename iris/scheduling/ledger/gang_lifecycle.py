@@ -1,11 +1,11 @@
-"""Decides how a gang gets from its submission to its end. Pure: `iris.workflows.gang_run` does what each state stands for.
+"""Decides how a gang gets from its submission to its end. Pure: `iris.workflows.jobs.gang_run` does what each state stands for.
 
     BACKOFF ──▶ HELD ──▶ WAITING ──▶ RUNNING ──▶ RELEASING ──▶ ENDED
        ▲  └────────────────▲ └──────────────────────▲ │
        └──────────────────────────────────────────────┘
 
 Every path from WAITING and RUNNING leads through RELEASING, so a gang that has ended holds nothing. The table is in
-`iris.model.gangs`. If a placement and the timeout meet, the first that the workflow takes counts: the release that follows the
+`iris.model.job.gangs`. If a placement and the timeout meet, the first that the workflow takes counts: the release that follows the
 timeout releases the placement, too.
 """
 
@@ -14,17 +14,16 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from iris.model import names
-from iris.model.attempts import Account, AttemptRecord, kept, member_ends
-from iris.model.gangs import WAITS_FOR, Gang, GangEvent, GangState, move_gang
-from iris.model.jobs import TaskOutcome, TaskStatus
-from iris.model.overrides import Overrides
-from iris.model.requests import Placement, Request
+from iris.model.job.attempts import Account, AttemptRecord, kept, member_ends
+from iris.model.job.gangs import WAITS_FOR, Gang, GangEvent, GangState, move_gang
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Overrides, TaskOutcome, TaskStatus
 from iris.model.states import TaskState, move_task
 from iris.model.units import format_duration
 from iris.scheduling import retries
-from iris.scheduling.recovery import GangReport
-from iris.scheduling.refusals import Refusal
-from iris.scheduling.wording import counted
+from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.placement.wording import counted
 
 #: The delay before a gang sends a request with a new key, when the scheduler does not accept the old one.
 NEW_KEY_DELAY = timedelta(seconds=1)

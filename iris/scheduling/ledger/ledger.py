@@ -17,28 +17,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from iris.model.constraints import SCALE_GROUP
-from iris.model.hosts import Closure, Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Shape
+from iris.model.host.constraints import SCALE_GROUP
+from iris.model.host.hosts import Closure, Host
+from iris.model.job.requests import Placement, Request, Shape
+from iris.model.job.spec import Band
 from iris.model.rules import Contact
-from iris.scheduling import codec
-from iris.scheduling.bounded_memory import REMEMBERED, remember
-from iris.scheduling.catalog import Catalog
-from iris.scheduling.cluster_state import ClusterState
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.effort import Effort
-from iris.scheduling.explain import WaitReasons
-from iris.scheduling.forecast import Forecast, forecast
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.placement import place
-from iris.scheduling.preemption import Eviction, evictions
-from iris.scheduling.queue import Queue
-from iris.scheduling.recent_use import RecentUse
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.ledger import codec
+from iris.scheduling.ledger.bounded_memory import REMEMBERED, remember
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.strikes import QUARANTINE, Strikes
+from iris.scheduling.placement.catalog import Catalog
+from iris.scheduling.placement.cluster_state import ClusterState
+from iris.scheduling.placement.effort import Effort
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.preemption import Eviction, evictions
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.recent_use import RecentUse
+from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.placement.usage import Usage
+from iris.scheduling.reasons.explain import WaitReasons
+from iris.scheduling.reasons.forecast import Forecast, forecast
 from iris.scheduling.slice_idle import SliceIdle
-from iris.scheduling.strikes import QUARANTINE, Strikes
-from iris.scheduling.usage import Usage
 
 #: The delay of the next search for victims, if the last one did not examine all waiting requests.
 CONTINUE_AFTER = timedelta(seconds=1)

@@ -7,10 +7,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from iris.model.jobs import Band
-from iris.model.requests import Request, Shape
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.model.job.requests import Request, Shape
+from iris.model.job.spec import Band
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 #: The most shapes whose reason one call computes. A query gets the exact reason at any time.
 MAX_SHAPES = 50

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from iris.model.hosts import ClosedBy, Closure, Host
-from iris.model.requests import Placement, Request
-from iris.scheduling.ledger import Ledger
+from iris.model.host.hosts import ClosedBy, Closure, Host
+from iris.model.job.requests import Placement, Request
+from iris.scheduling.ledger.ledger import Ledger
 
 
 class RecoveryCursor(BaseModel):

@@ -8,11 +8,11 @@ larger. So the scheduler continues as new when this estimate comes near the limi
 
 from collections.abc import Iterable
 
-from iris.model.bounds import size_of
-from iris.model.hosts import Host
-from iris.model.requests import Placement, Request
+from iris.model.host.hosts import Host
+from iris.model.job.demand_limits import size_of
+from iris.model.job.requests import Placement, Request
 from iris.model.units import MIB
-from iris.scheduling.recovery import RecoveryPage
+from iris.scheduling.ledger.recovery import RecoveryPage
 
 #: The size in bytes of a full ledger. The rest of a payload is for what the scheduler cannot refuse: hosts that join (17 bytes
 #: each), and requests that get hosts (3 bytes more than while they wait).

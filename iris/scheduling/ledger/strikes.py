@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from iris.model.hosts import ClosedBy, Closure
-from iris.model.requests import Placement
-from iris.scheduling.bounded_memory import remember
+from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.job.requests import Placement
+from iris.scheduling.ledger.bounded_memory import remember
 
 #: A host is quarantined after it spoils attempts this many times in a row: it does not take them, or a fault of it ends them.
 STRIKES = 3

@@ -15,9 +15,9 @@ The choice of hosts:
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from iris.model.requests import Placement, Request, Shape
-from iris.scheduling.effort import Effort
-from iris.scheduling.host_index import Candidates, HostIndex, covers
+from iris.model.job.requests import Placement, Request, Shape
+from iris.scheduling.placement.effort import Effort
+from iris.scheduling.placement.host_index import Candidates, HostIndex, covers
 
 _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]

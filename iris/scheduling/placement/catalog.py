@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from iris.model.constraints import SCALE_GROUP, TPU_NAME, TPU_WORKER_ID, Constraint, written
-from iris.model.hosts import Host
-from iris.model.requests import Request, Shape
-from iris.model.scale_groups import ScaleGroup
-from iris.scheduling.host_index import REMEMBERED_SHAPES, HostIndex
+from iris.model.host.constraints import SCALE_GROUP, TPU_NAME, TPU_WORKER_ID, Constraint, written
+from iris.model.host.hosts import Host
+from iris.model.job.requests import Request, Shape
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.scheduling.placement.host_index import REMEMBERED_SHAPES, HostIndex
 
 #: The most shapes whose first group is cached; each costs a few hundred bytes.
 REMEMBERED_FIRST = 20_000

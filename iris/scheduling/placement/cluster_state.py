@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Shape
-from iris.model.scaling import Outlook
-from iris.scheduling.capacity import Capacity
-from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog
-from iris.scheduling.host_index import HostIndex
+from iris.model.job.requests import Placement, Shape
+from iris.model.job.spec import Band
+from iris.model.slice.scaling import Outlook
+from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.catalog import NO_SCALE_GROUPS, Catalog
+from iris.scheduling.placement.host_index import HostIndex
 
 
 class ClusterState(NamedTuple):

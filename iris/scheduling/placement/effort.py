@@ -6,8 +6,8 @@ queries fill caches, and a replay has no queries.
 
 from collections.abc import Sized
 
-from iris.model.requests import Shape
-from iris.scheduling.host_index import REMEMBERED_SHAPES, Candidates, HostIndex
+from iris.model.job.requests import Shape
+from iris.scheduling.placement.host_index import REMEMBERED_SHAPES, Candidates, HostIndex
 
 # What else is done, as a multiple of a look at a host. Measured.
 _PLACEMENT = 15

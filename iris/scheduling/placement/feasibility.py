@@ -14,16 +14,25 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from iris.model.bounds import cut
-from iris.model.constraints import SCALE_GROUP, TPU_NAME, Constraint, Operator, written
-from iris.model.requests import Request
-from iris.model.resources import AMOUNTS, format_amount, format_amounts
-from iris.scheduling.capacity import Capacity, shortfall
-from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog, on_worker_id
-from iris.scheduling.cluster_state import ClusterState
-from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.refusals import INFEASIBLE, LEAVING, REPAIR, Refusal, RefusalCode
-from iris.scheduling.wording import accept_nothing, best_of, counted, enlarge, have, kind_of, pools, some_hosts
+from iris.model.host.constraints import SCALE_GROUP, TPU_NAME, Constraint, Operator, written
+from iris.model.host.resources import AMOUNTS, format_amount, format_amounts
+from iris.model.job.demand_limits import cut
+from iris.model.job.requests import Request
+from iris.scheduling.placement.capacity import Capacity, shortfall
+from iris.scheduling.placement.catalog import NO_SCALE_GROUPS, Catalog, on_worker_id
+from iris.scheduling.placement.cluster_state import ClusterState
+from iris.scheduling.placement.host_index import HostIndex, covers
+from iris.scheduling.placement.refusals import INFEASIBLE, LEAVING, REPAIR, Refusal, RefusalCode
+from iris.scheduling.placement.wording import (
+    accept_nothing,
+    best_of,
+    counted,
+    enlarge,
+    have,
+    kind_of,
+    pools,
+    some_hosts,
+)
 
 #: The most constraints for which one refusal counts the excluded hosts.
 MOST_EXCLUDED = 8

@@ -6,9 +6,9 @@ The candidates of a shape stay the same until the hosts change, so they are comp
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris.model.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, written
-from iris.model.hosts import ClosedBy, Closure, Host, fault_of
-from iris.model.requests import Request, Shape
+from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, written
+from iris.model.host.hosts import ClosedBy, Closure, Host, fault_of
+from iris.model.job.requests import Request, Shape
 
 #: The most shapes whose candidates are cached; each costs some bytes per host.
 REMEMBERED_SHAPES = 500

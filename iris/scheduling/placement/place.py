@@ -3,7 +3,7 @@
 1. **Nothing is given twice.** Free resources are derived from the live placements, and each placement of this pass is deducted
    at once.
 2. **A gang gets all its hosts or none.**
-3. **Every user has a turn, and no request blocks another.** `iris.scheduling.queue` gives the order. A request that does not fit
+3. **Every user has a turn, and no request blocks another.** `iris.scheduling.placement.queue` gives the order. A request that does not fit
    is skipped, together with all others of its shape. So a pass costs O(hosts + shapes x candidates + placements), however many
    requests wait.
 4. **No request is overtaken for ever.** What a user holds does not count after `Rules.owed_after` without a placement (overdue).
@@ -21,20 +21,20 @@ from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Seat, Shape
+from iris.model.job.requests import Placement, Request, Seat, Shape
+from iris.model.job.spec import Band
 from iris.model.rules import Contact, Rules
-from iris.scheduling.capacity import Capacity
-from iris.scheduling.effort import Effort
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.queue import Queue
-from iris.scheduling.recent_use import UNUSED, Lately
-from iris.scheduling.usage import Usage
+from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.effort import Effort
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.usage import Usage
 
 #: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing connections (32768-60999). So
 #: this is the range that users of the original Iris know. Linux hands out only the upper part of it.
 FIRST_PORT, LAST_PORT = 30_000, 39_999
-#: How many of them are used first: the next ones are for the ports of programs (`activities/host/ports.py`).
+#: How many of them are used first: the next ones are for the ports of programs (`activities/host/machine/ports.py`).
 FIRST_PORTS = 1_000
 
 #: The most hosts that one bounded pass examines, each counted once for every shape that it could serve. That takes less than half

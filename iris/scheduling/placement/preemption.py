@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Shape
+from iris.model.job.requests import Placement, Request, Shape
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.capacity import Capacity, seats_of
-from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.queue import Queue
-from iris.scheduling.recent_use import UNUSED, Lately
-from iris.scheduling.usage import Usage
+from iris.scheduling.placement.capacity import Capacity, seats_of
+from iris.scheduling.placement.host_index import HostIndex, covers
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.usage import Usage
 
 #: The most gangs for which one pass searches victims; gangs without possible victims on their candidate hosts do not count. The
 #: cost of each search grows with the number of possible victims. The next pass continues with the other gangs.

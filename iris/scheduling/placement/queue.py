@@ -5,7 +5,7 @@
 
 *Use* is the weight of what a user holds in that band and the higher ones. So batch work never counts against a user's
 interactive jobs, and a user with a thousand jobs shares equally with a user with one. *Recent use* decides between users who
-hold the same, for example nothing (`iris.scheduling.recent_use`). A user who has waited for long and was given nothing in that
+hold the same, for example nothing (`iris.scheduling.placement.recent_use`). A user who has waited for long and was given nothing in that
 time is *overdue*: then what the user holds does not count.
 
 Requests that differ only in their keys and times share one line, which is ordered by time. A pass looks only at the heads of
@@ -21,8 +21,16 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
-from iris.model.jobs import Band
-from iris.model.requests import EPOCH, MICROSECOND, Names, Request, Shape, shorten_key, whole_key
+from iris.model.job.requests import (
+    EPOCH,
+    MICROSECOND,
+    Names,
+    Request,
+    Shape,
+    shorten_key,
+    whole_key,
+)
+from iris.model.job.spec import Band
 
 #: Microseconds and key: the order within a line.
 _Order = tuple[int, str]

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, Field
 
-from iris.model.jobs import Band
-from iris.model.requests import EPOCH, Placement
+from iris.model.job.requests import EPOCH, Placement
+from iris.model.job.spec import Band
 
 #: The time after which use counts half, as by default in HTCondor (PRIORITY_HALFLIFE). It is longer than most gangs run, so that
 #: one long gang counts as much as many short ones. A user who had the whole cluster waits for about a day, not for a week.

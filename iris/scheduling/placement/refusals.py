@@ -1,6 +1,6 @@
 """The reason why a gang waits, as a value: a code, a message, the numbers behind it and a remedy.
 
-`iris.scheduling.feasibility` decides which reason holds.
+`iris.scheduling.placement.feasibility` decides which reason holds.
 """
 
 from datetime import datetime
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from iris.model.bounds import REASON, cut
+from iris.model.job.demand_limits import REASON, cut
 
 #: What helps if all hosts that could serve a request have a fault.
 REPAIR = "repair them: a host takes tasks again when its agent finds no fault"

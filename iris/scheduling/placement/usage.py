@@ -1,14 +1,14 @@
-"""Derives each user's use from the placements, which decides whose turn is next (`iris.scheduling.queue`)."""
+"""Derives each user's use from the placements, which decides whose turn is next (`iris.scheduling.placement.queue`)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from iris.model.jobs import Band
-from iris.model.requests import EPOCH, Placement
-from iris.scheduling.queue import Queue
-from iris.scheduling.recent_use import UNUSED, Lately
+from iris.model.job.requests import EPOCH, Placement
+from iris.model.job.spec import Band
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.recent_use import UNUSED, Lately
 
 
 class Usage(NamedTuple):

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from iris.model.bounds import cut
-from iris.model.resources import Device
-from iris.model.scale_groups import ScaleGroup
+from iris.model.host.resources import Device
+from iris.model.job.demand_limits import cut
+from iris.model.slice.scale_groups import ScaleGroup
 
 #: The most pools that one sentence names.
 _MOST_POOLS = 3

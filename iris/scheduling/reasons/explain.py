@@ -3,14 +3,20 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Shape
-from iris.scheduling import feasibility
-from iris.scheduling.cluster_state import ClusterState
-from iris.scheduling.queue import Queue
-from iris.scheduling.queue_position import NOTHING, HostHolders, Releases, first_ahead, position
-from iris.scheduling.refusals import IN_QUEUE, Refusal, RefusalCode
-from iris.scheduling.usage import Usage
+from iris.model.job.requests import Placement, Request, Shape
+from iris.model.job.spec import Band
+from iris.scheduling.placement import feasibility
+from iris.scheduling.placement.cluster_state import ClusterState
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.refusals import IN_QUEUE, Refusal, RefusalCode
+from iris.scheduling.placement.usage import Usage
+from iris.scheduling.reasons.queue_position import (
+    NOTHING,
+    HostHolders,
+    Releases,
+    first_ahead,
+    position,
+)
 
 #: The most shapes whose reason is computed for one answer. For the others the answer refers to `iris explain`.
 MOST_REASONS = 50

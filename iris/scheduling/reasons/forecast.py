@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from iris.model.bounds import fitting, size_of
-from iris.model.constraints import SCALE_GROUP
-from iris.model.requests import Placement, Request, Shape
-from iris.scheduling.capacity import Capacity
-from iris.scheduling.catalog import NO_SCALE_GROUPS, Catalog
-from iris.scheduling.feasibility import host_reasons, infeasible, no_scale_group
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.refusals import Refusal
+from iris.model.host.constraints import SCALE_GROUP
+from iris.model.job.demand_limits import fitting, size_of
+from iris.model.job.requests import Placement, Request, Shape
+from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.catalog import NO_SCALE_GROUPS, Catalog
+from iris.scheduling.placement.feasibility import host_reasons, infeasible, no_scale_group
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.refusals import Refusal
 
 #: The most hosts that one entry names; the others are only counted.
 NAMED = 4

@@ -1,6 +1,6 @@
 """Computes the position of a request: how many requests are served before it, and why another user's request comes first.
 
-The order is that of the pass (`iris.scheduling.queue`), but with the use that users will have later. A gang that does not fit now
+The order is that of the pass (`iris.scheduling.placement.queue`), but with the use that users will have later. A gang that does not fit now
 is served in a later pass, after a gang that blocks it has ended. Then the user of that other gang holds less. So users are
 compared by what they will hold:
 
@@ -14,12 +14,12 @@ ahead is the largest possible. Gangs that end elsewhere in the meantime may chan
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris.model.jobs import Band
-from iris.model.requests import CORE_WEIGHT, DEVICE_WEIGHT, Placement, Request
-from iris.scheduling.capacity import seats_of
-from iris.scheduling.host_index import HostIndex, covers
-from iris.scheduling.queue import Queue
-from iris.scheduling.usage import Usage, use_by_band
+from iris.model.job.requests import CORE_WEIGHT, DEVICE_WEIGHT, Placement, Request
+from iris.model.job.spec import Band
+from iris.scheduling.placement.capacity import seats_of
+from iris.scheduling.placement.host_index import HostIndex, covers
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.usage import Usage, use_by_band
 
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit of which it is at least a tenth.

@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from iris.activities.control.notifier import PATIENT_ATTEMPTS, Notifier
 from iris.messages.scheduler import EvictionNotices, Signalled
-from iris.scheduling.preemption import Eviction
+from iris.scheduling.placement.preemption import Eviction
 
 ENDED = RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
 FULL = RPCError("exceeded workflow execution limit for signal events", RPCStatusCode.INVALID_ARGUMENT, b"")

@@ -29,7 +29,7 @@ from iris.autoscaling.liveness import (
 from iris.messages.autoscaler import ObserveFleet
 from iris.messages.scheduler import HostView, Snapshot
 from iris.model import names
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.slice.status import SliceState, SliceStatus
 from tests.builders import a_host
 
 #: How long the service holds a poll that finds no task.

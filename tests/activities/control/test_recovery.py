@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 from iris.activities.control.notifier import PATIENT_ATTEMPTS
 from iris.activities.control.recovery import RecoveryQueries
 from iris.model import names
-from iris.scheduling.recovery import GangReport, RecoveryCursor, RecoveryPage
+from iris.scheduling.ledger.recovery import GangReport, RecoveryCursor, RecoveryPage
 from tests.builders import a_request
 
 

@@ -15,7 +15,7 @@ from iris.client.connect.connection import connect
 from iris.messages.job import ChildRef, JobInput
 from iris.messages.job_secrets import UnneededSecrets
 from iris.model import names
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.local.temporal_server import temporal_binary

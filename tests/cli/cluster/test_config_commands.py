@@ -7,11 +7,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from iris.cli.config import config
+from iris.cli.cluster.config import config
 from iris.cli.main import run
 from iris.config import InvalidConfig, load_config, make_local_config
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent.parent / "examples"
 EU_WEST4 = EXAMPLES / "eu-west4.yaml"
 BROKEN = "platform: {local: {}}\nscale_groups:\n  g: {type: local_vm, max_slice: 2}\n  h: {type: local_vm, min_slices: 2}\n"
 

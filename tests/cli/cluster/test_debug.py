@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from iris.cli import debug_render
 from iris.cli.main import run
+from iris.cli.show import debug as debug_render
 from iris.client.connect.cluster_ref import resolve_cluster
-from iris.client.connect.clusters import ClusterRecord, ControllerVm, ProcessRef, cluster_dir, write_record
+from iris.client.connect.clusters import (
+    ClusterRecord,
+    ControllerVm,
+    ProcessRef,
+    cluster_dir,
+    write_record,
+)
 from iris.client.connect.controller_vm import controller_vm_of
-from iris.client.operate.controller_ssh import container_log, machine_status, ssh_command
-from iris.client.operate.debugging import Check, WorkerRow, WorkerState
-from iris.client.operate.discovery import Discovery, MachineSeen
+from iris.client.operate.debugging import Check, Discovery, MachineSeen, WorkerRow, WorkerState
+from iris.client.operate.gcp.ssh import container_log, machine_status, ssh_command
 from iris.config import load_config
 from iris.model.errors import Rejected, Unreachable
 from tests.builders import at

@@ -17,7 +17,7 @@ from iris.model.errors import InvalidValue, NotFound, Unreachable
 from iris.storage.object_store import Store
 from tests.fakes.google.client import FakeGoogle
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 CONFIG = str(EXAMPLES / "eu-west4.yaml")
 
 

@@ -7,12 +7,20 @@ from typing import Any
 import click
 import pytest
 
+from iris.cli.cluster.validate import CASES
 from iris.cli.main import run
-from iris.cli.validate import CASES
-from iris.client.operate.validation import Case, CaseResult, Ended, TaskReport, cases, job_spec, problems
-from iris.model.accelerators import Tpu, tpu
-from iris.model.constraints import TPU_NAME
-from iris.model.jobs import JobStatus
+from iris.client.operate.validation import (
+    Case,
+    CaseResult,
+    Ended,
+    TaskReport,
+    cases,
+    job_spec,
+    problems,
+)
+from iris.model.host.accelerators import Tpu, tpu
+from iris.model.host.constraints import TPU_NAME
+from iris.model.job.spec import JobStatus
 from iris.model.states import JobState, TaskState
 from tests.builders import a_task, at
 

@@ -87,7 +87,7 @@ def test_the_printed_configuration_is_one_that_ssh_can_use(lab: list[Machine], f
 
 def test_a_cluster_without_machines_over_ssh_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its machines are reached otherwise."""
-    example = Path(__file__).parents[2] / "examples" / "eu-west4.yaml"
+    example = Path(__file__).parents[3] / "examples" / "eu-west4.yaml"
     assert run(["ssh-config", "--config", str(example)]) == 5
     assert "cluster eu-west4 has no machines over SSH" in capsys.readouterr().err
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from iris.cli.bulk_cancel import MAX_JOBS
-from iris.cli.jobs import cancel
-from iris.client.job_filter import JobFilter
+from iris.cli.jobs.bulk_cancel import MAX_JOBS
+from iris.cli.jobs.commands import cancel
+from iris.client.jobs.lists import JobFilter
 from iris.client.views import CancelRequest, JobRow
-from iris.model.jobs import DEFAULT_GRACE
+from iris.model.job.spec import DEFAULT_GRACE
 from iris.model.states import JobState
-from tests.cli.test_live import T0
+from tests.cli.show.test_live import T0
 
 
 class Service:
@@ -45,7 +45,7 @@ def run(service: Service, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
     def with_client(ctx: Any, work: Any) -> Any:
         return asyncio.run(work(SimpleNamespace(jobs=service)))
 
-    monkeypatch.setattr("iris.cli.jobs.with_client", with_client)
+    monkeypatch.setattr("iris.cli.jobs.commands.with_client", with_client)
     monkeypatch.setattr("iris.cli.common.with_client", with_client)
     return CliRunner().invoke(cancel, args)
 

@@ -7,12 +7,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from iris.cli import render
 from iris.cli.common import job_and_task
-from iris.cli.exec import exec_
-from iris.cli.jobs import status
-from iris.cli.profile import profile
-from iris.client.usage import InUse
+from iris.cli.jobs.commands import status
+from iris.cli.jobs.exec import exec_
+from iris.cli.jobs.profile import profile
+from iris.cli.show import jobs as render
+from iris.client.jobs.usage import InUse
 from iris.model.errors import InvalidValue, IrisError
 from tests.builders import at, some
 

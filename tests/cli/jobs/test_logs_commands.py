@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import pytest
 
-from iris.activities.host.outputs import keep
-from iris.cli.lines import LinePrinter, RawPrinter
+from iris.activities.host.files.outputs import keep
 from iris.cli.main import run
+from iris.cli.show.lines import LinePrinter, RawPrinter
 from iris.client.connect.clusters import ClusterRecord, write_record
 from iris.client.logs.selection import milliseconds_since
 from iris.client.logs.stored import TaskLine
 from iris.model import names
-from iris.model.checkpoints import Save, SavedItem, save_name
 from iris.model.errors import InvalidValue
+from iris.model.job.checkpoints import Save, SavedItem, save_name
 from iris.storage.files import CannotWrite
 from iris.storage.log_format import LogLine, Stream, encode
 from iris.storage.object_store import Store

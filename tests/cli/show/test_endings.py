@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from iris.cli.endings import print_end
+from iris.cli.show.follow import print_end
 from iris.model.errors import JobFailed
-from iris.model.jobs import JobStatus
+from iris.model.job.spec import JobStatus
 from iris.model.states import JobState
 from tests.builders import at
 

@@ -7,16 +7,17 @@ import click
 import pytest
 
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.cli import render, render_fleet
-from iris.cli.columns import Listing
-from iris.client.slices import SliceRow
+from iris.cli.show import fleet as render_fleet
+from iris.cli.show import jobs as render
+from iris.cli.show.columns import Listing
+from iris.client.fleet.slices import SliceRow
 from iris.config import load_config
 from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings
 from iris.messages.scheduler import HostView
-from iris.model.provisioning import MachineState, SliceFault, SliceObservation
-from iris.model.scale_groups import ScaleGroup, SliceType
-from iris.model.scaling import Action, Availability, GroupStatus, Outlook
-from iris.model.slices import SliceFacts, SliceState, SliceStatus, SliceStep
+from iris.model.slice.provisioning import MachineState, SliceFault, SliceObservation
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.scaling import Action, Availability, GroupStatus, Outlook
+from iris.model.slice.status import SliceFacts, SliceState, SliceStatus, SliceStep
 from tests.builders import a_host, a_request, at, some
 
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"

@@ -10,7 +10,7 @@ import pytest
 
 WAITS = """
 import asyncio, contextlib, time
-from iris.cli.full_screen import full_screen
+from iris.cli.show.full_screen import full_screen
 
 async def show():
     with full_screen("") as draw:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.cli.lines import LinePrinter
-from iris.cli.live import LiveBlock
-from iris.cli.live_lines import JobProgress, Look, Phase, phase_of, step_line, transfer_line
-from iris.cli.terminal import is_live, shows_colours
+from iris.cli.show.lines import LinePrinter
+from iris.cli.show.live import LiveBlock
+from iris.cli.show.live_lines import JobProgress, Look, Phase, phase_of, step_line, transfer_line
+from iris.cli.show.terminal import is_live, shows_colours
 from iris.client.logs.stored import TaskLine
-from iris.model.cancelling import Cancelling
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.storage.log_format import LogLine, Stream
 from tests.screen import Screen
 

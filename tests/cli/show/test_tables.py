@@ -5,18 +5,18 @@ import sys
 import click
 import pytest
 
-from iris.cli import render
-from iris.cli.columns import MAX_FITTED, Column, Listing, coloured
-from iris.cli.fitted_table import shrunk
-from iris.cli.render_spec import submission_text
+from iris.cli.show import jobs as render
+from iris.cli.show.columns import MAX_FITTED, Column, Listing, coloured
+from iris.cli.show.fitted_table import shrunk
+from iris.cli.show.submission import submission_text
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
-from iris.model.attempts import Account, AttemptRecord
-from iris.model.bundles import Bundle
-from iris.model.jobs import Band, Coscheduling, JobStatus
+from iris.model.job.attempts import Account, AttemptRecord
+from iris.model.job.bundles import Bundle
+from iris.model.job.spec import Band, Coscheduling, JobStatus
 from iris.model.states import JobState, TaskState
-from iris.scheduling.forecast import Fit, Forecast
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
+from iris.scheduling.reasons.forecast import Fit, Forecast
 from tests.builders import a_host, a_spec, a_submission, a_task, at, some
 
 SAMPLE: Listing[tuple[str, str, str]] = Listing(

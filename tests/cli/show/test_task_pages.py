@@ -1,6 +1,6 @@
 """Which tasks of a large job a terminal shows."""
 
-from iris.cli.task_pages import page_of_tasks
+from iris.cli.show.jobs import page_of_tasks
 from iris.model.states import TaskState
 from tests.builders import a_task
 

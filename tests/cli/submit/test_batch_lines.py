@@ -5,8 +5,8 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.batch_lines import BatchJob, jobs_of, line_ranges
 from iris.cli.main import run
+from iris.cli.submit.batch_lines import BatchJob, jobs_of, line_ranges
 from iris.model.units import GIB
 
 

@@ -11,18 +11,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.cli.job_file import JobDocument, job_options, keys_given, overridden, read_jobs
-from iris.cli.job_yaml import dump_jobs, job_schema
 from iris.cli.main import run
-from iris.cli.spec import make_spec
-from iris.cli.submit import submit
+from iris.cli.submit.command import submit
+from iris.cli.submit.options import make_spec
+from iris.cli.submit.read_file import JobDocument, job_options, keys_given, overridden, read_jobs
+from iris.cli.submit.write_file import dump_jobs, job_schema
 from iris.config import ClusterConfig
 from iris.model.errors import InvalidJob
-from iris.model.jobs import Band, JobSpec
-from iris.model.resources import Device, DeviceKind
+from iris.model.host.resources import Device, DeviceKind
+from iris.model.job.spec import Band, JobSpec
 from iris.model.units import GIB
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 SCHEMAS = ROOT / "docs/schemas"
 TRAIN = """\
 name: train

@@ -13,17 +13,17 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.spec import make_spec
-from iris.cli.submit import submit
-from iris.cli.workspace import files_of, send_workspace, with_files, workspace_of
-from iris.client.advice import job_warnings
+from iris.cli.submit.command import submit
+from iris.cli.submit.options import make_spec
+from iris.cli.submit.workspace import files_of, send_workspace, with_files, workspace_of
+from iris.client.build.warnings import job_warnings
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.parent import EnclosingJob
-from iris.model.constraints import TPU_NAME
-from iris.model.environments import EnvironmentSpec
+from iris.client.jobs.parent import EnclosingJob
 from iris.model.errors import InvalidValue, Rejected
-from iris.model.jobs import Band, Coscheduling, JobSpec
-from iris.model.resources import Device, DeviceKind
+from iris.model.host.constraints import TPU_NAME
+from iris.model.host.resources import Device, DeviceKind
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import Band, Coscheduling, JobSpec
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 from tests.builders import a_spec

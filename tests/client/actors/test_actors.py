@@ -19,8 +19,8 @@ from iris.client.actors.calls import Actors, first, value_of
 from iris.client.actors.server import ActorServer
 from iris.client.actors.wire import RUN, BrokenSeal, Calling, CallInterrupted, Served, Session
 from iris.model import names
-from iris.model.endpoints import Endpoint
 from iris.model.errors import Rejected
+from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
 TOKEN, ADDRESS, NONCES = b"t" * 32, "127.0.0.1:1", b"n" * 64

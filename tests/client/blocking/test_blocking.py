@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from iris.client.autoscaler import AutoscalerClient
 from iris.client.blocking.client import IrisClient
 from iris.client.blocking.job import Job
 from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
 from iris.client.client import AsyncIrisClient
 from iris.client.cluster import ClusterClient
-from iris.client.hosts import HostsClient
-from iris.client.job import AsyncJob
-from iris.client.schedules import SchedulesClient
-from iris.client.slices import SlicesClient
+from iris.client.fleet.autoscaler import AutoscalerClient
+from iris.client.fleet.hosts import HostsClient
+from iris.client.fleet.slices import SlicesClient
+from iris.client.jobs.handle import AsyncJob
+from iris.client.jobs.schedules import SchedulesClient
 from iris.config import load_config, make_local_config
 from iris.model.errors import InvalidValue
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import iris
-from iris.client.autoscaler import AutoscalerClient
 from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
 from iris.client.cluster import ClusterClient
-from iris.client.hosts import HostsClient
-from iris.client.slices import SlicesClient
+from iris.client.fleet.autoscaler import AutoscalerClient
+from iris.client.fleet.hosts import HostsClient
+from iris.client.fleet.slices import SlicesClient
 
 #: Blocking classes and their asynchronous twins.
 TWINS: dict[type[Any], type[Any]] = {

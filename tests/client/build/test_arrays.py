@@ -6,13 +6,13 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.spec import make_spec, parse_words
-from iris.client.advice import job_warnings
-from iris.client.arrays import parse_array
-from iris.client.job_options import Resources, job_spec
-from iris.model.arrays import MAX_TASKS, Array
+from iris.cli.submit.options import make_spec, parse_words
+from iris.client.build.warnings import job_warnings
+from iris.client.build.arrays import parse_array
+from iris.client.build.options import Resources, job_spec
+from iris.model.job.arrays import MAX_TASKS, Array
 from iris.model.errors import Rejected
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 
 CSV = "lr,model\n0.1,small\n0.2,big\n0.3,huge\n"
 

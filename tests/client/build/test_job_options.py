@@ -7,11 +7,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from iris.cli.spec import make_spec, spec_options
-from iris.client.job_options import Resources, job_spec
-from iris.model.environments import EnvironmentSpec
+from iris.cli.submit.options import make_spec, spec_options
+from iris.client.build.options import Resources, job_spec
+from iris.model.job.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 
 
 def by_command_line(*arguments: str) -> JobSpec:

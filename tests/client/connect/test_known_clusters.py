@@ -23,7 +23,7 @@ from iris.client.connect.clusters import (
     write_config,
     write_record,
 )
-from iris.client.operate.controllers import LocalController
+from iris.client.operate.local.controller import LocalController
 from iris.config import local_config
 from iris.model.errors import InvalidValue
 

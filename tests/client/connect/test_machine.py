@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.connect.clusters import ControllerVm
-from iris.client.operate.controller_ssh import run_on_machine
+from iris.client.operate.gcp.ssh import run_on_machine
 from iris.model.errors import Unreachable
 from tests.e2e.cluster import alive, eventually
 

@@ -15,17 +15,25 @@ import psutil
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.client.connect.clusters import ClusterRecord, ControllerVm, ProcessRef, cluster_dir, forget, read_record, write_record
-from iris.client.connect.process import free_ports, locked
+from iris.client.connect.clusters import (
+    ClusterRecord,
+    ControllerVm,
+    ProcessRef,
+    cluster_dir,
+    forget,
+    read_record,
+    write_record,
+)
 from iris.client.connect.remote import connect_remote
 from iris.client.connect.tunnel import MODULE, close_tunnel, open_tunnel, tunnel_command, tunnel_log
 from iris.model.errors import Unreachable
+from iris.processes.process import free_ports, locked
 from iris.worker_agents.local.temporal_server import temporal_binary
 from tests.e2e.cluster import alive, eventually
 
 pytestmark = pytest.mark.long
 
-BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"
+BIN = Path(__file__).parents[2] / "fakes" / "google" / "bin"
 SOON = timedelta(seconds=1)
 
 

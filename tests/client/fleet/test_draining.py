@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from temporalio.client import ActivityExecutionStatus
 
-from iris.client.hosts import HostsClient
+from iris.client.fleet.hosts import HostsClient
 from iris.model import names
 from iris.model.errors import NotFound
 from iris.model.states import JobState, TaskState

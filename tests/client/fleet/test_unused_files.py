@@ -15,14 +15,13 @@ from temporalio.testing import WorkflowEnvironment
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect
 from iris.client.connect.rpc import Connection
-from iris.client.store_marks import mark_store
-from iris.client.unused_files import delete_unused, find_unused
+from iris.client.fleet.store import delete_unused, find_unused, mark_store
 from iris.messages.job import JobInput
 from iris.model import names
-from iris.model.bundles import Bundle
-from iris.model.checkpoint_sources import CheckpointSource
 from iris.model.errors import Rejected
-from iris.model.jobs import JobSpec
+from iris.model.job.bundles import Bundle
+from iris.model.job.checkpoints import CheckpointSource
+from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.local.temporal_server import temporal_binary

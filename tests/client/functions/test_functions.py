@@ -18,12 +18,13 @@ import pytest
 import yaml
 
 import iris
+from iris.client.build.job import make_job
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.result import NoResult, Raised, RemoteTraceback, read_result
-from iris.client.work import make_job
-from iris.model import call_files, names
+from iris.model import names
 from iris.model.errors import InvalidValue, Rejected
+from iris.model.job import bundles
 from iris.storage.object_store import Store
 from tests.client import halves
 
@@ -91,7 +92,7 @@ class Place:
         outputs = self._dir / "store" / names.attempt_outputs(JOB, RUN, 0, 1)
         outputs.mkdir(parents=True)
         # Isolated and without site-packages: as in an image that has never heard of Iris.
-        command = [sys.executable, "-I", "-S", str(call / call_files.SCRIPT)]
+        command = [sys.executable, "-I", "-S", str(call / bundles.SCRIPT)]
         env = {**IDENTITY, "IRIS_OUTPUT_DIR": str(outputs), **({"IRIS_ARRAY_INDEX": "1"} if params is not None else {})}
         process = subprocess.run(command, cwd=self.work, env=env, capture_output=True, text=True, timeout=120)
         return Ran(self._dir, call, process)
@@ -234,7 +235,7 @@ async def test_an_exception_comes_back_with_its_type_and_the_jobs_traceback(plac
     assert ran.code == 1
     assert ran.err.startswith("Traceback")
     assert "in fails" in ran.err
-    assert call_files.SCRIPT not in ran.err
+    assert bundles.SCRIPT not in ran.err
     assert isinstance(raised, Raised)
     assert repr(raised.error) == "KeyError('lr')"
     assert "in fails" in str(RemoteTraceback(raised.traceback))

@@ -10,14 +10,15 @@ from typing import Any, Unpack
 
 import pytest
 
+from iris.client.build.job import make_job
+from iris.client.build.options import JobOptions
 from iris.client.connect.clusters import ClusterRecord, ProcessRef
-from iris.client.job_options import JobOptions
-from iris.client.parent import EnclosingJob
-from iris.client.work import make_job
-from iris.model import call_files, names
-from iris.model.environments import EnvironmentSpec
+from iris.client.jobs.parent import EnclosingJob
+from iris.model import names
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobSpec
+from iris.model.job import bundles
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 from tests.builders import a_spec
 from tests.pythons import VERSION
@@ -52,7 +53,7 @@ class Client:
         file = self._dir / "call.tar"
         assert await Store(self.record.store).get_file(names.bundle(spec.call.sha256), file)
         with tarfile.open(file) as archive:
-            named = archive.extractfile(call_files.PYTHON) if call_files.PYTHON in archive.getnames() else None
+            named = archive.extractfile(bundles.PYTHON) if bundles.PYTHON in archive.getnames() else None
             return named.read().decode() if named is not None else None
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.bundles import keep_bundles
+from iris.client.jobs.submitted import keep_bundles
 from iris.model import names
-from iris.model.arrays import Array
-from iris.model.bundles import Bundle
 from iris.model.errors import NotFound
+from iris.model.job.arrays import Array
+from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
 from tests.builders import a_spec
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
 
-from iris.client.checkpoints import with_source
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect
 from iris.client.connect.rpc import Connection
+from iris.client.jobs.checkpoints import with_source
 from iris.model import names
-from iris.model.checkpoint_sources import CheckpointSource
-from iris.model.jobs import JobSpec
+from iris.model.job.checkpoints import CheckpointSource
+from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.local.temporal_server import temporal_binary

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.inheritance import inherit
-from iris.model.bundles import Bundle
-from iris.model.children import Parent, Reuse, reuse
-from iris.model.constraints import parse_constraint
-from iris.model.environments import EnvironmentSpec
+from iris.client.jobs.parent import inherit
 from iris.model.errors import InvalidJob
-from iris.model.jobs import Band, JobSpec
+from iris.model.host.constraints import parse_constraint
+from iris.model.job.bundles import Bundle
+from iris.model.job.children import Parent, Reuse, reuse
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import Band, JobSpec
 from iris.model.states import JobState
 from tests.builders import a_spec, some
 

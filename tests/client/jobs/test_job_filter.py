@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from iris.client.job_filter import JobFilter, commit_in, device_in, reason_in, tasks_in
+from iris.client.jobs.lists import JobFilter, commit_in, device_in, reason_in, tasks_in
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 from iris.model.names import MEMO_COMMIT, MEMO_DEVICE, MEMO_REASON, MEMO_TASKS
 from iris.model.states import JobState
 from iris.workflows.search_attributes import job_facts

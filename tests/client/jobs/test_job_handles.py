@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from iris.client.build.options import job_spec
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.job import AsyncJob
-from iris.client.job_options import job_spec
-from iris.client.schedules import When
-from iris.model.dependencies import Dependency
+from iris.client.jobs.handle import AsyncJob
+from iris.client.jobs.schedules import When
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobStatus
+from iris.model.job.dependencies import Dependency
+from iris.model.job.spec import JobStatus
 from iris.model.states import JobState
 from tests.builders import NOON
 

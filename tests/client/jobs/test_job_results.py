@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from iris.client.functions import task_results
-from iris.client.job_results import LAST_LINE_LENGTH, LAST_LINES, results_of
+from iris.client.jobs.results import LAST_LINE_LENGTH, LAST_LINES, results_of
 from iris.client.views import LogSource
-from iris.model import call_files, names
+from iris.model import names
 from iris.model.errors import JobCancelled, JobFailed
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job import bundles
+from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.storage.log_format import Stream, encode
 from iris.storage.object_store import Store
@@ -142,7 +143,7 @@ async def test_a_function_that_was_killed_or_whose_exception_cannot_be_restored_
     await wrote(store, ["segmentation fault"], task=0)
     await wrote(store, ["here"], task=1)
     header = {"kind": "error", "pickled": False, "type": "their.Error", "message": "no", "traceback": "Traceback: no"}
-    path = f"{names.attempt_outputs(JOB, RUN, 1, 1)}/{call_files.RESULT}"
+    path = f"{names.attempt_outputs(JOB, RUN, 1, 1)}/{bundles.RESULT}"
     await store.put(path, json.dumps(header).encode() + b"\n")
     killed = await failure(store, ended(failed_task(0, exit_code=139)), FUNCTION)
     raised = await failure(store, ended(failed_task(1)), FUNCTION)
@@ -163,7 +164,7 @@ async def test_the_failure_of_another_job_that_a_function_raised_is_left_as_it_i
     trial = JobFailed("ada/trial FAILED: exited with code 2", ended(failed_task(exit_code=2)), failed_task(exit_code=2))
     trial.last_lines = ("of the trial",)
     header = {"kind": "error", "pickled": True, "type": "JobFailed", "message": str(trial), "traceback": "Traceback: no"}
-    path = f"{names.attempt_outputs(JOB, RUN, 0, 1)}/{call_files.RESULT}"
+    path = f"{names.attempt_outputs(JOB, RUN, 0, 1)}/{bundles.RESULT}"
     await store.put(path, json.dumps(header).encode() + b"\n" + pickle.dumps(trial))
     await wrote(store, ["of the sweep"])
     error = await failure(store, ended(failed_task()), FUNCTION)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.client.job_lists import near_jobs
+from iris.client.jobs.lists import near_jobs
 
 KNOWN = ("ada/training-run", "ada/no-warning-sigint", "ada/sweep-7b", "bob/eval", "ada/b", "ada/sweep-7b/part")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from iris.client.newest_first import MOST_TIMES, newest_first
+from iris.client.jobs.lists import MOST_TIMES, newest_first
 
 NOW = datetime.now(UTC)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from iris.client.views import described
-from iris.model.cancelling import Cancelling
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from tests.builders import a_task, at
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.work_digest import work_of_call, work_of_command
-from iris.model.arrays import Array
+from iris.client.jobs.child_digest import work_of_call, work_of_command
+from iris.model.job.arrays import Array
 from tests.builders import a_spec
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def of_call(function: Callable[..., Any], *args: Any, env: Mapping[str, str] = os.environ, **kwargs: Any) -> str:
@@ -198,7 +198,7 @@ PROGRAM = """
 import os, sys
 from dataclasses import dataclass
 from pathlib import Path
-from tests.client.test_work_digest import of_call
+from tests.client.jobs.test_work_digest import of_call
 
 RATE = float(sys.argv[1])
 

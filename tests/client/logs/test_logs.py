@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris.activities.host.logs import LogShipper
+from iris.activities.host.files.logs import LogShipper
 from iris.client.logs.entries import Entries
 from iris.client.logs.reading import QUICK_LOOKS, QUIET
 from iris.client.logs.selection import streams_of

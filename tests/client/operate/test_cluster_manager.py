@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.connect.process import free_ports
+from iris.client.fleet.slices import the_one
 from iris.client.operate.cluster_manager import ClusterManager
-from iris.client.operate.controllers import LocalController
 from iris.client.operate.delete_slices import delete_all
-from iris.client.slices import the_one
+from iris.client.operate.local.controller import LocalController
 from iris.config import load_config, local_config, make_local_config
 from iris.config.schema import Controller, LocalControllerConfig
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
-from iris.model.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation
+from iris.model.slice.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation
 from iris.platforms.base import RateLimited, Unavailable
+from iris.processes.process import free_ports
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SOON = timedelta(seconds=20)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.connect.identity import cluster_uid
-from iris.client.operate.gcp_controller import GcpController
+from iris.client.operate.gcp.controller import GcpController
 from iris.config import ClusterConfig, load_config
 from iris.model.errors import InvalidValue, Unreachable
 from iris.platforms.base import BadConfig, QuotaExceeded, Unavailable
@@ -18,7 +18,7 @@ from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.storage.object_store import Store
 from tests.fakes.google.client import FakeGoogle
 
-EXAMPLE = (Path(__file__).parents[2] / "examples" / "eu-west4.yaml").read_text()
+EXAMPLE = (Path(__file__).parents[3] / "examples" / "eu-west4.yaml").read_text()
 ZONE = "europe-west4-b"
 _projects = (f"project-{number}" for number in itertools.count())
 

@@ -13,12 +13,19 @@ from pathlib import Path
 import pytest
 
 from iris.cli.main import run
-from iris.client.connect.clusters import ClusterRecord, ProcessRef, cluster_dir, read_config, write_record
+from iris.client.connect.clusters import (
+    ClusterRecord,
+    ProcessRef,
+    cluster_dir,
+    read_config,
+    write_record,
+)
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.tunnel import close_tunnel, tunnel_log
-from iris.client.operate import gcp_controller, wait_ready
 from iris.client.operate.cluster_manager import ClusterManager
-from iris.client.operate.gcp_controller import GcpController
+from iris.client.operate.gcp import controller as gcp_controller
+from iris.client.operate.gcp import wait_ready
+from iris.client.operate.gcp.controller import GcpController
 from iris.config import load_config
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
@@ -32,8 +39,8 @@ from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long
 
-BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"
-SMOKE_TEST = Path(__file__).parents[2] / "scripts" / "smoke-test.py"
+BIN = Path(__file__).parents[2] / "fakes" / "google" / "bin"
+SMOKE_TEST = Path(__file__).parents[3] / "scripts" / "smoke-test.py"
 ZONE = "europe-west4-b"
 CONFIG = """
 name: NAME

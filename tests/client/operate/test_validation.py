@@ -7,7 +7,7 @@ import pytest
 
 from iris.client.client import AsyncIrisClient
 from iris.client.operate.validation import CaseResult, validate
-from iris.model.accelerators import tpu
+from iris.model.host.accelerators import tpu
 from tests.builders import some
 from tests.harness import Cluster, dev_server_cluster
 

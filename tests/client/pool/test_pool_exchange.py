@@ -10,7 +10,13 @@ from typing import Any
 import cloudpickle
 import pytest
 from temporalio import activity
-from temporalio.client import ActivityHandle, Client, Interceptor, OutboundInterceptor, StartActivityInput
+from temporalio.client import (
+    ActivityHandle,
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartActivityInput,
+)
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
@@ -20,10 +26,9 @@ from iris.client.connect.encryption import PayloadKeys
 from iris.client.connect.rpc import Connection
 from iris.client.pool.batches import Call
 from iris.client.pool.child import Child
-from iris.client.pool.errors import CallLost
+from iris.client.pool.crew import worker_files
 from iris.client.pool.exchange import Exchange
-from iris.client.pool.messages import INLINE, RUN_CALLS, Address, Mail, PoolFile
-from iris.client.pool.prepare import worker_files
+from iris.client.pool.messages import INLINE, RUN_CALLS, Address, CallLost, Mail, PoolFile
 from iris.client.pool.worker import PoolWorker
 from iris.model import names
 from iris.storage.object_store import Store

@@ -24,12 +24,13 @@ from iris.client.functions.run import write_error, write_value
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, TARGET, Call, CallQueue, batch_size
 from iris.client.pool.child import Child, Crashed
+from iris.client.pool.crew import worker_files
 from iris.client.pool.exchange import settle
 from iris.client.pool.messages import INLINE, Address, Mail, MessageLost, PoolFile
-from iris.client.pool.prepare import worker_files
-from iris.model import call_files, names
-from iris.model.error_lines import error_line
+from iris.model import names
 from iris.model.errors import Rejected
+from iris.model.host.faults import error_line
+from iris.model.job import bundles
 from iris.storage.object_store import Store
 
 KEY, OTHER_KEY = "aa" * 32, "bb" * 32
@@ -355,7 +356,7 @@ def test_a_worker_that_cannot_start_says_what_its_job_needs(tmp_path: Path, pyth
     file.write_text(json.dumps({**json.loads(file.read_text()), **({"python": python} if python else {})}))
     env = {"PATH": "", "IRIS_OUTPUT_DIR": str(tmp_path)}
     ran = subprocess.run(
-        [sys.executable, running.directory / call_files.SCRIPT], env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, running.directory / bundles.SCRIPT], env=env, capture_output=True, text=True, timeout=60
     )
 
     assert ran.returncode in (1, 127)

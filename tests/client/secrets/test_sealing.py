@@ -9,19 +9,25 @@ from typing import NamedTuple
 
 import pytest
 
+from iris.activities.host.environment.secret_values import HostSecrets, SealedValues
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.sealed_values import SealedValues
-from iris.activities.host.secret_values import HostSecrets
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
-from iris.client.connect.secret_keys import ensure_keys, new_keys, publish_key, read_secret_keys, secret_keys, write_keys
-from iris.client.named_secrets import SecretsClient
+from iris.client.connect.secret_keys import (
+    ensure_keys,
+    new_keys,
+    publish_key,
+    read_secret_keys,
+    secret_keys,
+    write_keys,
+)
 from iris.client.operate.key_rotation import rotate_keys
-from iris.client.sealing import check_secrets, sealing
+from iris.client.secrets.named import SecretsClient
+from iris.client.secrets.sealing import check_secrets, sealing
 from iris.model import names
 from iris.model.errors import InvalidValue, NameTaken, NotFound, Rejected, Unreachable
-from iris.model.jobs import JobSpec
-from iris.model.secrets import MAX_VALUE_BYTES
+from iris.model.job.secrets import MAX_VALUE_BYTES
+from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 
 VALUE = "hunter2-of-the-submitter"

@@ -22,8 +22,8 @@ from iris.client.workspace.files import commit_of, is_project, workspace_files
 from iris.client.workspace.pack import Packed, pack
 from iris.client.workspace.upload import upload
 from iris.model import names
-from iris.model.bundles import MAX_BUNDLE
 from iris.model.errors import InvalidValue, IrisError, Rejected
+from iris.model.job.bundles import MAX_BUNDLE
 from iris.storage.files import CannotWrite
 from iris.storage.object_store import Store
 

@@ -11,8 +11,8 @@ from tests.e2e.cluster import Cluster, a_home, eventually
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
 def test_a_local_cluster_is_found_and_is_well(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes.job_users import has_processes
+from iris.activities.host.runtimes.process.job_users import has_processes
 from tests.e2e.cluster import Cluster, Running, a_cluster, a_home, eventually
 
 pytestmark = [

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import USER, Cluster, a_home
-from tests.e2e.test_scheduling_guide import ask, prints, steps, type_in
+from tests.e2e.jobs.test_scheduling_guide import ask, prints, steps, type_in
 
 pytestmark = pytest.mark.long
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @contextmanager

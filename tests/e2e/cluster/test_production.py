@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import PATIENCE, USER, eventually, until
-from tests.e2e.production import OwnCluster, an_own_cluster
+from tests.e2e.cluster.production import OwnCluster, an_own_cluster
 from tests.temporal_cluster import TemporalCluster, a_temporal_cluster
 
 pytestmark = pytest.mark.production

@@ -13,7 +13,7 @@ import pytest
 
 from iris.model import names
 from tests.e2e.cluster import Cluster, a_cluster, eventually
-from tests.e2e.test_adoption import WORK, attempt_dirs
+from tests.e2e.fleet.test_adoption import WORK, attempt_dirs
 from tests.images import docker_image
 
 pytestmark = pytest.mark.docker

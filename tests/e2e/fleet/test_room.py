@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.activities.test_stopped_shims import FAMILY
+from tests.activities.host.runtimes.test_stopped_shims import FAMILY
 from tests.e2e.cluster import USER, Cluster, eventually, until
 
 pytestmark = pytest.mark.long

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import psutil
 
-from iris.client.connect.process import free_ports
+from iris.processes.process import free_ports
 from iris.worker_agents.local.temporal_server import server_command
 from tests.e2e.cluster import Cluster, Running, a_home, eventually, free_port
 from tests.fakes.google.client import FakeGoogle
 
 #: Where the fake `gcloud` is.
-BIN = Path(__file__).parents[1] / "fakes" / "google" / "bin"
+BIN = Path(__file__).parents[2] / "fakes" / "google" / "bin"
 
 CONFIG = """\
 name: {name}

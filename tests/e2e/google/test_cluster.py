@@ -7,7 +7,7 @@ import pytest
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
 from tests.e2e.cluster import a_home, until
-from tests.e2e.gcp_cluster import BIN, GcpCluster, a_gcp_cluster
+from tests.e2e.google.cluster import BIN, GcpCluster, a_gcp_cluster
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long

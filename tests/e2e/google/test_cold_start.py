@@ -11,7 +11,7 @@ from tests.e2e.cluster import USER, Cluster, a_cluster, eventually, until
 
 pytestmark = pytest.mark.long
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "eu-west4.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "eu-west4.yaml"
 GROUP = "tpu_v5e_16"
 GANG = ("--tpu", "v5litepod-16")
 #: Says who it is, and waits until there is a file named in its argument.

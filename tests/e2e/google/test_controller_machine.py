@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.cluster import a_home, eventually, until
-from tests.e2e.gcp_cluster import GcpCluster, a_gcp_cluster, a_temporal_service, stopped_at_last
+from tests.e2e.google.cluster import GcpCluster, a_gcp_cluster, a_temporal_service, stopped_at_last
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long

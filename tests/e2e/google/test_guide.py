@@ -12,13 +12,13 @@ import pytest
 from iris.model import names
 from iris.platforms.gcp import labels as label_rules
 from tests.e2e.cluster import a_home
-from tests.e2e.gcp_cluster import GcpCluster, stopped_at_last
-from tests.e2e.test_scheduling_guide import Step, ask, prints, steps
+from tests.e2e.google.cluster import GcpCluster, stopped_at_last
+from tests.e2e.jobs.test_scheduling_guide import Step, ask, prints, steps
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GUIDE, README = ROOT / "docs" / "gcp.md", ROOT / "README.md"
 FILE = "examples/eu-west4.yaml"
 KIND, ZONE, NEXT = "v5litepod-16", "europe-west4-b", "europe-west4-a"

@@ -8,7 +8,7 @@ import pytest
 from iris.client.connect.secret_keys import new_keys
 from tests.attacks.test_encryption import a_key
 from tests.e2e.cluster import a_home
-from tests.e2e.gcp_cluster import GcpCluster, Running, stopped_at_last
+from tests.e2e.google.cluster import GcpCluster, Running, stopped_at_last
 from tests.fakes.google.client import FakeGoogle
 from tests.fakes.secret_manager import FakeSecretManager
 

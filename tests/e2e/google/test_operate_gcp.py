@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cluster import USER, eventually
-from tests.e2e.gcp_cluster import GcpCluster, a_gcp_cluster, processes_of
+from tests.e2e.google.cluster import GcpCluster, a_gcp_cluster, processes_of
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long

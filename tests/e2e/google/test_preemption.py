@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cluster import eventually
-from tests.e2e.gcp_cluster import GcpCluster, a_gcp_cluster
+from tests.e2e.google.cluster import GcpCluster, a_gcp_cluster
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ from tests.e2e.cluster import Cluster, a_cluster, eventually
 
 pytestmark = pytest.mark.long
 
-EXAMPLE = str(Path(__file__).parent.parent.parent / "examples" / "checkpointed.py")
+EXAMPLE = str(Path(__file__).parent.parent.parent.parent / "examples" / "checkpointed.py")
 
 
 def attempts(cluster: Cluster) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from tests.images import docker_image
 
 pytestmark = pytest.mark.docker
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 TAG = "of-tests"
 CONTAINERS = ("iris-controller", "iris-agent")
 

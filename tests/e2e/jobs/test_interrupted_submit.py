@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.e2e.cluster import USER, Cluster, eventually
-from tests.e2e.held_answers import held_answers
+from tests.e2e.jobs.held_answers import held_answers
 
 
 @contextmanager

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 
 #: A slice of a local cluster without a file, or a host of one.
 SLICE = re.compile(r"(local-[a-z0-9-]+?)-[0-9a-f]{8}\b")
-GUIDE = Path(__file__).parents[2] / "docs" / "scheduling.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "scheduling.md"
 #: For one command.
 PATIENCE = 120.0
 #: They change nothing: asked again until what has been begun is there. Who reads a guide is not that quick.

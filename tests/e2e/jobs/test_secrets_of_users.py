@@ -11,7 +11,7 @@ import pytest
 
 import iris
 from tests.e2e.cluster import Cluster, a_home, eventually
-from tests.e2e.test_python import client, state
+from tests.e2e.python.test_python import client, state
 from tests.searches import files_of
 
 __all__ = ["client", "state"]

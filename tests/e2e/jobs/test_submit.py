@@ -500,7 +500,7 @@ def test_temporals_own_tools_tell_what_a_job_is_and_why(cluster: Cluster) -> Non
     pending, slices = (cluster.temporal("workflow", "list", "--query", query) for query in found)
     assert waits in [entry["execution"]["workflowId"] for entry in pending]
     assert [entry["execution"]["workflowId"] for entry in slices] == [f"local/slice/{cluster.only_host()}"]
-    page = (Path(__file__).parents[2] / "docs" / "web-ui.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "web-ui.md").read_text()
     views = dict(re.findall(r"^\| (.+) \| `(IrisKind .+)` \|$", page, re.MULTILINE))
     listed = {view: cluster.temporal("workflow", "list", "--query", query) for view, query in views.items()}
     assert waits in [entry["execution"]["workflowId"] for entry in listed["jobs that wait"]]

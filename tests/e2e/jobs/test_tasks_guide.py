@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, a_home
-from tests.e2e.test_scheduling_guide import type_in
+from tests.e2e.jobs.test_scheduling_guide import type_in
 
 pytestmark = pytest.mark.long
 
-GUIDE = Path(__file__).parents[2] / "docs" / "tasks.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "tasks.md"
 
 
 def test_the_guide_to_hosts_does_what_it_says() -> None:

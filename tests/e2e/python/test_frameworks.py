@@ -13,7 +13,7 @@ from tests.e2e.cluster import Cluster, a_cluster
 PATIENCE = 600.0
 pytestmark = [pytest.mark.long, pytest.mark.timeout(PATIENCE + 60)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 START, SUBMIT = "iris cluster start --local -d ", "iris submit "
 #: The PyTorch of the package index needs gigabytes of CUDA libraries. The machine's own Python has Debian's instead

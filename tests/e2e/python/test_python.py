@@ -17,7 +17,7 @@ import pytest
 import iris
 from iris.client.functions.result import RemoteTraceback
 from iris.config import local_config
-from iris.model.accelerators import tpu
+from iris.model.host.accelerators import tpu
 from iris.model.states import JobState, TaskState
 from tests.e2e.cluster import Cluster, eventually
 from tests.images import docker_image
@@ -73,7 +73,7 @@ def test_a_function_runs_on_every_host_of_a_slice_and_each_has_its_result_logs_a
         job.fetch(tmp_path, task=4)
     with pytest.raises(iris.InvalidValue, match="attempt: '1' does not go with checkpoint"):
         job.fetch(tmp_path, attempt=1, checkpoint=True)
-    assert client.jobs()[0].command == "4 x tests.e2e.test_python:rank_and_size"
+    assert client.jobs()[0].command == "4 x tests.e2e.python.test_python:rank_and_size"
 
 
 def test_an_exception_of_the_function_is_raised_where_its_result_is_asked_for(client: iris.IrisClient) -> None:
@@ -332,7 +332,7 @@ def test_a_result_of_fifty_megabytes_comes_back(client: iris.IrisClient) -> None
 
 def test_the_guide_runs_from_its_first_block_to_its_last(state: Cluster, client: iris.IrisClient, tmp_path: Path) -> None:
     """docs/python.md, as one program. It has a cluster of its own."""
-    guide = Path(__file__).parents[2] / "docs" / "python.md"
+    guide = Path(__file__).parents[3] / "docs" / "python.md"
     blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
     assert len(blocks) > 4
     (tmp_path / "guide.py").write_text("".join(blocks))
@@ -365,7 +365,7 @@ def test_the_jobs_of_a_client_get_the_files_of_its_workspace(client: iris.IrisCl
 
 def test_a_managed_cluster_of_a_configuration_is_used_by_its_address(state: Cluster) -> None:
     """As the programs of the seed about ClusterManager do: any configuration, simulated, for the time of a block."""
-    text = (Path(__file__).parents[2] / "examples" / "eu-west4.yaml").read_text()
+    text = (Path(__file__).parents[3] / "examples" / "eu-west4.yaml").read_text()
     manager = iris.ClusterManager(iris.make_local_config(iris.load_config(text), "managed"), ephemeral=True, owned=True)
     assert manager.is_local
     with pytest.raises(RuntimeError):

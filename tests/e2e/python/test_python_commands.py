@@ -11,7 +11,7 @@ import pytest
 import iris
 from iris.model.states import JobState
 from tests.e2e.cluster import eventually
-from tests.e2e.test_python import client, state
+from tests.e2e.python.test_python import client, state
 
 __all__ = ["client", "state"]
 

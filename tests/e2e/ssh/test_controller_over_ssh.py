@@ -9,7 +9,7 @@ import pytest
 
 from tests.attacks.test_sockets import listed, named, sockets_of
 from tests.e2e.cluster import PATIENCE, Cluster, a_home, eventually
-from tests.e2e.test_over_ssh import configuration, tunnels_of
+from tests.e2e.ssh.test_over_ssh import configuration, tunnels_of
 from tests.sshd import Machine, machines
 
 #: Packages are sent to two machines, both of which are this one.

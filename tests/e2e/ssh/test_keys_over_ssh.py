@@ -8,7 +8,7 @@ import pytest
 
 from tests.attacks.test_encryption import a_key
 from tests.e2e.cluster import PATIENCE, eventually
-from tests.e2e.test_controller_over_ssh import a_lab
+from tests.e2e.ssh.test_controller_over_ssh import a_lab
 from tests.sshd import Machine
 
 #: Packages are sent to two machines, both of which are this one.

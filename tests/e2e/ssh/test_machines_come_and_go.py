@@ -4,7 +4,7 @@ import pytest
 
 from iris.config import load_config
 from tests.e2e.cluster import PATIENCE, eventually
-from tests.e2e.test_over_ssh import a_lab, configuration
+from tests.e2e.ssh.test_over_ssh import a_lab, configuration
 
 #: Packages are sent to each machine.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, a_home
-from tests.e2e.test_scheduling_guide import type_in
+from tests.e2e.jobs.test_scheduling_guide import type_in
 
 pytestmark = pytest.mark.long
 
-GUIDE = Path(__file__).parents[2] / "docs" / "machines.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "machines.md"
 
 
 def files(document: str) -> dict[str, str]:

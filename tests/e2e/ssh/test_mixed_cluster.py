@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import a_home, eventually
-from tests.e2e.gcp_cluster import GcpCluster, stopped_at_last
+from tests.e2e.google.cluster import GcpCluster, stopped_at_last
 from tests.fakes.google.client import FakeGoogle
 from tests.fakes.secret_manager import FakeSecretManager
 from tests.sshd import Machine, machines, user
@@ -16,7 +16,7 @@ from tests.sshd import Machine, machines, user
 #: Packages are sent to three machines, all of which are this one, as are Google's.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mixed.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mixed.yaml"
 SECRETS = "projects/{project}/secrets/{name}/versions/latest"
 
 

@@ -20,7 +20,7 @@ from tests.sshd import Machine, machines, user
 #: Packages are sent to three machines, all of which are this one.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "manual.yaml"
 
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_over_ssh import a_lab
-from tests.e2e.test_scheduling_guide import ask, prints, steps
+from tests.e2e.jobs.test_scheduling_guide import ask, prints, steps
+from tests.e2e.ssh.test_over_ssh import a_lab
 
 #: Packages are sent to three machines, all of which are this one.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-GUIDE = Path(__file__).parents[2] / "docs" / "manual.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "manual.md"
 PATIENCE = 240.0
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from iris.model.accelerators import known_tpus, tpu
+from iris.model.host.accelerators import known_tpus, tpu
 
 ZONES = frozenset(
     f"{region}-{letter}"

@@ -12,7 +12,13 @@ from typing import Any
 
 from tests.fakes.google import catalog, instances, rules
 from tests.fakes.google.cloud import Cloud
-from tests.fakes.google.compute_messages import ROOT, error_message, instance_message, matches, operation_message
+from tests.fakes.google.compute_messages import (
+    ROOT,
+    error_message,
+    instance_message,
+    matches,
+    operation_message,
+)
 from tests.fakes.google.compute_rules import new_instance
 from tests.fakes.google.faults import Gate
 from tests.fakes.google.http import Answer, Asked

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from iris.model.scale_groups import region_of
+from iris.model.slice.scale_groups import region_of
 from tests.fakes.google.clock import stamp
 from tests.fakes.google.records import Operation, Resource
 from tests.fakes.google.refusals import Refusal

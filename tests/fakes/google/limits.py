@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from iris.model.scale_groups import region_of
+from iris.model.slice.scale_groups import region_of
 from tests.fakes.google.records import QUEUED, Knobs, Resource
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from iris.model.accelerators import tpu
+from iris.model.host.accelerators import tpu
 from tests.fakes.google.docker import Engine
 from tests.fakes.metadata import FakeMetadata
 

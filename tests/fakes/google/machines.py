@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from iris.model.accelerators import tpu
+from iris.model.host.accelerators import tpu
 from tests.fakes.google.cloud import Cloud
 from tests.fakes.google.records import INSTANCE, NODE, SPOT, Machine, Resource
 from tests.fakes.google.tpu_messages import Node

@@ -15,7 +15,12 @@ from tests.fakes.google.faults import Dropped, Gate
 from tests.fakes.google.pages import page
 from tests.fakes.google.records import NODE, QUEUED, Operation, Resource
 from tests.fakes.google.refusals import Refusal, not_found
-from tests.fakes.google.tpu_messages import node_message, operation_message, queued_message, status_message
+from tests.fakes.google.tpu_messages import (
+    node_message,
+    operation_message,
+    queued_message,
+    status_message,
+)
 from tests.fakes.google.tpu_rules import key_of, new_node, new_queued, place_of
 
 SERVICE = "google.cloud.tpu.v2.Tpu"

@@ -8,8 +8,8 @@ from google.longrunning import operations_pb2
 from google.protobuf import any_pb2, empty_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from iris.model.accelerators import tpu
-from iris.model.scale_groups import region_of
+from iris.model.host.accelerators import tpu
+from iris.model.slice.scale_groups import region_of
 from tests.fakes.google.clock import stamp
 from tests.fakes.google.records import Operation, Resource
 from tests.fakes.google.refusals import Refusal

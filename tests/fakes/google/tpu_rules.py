@@ -5,7 +5,7 @@ import re
 import secrets
 from typing import Any
 
-from iris.model.accelerators import tpu
+from iris.model.host.accelerators import tpu
 from tests.fakes.google import catalog, rules
 from tests.fakes.google.cloud import Cloud
 from tests.fakes.google.records import NODE, ON_DEMAND, QUEUED, RESERVED, SPOT, Resource, key

@@ -4,9 +4,9 @@ from math import prod
 
 import pytest
 
-from iris.model.accelerators import GPU_VARIANTS, known_tpus, parse_gpu, parse_tpu, tpu
 from iris.model.errors import InvalidValue
-from iris.model.resources import Device, DeviceKind, parse_device
+from iris.model.host.accelerators import GPU_VARIANTS, known_tpus, parse_gpu, parse_tpu, tpu
+from iris.model.host.resources import Device, DeviceKind, parse_device
 from iris.model.units import GIB
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from iris.model.constraints import (
+from iris.model.errors import InvalidValue
+from iris.model.host.constraints import (
     PREEMPTIBLE,
     REGION,
     TPU_VM_COUNT,
@@ -23,9 +24,8 @@ from iris.model.constraints import (
     written,
     zone_constraint,
 )
-from iris.model.errors import InvalidValue
-from iris.model.hosts import Host
-from iris.model.scale_groups import ScaleGroup
+from iris.model.host.hosts import Host
+from iris.model.slice.scale_groups import ScaleGroup
 from tests.builders import a_host, a_request
 from tests.scaling_world import a_group
 from tests.strategies import CHEAP

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.bounds import check_demands
-from iris.model.contradictions import contradiction
 from iris.model.errors import InvalidValue
+from iris.model.host.constraints import contradiction
+from iris.model.job.demand_limits import check_demands
 from tests.builders import a_spec, demands
 from tests.strategies import CHEAP
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.error_lines import MOST, error_line
+from iris.model.host.faults import MOST, error_line
 from tests.strategies import CHEAP
 
 TRACEBACK = """\

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from iris.model.errors import InvalidValue
-from iris.model.faults import FAULTS, Fault, parse_fault, recognise
+from iris.model.host.faults import FAULTS, Fault, parse_fault, recognise
 
 
 @pytest.mark.parametrize(

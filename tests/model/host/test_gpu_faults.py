@@ -2,9 +2,8 @@
 
 import pytest
 
-from iris.model.gpu_faults import missing_fault, start_fault, xid_fault
-from iris.model.gpus import Reading, parse_gpus, read
-from iris.model.resources import parse_device
+from iris.model.host.gpus import Reading, missing_fault, parse_gpus, read, start_fault, xid_fault
+from iris.model.host.resources import parse_device
 
 FOUR = parse_gpus("".join(f"{n}, GPU-{n}, NVIDIA H100 80GB HBM3, 81559, 00000000:{n}B:00.0, Disabled\n" for n in range(4)))
 LOST = Reading(problem="nvidia-smi reports: GPU is lost", lost=True)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from iris.model.accelerators import parse_gpu
 from iris.model.errors import InvalidValue
-from iris.model.gpus import device_of, gpu_variant, offered, parse_gpus, read
-from iris.model.resources import Device, DeviceKind, parse_device
+from iris.model.host.accelerators import parse_gpu
+from iris.model.host.gpus import device_of, gpu_variant, offered, parse_gpus, read
+from iris.model.host.resources import Device, DeviceKind, parse_device
 
 #: Two GPUs, the second in MIG mode with two instances.
 QUERIED = """\

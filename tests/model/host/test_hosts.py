@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.hosts import headroom
-from iris.model.resources import Resources
+from iris.model.host.hosts import headroom
+from iris.model.host.resources import Resources
 from tests.builders import a_host, some
 from tests.strategies import CHEAP, wants
 

@@ -3,9 +3,17 @@
 import pytest
 
 from iris.model import names
-from iris.model.constraints import REGION, SCALE_GROUP, TPU_NAME, TPU_TOPOLOGY, TPU_VM_COUNT, TPU_WORKER_ID, ZONE
-from iris.model.provisioning import MachineState, SliceFault, SliceObservation, loss_of
-from iris.model.scale_groups import ScaleGroup, SliceType, region_of, unknown_group
+from iris.model.host.constraints import (
+    REGION,
+    SCALE_GROUP,
+    TPU_NAME,
+    TPU_TOPOLOGY,
+    TPU_VM_COUNT,
+    TPU_WORKER_ID,
+    ZONE,
+)
+from iris.model.slice.provisioning import MachineState, SliceFault, SliceObservation, loss_of
+from iris.model.slice.scale_groups import ScaleGroup, SliceType, region_of, unknown_group
 from tests.builders import TPU_HOST, some
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from iris.model.errors import InvalidValue
-from iris.model.resources import AMOUNTS, Device, DeviceKind, Resources, parse_device
+from iris.model.host.resources import AMOUNTS, Device, DeviceKind, Resources, parse_device
 from tests.builders import some
 from tests.strategies import CHEAP, wants
 

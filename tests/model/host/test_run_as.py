@@ -3,7 +3,7 @@
 import pytest
 
 from iris.model.errors import InvalidValue
-from iris.model.run_as import DEFAULT_UIDS, choose_uids, parse_run_as
+from iris.model.host.run_as import DEFAULT_UIDS, choose_uids, parse_run_as
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.array_tables import MAX_TABLE, parse_table, table_of
-from iris.model.arrays import (
+from iris.model.errors import InvalidValue
+from iris.model.job.array_tables import MAX_TABLE, parse_table, table_of
+from iris.model.job.arrays import (
     MAX_INDEX,
     MAX_TASKS,
     format_indices,
@@ -20,7 +21,6 @@ from iris.model.arrays import (
     substituted,
     task_values,
 )
-from iris.model.errors import InvalidValue
 
 
 @pytest.mark.parametrize(

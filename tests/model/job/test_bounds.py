@@ -7,20 +7,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.messages.scheduler import Outlooks, SchedulerStart, SnapshotPage
-from iris.model.bounds import BATCH_BYTES, CONSTRAINTS, check_demands, cut, fitting, size_of
-from iris.model.constraints import Constraint, Operator
 from iris.model.errors import InvalidValue
-from iris.model.jobs import Band, Coscheduling
-from iris.model.resources import Device, DeviceKind
-from iris.model.scaling import MOST_OUTLOOKS, Outlook
-from iris.scheduling.forecast import MOST_FITS
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.ledger_size import LedgerSize
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.reason_changes import reason_changes
-from iris.workflows.ledger_messages import OUTLOOKS_BYTES, enter
-from iris.workflows.scheduler_views import DEMANDS_BYTES, owners_of, snapshot_of, wanted_of
-from iris.workflows.unsent_signals import pack, unpack
+from iris.model.host.constraints import Constraint, Operator
+from iris.model.host.resources import Device, DeviceKind
+from iris.model.job.demand_limits import (
+    BATCH_BYTES,
+    CONSTRAINTS,
+    check_demands,
+    cut,
+    fitting,
+    size_of,
+)
+from iris.model.job.spec import Band, Coscheduling
+from iris.model.slice.scaling import MOST_OUTLOOKS, Outlook
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.reason_changes import reason_changes
+from iris.scheduling.ledger.size import LedgerSize
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.reasons.forecast import MOST_FITS
+from iris.workflows.scheduler.ledger_messages import OUTLOOKS_BYTES, enter
+from iris.workflows.scheduler.scheduler_views import (
+    DEMANDS_BYTES,
+    owners_of,
+    snapshot_of,
+    wanted_of,
+)
+from iris.workflows.scheduler.unsent_signals import pack, unpack
 from tests.builders import NOON, a_host, a_placement, a_request, a_spec, at, some
 from tests.strategies import CHEAP
 

@@ -3,8 +3,8 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iris.model.checkpoint_ends import Order, plan_end
-from iris.model.checkpoints import Changes, Found, Save, SavedItem
+from iris.model.job.checkpoint_ends import Order, plan_end
+from iris.model.job.checkpoints import Changes, Found, Save, SavedItem
 from tests.strategies import examples
 
 #: Seconds, in nanoseconds.

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iris.model.checkpoints import Changes, Found, Plan, Save, SavedItem, plan, too_large, unused
+from iris.model.job.checkpoints import (
+    Changes,
+    Found,
+    Plan,
+    Save,
+    SavedItem,
+    plan,
+    too_large,
+    unused,
+)
 
 #: Seconds, in nanoseconds.
 S = 10**9

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.bounds import check_demands
-from iris.model.dependencies import (
+from iris.model.errors import InvalidValue
+from iris.model.job.demand_limits import check_demands
+from iris.model.job.dependencies import (
     MAX_DEPENDENCIES,
     Condition,
     Dependency,
@@ -17,8 +18,7 @@ from iris.model.dependencies import (
     refusal,
     waiting_for,
 )
-from iris.model.errors import InvalidValue
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 from iris.model.states import JobState
 from tests.builders import a_spec
 from tests.strategies import CHEAP

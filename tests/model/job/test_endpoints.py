@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.endpoints import MAX_METADATA, MOST, Endpoint, changed, visible
 from iris.model.errors import InvalidValue
+from iris.model.job.endpoints import MAX_METADATA, MOST, Endpoint, changed, visible
 from iris.model.states import ENDED, LIVE, TaskState
 from tests.builders import a_task
 

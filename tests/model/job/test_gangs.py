@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from iris.model.errors import IllegalMove
-from iris.model.gangs import GANG_MOVES, IGNORED, GangEvent, GangState, move_gang
+from iris.model.job.gangs import GANG_MOVES, IGNORED, GangEvent, GangState, move_gang
 
 #: Written a second time, from the design: the two must agree. `-` is ignored, `!` is illegal, `=` keeps the state.
 TABLE = """

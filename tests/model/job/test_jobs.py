@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from iris.model.constraints import TPU_NAME, parse_constraint
 from iris.model.errors import InvalidValue
-from iris.model.jobs import MAX_REPLICAS, MAX_SPEC_BYTES, Band, Coscheduling, JobSpec
+from iris.model.host.constraints import TPU_NAME, parse_constraint
+from iris.model.job.spec import MAX_REPLICAS, MAX_SPEC_BYTES, Band, Coscheduling, JobSpec
 from iris.model.units import MAX_DURATION
 from tests.builders import a_spec, some
 

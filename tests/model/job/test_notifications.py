@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from iris.model.errors import InvalidValue
-from iris.model.notifications import MAX_NOTIFY, parse_webhook, refusal, shown_webhook
+from iris.model.job.notifications import MAX_NOTIFY, parse_webhook, refusal, shown_webhook
 from tests.builders import a_spec
 
 OWN = frozenset({"10.0.0.2", "2001:db8::2"})

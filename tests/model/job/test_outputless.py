@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from iris.model.jobs import JobStatus, TaskStatus
+from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.outputless import why_no_output
 from iris.model.states import JobState, TaskState
 

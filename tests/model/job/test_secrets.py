@@ -3,8 +3,7 @@
 import pytest
 
 from iris.model.errors import InvalidValue
-from iris.model.jobs import JobSpec
-from iris.model.secrets import (
+from iris.model.job.secrets import (
     ALL_OF_THE_USERS,
     check_pattern,
     looks_secret,
@@ -14,6 +13,7 @@ from iris.model.secrets import (
     why_not,
     why_not_sealed,
 )
+from iris.model.job.spec import JobSpec
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from iris.model.errors import InvalidValue
-from iris.model.tags import MAX_BYTES, MAX_NOTE, MAX_PART, MAX_TAGS, has_tags, indexed, parse_tag, tags_in
+from iris.model.job.tags import (
+    MAX_BYTES,
+    MAX_NOTE,
+    MAX_PART,
+    MAX_TAGS,
+    has_tags,
+    indexed,
+    parse_tag,
+    tags_in,
+)
 from tests.builders import a_spec
 
 #: What Temporal accepts: bytes of the value of a search attribute, and characters of each of its texts in its SQL stores.

@@ -11,14 +11,20 @@ from typing import Any, get_args
 import pytest
 
 from iris.messages.slice import SliceInput
-from iris.model import slice_events as events
 from iris.model.errors import IllegalMove
-from iris.model.provisioning import CreateOutcome, MachineState, SliceFault, SliceObservation, SliceRequest
-from iris.model.scaling import Drain
-from iris.model.slice_keys import public_key, sign
-from iris.model.slice_lifecycle import TABLE, deadline, step
-from iris.model.slice_record import MAX_STEPS, SliceRecord, with_last_line
-from iris.model.slices import SliceState
+from iris.model.slice import events as events
+from iris.model.slice.keys import public_key, sign
+from iris.model.slice.lifecycle import TABLE, deadline, step
+from iris.model.slice.provisioning import (
+    CreateOutcome,
+    MachineState,
+    SliceFault,
+    SliceObservation,
+    SliceRequest,
+)
+from iris.model.slice.record import MAX_STEPS, SliceRecord, with_last_line
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import SliceState
 from iris.model.units import GIB
 from tests.builders import a_host, at, some
 from tests.scaling_world import a_group

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from iris.model.errors import IllegalMove
-from iris.model.slices import SliceState, move_slice
+from iris.model.slice.status import SliceState, move_slice
 
 S = SliceState
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from iris.model.provisioning import SliceRequest
-from iris.model.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.provisioning import SliceRequest
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.platforms.gcp.settings import GcpSettings
 from tests.builders import some
 

@@ -6,13 +6,19 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from iris.model.provisioning import DeleteResult, MachineState, SliceFault, SliceObservation, SliceRequest
-from iris.model.scale_groups import ScaleGroup
+from iris.model.slice.provisioning import (
+    DeleteResult,
+    MachineState,
+    SliceFault,
+    SliceObservation,
+    SliceRequest,
+)
+from iris.model.slice.scale_groups import ScaleGroup
 from iris.platforms.base import Platform, PlatformError, RateLimited, Unavailable
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
 from tests.fakes.google.client import FakeGoogle
-from tests.platforms.gcp_requests import ZONE, asked, gcp, tpu_group, vm_group
+from tests.platforms.gcp.requests import ZONE, asked, gcp, tpu_group, vm_group
 from tests.platforms.worlds import until
 
 OTHER = "europe-west4-a"

@@ -14,8 +14,15 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.rpc import error_details_pb2
 from google.rpc.status_pb2 import Status
 
-from iris.model.provisioning import SliceFault
-from iris.platforms.base import BadConfig, PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
+from iris.model.slice.provisioning import SliceFault
+from iris.platforms.base import (
+    BadConfig,
+    PlatformError,
+    QuotaExceeded,
+    RateLimited,
+    StockOut,
+    Unavailable,
+)
 from iris.platforms.gcp.errors import (
     ApiError,
     api_error_of,

@@ -21,8 +21,8 @@ from iris.platforms.gcp.rate_limiter import (
     Urgency,
 )
 from tests.fakes.google.client import FakeGoogle
-from tests.platforms.gcp_requests import ZONE, gcp
-from tests.platforms.gcp_site import Site, insists
+from tests.platforms.gcp.requests import ZONE, gcp
+from tests.platforms.gcp.site import Site, insists
 from tests.platforms.worlds import until
 
 pytestmark = pytest.mark.long

@@ -6,14 +6,20 @@ import pytest
 from google.cloud import compute_v1, tpu_v2
 from google.rpc.status_pb2 import Status
 
-from iris.model.provisioning import MachineState, SliceFault, loss_of
-from iris.model.scale_groups import ScaleGroup
+from iris.model.slice.provisioning import MachineState, SliceFault, loss_of
+from iris.model.slice.scale_groups import ScaleGroup
 from iris.platforms.gcp.diagnostics import node_problems
 from iris.platforms.gcp.errors import api_error_of_status
 from iris.platforms.gcp.labels import is_ours
-from iris.platforms.gcp.observe import ResourceKind, failed_create, observed_instance, observed_node, observed_queued
+from iris.platforms.gcp.observe import (
+    ResourceKind,
+    failed_create,
+    observed_instance,
+    observed_node,
+    observed_queued,
+)
 from iris.platforms.gcp.requests import create_request
-from tests.platforms.gcp_requests import KEY, ZONE, asked, gcp, tpu_group, vm_group
+from tests.platforms.gcp.requests import KEY, ZONE, asked, gcp, tpu_group, vm_group
 
 NODE, QUEUED = tpu_v2.Node.State, tpu_v2.QueuedResourceState.State
 S = MachineState

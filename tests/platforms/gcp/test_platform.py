@@ -13,7 +13,7 @@ from google.api_core import exceptions
 from iris.client.operate.platforms import create_platform
 from iris.config import load_config
 from iris.model.errors import InvalidValue
-from iris.model.provisioning import ANYWHERE, DeleteResult, MachineState, SliceFault
+from iris.model.slice.provisioning import ANYWHERE, DeleteResult, MachineState, SliceFault
 from iris.platforms.base import QuotaExceeded, Unavailable
 from iris.platforms.gcp import clients, tpu
 from iris.platforms.gcp import platform as gcp_platform
@@ -24,11 +24,11 @@ from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.workflows import policies
 from tests.fakes.google.client import FakeGoogle
-from tests.platforms.gcp_requests import ZONE, gcp
-from tests.platforms.gcp_site import CREATES, GROUPS, Site, comes_up, fails, goes
+from tests.platforms.gcp.requests import ZONE, gcp
+from tests.platforms.gcp.site import CREATES, GROUPS, Site, comes_up, fails, goes
 from tests.platforms.worlds import until
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "eu-west4.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "eu-west4.yaml"
 PLAIN = gcp(tpu_endpoint="grpc://127.0.0.1:1", compute_endpoint="http://127.0.0.1:1")
 
 

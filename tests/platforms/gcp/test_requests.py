@@ -9,16 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.config import load_config
-from iris.model.provisioning import SliceRequest
-from iris.model.scale_groups import SliceType
-from iris.model.slice_keys import public_key
+from iris.model.slice.keys import public_key
+from iris.model.slice.provisioning import SliceRequest
+from iris.model.slice.scale_groups import SliceType
 from iris.platforms.base import BadConfig
-from iris.platforms.gcp.requests import MAX_METADATA_VALUE, checked_metadata, create_request, printed
+from iris.platforms.gcp.requests import (
+    MAX_METADATA_VALUE,
+    checked_metadata,
+    create_request,
+    printed,
+)
 from iris.platforms.gcp.settings import gcp_settings
 from tests.builders import some
 from tests.fakes.google.cloud import Cloud
 from tests.fakes.google.compute_rules import new_instance
-from tests.platforms.gcp_requests import KEY, asked, gcp, tpu_group, vm_group
+from tests.platforms.gcp.requests import KEY, asked, gcp, tpu_group, vm_group
 from tests.strategies import CHEAP
 
 LABELS = {

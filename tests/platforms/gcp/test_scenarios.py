@@ -1,5 +1,5 @@
 """The difficult scenarios of Google Cloud, by number: the platform's part. The workflows' part is in
-`tests/workflows/test_gcp_scenarios.py`.
+`tests/workflows/autoscaler/test_gcp_scenarios.py`.
 
 After each, the fake's audit log matches its resources: no other owner's resource was touched, and every resource has its call.
 """
@@ -11,14 +11,38 @@ from random import Random
 import pytest
 from google.cloud import compute_v1, tpu_v2
 
-from iris.model.provisioning import ANYWHERE, DeleteResult, MachineState, SliceFault, SliceRequest
-from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, PlatformError, QuotaExceeded, RateLimited, Unavailable
+from iris.model.slice.provisioning import (
+    ANYWHERE,
+    DeleteResult,
+    MachineState,
+    SliceFault,
+    SliceRequest,
+)
+from iris.platforms.base import (
+    MAX_OUTPUT_BYTES,
+    BadConfig,
+    PlatformError,
+    QuotaExceeded,
+    RateLimited,
+    Unavailable,
+)
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp import tpu
 from iris.platforms.gcp.requests import create_request
 from tests.fakes.google.client import FakeGoogle
-from tests.platforms.gcp_requests import KEY, ZONE, gcp, tpu_group, vm_group
-from tests.platforms.gcp_site import CREATES, DELETES, GROUPS, OTHER, Site, comes_up, fails, goes, insists, seen
+from tests.platforms.gcp.requests import KEY, ZONE, gcp, tpu_group, vm_group
+from tests.platforms.gcp.site import (
+    CREATES,
+    DELETES,
+    GROUPS,
+    OTHER,
+    Site,
+    comes_up,
+    fails,
+    goes,
+    insists,
+    seen,
+)
 from tests.platforms.worlds import until
 
 S = MachineState

@@ -10,17 +10,17 @@ from google.cloud import compute_v1
 
 from iris.config.schema import Controller, GcpControllerConfig
 from iris.model.errors import InvalidValue
-from iris.model.scale_groups import ScaleGroup
+from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.units import GIB
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.controller_vm import insert_request
 from iris.platforms.gcp.startup import controller_script, host_script
 from tests.builders import some
-from tests.platforms.boots import some_settings
+from tests.platforms.gcp.boots import some_settings
 from tests.platforms.worlds import a_group, wanted
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 #: What a shell, a shebang or a here-document could trip over.
 ODD = "'\"; $HOME `id` $(id) \\ \n#!/bin/sh\nEOF\tIRIS_CONFIG_EOF é ☃ {{x}} !! * ~"
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris.model.constraints import parse_attribute
+from iris.model.host.constraints import parse_attribute
 from iris.platforms.gcp.startup import controller_script, host_script
 from tests.builders import some
 from tests.fakes.metadata import FakeMetadata
-from tests.platforms.boots import Machine, some_settings
-from tests.platforms.gcp_requests import KEY
-from tests.platforms.test_gcp_startup import ODD
+from tests.platforms.gcp.boots import Machine, some_settings
+from tests.platforms.gcp.requests import KEY
+from tests.platforms.gcp.test_startup import ODD
 from tests.platforms.worlds import a_group, wanted
 from tests.strategies import examples
 

@@ -13,7 +13,7 @@ import pytest
 from iris.platforms.manual.connections import Connections
 from iris.platforms.manual.keeper import HostKeeper
 from iris.platforms.manual.platform import ManualPlatform
-from tests.platforms.test_manual import REQUEST, _is_gone
+from tests.platforms.manual.test_platform import REQUEST, _is_gone
 from tests.platforms.worlds import ManualWorld, no_packages, sleeping, until
 from tests.sshd import Machine, machines
 

@@ -17,7 +17,7 @@ from iris.platforms.manual.keeper import HostKeeper
 from iris.platforms.manual.leases import encoded, script
 from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.settings import DIRECTORY, ManualSettings
-from tests.platforms.test_manual import REQUEST, _is_gone
+from tests.platforms.manual.test_platform import REQUEST, _is_gone
 from tests.platforms.worlds import ManualWorld, no_packages, until
 from tests.sshd import Machine, machines
 

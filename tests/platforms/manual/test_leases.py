@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.model.resources import parse_device
+from iris.model.host.resources import parse_device
 from iris.platforms.manual.leases import agent_command
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 from tests.builders import some

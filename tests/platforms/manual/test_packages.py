@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris.model import names
-from iris.model.provisioning import DeleteResult, MachineState
+from iris.model.slice.provisioning import DeleteResult, MachineState
 from iris.platforms.base import Unavailable
 from iris.platforms.manual.connections import Connections
 from iris.platforms.manual.keeper import HostKeeper

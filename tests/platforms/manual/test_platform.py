@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iris.model.provisioning import DeleteResult, MachineState
+from iris.model.slice.provisioning import DeleteResult, MachineState
 from iris.platforms.base import BadConfig, PlatformError, StockOut, Unavailable
 from iris.platforms.manual.connections import Connections
 from iris.platforms.manual.keeper import HostKeeper

@@ -1,4 +1,4 @@
-"""What a machine's answer means for a new cluster. The machines themselves answer in `tests/cli/test_cluster_init.py`."""
+"""What a machine's answer means for a new cluster. The machines themselves answer in `tests/cli/cluster/test_cluster_init.py`."""
 
 import pytest
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from iris.model.provisioning import DeleteResult
+from iris.model.slice.provisioning import DeleteResult
 from iris.platforms.manual.connections import Connections
 from iris.platforms.manual.keeper import HostKeeper
 from iris.platforms.manual.platform import ManualPlatform
-from tests.platforms.test_manual import REQUEST, _is_gone
+from tests.platforms.manual.test_platform import REQUEST, _is_gone
 from tests.platforms.worlds import ManualWorld, no_packages, sleeping, until
 from tests.sshd import Machine, machines
 

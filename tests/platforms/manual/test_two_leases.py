@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from iris.model.provisioning import SliceObservation
+from iris.model.slice.provisioning import SliceObservation
 from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.settings import ManualSettings
-from tests.platforms.test_manual import REQUEST, _is_gone
+from tests.platforms.manual.test_platform import REQUEST, _is_gone
 from tests.platforms.worlds import ManualWorld, until
 from tests.sshd import Machine, machines
 

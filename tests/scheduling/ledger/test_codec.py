@@ -7,14 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris.model import names
-from iris.model.constraints import SCALE_GROUP, TPU_NAME, TPU_WORKER_ID, ZONE, Constraint, Operator
-from iris.model.hosts import ClosedBy, Closure, Host
-from iris.model.jobs import Band, Coscheduling
-from iris.model.requests import Placement, Request, Seat, request_for
-from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.host.constraints import (
+    SCALE_GROUP,
+    TPU_NAME,
+    TPU_WORKER_ID,
+    ZONE,
+    Constraint,
+    Operator,
+)
+from iris.model.host.hosts import ClosedBy, Closure, Host
+from iris.model.host.resources import Device, DeviceKind, Resources
+from iris.model.job.requests import Placement, Request, Seat, request_for
+from iris.model.job.spec import Band, Coscheduling
 from iris.model.rules import Rules
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.ledger import Ledger
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger
 from tests.builders import NOON, a_host, a_request, a_spec, at, some
 from tests.strategies import CHEAP, examples
 

@@ -23,17 +23,16 @@ from pathlib import Path
 
 import pytest
 
-from iris.model.constraints import TPU_NAME
 from iris.model.errors import IllegalMove
-from iris.model.gangs import Gang, GangState
-from iris.model.jobs import Band, Coscheduling, TaskOutcome, TaskStatus
-from iris.model.overrides import Hold, Overrides
-from iris.model.requests import Placement, Request, request_for
+from iris.model.host.constraints import TPU_NAME
+from iris.model.job.gangs import Gang, GangState
+from iris.model.job.requests import Placement, Request, request_for
+from iris.model.job.spec import Band, Coscheduling, Hold, Overrides, TaskOutcome, TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import format_duration, parse_duration
 from iris.scheduling import retries
-from iris.scheduling.gang_lifecycle import GangLifecycle
-from iris.scheduling.refusals import Refusal, RefusalCode
+from iris.scheduling.ledger.gang_lifecycle import GangLifecycle
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from tests.builders import NOON, a_gang_placement, a_host, a_spec, an_outcome
 from tests.transcript import check, transcripts
 

@@ -4,11 +4,11 @@ from datetime import datetime
 
 import pytest
 
-from iris.model.constraints import TPU_NAME
-from iris.model.jobs import Band
-from iris.model.requests import Request
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.ledger import REMEMBERED, Ledger
+from iris.model.host.constraints import TPU_NAME
+from iris.model.job.requests import Request
+from iris.model.job.spec import Band
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import REMEMBERED, Ledger
 from tests.builders import NOON, a_host, a_request, at, some
 
 

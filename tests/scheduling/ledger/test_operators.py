@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from iris.model.constraints import SCALE_GROUP, Attribute
-from iris.model.hosts import ClosedBy, Closure
-from iris.model.jobs import Band
+from iris.model.host.constraints import SCALE_GROUP, Attribute
+from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.bounded_memory import REMEMBERED
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.refusals import RefusalCode
-from iris.scheduling.strikes import STRIKES
+from iris.scheduling.ledger.bounded_memory import REMEMBERED
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.strikes import STRIKES
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import NOON, a_host, a_request, at, some
-from tests.scheduling.test_ledger import a_gang, a_ledger, a_pod, held, renewed, settle
+from tests.scheduling.ledger.test_ledger import a_gang, a_ledger, a_pod, held, renewed, settle
 
 CORDON = Closure(by=ClosedBy.CORDON, reason="a new disk")
 #: Seconds after noon.

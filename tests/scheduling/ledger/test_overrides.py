@@ -2,11 +2,11 @@
 
 import pytest
 
-from iris.model.jobs import Band
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.refusals import RefusalCode
+from iris.model.job.spec import Band
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import NOON, a_host, a_request, at, some
-from tests.scheduling.test_ledger import a_ledger, held, renewed, settle
+from tests.scheduling.ledger.test_ledger import a_ledger, held, renewed, settle
 
 
 def test_a_held_request_wants_nothing_and_keeps_its_place_for_when_it_is_let_go() -> None:

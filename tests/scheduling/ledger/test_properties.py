@@ -14,17 +14,25 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
 
-from iris.model.constraints import SCALE_GROUP, TPU_WORKER_ID
-from iris.model.hosts import ClosedBy, Closure, Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request
+from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID
+from iris.model.host.hosts import ClosedBy, Closure, Host
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.ledger import Ledger, Settled
-from iris.scheduling.refusals import INFEASIBLE, RefusalCode
-from iris.scheduling.strikes import STRIKES
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger, Settled
+from iris.scheduling.ledger.strikes import STRIKES
+from iris.scheduling.placement.refusals import INFEASIBLE, RefusalCode
 from tests.builders import a_host, a_request, at
 from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
 from tests.strategies import examples

@@ -1,9 +1,9 @@
 """The recovery of a lost ledger from the reports of slices and gangs: messages that are newer than a page win over it."""
 
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.recovery import GangReport, LedgerRecovery, RecoveryPage
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Band
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.recovery import GangReport, LedgerRecovery, RecoveryPage
 from tests.builders import a_host, a_placement, a_request, at, some
 
 

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from iris.model.constraints import SCALE_GROUP
-from iris.model.hosts import ClosedBy, Closure, Host
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.ledger import Ledger
+from iris.model.host.constraints import SCALE_GROUP
+from iris.model.host.hosts import ClosedBy, Closure, Host
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger
 from tests.builders import a_gang, a_host, a_request, a_slice, at
 
 GROUP = {SCALE_GROUP: "tpus"}

@@ -4,19 +4,29 @@ from typing import Any
 
 import pytest
 
-from iris.model.requests import Request
+from iris.model.job.requests import Request
 from iris.model.rules import Rules
-from iris.model.scale_groups import ScaleGroup, SliceType
-from iris.model.scaling import Outlook
-from iris.scheduling.catalog import Catalog
-from iris.scheduling.cluster_state import ClusterState
-from iris.scheduling.feasibility import infeasible, no_scale_group, reason
-from iris.scheduling.forecast import forecast
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.placement import place
-from iris.scheduling.queue import Queue
-from iris.scheduling.refusals import Refusal, RefusalCode
-from tests.builders import NOON, TPU_HOST, a_fleet, a_gang, a_host, a_request, a_slice, demands, some
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.scaling import Outlook
+from iris.scheduling.placement.catalog import Catalog
+from iris.scheduling.placement.cluster_state import ClusterState
+from iris.scheduling.placement.feasibility import infeasible, no_scale_group, reason
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
+from iris.scheduling.reasons.forecast import forecast
+from tests.builders import (
+    NOON,
+    TPU_HOST,
+    a_fleet,
+    a_gang,
+    a_host,
+    a_request,
+    a_slice,
+    demands,
+    some,
+)
 
 NO_HOSTS = HostIndex()
 

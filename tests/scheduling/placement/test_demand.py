@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 
 from iris.autoscaling.plan import plan
-from iris.model.requests import Shape
-from iris.model.scale_groups import ScaleGroup
-from iris.model.scaling import MOST_OUTLOOKS, Memory, Wanted
-from iris.scheduling import placement
-from iris.scheduling.catalog import Catalog
-from iris.scheduling.ledger import Ledger
-from iris.workflows.scheduler_views import MOST_SHAPES, unplaced, wanted_of
+from iris.model.job.requests import Shape
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import MOST_OUTLOOKS, Memory, Wanted
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.placement import place
+from iris.scheduling.placement.catalog import Catalog
+from iris.workflows.scheduler.scheduler_views import MOST_SHAPES, unplaced, wanted_of
 from tests.builders import NOON, a_gang, a_host, a_placement, a_request, at, some
 from tests.scaling_world import a_cpu_group, a_group
 
@@ -94,7 +94,7 @@ def test_finding_the_first_request_of_every_shape_compares_no_shape_with_all_oth
 @pytest.fixture
 def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass stops after three shapes, as it does in a large cluster after some hundred."""
-    monkeypatch.setattr(placement, "MAX_CHECKS", 2)
+    monkeypatch.setattr(place, "MAX_CHECKS", 2)
 
 
 @pytest.mark.usefixtures("few_checks")

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris.messages.scheduler import Ask, Close, HostLost, Message, Release, SliceUp
-from iris.model.hosts import ClosedBy, Closure
-from iris.model.jobs import Band
+from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.ledger import Ledger
-from iris.workflows.ledger_messages import serve
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger
+from iris.workflows.scheduler.ledger_messages import serve
 from tests.builders import a_gang, a_host, a_request, a_slice, at, demands, some
 from tests.strategies import examples
 

@@ -6,24 +6,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.hosts import ClosedBy, Closure, Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Shape
-from iris.model.resources import Resources
+from iris.model.host.hosts import ClosedBy, Closure, Host
+from iris.model.host.resources import Resources
+from iris.model.job.requests import Placement, Request, Shape
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.model.units import GIB
-from iris.scheduling.cluster_state import ClusterState
-from iris.scheduling.explain import WaitReasons
-from iris.scheduling.feasibility import infeasible, reason
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.placement import place
-from iris.scheduling.preemption import evictions
-from iris.scheduling.queue import Queue
-from iris.scheduling.refusals import INFEASIBLE, LEAVING, Refusal, RefusalCode
-from iris.scheduling.usage import Usage
-from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_request, a_slice, at, demands, requests, some
-from tests.oracle import Amounts, amounts, could_serve, failed, fits, free_on, groups_of, lacking, left_of, right_kind, takes
-from tests.scheduling.test_placement_properties import HASTY, SOON
+from iris.scheduling.placement.cluster_state import ClusterState
+from iris.scheduling.placement.feasibility import infeasible, reason
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.preemption import evictions
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.refusals import INFEASIBLE, LEAVING, Refusal, RefusalCode
+from iris.scheduling.placement.usage import Usage
+from iris.scheduling.reasons.explain import WaitReasons
+from tests.builders import (
+    CHIPS,
+    a_fleet,
+    a_gang,
+    a_host,
+    a_placement,
+    a_request,
+    a_slice,
+    at,
+    demands,
+    requests,
+    some,
+)
+from tests.oracle import (
+    Amounts,
+    amounts,
+    could_serve,
+    failed,
+    fits,
+    free_on,
+    groups_of,
+    lacking,
+    left_of,
+    right_kind,
+    takes,
+)
+from tests.scheduling.placement.test_placement_properties import HASTY, SOON
 from tests.strategies import CHEAP, PATIENT, Situation, situations
 
 Code = RefusalCode

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.constraints import Attribute
-from iris.model.hosts import Host
-from iris.model.jobs import Coscheduling
-from iris.model.requests import Placement, Request, request_for
+from iris.model.host.constraints import Attribute
+from iris.model.host.hosts import Host
+from iris.model.job.requests import Placement, Request, request_for
+from iris.model.job.spec import Coscheduling
 from iris.model.rules import Rules
-from iris.scheduling.placement import FIRST_PORT, LAST_PORT, Pass, place
-from iris.scheduling.queue import Queue
+from iris.scheduling.placement.place import FIRST_PORT, LAST_PORT, Pass, place
+from iris.scheduling.placement.queue import Queue
 from tests.builders import (
     CHIPS,
     a_fleet,

@@ -25,33 +25,33 @@ from iris.messages.scheduler import (
     SliceUp,
     SnapshotPage,
 )
-from iris.model.bounds import fitting, size_of
-from iris.model.constraints import Constraint, Operator
-from iris.model.hosts import Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement
-from iris.model.resources import Resources
+from iris.model.host.constraints import Constraint, Operator
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Resources
+from iris.model.job.demand_limits import fitting, size_of
+from iris.model.job.requests import Placement
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.model.units import GIB
-from iris.scheduling import placement, preemption
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.host_index import covers
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.ledger_size import MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.reason_changes import reason_changes
-from iris.scheduling.refusals import RefusalCode
-from iris.workflows import unsent_signals
-from iris.workflows.ledger_messages import MAX_PLACEMENTS, Served, enter, serve
-from iris.workflows.scheduler_views import owners_of, snapshot_of, wanted_of
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.reason_changes import reason_changes
+from iris.scheduling.ledger.size import MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
+from iris.scheduling.placement import place, preemption
+from iris.scheduling.placement.host_index import covers
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.placement.refusals import RefusalCode
+from iris.workflows.scheduler import unsent_signals
+from iris.workflows.scheduler.ledger_messages import MAX_PLACEMENTS, Served, enter, serve
+from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, wanted_of
 from tests.builders import NOON, a_host, a_request, a_slice, at, demands, some
 from tests.hostile_sizes import PAYLOAD, a_hostile_spec, a_name, a_request_for, travels
 from tests.scaling_world import a_cpu_group, a_group
-from tests.scheduling.test_effort import lines_of
+from tests.scheduling.placement.test_effort import lines_of
 from tests.strategies import examples
 
 #: The most work of one batch and its pass in a ledger of this size, in looks: about two seconds would be seven millions.
-MOST_LOOKS = placement.MAX_LOOKS + preemption.MAX_LOOKS + 1_000_000
+MOST_LOOKS = place.MAX_LOOKS + preemption.MAX_LOOKS + 1_000_000
 #: A request of this user is small, and hosts are not reserved for others.
 HONEST = "honest"
 IMPATIENT_FOR_NOBODY = Rules(patience=timedelta(days=300), min_run_time=timedelta(0))
@@ -241,7 +241,7 @@ def test_amounts_of_which_none_is_smaller_than_another_are_not_compared_with_eac
 
 def test_a_pass_over_many_shapes_that_fit_nowhere_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts that failed a constraint did not count: 10,000 constraints took seconds. A round of passes reaches all shapes."""
-    monkeypatch.setattr(placement, "MAX_LOOKS", 20_000)
+    monkeypatch.setattr(place, "MAX_LOOKS", 20_000)
     ledger = Ledger()
     ledger.hosts_up([a_host(f"h{n}", attributes={"zone": "z"}) for n in range(50)])
     for ask in _asks([f"zone = other-{n}" for n in range(300)]):
@@ -282,7 +282,7 @@ def test_a_search_for_victims_stops_at_its_limit_and_the_next_one_continues(monk
 
 def test_positions_are_not_computed_for_more_users_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 500 requests of different users was compared with all users: 1,000 users took two seconds, 10,000 took minutes."""
-    monkeypatch.setattr("iris.scheduling.explain.MOST_COMPARED", 1_000)
+    monkeypatch.setattr("iris.scheduling.reasons.explain.MOST_COMPARED", 1_000)
     ledger = Ledger()
     ledger.hosts_up([a_host()])
     ledger.ask(a_request("all", some(4)))
@@ -309,8 +309,8 @@ def test_a_long_list_of_values_costs_no_more_than_a_short_one() -> None:
 
 def test_the_number_of_kinds_of_requests_is_limited_in_all_and_for_each_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others still get in when one user has as many as possible, and so do further requests of a kind that waits."""
-    monkeypatch.setattr("iris.workflows.ledger_messages.MOST_KINDS", 30)
-    monkeypatch.setattr("iris.workflows.ledger_messages.MOST_OF_ONE_USER", 20)
+    monkeypatch.setattr("iris.workflows.scheduler.ledger_messages.MOST_KINDS", 30)
+    monkeypatch.setattr("iris.workflows.scheduler.ledger_messages.MOST_OF_ONE_USER", 20)
     assert MOST_OF_ONE_USER < MOST_KINDS
     ledger, size = Ledger(), LedgerSize()
 

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from iris.model.hosts import Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Seat
-from iris.model.resources import Resources
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Resources
+from iris.model.job.requests import Placement, Request, Seat
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.placement import place
-from iris.scheduling.queue import Queue
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.queue import Queue
 from tests.builders import a_fleet, a_host, a_placement, a_request, at, demands, requests, some
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.constraints import avoiding
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request
+from iris.model.host.constraints import avoiding
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.placement import Pass, place
-from iris.scheduling.queue import Queue
+from iris.scheduling.placement.place import Pass, place
+from iris.scheduling.placement.queue import Queue
 from tests.builders import a_request, at, some
 from tests.oracle import amounts, could_serve, fits, free_on, groups_of, left_of, takes, use_of
 from tests.strategies import CHEAP, PATIENT, Situation, situations

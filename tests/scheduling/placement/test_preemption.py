@@ -6,16 +6,16 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.hosts import Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request
+from iris.model.host.hosts import Host
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.placement import place
-from iris.scheduling.preemption import Evictions, evictions
-from iris.scheduling.queue import Queue
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.preemption import Evictions, evictions
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import (
     CHIPS,
     a_fleet,

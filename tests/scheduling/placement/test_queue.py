@@ -6,11 +6,22 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.jobs import Band, Coscheduling
-from iris.model.requests import Request, request_for
-from iris.scheduling.queue import Queue
-from iris.scheduling.usage import use_by_band
-from tests.builders import a_gang, a_gang_placement, a_host, a_placement, a_request, a_slice, a_spec, at, requests, some
+from iris.model.job.requests import Request, request_for
+from iris.model.job.spec import Band, Coscheduling
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.usage import use_by_band
+from tests.builders import (
+    a_gang,
+    a_gang_placement,
+    a_host,
+    a_placement,
+    a_request,
+    a_slice,
+    a_spec,
+    at,
+    requests,
+    some,
+)
 from tests.oracle import use_of, weight_of
 from tests.strategies import CHEAP, Situation, situations
 

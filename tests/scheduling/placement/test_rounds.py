@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from iris.model.jobs import Band
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling import placement, preemption
-from iris.scheduling.ledger import Ledger
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.placement import place, preemption
 from tests.builders import NOON, a_host, a_placement, a_request, at, some
 
 
@@ -25,7 +25,7 @@ def rounds(ledger: Ledger, most: int = 100) -> list[str]:
 
 def test_every_shape_has_its_turn_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five hundred sizes of memory in one sweep, of which only the last fits: it is found, some passes later."""
-    monkeypatch.setattr(placement, "MAX_CHECKS", 50)
+    monkeypatch.setattr(place, "MAX_CHECKS", 50)
     ledger = Ledger()
     ledger.hosts_up([a_host(f"h{i}", some(cpu=4, memory=1000)) for i in range(5)])
     for i in range(5):
@@ -37,13 +37,13 @@ def test_every_shape_has_its_turn_however_many_there_are(monkeypatch: pytest.Mon
     assert rounds(ledger) == ["small"]
 
 
-def full(host_id: str, number: int) -> placement.Placement:
+def full(host_id: str, number: int) -> place.Placement:
     return a_placement(a_host(host_id), some(cpu=3), f"full-{number}")
 
 
 def test_what_becomes_free_while_a_round_goes_on_is_given_to_those_it_has_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else would wake the scheduler for them."""
-    monkeypatch.setattr(placement, "MAX_CHECKS", 2)
+    monkeypatch.setattr(place, "MAX_CHECKS", 2)
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=4)), a_host("h2", some(cpu=8))])
     ledger.ask(a_request("holds", some(cpu=4)))

@@ -7,13 +7,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris.model.hosts import Host
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request
+from iris.model.host.hosts import Host
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.placement import place
-from iris.scheduling.queue import Queue
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.queue import Queue
 from tests.builders import CHIPS, a_gang, a_host, a_placement, a_request, a_slice, at, some
 from tests.oracle import fits, use_of
 from tests.strategies import CHEAP, examples

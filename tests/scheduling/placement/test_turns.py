@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris.model.hosts import Host
-from iris.model.jobs import Band
-from iris.model.requests import Request
+from iris.model.host.hosts import Host
+from iris.model.job.requests import Request
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.codec import LedgerState
-from iris.scheduling.explain import MOST_NAMED
-from iris.scheduling.ledger import Ledger
-from iris.scheduling.reason_changes import reason_changes
-from iris.scheduling.recent_use import HALF_LIFE, MOST_ACCOUNTS
-from iris.scheduling.refusals import Refusal
+from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.reason_changes import reason_changes
+from iris.scheduling.placement.recent_use import HALF_LIFE, MOST_ACCOUNTS
+from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.reasons.explain import MOST_NAMED
 from tests.builders import CHIPS, a_gang, a_host, a_request, a_slice, at, some
 from tests.oracle import could_serve, fits, held_on
 from tests.strategies import CHEAP, examples
@@ -472,7 +472,7 @@ def test_changed_reasons_have_the_positions_that_an_explanation_has() -> None:
 
 def test_positions_that_would_take_too_long_are_left_out_of_changed_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler answers nobody meanwhile, and each replay of its history repeats it."""
-    monkeypatch.setattr("iris.scheduling.explain.MOST_COMPARED", 1)
+    monkeypatch.setattr("iris.scheduling.reasons.explain.MOST_COMPARED", 1)
     ledger = a_ledger(slices=1)
     ask(ledger, [*gangs("bob", 2), *gangs("eve", 2), *gangs("ada", 2)])
     ledger.settle(at(0))

@@ -4,16 +4,26 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import given
 
-from iris.model.jobs import Band
-from iris.model.requests import Placement, Request, Shape
-from iris.scheduling.forecast import NAMED, Fit, Forecast, forecast
-from iris.scheduling.host_index import HostIndex
-from iris.scheduling.placement import place
-from iris.scheduling.queue import Queue
-from iris.scheduling.refusals import RefusalCode
-from tests.builders import CHIPS, a_fleet, a_gang, a_host, a_placement, a_request, a_slice, demands, some
+from iris.model.job.requests import Placement, Request, Shape
+from iris.model.job.spec import Band
+from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.refusals import RefusalCode
+from iris.scheduling.reasons.forecast import NAMED, Fit, Forecast, forecast
+from tests.builders import (
+    CHIPS,
+    a_fleet,
+    a_gang,
+    a_host,
+    a_placement,
+    a_request,
+    a_slice,
+    demands,
+    some,
+)
 from tests.oracle import fits, takes
-from tests.scheduling.test_placement_properties import HASTY, SOON
+from tests.scheduling.placement.test_placement_properties import HASTY, SOON
 from tests.strategies import CHEAP, PATIENT, Situation, situations
 
 

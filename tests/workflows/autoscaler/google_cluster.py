@@ -12,14 +12,20 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from iris.activities.control.slices import Slices
-from iris.model.provisioning import CreateOutcome, DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.slice.provisioning import (
+    CreateOutcome,
+    DeleteResult,
+    FleetListing,
+    SliceObservation,
+    SliceRequest,
+)
 from iris.platforms.fake.machines import SECRET
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.platform import GcpPlatform
 from tests.fakes.google.client import FakeGoogle
 from tests.fleet_harness import FleetCluster, PlayedFleet
 from tests.harness import Notifier
-from tests.platforms.gcp_requests import gcp
+from tests.platforms.gcp.requests import gcp
 
 READY = ("READY", "RUNNING")
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from iris.autoscaling.liveness import OBSERVE_INTERVAL, PING_AFTER, SECOND_OBSERVATION_DELAY
-from iris.model.slices import SliceState
+from iris.model.slice.status import SliceState
 from tests.builders import a_host, a_silent
 from tests.harness import Cluster
 

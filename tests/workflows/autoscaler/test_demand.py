@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from iris.model.scale_groups import Pace
-from iris.model.slices import SliceState
+from iris.model.slice.scale_groups import Pace
+from iris.model.slice.status import SliceState
 from iris.model.states import JobState
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import CHIPS, some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group, a_group

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from iris.model import slice_lifecycle
-from iris.model.slices import SliceState
+from iris.model.slice import lifecycle
+from iris.model.slice.status import SliceState
 from iris.model.states import JobState
 from iris.platforms.fake.cloud import Verb
 from tests.builders import some
@@ -82,7 +82,7 @@ async def test_a_draining_slice_takes_nothing_new_and_goes_when_its_last_gang_ha
     await fleet.later(3 * HOUR)
     shown = await fleet.shown()
     await fleet.leaves(tenants[1])
-    await gone(fleet, within=slice_lifecycle.MAX_DRAIN_CHECK + 15 * SECOND)
+    await gone(fleet, within=lifecycle.MAX_DRAIN_CHECK + 15 * SECOND)
 
     assert shown.state is S.DRAINING
     assert shown.reason == f"max_slices is 0; host s1 runs {tenants[1].request.task}"
@@ -128,7 +128,7 @@ async def test_a_job_that_is_evicted_by_a_drain_starts_again_elsewhere(
     monkeypatch: pytest.MonkeyPatch, fleet: FleetCluster
 ) -> None:
     """It pays a preemption, not a failure, and its first program is dead before the second begins."""
-    monkeypatch.setattr(slice_lifecycle, "DRAIN_CHECK", SECOND / 5)  # the clock stands still while a program runs
+    monkeypatch.setattr(lifecycle, "DRAIN_CHECK", SECOND / 5)  # the clock stands still while a program runs
     first = Held()
     fleet.programs["cpu"] = in_turn(first, succeeds)
     await fleet.ready(a_cpu_group())

@@ -1,5 +1,5 @@
 """The nasty scenarios of Google Cloud, by number, as far as workflows decide them: real slices and a real autoscaler over the
-real platform and a fake Google. What the platform alone decides is in `tests/platforms/test_gcp_scenarios.py`.
+real platform and a fake Google. What the platform alone decides is in `tests/platforms/gcp/test_scenarios.py`.
 
 After each: nobody looks after what is not there, and everything that is there is looked after.
 """
@@ -18,17 +18,18 @@ from temporalio.testing import WorkflowEnvironment
 from iris.autoscaling import availability
 from iris.client.connect.connection import connect
 from iris.client.connect.plugin import IrisPlugin
-from iris.client.connect.process import free_ports
 from iris.messages.task import RunTask
-from iris.model import names, slice_lifecycle
+from iris.model import names
 from iris.model.errors import Rejected, Unreachable
-from iris.model.jobs import TaskOutcome
-from iris.model.provisioning import SliceFault, SliceRequest
-from iris.model.scale_groups import ScaleGroup
-from iris.model.slice_keys import MachineProof, derived_key
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.job.spec import TaskOutcome
+from iris.model.slice import lifecycle
+from iris.model.slice.keys import MachineProof, derived_key
+from iris.model.slice.provisioning import SliceFault, SliceRequest
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.status import SliceState, SliceStatus
 from iris.model.states import JobState
 from iris.platforms.fake.machines import SECRET
+from iris.processes.process import free_ports
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.local.temporal_server import DATABASE, server_command
 from iris.workflows import policies
@@ -37,8 +38,8 @@ from tests.fakes.google.client import FakeGoogle
 from tests.fleet_harness import EAGER, SECOND
 from tests.fleet_played import TenantNotifier
 from tests.harness import PATIENCE, dev_server_cluster, hangs, in_turn, succeeds
-from tests.platforms.gcp_requests import tpu_group, vm_group
-from tests.workflows.google_cluster import GoogleCluster
+from tests.platforms.gcp.requests import tpu_group, vm_group
+from tests.workflows.autoscaler.google_cluster import GoogleCluster
 
 pytestmark = pytest.mark.long
 
@@ -69,7 +70,7 @@ def quick(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     for name in ("DELETE_CHECK", "MAX_DELETE_CHECK", "EVALUATE_EVERY"):
         monkeypatch.setattr(policies, name, SECOND / 10)
     for name in ("DRAIN_CHECK", "MAX_DRAIN_CHECK"):
-        monkeypatch.setattr(slice_lifecycle, name, SECOND / 10)
+        monkeypatch.setattr(lifecycle, name, SECOND / 10)
     google.clear()
     google.boot_time(0.3)
     google.delete_time(0.1)
@@ -510,7 +511,7 @@ async def test_scenario_19_machines_in_repair_have_a_grace_and_are_then_given_ba
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, mended: bool
 ) -> None:
     """Most repairs take minutes, and what runs there may not notice. One that does not end is a preemption: nobody's fault."""
-    monkeypatch.setattr(slice_lifecycle, "REPAIR_GRACE", 10 * SECOND)
+    monkeypatch.setattr(lifecycle, "REPAIR_GRACE", 10 * SECOND)
     await fleet.scale(a_group(min_slices=1, max_slices=1), **LOOKS)
     slice_id = await first_slice(fleet, S.READY)
     google.node(slice_id, state="REPAIRING", health=5, note="in maintenance")

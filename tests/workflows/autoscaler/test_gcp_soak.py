@@ -26,24 +26,25 @@ from iris.autoscaling import availability
 from iris.client.connect.plugin import IrisPlugin
 from iris.client.operate.delete_slices import delete_all
 from iris.messages.autoscaler import CloseDown
-from iris.model import names, slice_lifecycle
+from iris.model import names
 from iris.model.errors import IrisError
-from iris.model.provisioning import SliceRequest
-from iris.model.scale_groups import Pace, ScaleGroup
-from iris.model.slices import SliceState
+from iris.model.slice import lifecycle
+from iris.model.slice.provisioning import SliceRequest
+from iris.model.slice.scale_groups import Pace, ScaleGroup
+from iris.model.slice.status import SliceState
 from iris.platforms.gcp import compute, platform, rate_limiter, tpu
 from iris.workflows import policies
-from iris.workflows.autoscaler import AutoscalerWorkflow
-from iris.workflows.scheduler import SchedulerWorkflow
-from iris.workflows.slice import SliceWorkflow
+from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
+from iris.workflows.scheduler.scheduler import SchedulerWorkflow
+from iris.workflows.slices.slice import SliceWorkflow
 from tests.builders import a_gang, a_request, some
 from tests.fakes.google.client import FakeGoogle
 from tests.fleet_harness import SECOND
 from tests.fleet_played import Tenant, TenantNotifier
 from tests.harness import dev_server_cluster
-from tests.platforms.gcp_requests import tpu_group, vm_group
-from tests.workflows.google_cluster import GoogleCluster
-from tests.workflows.google_trouble import NEW_STATES, Trouble
+from tests.platforms.gcp.requests import tpu_group, vm_group
+from tests.workflows.autoscaler.google_cluster import GoogleCluster
+from tests.workflows.autoscaler.google_trouble import NEW_STATES, Trouble
 
 pytestmark = [
     pytest.mark.long,
@@ -92,7 +93,7 @@ SHORTER: dict[Any, dict[str, float]] = {
         "QUERY_DEMAND": 4,
         "SIGNAL_OWNERS": 6,
     },
-    slice_lifecycle: {
+    lifecycle: {
         "DESCRIBE_AGAIN": 1,
         "DRAIN_CHECK": 0.2,
         "MAX_DRAIN_CHECK": 1,

@@ -1,6 +1,6 @@
 """A created slice, from its request to its deletion, on platforms and with agents that fail in every way.
 
-The rules themselves: `tests/model/test_slice_lifecycle.py`. Here the workflow performs them.
+The rules themselves: `tests/model/slice/test_slice_lifecycle.py`. Here the workflow performs them.
 """
 
 from datetime import timedelta
@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from iris.messages.scheduler import HostLost
-from iris.model import slice_lifecycle
-from iris.model.provisioning import TIME_TO_LEAVE, SliceFault
-from iris.model.scale_groups import Pace
-from iris.model.slices import SliceState, SliceStatus
+from iris.model.slice import lifecycle
+from iris.model.slice.provisioning import TIME_TO_LEAVE, SliceFault
+from iris.model.slice.scale_groups import Pace
+from iris.model.slice.status import SliceState, SliceStatus
 from iris.platforms.base import BadConfig, StockOut
 from iris.platforms.fake.cloud import Verb
 from tests.builders import some
@@ -205,7 +205,7 @@ async def test_machines_that_are_in_repair_for_too_long_are_deleted(fleet: Fleet
     await fleet.ready(a_group())
     fleet.platform.repair("s1")
     await fleet.look()
-    await fleet.later(slice_lifecycle.REPAIR_GRACE - MINUTE)
+    await fleet.later(lifecycle.REPAIR_GRACE - MINUTE)
     assert (await fleet.shown()).state is READY
     shown = await ended(fleet, SliceFault.PREEMPTED, within=2 * MINUTE)
 

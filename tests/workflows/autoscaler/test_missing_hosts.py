@@ -2,9 +2,9 @@
 
 import pytest
 
-from iris.cli import render_fleet
+from iris.cli.show import fleet as render_fleet
 from iris.messages.scheduler import HostLost, SchedulerStart
-from iris.model.slices import SliceState
+from iris.model.slice.status import SliceState
 from tests.fleet_harness import EAGER, MINUTE, FleetCluster
 from tests.scaling_world import a_cpu_group
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.model.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
-from iris.model.scale_groups import is_gcp_zone
+from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.model.slice.scale_groups import is_gcp_zone
 from iris.platforms.base import Platform, Unavailable
 from iris.platforms.mixed import MixedPlatform
 from tests.builders import demands, some

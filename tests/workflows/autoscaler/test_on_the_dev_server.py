@@ -7,8 +7,8 @@ import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from iris.messages.autoscaler import CloseDown
-from iris.model import slice_lifecycle
-from iris.model.slices import SliceState
+from iris.model.slice import lifecycle
+from iris.model.slice.status import SliceState
 from iris.workflows import policies
 from tests.builders import some
 from tests.fleet_harness import EAGER, HOUR, SECOND, FleetCluster
@@ -31,7 +31,7 @@ async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FleetCluster]:
     for name in ("DELETE_CHECK", "MAX_DELETE_CHECK", "EVALUATE_EVERY"):
         monkeypatch.setattr(policies, name, SECOND / 10)
     for name in ("DRAIN_CHECK", "MAX_DRAIN_CHECK"):
-        monkeypatch.setattr(slice_lifecycle, name, SECOND / 10)
+        monkeypatch.setattr(lifecycle, name, SECOND / 10)
     settings = f"limit.historyCount.suggestContinueAsNew={LONG}"
     async with dev_server_cluster(settings, kind=FleetCluster, notifier=TenantNotifier) as fleet:
         yield fleet

@@ -4,8 +4,8 @@ import pytest
 
 from iris.messages.autoscaler import CloseDown, PauseScaling
 from iris.messages.scheduler import Pause, Resume
-from iris.model import slice_lifecycle
-from iris.model.slices import SliceState
+from iris.model.slice import lifecycle
+from iris.model.slice.status import SliceState
 from tests.builders import some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster
 from tests.fleet_played import Tenant
@@ -20,7 +20,7 @@ WHOLE = some(cpu=8)
 @pytest.fixture(autouse=True)
 def _looks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """An autoscaler that closes down says so twice, a second apart; a look that is due just then wedges the server."""
-    monkeypatch.setattr(slice_lifecycle, "DRAIN_CHECK", 3 * SECOND)
+    monkeypatch.setattr(lifecycle, "DRAIN_CHECK", 3 * SECOND)
 
 
 async def tenants_on(fleet: FleetCluster, count: int) -> list[Tenant]:

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from iris.messages.scheduler import SchedulerStart
-from iris.model.provisioning import SliceRequest
-from iris.model.scale_groups import ScaleGroup
-from iris.model.slices import SliceState
+from iris.model.slice.provisioning import SliceRequest
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.status import SliceState
 from iris.model.states import JobState
 from tests.builders import some
 from tests.fleet_harness import EAGER, HOUR, MINUTE, SECOND, FleetCluster

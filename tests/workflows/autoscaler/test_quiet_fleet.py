@@ -1,6 +1,6 @@
 """A quiet fleet is observed as often as ever and adds next to nothing to the autoscaler's history."""
 
-from iris.model.slices import SliceState
+from iris.model.slice.status import SliceState
 from tests.fleet_harness import EAGER, HOUR, MINUTE, OBSERVE_INTERVAL, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group
 

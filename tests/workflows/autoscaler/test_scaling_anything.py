@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from iris.model.scale_groups import Pace
+from iris.model.slice.scale_groups import Pace
 from iris.platforms.base import RateLimited, StockOut
 from iris.platforms.fake.cloud import Verb
 from iris.platforms.fake.machines import Shortage

@@ -8,9 +8,9 @@ import pytest
 
 from iris.autoscaling.liveness import Silent
 from iris.messages.scheduler import Close
-from iris.model.hosts import ClosedBy, Closure
-from iris.model.scale_groups import Pace
-from iris.model.slices import SliceState
+from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.slice.scale_groups import Pace
+from iris.model.slice.status import SliceState
 from iris.model.states import JobState
 from iris.platforms.fake.machines import Shortage
 from tests.builders import CHIPS, some

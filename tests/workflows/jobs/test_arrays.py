@@ -11,16 +11,17 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.functions import task_results
-from iris.client.rerun import spec_again
+from iris.client.jobs.rerun import spec_again
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.arrays import PART_TASKS, Array, format_indices, part_workflow
-from iris.model.bundles import Bundle
 from iris.model.errors import JobFailed, NotFound, Rejected
-from iris.model.jobs import Band, TaskOutcome
+from iris.model.job.arrays import PART_TASKS, Array, format_indices, part_workflow
+from iris.model.job.bundles import Bundle
+from iris.model.job.spec import Band, TaskOutcome
 from iris.model.states import JobState, TaskState
-from iris.workflows import array_part, policies
-from iris.workflows import job as job_workflow
+from iris.workflows import policies
+from iris.workflows.jobs import array_part
+from iris.workflows.jobs import job as job_workflow
 from tests.builders import some
 from tests.harness import Cluster, Held, by_index, fails, in_turn, succeeds
 

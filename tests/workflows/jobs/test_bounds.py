@@ -12,14 +12,14 @@ from temporalio.exceptions import ApplicationError
 from iris.messages.job import JobInput
 from iris.messages.scheduler import Answers, Ask, Batch, Envelope, Release
 from iris.model import names
-from iris.model.bounds import BATCH_BYTES, size_of
-from iris.model.constraints import Constraint, Operator
 from iris.model.errors import InvalidValue
-from iris.model.requests import Request
+from iris.model.host.constraints import Constraint, Operator
+from iris.model.job.demand_limits import BATCH_BYTES, size_of
+from iris.model.job.requests import Request
 from iris.model.states import JobState, TaskState
-from iris.scheduling import ledger_size
-from iris.scheduling.refusals import RefusalCode
-from iris.workflows.job import JobWorkflow
+from iris.scheduling.ledger import size as ledger_size
+from iris.scheduling.placement.refusals import RefusalCode
+from iris.workflows.jobs.job import JobWorkflow
 from tests.builders import a_request, a_spec, some
 from tests.harness import Cluster, dev_server_cluster
 

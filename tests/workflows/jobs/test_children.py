@@ -5,10 +5,10 @@ import uuid
 import pytest
 
 from iris.messages.job import ChildRef, JobInput
-from iris.model.bounds import size_of
 from iris.model.errors import Rejected
+from iris.model.job.demand_limits import size_of
 from iris.model.states import JobState
-from iris.workflows.family import Children
+from iris.workflows.jobs.child_jobs import Children
 from tests.builders import a_spec
 from tests.harness import Cluster, Held, by_job, child, fails, succeeds
 

@@ -13,8 +13,8 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from iris.client.connect.plugin import IrisPlugin
-from iris.model.jobs import Band
-from iris.model.slices import SliceState
+from iris.model.job.spec import Band
+from iris.model.slice.status import SliceState
 from iris.model.states import JobState
 from tests.builders import some
 from tests.fleet_harness import MINUTE, FleetCluster

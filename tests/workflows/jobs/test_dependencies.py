@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from iris.model.arrays import PART_TASKS, Array
-from iris.model.dependencies import Condition, Dependency
 from iris.model.errors import NotFound
-from iris.model.jobs import Band
+from iris.model.job.arrays import PART_TASKS, Array
+from iris.model.job.dependencies import Condition, Dependency
+from iris.model.job.spec import Band
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
-from iris.workflows.dependencies import MOST_CARRIED, Dependents
+from iris.workflows.jobs.dependencies import MOST_CARRIED, Dependents
 from tests.builders import a_spec, some
 from tests.harness import Cluster, Held, by_job, dev_server_cluster, fails, succeeds
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from iris.client import endpoints
+from iris.client.jobs import endpoints
 from iris.messages.job import Endpoints
 from iris.model import names
-from iris.model.endpoints import Endpoint
 from iris.model.errors import Rejected
+from iris.model.job.endpoints import Endpoint
 from tests.harness import Cluster, Held, ask, in_turn, is_preempted
 
 

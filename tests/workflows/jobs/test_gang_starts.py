@@ -6,14 +6,25 @@ from datetime import timedelta
 import pytest
 from temporalio import activity
 
-from iris.activities.host.gang_start import is_member, wait_for_gang
+from iris.activities.host.attempt.gang_start import is_member, wait_for_gang
 from iris.messages.task import RunTask
-from iris.model.attempts import Account
-from iris.model.environments import EnvironmentSpec
-from iris.model.jobs import Coscheduling, TaskOutcome
+from iris.model.job.attempts import Account
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.spec import Coscheduling, TaskOutcome
 from iris.model.states import JobState, TaskState
 from tests.builders import some
-from tests.harness import Cluster, FakeHost, Gate, Held, Program, by_index, cannot_be_set_up, in_turn, is_killed, succeeds
+from tests.harness import (
+    Cluster,
+    FakeHost,
+    Gate,
+    Held,
+    Program,
+    by_index,
+    cannot_be_set_up,
+    in_turn,
+    is_killed,
+    succeeds,
+)
 
 SECOND = timedelta(seconds=1)
 

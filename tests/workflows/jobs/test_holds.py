@@ -4,11 +4,19 @@ from datetime import timedelta
 
 import pytest
 
-from iris.model.jobs import Band
+from iris.model.job.spec import Band
 from iris.model.states import JobState, TaskState
-from iris.workflows import independent_tasks
+from iris.workflows.jobs import independent_tasks
 from tests.builders import some
-from tests.harness import Cluster, Held, by_index, dev_server_cluster, in_turn, is_preempted, succeeds
+from tests.harness import (
+    Cluster,
+    Held,
+    by_index,
+    dev_server_cluster,
+    in_turn,
+    is_preempted,
+    succeeds,
+)
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)

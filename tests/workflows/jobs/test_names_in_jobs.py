@@ -2,13 +2,13 @@
 
 import pytest
 
-from iris.client.dependencies import among, bound
-from iris.client.job_options import job_spec
+from iris.client.build.options import job_spec
+from iris.client.jobs.dependencies import among, bound
 from iris.client.nearest import nearest
 from iris.model import names
-from iris.model.children import Parent
-from iris.model.dependencies import Condition, parse_dependencies
 from iris.model.errors import NotFound
+from iris.model.job.children import Parent
+from iris.model.job.dependencies import Condition, parse_dependencies
 from tests.builders import a_spec
 from tests.harness import Cluster, Held, child, dev_server_cluster, succeeds
 

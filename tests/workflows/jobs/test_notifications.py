@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iris.client.notifications import NotificationRow, NotificationState
+from iris.client.jobs.notifications import NotificationRow, NotificationState
 from iris.model.states import JobState
 from tests.harness import Cluster, Held, fails
 

@@ -6,13 +6,22 @@ import pytest
 from temporalio.common import SearchAttributeKey
 
 from iris.model import names
-from iris.model.attempts import Account
-from iris.model.jobs import Band
+from iris.model.job.attempts import Account
+from iris.model.job.spec import Band
 from iris.model.states import JobState, TaskState
-from iris.scheduling.preemption import Eviction
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import some
-from tests.harness import Cluster, Held, by_index, by_job, dev_server_cluster, in_turn, is_killed, succeeds
+from tests.harness import (
+    Cluster,
+    Held,
+    by_index,
+    by_job,
+    dev_server_cluster,
+    in_turn,
+    is_killed,
+    succeeds,
+)
 
 WHOLE_HOST = some(cpu=4)
 MINUTE = timedelta(minutes=1)

@@ -14,10 +14,10 @@ from iris.messages.scheduled_job import LEFT_OUT, NOT_STARTED, ScheduledJob
 from iris.model import names
 from iris.model.states import JobState
 from iris.workflows import policies
-from iris.workflows.scheduled_job import ScheduledJobWorkflow
+from iris.workflows.jobs.scheduled_job import ScheduledJobWorkflow
 from tests.builders import a_spec
 from tests.harness import Cluster, Held, fails
-from tests.workflows.test_arrays import an_array
+from tests.workflows.jobs.test_arrays import an_array
 
 
 async def start(cluster: Cluster, run: str = "1", **changes: Any) -> WorkflowHandle[Any, Any]:

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from iris.client.client import AsyncIrisClient
-from iris.client.job_filter import JobFilter
-from iris.model.attempts import Account
+from iris.client.jobs.lists import JobFilter
+from iris.model.job.attempts import Account
 from iris.model.states import JobState, TaskState
 from tests.harness import (
     Cluster,

@@ -7,7 +7,16 @@ import pytest
 from iris.model.errors import NotFound, Rejected
 from iris.model.states import JobState, TaskState
 from tests.builders import some
-from tests.harness import Cluster, Held, by_index, fails, in_turn, is_not_taken, is_preempted, succeeds
+from tests.harness import (
+    Cluster,
+    Held,
+    by_index,
+    fails,
+    in_turn,
+    is_not_taken,
+    is_preempted,
+    succeeds,
+)
 
 MINUTE = timedelta(minutes=1)
 

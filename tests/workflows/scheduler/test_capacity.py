@@ -3,9 +3,19 @@
 import pytest
 
 from iris.model.states import JobState, TaskState
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import some
-from tests.harness import Cluster, Held, Program, fails, is_killed, is_not_taken, is_preempted, loses_its_host, succeeds
+from tests.harness import (
+    Cluster,
+    Held,
+    Program,
+    fails,
+    is_killed,
+    is_not_taken,
+    is_preempted,
+    loses_its_host,
+    succeeds,
+)
 
 WHOLE_HOST = some(cpu=4)
 

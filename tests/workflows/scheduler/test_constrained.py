@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.model.constraints import parse_constraint, preemptible_constraint
+from iris.model.host.constraints import parse_constraint, preemptible_constraint
 from iris.model.states import JobState
 from tests.builders import CHIPS, a_spec, demands
 from tests.fleet_harness import MINUTE, FleetCluster

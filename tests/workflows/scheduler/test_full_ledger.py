@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from iris.model.states import JobState
-from iris.scheduling import ledger_size
+from iris.scheduling.ledger import size as ledger_size
 from tests.builders import some
 from tests.harness import Cluster, Held
 

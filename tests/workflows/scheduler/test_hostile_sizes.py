@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHandle
 
-from iris.model.jobs import JobSpec
+from iris.model.job.spec import JobSpec
 from iris.model.states import JobState
 from iris.model.units import MIB
 from tests.builders import some

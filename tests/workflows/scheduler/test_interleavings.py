@@ -9,7 +9,14 @@ from pydantic import BaseModel
 
 from iris.model.states import JobState
 from tests.builders import some
-from tests.harness import Cluster, in_turn, is_not_taken, is_preempted, succeeds, time_skipping_cluster
+from tests.harness import (
+    Cluster,
+    in_turn,
+    is_not_taken,
+    is_preempted,
+    succeeds,
+    time_skipping_cluster,
+)
 from tests.strategies import examples
 
 #: Events happen at full minutes, timers fire at half ones: the server cannot take both at once (see the harness).

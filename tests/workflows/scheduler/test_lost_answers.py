@@ -9,7 +9,7 @@ from temporalio.worker import PollerBehaviorSimpleMaximum
 
 from iris.messages.scheduler import Answers, Ask, Batch, Envelope, Message, Release, SliceDown
 from iris.model import names
-from iris.model.requests import Request, request_for
+from iris.model.job.requests import Request, request_for
 from iris.model.states import JobState
 from iris.workflows import policies
 from tests.builders import a_spec, some

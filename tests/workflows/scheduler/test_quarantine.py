@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from iris.model.constraints import Constraint, Operator
+from iris.model.host.constraints import Constraint, Operator
 from iris.model.states import JobState
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.harness import (
     Cluster,
     Held,

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from iris.model.states import JobState
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.placement.refusals import RefusalCode
 from iris.workflows import policies
 from tests.builders import some
 from tests.harness import Cluster, Held

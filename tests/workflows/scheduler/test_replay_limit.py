@@ -10,9 +10,9 @@ from temporalio.worker import Replayer
 from iris.client.connect.plugin import IrisPlugin
 from iris.model import names
 from iris.model.states import JobState
-from iris.scheduling import ledger
-from iris.scheduling.effort import Effort
-from iris.workflows import scheduler
+from iris.scheduling.ledger import ledger
+from iris.scheduling.placement.effort import Effort
+from iris.workflows.scheduler import scheduler
 from tests.builders import some
 from tests.harness import WORKFLOWS, Cluster
 

@@ -8,8 +8,8 @@ import pytest
 from iris.messages.scheduler import SchedulerStart
 from iris.model import names
 from iris.model.errors import Rejected
-from iris.model.jobs import Band
-from iris.model.scaling import Wanted
+from iris.model.job.spec import Band
+from iris.model.slice.scaling import Wanted
 from iris.model.states import JobState, TaskState
 from iris.worker_agents.control_plane import serve
 from iris.worker_agents.control_plane.serve import ControlPlaneOptions, start_planners

@@ -2,9 +2,9 @@
 
 import pytest
 
-from iris.model.slices import SliceState
+from iris.model.slice.status import SliceState
 from iris.model.states import JobState
-from iris.scheduling.refusals import RefusalCode
+from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import a_host, some
 from tests.harness import Cluster, FakeHost, Held, loses_its_host
 

@@ -12,12 +12,14 @@ from typing import Self
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
-from iris.activities.host.runtimes import engine, links, shim
 from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.cleanup import links
+from iris.activities.host.runtimes.container import engine
 from iris.activities.host.runtimes.program import Program
+from iris.activities.host.runtimes.shim import shim
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.jobs import TaskOutcome
+from iris.model.job.spec import TaskOutcome
 
 STATE = "state.json"
 #: The directory of attempts whose records cannot be read, beside the directory of the host's attempts (`remains`).

@@ -17,10 +17,18 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes import cgroups, engine, job_users, links, orphans, shim
 from iris.activities.host.runtimes.base import HostUnable
-from iris.activities.host.runtimes.orphans import KILL_WAIT, QUARANTINE, STATE, AttemptFile
+from iris.activities.host.runtimes.cleanup import leftover_processes, links
+from iris.activities.host.runtimes.cleanup.leftover_processes import (
+    KILL_WAIT,
+    QUARANTINE,
+    STATE,
+    AttemptFile,
+)
+from iris.activities.host.runtimes.container import engine
+from iris.activities.host.runtimes.process import cgroups, job_users
 from iris.activities.host.runtimes.program import MOST_LAUNCH, Program
+from iris.activities.host.runtimes.shim import shim
 from iris.model import names
 from iris.storage.files import make_private
 
@@ -114,7 +122,7 @@ def _kill(directory: Path, key: str) -> None:
     patience.cancel()
     launch = _parsed(directory / shim.LAUNCH)
     if key:
-        orphans.end({key})
+        leftover_processes.end({key})
         groups = launch.get("cgroups")
         cgroups.remove(key, *(each for each in (groups if isinstance(groups, list) else ()) if isinstance(each, str)))
 

@@ -16,7 +16,7 @@ import psutil
 
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.commands import BLOCK, Tell, pump
-from iris.activities.host.runtimes.container_programs import fault_beside
+from iris.activities.host.runtimes.container.programs import fault_beside
 from iris.messages.exec import ExecRequest, Frame, FrameKind
 
 #: The name of the fault when the engine fails.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: Returns a new access token of the machine's own Google service account; None: it has none. Blocks for seconds.
 Token = Callable[[], str | None]
 
-#: The name of the fault when an image could not be fetched, as in `iris.model.faults`.
+#: The name of the fault when an image could not be fetched, as in `iris.model.host.faults`.
 FAULT = "image-pull"
 #: A pull without progress for this time, in seconds, is stuck.
 STALL = 300.0

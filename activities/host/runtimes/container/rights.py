@@ -1,8 +1,13 @@
 """Defines what a task's container may do: a program in it is root there, but must not be root on its host."""
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes.process_limit import most_processes
+from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.container import engine
+from iris.activities.host.runtimes.process.cgroups import most_processes
+from iris.model.host import mounts
 
 #: The capabilities of every container. Package managers and the entry points of images need them: they change owners, write to
 #: files of other users, and become another user. The others of Docker's default are missing: NET_RAW (raw sockets on the host's
@@ -29,3 +34,33 @@ def rights(*, tpu: bool) -> dict[str, Any]:
         "pids_limit": most_processes(),
         **({"ulimits": list(TPU_ULIMITS)} if tpu else {}),
     }
+
+
+_OWN = "where the agent has its files"
+_SOCKET = "which is the socket of the container engine"
+
+
+def places(directories: Iterable[Path], own: Iterable[Path]) -> Mapping[Path, Path]:
+    """Returns the directories, each with its place on this host.
+
+    A place has no links, so a container never gets what a link leads to after this check. The configuration was checked by names
+    only: a link may lead elsewhere, and each host has the agent's directories at other places. A directory that does not exist
+    here is its own place: an agent in a container sees the links of its image, and not those of the machine.
+
+    Args:
+        own: the agent's own directories and files.
+
+    Raises:
+        HostUnable: a container would get one of them, the engine's socket, or a directory that no container gets.
+    """
+    found = {directory: directory.resolve() for directory in directories}
+    if not found:
+        return found
+    closed = {path.resolve(): content for path, content in mounts.CLOSED.items()}
+    closed |= {path.resolve(): _OWN for path in own} | {Path(engine.docker_socket()).resolve(): _SOCKET}
+    for directory, place in found.items():
+        if why := mounts.why_not(place, closed):
+            leads = "" if place == directory else f" leads to {place}, which"
+            reason = f"no container gets {directory}: it{leads} {why}; remove it from bootstrap.mounts"
+            raise HostUnable(reason, engine.FAULT)
+    return {directory: place if place.exists() else directory for directory, place in found.items()}

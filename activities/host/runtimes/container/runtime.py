@@ -12,17 +12,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes import container_init, container_mounts, engine, images, links, shim, start_errors
+from iris.activities.host.runtimes import start_errors
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
-from iris.activities.host.runtimes.container_programs import fault_of
-from iris.activities.host.runtimes.container_rights import rights
-from iris.activities.host.runtimes.engine import available, clear_strays, docker_socket
+from iris.activities.host.runtimes.cleanup import links
+from iris.activities.host.runtimes.container import engine, images
+from iris.activities.host.runtimes.container import init as container_init
+from iris.activities.host.runtimes.container import rights as container_mounts
+from iris.activities.host.runtimes.container.engine import available, clear_strays, docker_socket
+from iris.activities.host.runtimes.container.programs import fault_of
+from iris.activities.host.runtimes.container.rights import rights
 from iris.activities.host.runtimes.environment import base_env
-from iris.activities.host.runtimes.shim_container import of_the_job
+from iris.activities.host.runtimes.shim import shim
+from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.resources import DeviceKind
+from iris.model.host.resources import DeviceKind
 from iris.model.units import format_bytes
 
 if TYPE_CHECKING:
@@ -62,7 +67,7 @@ class DockerRuntime:
         own: the agent's own directories and files. No container gets one by `mounts`.
         host_env: the variables that every environment has from the host.
         devices: the directory with the host's accelerators.
-        token: gets an access token, as `iris.activities.host.runtimes.images.Token`.
+        token: gets an access token, as `iris.activities.host.runtimes.container.images.Token`.
     """
 
     def __init__(

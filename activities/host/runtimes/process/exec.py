@@ -14,9 +14,9 @@ import termios
 from datetime import timedelta
 from typing import Any
 
-from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.commands import Tell, pump
+from iris.activities.host.runtimes.shim import shim
 from iris.messages.exec import ExecRequest, Frame, FrameKind
 from iris.model import names
 
@@ -114,7 +114,7 @@ class ProcessCommand:
             ends = {"stdin": pipe if request.stdin else nothing, "stdout": pipe, "stderr": pipe}
         try:
             self._shim = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-m", "iris.activities.host.runtimes.exec_shim", str(its)),
+                *(sys.executable, "-I", "-m", "iris.activities.host.runtimes.shim.exec", str(its)),
                 # These identify processes that are left behind. Other variables of the job could run its code in the shim.
                 env={name: self._env[name] for name in (names.ENV_ATTEMPT_KEY, names.ENV_HOST_ID) if name in self._env},
                 start_new_session=True,

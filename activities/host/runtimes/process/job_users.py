@@ -24,8 +24,8 @@ from typing import IO, NamedTuple
 
 import psutil
 
-from iris.activities.host.runtimes import trees
 from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.cleanup import trees
 
 #: The name of the link in an attempt's directory.
 FILES = "files"

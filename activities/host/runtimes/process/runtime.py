@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes import cgroups, job_users, links, orphans, shim_user, start_errors
+from iris.activities.host.runtimes import start_errors
 from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.cleanup import leftover_processes, links
+from iris.activities.host.runtimes.process import cgroups, job_users
 from iris.activities.host.runtimes.program import Program
-from iris.activities.host.runtimes.shim_starter import end_escaped
+from iris.activities.host.runtimes.shim import user as shim_user
+from iris.activities.host.runtimes.shim.starter import end_escaped
 from iris.model import names
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
 
 #: The name of the fault when this host cannot run a command.
 HOST_FAULT = "host"
@@ -108,7 +111,7 @@ class ProcessRuntime:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
-            await asyncio.to_thread(orphans.kill, {self._key})  # the processes in sessions of their own
+            await asyncio.to_thread(leftover_processes.kill, {self._key})  # the processes in sessions of their own
             raise
 
     async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
@@ -134,7 +137,7 @@ class ProcessRuntime:
 
     def _clear(self) -> None:
         end_escaped()
-        orphans.end({self._key})
+        leftover_processes.end({self._key})
         cgroups.remove(self._key, *_launched_in(self._dir))
 
     def _marked(self, env: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The parent process of a command that runs beside a program. It ends all of the command's processes on request, or when the
 agent is gone.
 
-    python -I -m iris.activities.host.runtimes.exec_shim DESCRIPTOR
+    python -I -m iris.activities.host.runtimes.shim.exec DESCRIPTOR
 
 The descriptor is a socket to the agent. The agent sends one line of JSON with what to start, and then one byte for each signal.
 SIGKILL kills all processes below the shim. The shim answers with one line that gives the result of the start, and one line with
@@ -25,7 +25,9 @@ import termios
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes import shim, shim_user, start_errors
+from iris.activities.host.runtimes import start_errors
+from iris.activities.host.runtimes.shim import shim
+from iris.activities.host.runtimes.shim import user as shim_user
 
 #: Where the command runs.
 HERE = "the host of the task"

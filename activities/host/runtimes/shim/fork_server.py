@@ -34,7 +34,7 @@ SWEEP_S = 0.5
 def main() -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     shim = __import__("shim")  # imported by its bare name, so that nothing of Iris is loaded
-    for needed in ("shim_output", "shim_sweep", "shim_user", "resource"):  # otherwise every shim would load them
+    for needed in ("output", "sweep", "user", "resource"):  # otherwise every shim would load them
         __import__(needed)
     agent = socket.socket(fileno=int(sys.argv[1]))
     wake, ended = os.pipe()
@@ -90,7 +90,7 @@ def _reap(shims: set[int]) -> None:
 def _sweep(shim: ModuleType, shims: set[int]) -> bool:
     """Kills all children that are no shims: they belong to programs that killed their shims. Returns True if none is left."""
     deadline = shim.now() + SWEEP_S
-    done: bool = __import__("shim_sweep").sweep_others(shims, lambda: shim.now() >= deadline, lambda: _reap(shims))
+    done: bool = __import__("sweep").sweep_others(shims, lambda: shim.now() >= deadline, lambda: _reap(shims))
     return done
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Stands for a value, and for values that overlap.
 MASK = b"***"
-#: Shorter values, in characters, are not masked: they occur by chance. As `iris.model.secrets.LEAST_MASKED`.
+#: Shorter values, in characters, are not masked: they occur by chance. As `iris.model.job.secrets.LEAST_MASKED`.
 LEAST = 6
 
 

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from iris.activities.host.runtimes.shim_masks import Masker
+    from iris.activities.host.runtimes.shim.masks import Masker
 
 #: The bytes read at once from a pipe: everything that it can hold.
 PIPE = 64 * 1024
@@ -92,5 +92,5 @@ class Output:
 
 
 def _masker(secrets: Collection[str]) -> Masker:
-    made: Masker = __import__("shim_masks").Masker(secrets)
+    made: Masker = __import__("masks").Masker(secrets)
     return made

@@ -37,8 +37,8 @@ TYPE_CHECKING = False  # without `typing`, whose import takes half as long as al
 if TYPE_CHECKING:
     from typing import Any
 
-    from iris.activities.host.runtimes.shim_container import Container
-    from iris.activities.host.runtimes.shim_output import Output
+    from iris.activities.host.runtimes.shim.container import Container
+    from iris.activities.host.runtimes.shim.output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
 #: Records how the first process ended by itself, while others that the program has started are left.
@@ -105,7 +105,7 @@ class Process:
         launch = self._launch
         assert self._output is not None
         out, err = self._output.pipe(0), self._output.pipe(1)
-        user = _beside("shim_user")
+        user = _beside("user")
         user.let_open(launch, out, err)
         self._become = user.become
         no_cwd = f"the working directory {launch['cwd']!r} does not exist on this host", 126
@@ -154,7 +154,7 @@ class Process:
 
     def _left(self) -> bool:
         if _PRCTL is not None:
-            left: bool = _beside("shim_sweep").has_children()
+            left: bool = _beside("sweep").has_children()
             return left
         self.look_interval = 0.1  # without its orphans, this process sees only the group
         with contextlib.suppress(OSError):
@@ -166,14 +166,14 @@ class Process:
         """Signals the program's process group, or all that is left if the first process has ended."""
         self._told = self._told or number == signal.SIGTERM
         if self.status is not None and _PRCTL is not None:
-            _beside("shim_sweep").signal_all(number)
+            _beside("sweep").signal_all(number)
         elif self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def signal_strays(self, number: int) -> None:
         """Signals what is left outside of the program's process group."""
-        _beside("shim_sweep").signal_all(number, spared=self.pid or 0)
+        _beside("sweep").signal_all(number, spared=self.pid or 0)
 
     def kill(self) -> None:
         if self.status is not None:
@@ -188,7 +188,7 @@ class Process:
     def sweep(self, patience: float = SWEEP) -> None:
         """Kills what is left of the program, in its cgroup and below this process, which inherits the program's orphans."""
         deadline = now() + patience
-        _beside("shim_sweep").sweep(self._cgroups, lambda: now() >= deadline, self._reap)
+        _beside("sweep").sweep(self._cgroups, lambda: now() >= deadline, self._reap)
 
     def forget(self) -> None:
         """Removes the cgroups, which have no processes any more."""
@@ -220,13 +220,13 @@ def _beside(name: str) -> Any:
 
 def _output(secrets: dict[str, str]) -> Output:
     files = [open_file(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for name in STREAMS]
-    made: Output = _beside("shim_output").Output(files, secrets.values())
+    made: Output = _beside("output").Output(files, secrets.values())
     return made
 
 
 def _program(launch: dict[str, Any], secrets: dict[str, str], output: Output) -> Process | Container:
     if launch["container"]:
-        container: Container = _beside("shim_container").Container(launch, SECRETS, CODE, LOOK, secrets)
+        container: Container = _beside("container").Container(launch, SECRETS, CODE, LOOK, secrets)
         return container
     return Process({**launch, "env": {**launch["env"], **secrets}}, output)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iris.activities.host.runtimes import fork_server
+from iris.activities.host.runtimes.shim import fork_server
 
 #: The time that the fork server has to answer, in seconds, and how often the agent wakes it in that time.
 ANSWER, WAKES = 5.0, 25

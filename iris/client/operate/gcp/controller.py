@@ -11,13 +11,17 @@ from datetime import timedelta
 from typing import Any
 
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.clusters import check_is_free, forget, read_record, write_config, write_record
+from iris.client.connect.clusters import (
+    check_is_free,
+    forget,
+    read_record,
+    write_config,
+    write_record,
+)
 from iris.client.connect.controller_vm import record_of
 from iris.client.connect.identity import cluster_uid, known_uid
-from iris.client.connect.process import uninterrupted
 from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
-from iris.client.operate.configured_keys import check_payload_keys
-from iris.client.operate.control import (
+from iris.client.operate.controller import (
     REMOTE_ANSWER_TIMEOUT,
     ControllerStatus,
     Progress,
@@ -30,9 +34,10 @@ from iris.client.operate.control import (
     status_of,
     with_contents,
 )
-from iris.client.operate.dry_run import UNKNOWN, shown_requests
-from iris.client.operate.gcp_deletion import delete_directly, slice_ops, timeout_of
-from iris.client.operate.wait_ready import until_it_answers
+from iris.client.operate.delete_slices import delete_directly, slice_ops, timeout_of
+from iris.client.operate.gcp.dry_run import UNKNOWN, shown_requests
+from iris.client.operate.gcp.wait_ready import until_it_answers
+from iris.client.operate.platforms import check_payload_keys
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.platforms.base import SliceOps, Unavailable
@@ -40,6 +45,7 @@ from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine, SeenMa
 from iris.platforms.gcp.controller_vm import build_of, insert_request, made_with
 from iris.platforms.gcp.diagnostics import FAILED, startup_lines
 from iris.platforms.gcp.settings import GcpSettings, gcp_settings
+from iris.processes.process import uninterrupted
 from iris.storage.object_store import Store
 
 #: A control plane that has just not answered is not asked again for this long.
@@ -47,7 +53,7 @@ ASK_AGAIN_AFTER = timedelta(minutes=1)
 
 
 class GcpController:
-    """Implements `iris.client.operate.control.ControllerProtocol` on Google Cloud.
+    """Implements `iris.client.operate.controller.ControllerProtocol` on Google Cloud.
 
     Args:
         text: the configuration as it was written; the machine gets exactly this text.

@@ -5,8 +5,8 @@ from typing import Any
 from iris.config import ClusterConfig, machine_groups, scale_groups_of
 from iris.config.schema import GcpControllerConfig
 from iris.model import names
-from iris.model.provisioning import SliceRequest
-from iris.model.slice_keys import KEY_BYTES
+from iris.model.slice.keys import KEY_BYTES
+from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.gcp.controller_vm import insert_request
 from iris.platforms.gcp.requests import create_request, printed
 from iris.platforms.gcp.settings import gcp_settings

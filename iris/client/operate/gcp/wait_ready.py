@@ -9,7 +9,7 @@ from datetime import timedelta
 from iris.client.connect.clusters import read_record
 from iris.client.connect.controller_vm import controller_vm_of
 from iris.client.connect.tunnel import last_output, ssh_login
-from iris.client.operate.control import Progress, answering_client, last_lines
+from iris.client.operate.controller import Progress, answering_client, last_lines
 from iris.config import ClusterConfig
 from iris.model.errors import IrisError
 from iris.platforms.base import PlatformError

@@ -19,7 +19,7 @@ from iris.client.connect.clusters import (
     read_record,
     write_config,
 )
-from iris.client.operate.control import (
+from iris.client.operate.controller import (
     ControllerProtocol,
     ControllerStatus,
     GivesUpMachines,
@@ -32,19 +32,31 @@ from iris.client.operate.control import (
     with_contents,
 )
 from iris.client.operate.delete_slices import delete_all
+from iris.client.operate.manual.start import prepare, wait_for_hosts
+from iris.client.operate.manual.stop import give_back, without_machines
 from iris.client.operate.platforms import machines_of
-from iris.client.operate.ssh_start import prepare, wait_for_hosts
-from iris.client.operate.ssh_stop import give_back, without_machines
-from iris.config import ClusterConfig, InvalidConfig, dump_config, load_config, local_config, served_kind
+from iris.config import (
+    ClusterConfig,
+    InvalidConfig,
+    dump_config,
+    load_config,
+    local_config,
+    served_kind,
+)
 from iris.model.errors import IrisError, Rejected, Unreachable
-from iris.model.provisioning import FleetListing
+from iris.model.slice.provisioning import FleetListing
 from iris.platforms.base import SliceOps
 from iris.retrying import poll
 from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, machines_dir
-from iris.worker_agents.local.launch import left_processes, restart_control_plane, start_detached, stop_local
+from iris.worker_agents.local.launch import (
+    left_processes,
+    restart_control_plane,
+    start_detached,
+    stop_local,
+)
 
 if TYPE_CHECKING:
-    from iris.client.operate.gcp_controller import GcpController
+    from iris.client.operate.gcp.controller import GcpController
 
 __all__ = [
     "ControllerProtocol",
@@ -88,11 +100,15 @@ def create_controller(
     """
     kind = served_kind(config)
     if kind == "manual":
-        from iris.client.operate.manual_controller import ManualController  # imports asyncssh, which is optional
+        from iris.client.operate.manual.controller import (
+            ManualController,  # imports asyncssh, which is optional
+        )
 
         return ManualController(config, text=text, progress=progress)
     if kind == "gcp":
-        from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
+        from iris.client.operate.gcp.controller import (
+            GcpController,  # imports Google's clients, which is slow
+        )
 
         return GcpController(config, text=text, progress=progress)
     return LocalController(config, ephemeral=ephemeral, owned=owned, agents=agents, progress=progress)
@@ -133,7 +149,9 @@ def gcp_controller(cluster: ClusterRef, refusal: str, progress: Progress = no_pr
     Raises:
         Rejected: the cluster is not on Google Cloud.
     """
-    from iris.client.operate.gcp_controller import GcpController  # imports Google's clients, which is slow
+    from iris.client.operate.gcp.controller import (
+        GcpController,  # imports Google's clients, which is slow
+    )
 
     return GcpController(cluster.gcp_config(refusal), text=cluster.text, progress=progress)
 

@@ -27,7 +27,7 @@ from iris.client.connect.clusters import (
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid, find_uid, known_uid
 from iris.client.connect.tunnel import close_tunnel, last_output, open_tunnel
-from iris.client.operate.control import (
+from iris.client.operate.controller import (
     REMOTE_ANSWER_TIMEOUT,
     ControllerStatus,
     Progress,
@@ -39,8 +39,8 @@ from iris.client.operate.control import (
     status_of,
     with_contents,
 )
-from iris.client.operate.ssh_start import wait_for_hosts
-from iris.client.operate.ssh_stop import without_machines
+from iris.client.operate.manual.start import wait_for_hosts
+from iris.client.operate.manual.stop import without_machines
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.model.names import ENV_PAYLOAD_KEYS
@@ -58,7 +58,7 @@ LOG_LINES = 20
 
 
 class ManualController:
-    """Implements `iris.client.operate.control.ControllerProtocol` on a machine over SSH.
+    """Implements `iris.client.operate.controller.ControllerProtocol` on a machine over SSH.
 
     Args:
         text: the configuration as it was written; the machine gets exactly this text.

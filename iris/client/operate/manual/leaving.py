@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import find_uid
-from iris.client.operate.control import Progress
+from iris.client.operate.controller import Progress
 from iris.client.operate.delete_slices import delete_slices
 from iris.client.operate.platforms import secret_reader
 from iris.config import ClusterConfig
 from iris.model.errors import IrisError, NotFound, Unreachable
-from iris.model.provisioning import SliceObservation
-from iris.model.slices import SliceState
+from iris.model.slice.provisioning import SliceObservation
+from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
 from iris.storage.object_store import Store
 
@@ -99,7 +99,9 @@ def _only(settings: ManualSettings, addresses: Collection[str]) -> ManualSetting
 
 
 def _platform(config: ClusterConfig, settings: ManualSettings) -> "ManualPlatform":
-    from iris.platforms.manual.connections import Connections  # imports asyncssh, which is slow and optional
+    from iris.platforms.manual.connections import (
+        Connections,  # imports asyncssh, which is slow and optional
+    )
     from iris.platforms.manual.platform import ManualPlatform
 
     return ManualPlatform(settings, Connections(settings, access=secret_reader(config)))

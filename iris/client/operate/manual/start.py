@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import cluster_uid
-from iris.client.operate.control import Progress
+from iris.client.operate.controller import Progress
 from iris.config import ClusterConfig
 from iris.model.errors import IrisError
-from iris.model.scaling import Availability
-from iris.model.slices import SliceState
+from iris.model.slice.scaling import Availability
+from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import manual_settings
 from iris.storage.object_store import Store
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import known_uid
-from iris.client.operate.control import Progress, delete_through
+from iris.client.operate.controller import Progress, delete_through
 from iris.client.operate.delete_slices import delete_slices
 from iris.config import ClusterConfig
 from iris.model.errors import InvalidValue
-from iris.model.slices import SliceState
+from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
 from iris.storage.object_store import Store
 

@@ -33,7 +33,9 @@ def ask_machines(
     Raises:
         InvalidValue: the directory of the store cannot be used here.
     """
-    from iris.platforms.manual.connections import Connections  # imports asyncssh, which is slow and optional
+    from iris.platforms.manual.connections import (
+        Connections,  # imports asyncssh, which is slow and optional
+    )
     from iris.platforms.manual.survey import survey
 
     async def ask(directory: str, shared: str) -> "dict[HostAccess, Surveyed]":

@@ -18,20 +18,20 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from iris.activities.host.attempt import Attempt
-from iris.activities.host.host_context import HostContext
-from iris.activities.host.lifecycle import Event
-from iris.activities.host.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
-from iris.activities.host.runtimes import shim
+from iris.activities.host.attempt.attempt import Attempt
+from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.lifecycle import Event
+from iris.activities.host.attempt.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
+from iris.activities.host.environment.secret_values import HostSecrets
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.runtimes.orphans import AttemptFile
+from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
 from iris.activities.host.runtimes.program import Program
-from iris.activities.host.secret_values import HostSecrets
+from iris.activities.host.runtimes.shim import shim
 from iris.messages.task import Rank, RunTask
-from iris.model.environments import EnvironmentSpec
-from iris.model.faults import FAULTS, Fault, parse_fault
-from iris.model.jobs import TaskOutcome
-from iris.model.secrets import ALL_OF_THE_USERS
+from iris.model.host.faults import FAULTS, Fault, parse_fault
+from iris.model.job.environments import EnvironmentSpec
+from iris.model.job.secrets import ALL_OF_THE_USERS
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.scheduling.retries import hosts_after
 from iris.storage.object_store import Store

@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from iris.activities.host import heartbeat
-from iris.activities.host.heartbeat import RPC_TIMEOUT, handed_out
-from iris.activities.host.runtimes import shim
+from iris.activities.host.attempt import heartbeat
+from iris.activities.host.attempt.heartbeat import RPC_TIMEOUT, handed_out
+from iris.activities.host.runtimes.shim import shim
 from iris.model.rules import HEARTBEATS_PER_LEASE, Contact, Rules
 from iris.model.states import TaskState
-from iris.scheduling.placement import place
-from iris.scheduling.queue import Queue
-from tests.activities.test_attempt import PATIENCE, Bench, bench
+from iris.scheduling.placement.place import place
+from iris.scheduling.placement.queue import Queue
+from tests.activities.host.attempt.test_attempt import PATIENCE, Bench, bench
 from tests.builders import NOON, a_fleet, a_gang, a_host, some
 
 __all__ = ["bench"]

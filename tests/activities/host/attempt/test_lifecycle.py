@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.activities.host.lifecycle import TRANSITIONS, Effect, Event, Lifecycle, State, restore, step
+from iris.activities.host.attempt.lifecycle import (
+    TRANSITIONS,
+    Effect,
+    Event,
+    Lifecycle,
+    State,
+    restore,
+    step,
+)
 from iris.model.errors import IllegalMove
-from iris.model.jobs import TaskOutcome
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from tests.transcript import check, transcripts
 

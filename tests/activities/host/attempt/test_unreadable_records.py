@@ -12,15 +12,15 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.disk_usage import Occupant
-from iris.activities.host.disk_watch import watch
-from iris.activities.host.runtimes.orphans import QUARANTINE, STATE
-from iris.activities.host.runtimes.remains import MOST_KEPT, empty_quarantine, find
+from iris.activities.host.machine.disk_usage import Occupant
+from iris.activities.host.machine.disk_watch import watch
+from iris.activities.host.runtimes.cleanup.leftover_processes import QUARANTINE, STATE
+from iris.activities.host.runtimes.cleanup.remains import MOST_KEPT, empty_quarantine, find
 from iris.messages.task import RunTask
 from iris.model.states import TaskState
 from iris.model.units import TIB
 from tests import images
-from tests.activities.test_attempt import PATIENCE, Bench, a_run, bench, dispatch
+from tests.activities.host.attempt.test_attempt import PATIENCE, Bench, a_run, bench, dispatch
 from tests.builders import a_host
 from tests.containers import containers
 from tests.e2e.cluster import alive, eventually

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.commands import with_commands, without_environment
+from iris.activities.host.environment.commands import with_commands, without_environment
 from tests.pythons import VERSION
 
 

@@ -12,16 +12,16 @@ import pytest
 
 from iris.client.functions.call import pack_call
 from iris.client.functions.result import read_result
+from iris.client.pool.crew import worker_files
 from iris.client.pool.messages import PoolFile
-from iris.client.pool.prepare import worker_files
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
 from iris.model import names
-from iris.model.bundles import Bundle
-from iris.model.jobs import TaskOutcome
+from iris.model.job.bundles import Bundle
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
-from tests.activities.test_attempt import Bench
+from tests.activities.host.attempt.test_attempt import Bench
 from tests.pythons import VERSION, a_command, another_python
 
 JOB, RUN = "ada/call", "0198c0de-aaaa-bbbb-cccc-0123456789ab"

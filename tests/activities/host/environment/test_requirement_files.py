@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.requirement_files import hash_of_requirements
+from iris.activities.host.environment.projects import hash_of_requirements
 
 
 def test_a_requirement_with_many_hashes_is_one_of_an_index(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from iris.activities.host.environment.secret_values import HostSecrets
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.secret_values import HostSecrets
-from iris.model.secrets import ALL_OF_THE_USERS, MAX_VALUE_BYTES
+from iris.model.job.secrets import ALL_OF_THE_USERS, MAX_VALUE_BYTES
 from iris.platforms.base import BadConfig, Unavailable
 
 VALUE = "hunter2-of-the-host"

@@ -22,14 +22,14 @@ import psutil
 import pytest
 import uv
 
-from iris.activities.host import env_steps
-from iris.activities.host.caches import Cache
-from iris.activities.host.python_env import Ready, build_env, set_up
+from iris.activities.host.environment import steps
+from iris.activities.host.environment.set_up import Ready, build_env, set_up
+from iris.activities.host.environment.uv_places import uv_version
+from iris.activities.host.files.caches import Cache
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.runtimes.process import ProcessRuntime
-from iris.activities.host.uv_places import uv_version
-from iris.model.environments import EnvironmentSpec
-from iris.model.resources import Resources
+from iris.activities.host.runtimes.process.runtime import ProcessRuntime
+from iris.model.host.resources import Resources
+from iris.model.job.environments import EnvironmentSpec
 from tests.e2e.cluster import eventually
 from tests.pythons import a_real_other_python
 from tests.small_disk import small_disk
@@ -643,7 +643,7 @@ async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: 
 
 async def test_a_step_that_has_failed_slowly_is_left_to_the_next_attempt(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """uv itself waits for minutes for an index that never answers; four times that, the host was kept from others."""
-    monkeypatch.setattr(env_steps, "_QUICK", 0.0)
+    monkeypatch.setattr(steps, "_QUICK", 0.0)
     host.index.trouble, host.index.times = "503", 99
 
     with pytest.raises(HostUnable, match="could not reach a server"):

@@ -6,7 +6,7 @@ import pytest
 import uv
 
 from iris.activities.host.runtimes.base import CannotStart
-from tests.activities.test_setup import BACKEND, PACKAGE, Host, a_wheel, host
+from tests.activities.host.environment.test_setup import BACKEND, PACKAGE, Host, a_wheel, host
 
 __all__ = ["host"]
 

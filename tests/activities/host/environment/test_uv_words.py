@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.activities.host.uv_errors import in_a_line, is_full_disk, is_network
+from iris.activities.host.environment.uv_errors import in_a_line, is_full_disk, is_network
 
 FETCH = "Using Python 3.11.7 environment at: v\nerror: Failed to fetch: https://index.example/simple/foo/\n"
 SEND = f"{FETCH}  cause: error sending request for url (https://index.example/simple/foo/)\n"

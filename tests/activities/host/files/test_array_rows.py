@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.array_rows import row_of
-from iris.activities.host.bundles import Bundles
+from iris.activities.host.files.bundles import Bundles, row_of
 from iris.activities.host.runtimes.base import CannotStart
-from iris.client.arrays import parse_array
+from iris.client.build.arrays import parse_array
 from iris.client.workspace.upload import upload_table
 from iris.messages.task import RunTask
-from iris.model.arrays import Array
-from iris.model.bundles import Bundle
+from iris.model.job.arrays import Array
+from iris.model.job.bundles import Bundle
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
-from tests.activities.test_attempt import Bench, a_run
+from tests.activities.host.attempt.test_attempt import Bench, a_run
 
 
 async def an_array(bench: Bench, table: str) -> Array:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris.activities.host.bundles import Bundles
+from iris.activities.host.files.bundles import Bundles
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.model import names
-from iris.model.bundles import Bundle
+from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
 from tests.small_disk import small_disk
 from tests.strategies import examples

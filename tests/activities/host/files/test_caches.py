@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.caches import Cache, CacheEntry, size_of
+from iris.activities.host.files.caches import Cache, CacheEntry, size_of
 from iris.activities.host.runtimes.base import HostUnable
 from tests.small_disk import small_disk
 
@@ -154,7 +154,7 @@ async def test_what_a_program_uses_stays_although_its_agent_is_gone(tmp_path: Pa
 CRASHES = """
 import asyncio, sys
 from pathlib import Path
-from iris.activities.host.caches import Cache
+from iris.activities.host.files.caches import Cache
 
 async def make(place):
     (place / "half").write_text("done")
@@ -277,7 +277,7 @@ def test_the_agents_of_a_machine_share_what_they_make(tmp_path: Path) -> None:
     script = """
 import asyncio, os, sys
 from pathlib import Path
-from iris.activities.host.caches import Cache
+from iris.activities.host.files.caches import Cache
 
 async def make(place):
     (place / "data").write_bytes(os.urandom(65536))

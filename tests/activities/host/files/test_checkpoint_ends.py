@@ -10,13 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.checkpoint_files import FOLDER, scan
-from iris.activities.host.checkpoints import End
-from iris.activities.host.directory_events import MOST_WATCHED, Watch
-from iris.activities.host.lifecycle import Event
+from iris.activities.host.attempt.lifecycle import Event
+from iris.activities.host.files.checkpoint_files import FOLDER, scan
+from iris.activities.host.files.checkpoints import End
+from iris.activities.host.files.directory_events import MOST_WATCHED, Watch
 from iris.storage.log_format import decode
-from tests.activities.test_attempt import PATIENCE, Bench, bench
-from tests.activities.test_checkpoints import PREFIX, Host
+from tests.activities.host.attempt.test_attempt import PATIENCE, Bench, bench
+from tests.activities.host.files.test_checkpoints import PREFIX, Host
 from tests.e2e.cluster import eventually
 from tests.images import docker_image
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iris.activities.host.checkpoint_files import FOLDER, scan
-from iris.activities.host.checkpoints import End, Saver, end_of
-from iris.activities.host.lifecycle import Lifecycle
-from iris.activities.host.restore import restore
+from iris.activities.host.attempt.lifecycle import Lifecycle
+from iris.activities.host.files.checkpoint_files import FOLDER, scan
+from iris.activities.host.files.checkpoints import End, Saver, end_of
+from iris.activities.host.files.restore import restore
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.program import Exit
-from iris.model.checkpoints import Save, SavedItem, save_name
-from iris.model.jobs import TaskOutcome
+from iris.model.job.checkpoints import Save, SavedItem, save_name
+from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import MIB
 from iris.storage.object_store import Store
-from tests.activities.test_attempt import Bench
-from tests.activities.test_caches import unprivileged
+from tests.activities.host.attempt.test_attempt import Bench
+from tests.activities.host.files.test_caches import unprivileged
 from tests.images import docker_image
 
 PREFIX = "checkpoints/ada/train/run/0"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris.activities.host.logs import LogShipper
+from iris.activities.host.files.logs import LogShipper
 from iris.model import names
 from iris.storage.log_format import LogLine, Stream, decode
 from iris.storage.object_store import Store

@@ -8,15 +8,15 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.outputs import keep
-from iris.activities.host.run_task import Tasks
+from iris.activities.host.attempt.run_task import Tasks
+from iris.activities.host.files.outputs import keep
 from iris.activities.host.runtimes.program import Program
 from iris.model.states import TaskState
 from iris.storage.log_format import decode
 from iris.storage.object_store import Store
 from tests import images
-from tests.activities.test_attempt import PATIENCE, Bench, a_run, bench, dispatch
-from tests.activities.test_exec import Bench as ExecBench
+from tests.activities.host.attempt.test_attempt import PATIENCE, Bench, a_run, bench, dispatch
+from tests.activities.host.sessions.test_exec import Bench as ExecBench
 from tests.builders import a_host
 from tests.containers import containers
 from tests.e2e.cluster import alive, eventually

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host import upload
-from iris.activities.host.logs import LogShipper
-from iris.activities.host.upload import Delivery
+from iris.activities.host.files import upload
+from iris.activities.host.files.logs import LogShipper
+from iris.activities.host.files.upload import Delivery
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.gpu_health import GpuHealth
-from iris.activities.host.gpus import read_gpus
-from iris.model.gpu_faults import start_fault
-from iris.model.gpus import Reading, parse_gpus
-from iris.model.resources import parse_device
+from iris.activities.host.machine.gpu_health import GpuHealth
+from iris.activities.host.machine.gpus import read_gpus
+from iris.model.host.gpus import Reading, parse_gpus, start_fault
+from iris.model.host.resources import parse_device
 from tests.fakes.nvidia_smi import FakeNvidiaSmi
 
 TWO = parse_gpus("0, GPU-a, NVIDIA H100 80GB HBM3, 81559\n1, GPU-b, NVIDIA H100 80GB HBM3, 81559\n")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.ports import Gpus, Ports, TakenGpus, TakenPorts
+from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus, TakenPorts
 from iris.activities.host.runtimes.base import HostUnable
 
 #: Another agent: takes a port of those given, starts a program that inherits the lock, says which port and who, and stays.
 AGENT = """
 import subprocess, sys, time
 from pathlib import Path
-from iris.activities.host.ports import Ports
+from iris.activities.host.machine.ports import Ports
 taken = Ports(Path(sys.argv[1]), [range(31000, 31002)]).take(["http"])
 program = subprocess.Popen(["sleep", "1000"], pass_fds=taken.keep)
 print(taken.numbers["http"], program.pid, flush=True)

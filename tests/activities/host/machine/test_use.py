@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from iris.activities.host.usage import Meter, Use
+from iris.activities.host.machine.usage import Meter, Use
 from tests.e2e.cluster import eventually
 
 MIB = 1024 * 1024

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes import cgroups
-from iris.activities.host.runtimes.process import ProcessRuntime
-from iris.activities.host.runtimes.process_limit import most_processes
+from iris.activities.host.runtimes.process import cgroups
+from iris.activities.host.runtimes.process.cgroups import most_processes
+from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.model.units import MIB
 from tests.builders import some
 
@@ -19,7 +19,7 @@ KEY = f"ada/train:0@1/{os.getpid()}"
 NOBODY = """
 import os
 from iris.activities.host.runtimes import cgroups
-from iris.model.resources import Resources
+from iris.model.host.resources import Resources
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)
 print(cgroups.make("key", Resources(memory_bytes=1 << 30)), cgroups.why_not())

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.host_context import HostContext
+from iris.activities.host.attempt.host_context import HostContext
 from iris.activities.host.runtimes.base import HostUnable
-from iris.activities.host.runtimes.container_mounts import places
+from iris.activities.host.runtimes.container.rights import places
 from iris.storage.object_store import Store
-from tests.activities.test_attempt import Server, a_run
+from tests.activities.host.attempt.test_attempt import Server, a_run
 from tests.builders import a_host
 
 

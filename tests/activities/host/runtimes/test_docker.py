@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes import container_rights, shim, shim_container
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
-from iris.activities.host.runtimes.docker import DockerRuntime, clear_strays
+from iris.activities.host.runtimes.container import rights
+from iris.activities.host.runtimes.container.runtime import DockerRuntime, clear_strays
+from iris.activities.host.runtimes.shim import container as shim_container
+from iris.activities.host.runtimes.shim import shim
 from iris.model import names
-from iris.model.resources import Device, DeviceKind, Resources
+from iris.model.host.resources import Device, DeviceKind, Resources
 from tests import images
 from tests.containers import HOST_ENV, Bench, containers, inspect, python
 from tests.e2e.cluster import eventually
@@ -517,8 +519,8 @@ async def test_a_tpu_task_gets_the_chips_and_room_to_share(
 ) -> None:
     """Without these libtpu fails with words that nobody understands."""
     # Not every machine that runs the tests may give them away.
-    monkeypatch.setattr(container_rights, "TPU_CAPABILITIES", ())
-    monkeypatch.setattr(container_rights, "TPU_ULIMITS", ())
+    monkeypatch.setattr(rights, "TPU_CAPABILITIES", ())
+    monkeypatch.setattr(rights, "TPU_ULIMITS", ())
     bench = tpu_bench(tmp_path, image, chips)
     paths = [f"/dev/{name}" for name in chips]
     room = "import os; s = os.statvfs('/dev/shm'); print(s.f_frsize * s.f_blocks)"
@@ -538,7 +540,7 @@ async def test_a_tpu_task_may_pin_its_memory(tmp_path: Path, image: str) -> None
     await bench.runtime.clear()
 
     assert [(each["Name"], each["Hard"]) for each in asked["Ulimits"]] == [("memlock", 64 * 1024**3)]
-    assert {cap.removeprefix("CAP_") for cap in asked["CapAdd"]} == {*container_rights.CAPABILITIES, "SYS_RESOURCE"}
+    assert {cap.removeprefix("CAP_") for cap in asked["CapAdd"]} == {*rights.CAPABILITIES, "SYS_RESOURCE"}
 
 
 @pytest.mark.parametrize("kind", list(DeviceKind))
@@ -576,6 +578,6 @@ def test_the_container_half_of_the_shim_needs_nothing_but_the_standard_library()
     """It is started without any site-packages."""
     beside = Path(shim.__file__).parent
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(beside)!r}); import shim_container"]
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(beside)!r}); import container"]
     )
     assert done.returncode == 0

@@ -10,8 +10,8 @@ from iris.activities.host.runtimes.environment import TpuHost, attempt_env, need
 from iris.client.blocking.context import context
 from iris.messages.task import Rank, RunTask
 from iris.model.errors import IrisError, NotFound
-from iris.model.hosts import Host
-from iris.model.resources import Resources
+from iris.model.host.hosts import Host
+from iris.model.host.resources import Resources
 from tests.builders import a_host, some
 
 RANK = Rank(coordinator="10.0.0.1:8476", num_slices=2, slice_index=1, tasks_per_slice=4)

@@ -13,10 +13,11 @@ from typing import Any
 import psutil
 import pytest
 
-from iris.activities.host import disk_usage
-from iris.activities.host.disk_usage import Occupant, resume
-from iris.activities.host.runtimes import job_users, trees
-from iris.activities.host.runtimes.job_users import JobUsers
+from iris.activities.host.machine import disk_usage
+from iris.activities.host.machine.disk_usage import Occupant, resume
+from iris.activities.host.runtimes.cleanup import trees
+from iris.activities.host.runtimes.process import job_users
+from iris.activities.host.runtimes.process.job_users import JobUsers
 from tests.e2e.cluster import eventually
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")

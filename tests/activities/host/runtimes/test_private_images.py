@@ -12,10 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from iris.activities.host.host_context import HostContext
+from iris.activities.host.attempt.host_context import HostContext
 from iris.storage.object_store import Store
 from iris.worker_agents.host.metadata import Metadata
-from tests.activities.test_attempt import Server, a_run
+from tests.activities.host.attempt.test_attempt import Server, a_run
 from tests.builders import a_host
 from tests.fakes.metadata import FakeMetadata
 

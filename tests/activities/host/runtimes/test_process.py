@@ -10,12 +10,13 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from iris.activities.host.runtimes import cgroups, shim
 from iris.activities.host.runtimes.base import CannotStart
-from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.runtimes.process import cgroups
+from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit, Program
+from iris.activities.host.runtimes.shim import shim
 from iris.model.units import GIB, MIB
-from tests.activities.test_cgroups import groups_left
+from tests.activities.host.runtimes.test_cgroups import groups_left
 from tests.builders import some
 from tests.e2e.cluster import alive, eventually
 

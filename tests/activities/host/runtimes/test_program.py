@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.program import Exit, Program, Started
-from iris.activities.host.runtimes.shim_starter import fork_server_pid
+from iris.activities.host.runtimes.shim import shim
+from iris.activities.host.runtimes.shim.starter import fork_server_pid
 from tests.e2e.cluster import alive, eventually
 from tests.small_disk import small_disk
 
@@ -405,9 +405,9 @@ async def test_a_daemon_that_a_program_leaves_does_not_hold_the_host(tmp_path: P
 #: Runs a program as on a system that has neither subreapers nor /proc, and kills what it leaves.
 ELSEWHERE = """
 import os, signal, sys, time
-import shim, shim_sweep
+import shim, sweep
 
-shim._PRCTL, shim_sweep._PROC = None, "/none"
+shim._PRCTL, sweep._PROC = None, "/none"
 class Output:
     def pipe(self, _): return os.open(os.devnull, os.O_WRONLY)
 launch = {"cgroups": [], "argv": ["sh", "-c", "sleep 1000 & echo $! > pid"]}

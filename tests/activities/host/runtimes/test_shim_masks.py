@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.activities.host.runtimes.shim_masks import LEAST, MASK, Masker
-from iris.model.secrets import LEAST_MASKED
+from iris.activities.host.runtimes.shim.masks import LEAST, MASK, Masker
+from iris.model.job.secrets import LEAST_MASKED
 from tests.strategies import CHEAP
 
 

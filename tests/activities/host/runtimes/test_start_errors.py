@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.runtimes import shim
 from iris.activities.host.runtimes.base import CannotStart, Launch
-from iris.activities.host.runtimes.exec_container import ContainerCommand
-from iris.activities.host.runtimes.exec_process import ProcessCommand
-from iris.activities.host.runtimes.process import ProcessRuntime
+from iris.activities.host.runtimes.container.exec import ContainerCommand
+from iris.activities.host.runtimes.process.exec import ProcessCommand
+from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Program
+from iris.activities.host.runtimes.shim import shim
 from iris.messages.exec import ExecRequest, Frame
 from tests import images
 from tests.builders import some

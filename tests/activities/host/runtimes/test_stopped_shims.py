@@ -8,16 +8,24 @@ from datetime import timedelta
 
 import pytest
 
-from iris.activities.host.attempt import Attempt
-from iris.activities.host.lifecycle import Event
-from iris.activities.host.runtimes import cgroups, shim
+from iris.activities.host.attempt.attempt import Attempt
+from iris.activities.host.attempt.lifecycle import Event
 from iris.activities.host.runtimes import program as program_of
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.runtimes.orphans import QUARANTINE, kill_on
+from iris.activities.host.runtimes.cleanup.leftover_processes import QUARANTINE, kill_on
+from iris.activities.host.runtimes.process import cgroups
 from iris.activities.host.runtimes.program import Program
+from iris.activities.host.runtimes.shim import shim
 from iris.model.rules import Contact
 from iris.model.states import TaskState
-from tests.activities.test_attempt import PATIENCE, Bench, a_run, bench, dispatch, left_behind
+from tests.activities.host.attempt.test_attempt import (
+    PATIENCE,
+    Bench,
+    a_run,
+    bench,
+    dispatch,
+    left_behind,
+)
 from tests.e2e.cluster import alive, eventually
 
 __all__ = ["bench"]

@@ -8,12 +8,12 @@ from threading import Event
 
 import pytest
 
-from iris.activities.host.caches import size_of
-from iris.activities.host.outputs import keep
-from iris.activities.host.projects import hash_of_all
-from iris.activities.host.runtimes import trees
+from iris.activities.host.environment.projects import hash_of_all
+from iris.activities.host.files.caches import size_of
+from iris.activities.host.files.outputs import keep
+from iris.activities.host.runtimes.cleanup import trees
 from iris.storage.object_store import Store
-from tests.activities.test_caches import unprivileged
+from tests.activities.host.files.test_caches import unprivileged
 
 #: More levels than the interpreter recurses, and a path that no system call takes.
 LEVELS = 3000

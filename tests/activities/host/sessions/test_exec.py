@@ -16,11 +16,21 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from iris.activities.host.exec import Execs
-from iris.activities.host.profile import Profiles
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.store_stream import StoreStream
-from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, ProfileFormat, ProfileRequest, decode, encode, size_frame
+from iris.activities.host.sessions.exec import Execs
+from iris.activities.host.sessions.profile import Profiles
+from iris.activities.host.sessions.store_stream import StoreStream
+from iris.messages.exec import (
+    ExecEnd,
+    ExecRequest,
+    Frame,
+    FrameKind,
+    ProfileFormat,
+    ProfileRequest,
+    decode,
+    encode,
+    size_frame,
+)
 from iris.model import names
 from iris.storage.object_store import Store
 from tests.e2e.cluster import eventually
@@ -336,7 +346,7 @@ async def test_a_command_does_not_outlive_the_agent_that_was_killed(bench: Bench
     script = f"""
 import asyncio
 from pathlib import Path
-from iris.activities.host.runtimes.exec_process import ProcessCommand
+from iris.activities.host.runtimes.process.exec import ProcessCommand
 from iris.activities.host.runtimes.base import Launch
 from iris.messages.exec import ExecRequest
 async def main():

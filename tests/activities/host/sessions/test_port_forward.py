@@ -8,16 +8,16 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from iris.activities.host.port_forward import PortForwards
-from iris.activities.host.relay import Relay, Streams
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.sessions import SILENCE
-from iris.activities.host.store_stream import StoreStream
+from iris.activities.host.sessions.port_forward import PortForwards
+from iris.activities.host.sessions.relay import Relay, Streams
+from iris.activities.host.sessions.sessions import SILENCE
+from iris.activities.host.sessions.store_stream import StoreStream
 from iris.messages.exec import Frame, FrameKind, chunks_prefix
 from iris.messages.port_forward import MAX_CONNECTIONS, ForwardEnd, ForwardRequest, connection_frame
 from iris.model import names
 from iris.storage.object_store import Store
-from tests.activities.test_exec import JOB, KEY, PATIENCE, Beside, Here
+from tests.activities.host.sessions.test_exec import JOB, KEY, PATIENCE, Beside, Here
 
 LARGE = bytes(range(256)) * 16_384  # 4 MiB: several windows
 

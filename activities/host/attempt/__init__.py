@@ -1,0 +1,1 @@
+"""Attempts of tasks on this host: preparation, program, heartbeat, outcome."""

@@ -1,0 +1,1 @@
+"""The environment of a program: Python, packages, set-up commands, secrets."""

@@ -1,0 +1,1 @@
+"""Files of an attempt: workspace, caches, checkpoints, logs, outputs."""

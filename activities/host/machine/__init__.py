@@ -1,0 +1,1 @@
+"""The resources of this host: disks, GPUs, ports, and their use."""

@@ -1,0 +1,1 @@
+"""Removes what ended attempts leave behind: processes, directories, links."""

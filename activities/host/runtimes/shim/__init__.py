@@ -1,0 +1,1 @@
+"""The shim: the parent process of a program, which outlives the agent."""

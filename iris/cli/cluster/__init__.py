@@ -1,0 +1,1 @@
+"""`iris cluster`: start, stop, validate, configure, debug."""

@@ -1,0 +1,1 @@
+"""Commands for hosts, slices, scale groups and the autoscaler."""

@@ -1,0 +1,1 @@
+"""Hidden commands that run the processes of Iris."""

@@ -1,0 +1,1 @@
+"""Shows results in a terminal: tables, live progress, jobs, hosts."""

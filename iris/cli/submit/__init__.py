@@ -1,0 +1,1 @@
+"""Commands that submit: one job, a file, a batch, a schedule."""

@@ -1,0 +1,1 @@
+"""The client's operations on hosts, slices, the autoscaler and the store."""

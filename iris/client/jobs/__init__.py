@@ -1,0 +1,1 @@
+"""The client's operations on jobs: submission, status, results, files."""

@@ -1,0 +1,1 @@
+"""The control plane on a VM of Google Cloud."""

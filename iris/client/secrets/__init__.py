@@ -1,0 +1,1 @@
+"""Secrets of users: sealed on the user's machine, and kept by name."""

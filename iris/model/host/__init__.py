@@ -1,0 +1,1 @@
+"""What a host has: resources, accelerators, constraints, faults."""

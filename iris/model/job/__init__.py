@@ -1,0 +1,1 @@
+"""A job: its specification, states, attempts, gangs, arrays."""

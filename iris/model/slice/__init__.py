@@ -1,0 +1,1 @@
+"""A slice: scale groups, provisioning, its lifecycle."""

@@ -1,0 +1,1 @@
+"""The ledger: the scheduler's state, and its changes."""

@@ -1,0 +1,1 @@
+"""The pass: which waiting gang gets which hosts."""

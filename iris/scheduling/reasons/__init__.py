@@ -1,0 +1,1 @@
+"""Explains why a job waits, and for how long."""

@@ -1,0 +1,1 @@
+"""Workflows of jobs, gangs, tasks and schedules."""

@@ -1,0 +1,1 @@
+"""The workflow of a slice, and the registry of slices."""
