@@ -71,17 +71,31 @@ OFFICIAL: dict[str, Measurement] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measures what Iris costs, compared with a bare Temporal workflow (the floor)."
+        prog="python -m benchmarks",
+        description="Measures what Iris costs, compared with a bare Temporal workflow (the floor).",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"measurements to run: {', '.join(MEASUREMENTS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="fewer jobs, fewer hosts, shorter windows")
-    parser.add_argument("--official", action="store_true", help=f"on Temporal's official server; only: {', '.join(OFFICIAL)}")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"measurements to run: {', '.join(MEASUREMENTS)}; default: all",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer jobs, fewer hosts, shorter windows"
+    )
+    parser.add_argument(
+        "--official",
+        action="store_true",
+        help=f"on Temporal's official server; only: {', '.join(OFFICIAL)}",
+    )
     arguments = parser.parse_args()
     measurements = OFFICIAL if arguments.official else MEASUREMENTS
     unknown = [name for name in arguments.names if name not in measurements]
     if unknown:
         parser.error(f"unknown measurement {unknown[0]!r}; use any of {', '.join(measurements)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that clusters are stopped on exit
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # like Ctrl-C, so that clusters are stopped on exit
     rows: list[Row] = []
     for name in arguments.names or measurements:
         print(f"{name} …", file=sys.stderr, flush=True)

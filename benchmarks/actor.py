@@ -1,4 +1,6 @@
-"""Measures a call of an actor. The floor is an object that answers on a connection of the standard library, without Iris."""
+"""Measures a call of an actor. The floor is an object that answers on a connection of the standard
+library, without Iris.
+"""
 
 import contextlib
 import multiprocessing
@@ -32,7 +34,11 @@ def measure(*, quick: bool) -> list[Row]:
     floor = multiprocessing.Process(target=_serve_floor, args=(started,), daemon=True)
     floor.start()
     try:
-        with cluster(1), iris.IrisClient(NAME, workspace=False) as client, Client(started.get(), authkey=KEY) as connection:
+        with (
+            cluster(1),
+            iris.IrisClient(NAME, workspace=False) as client,
+            Client(started.get(), authkey=KEY) as connection,
+        ):
             job = client.submit(sys.executable, "-c", SERVER, name="actors")
             echo = iris.ActorClient(client, "echo", job="actors").echo
             rows = [_row(size, calls, rounds, echo, connection) for size in (10, 100_000)]
@@ -42,7 +48,9 @@ def measure(*, quick: bool) -> list[Row]:
     return rows
 
 
-def _row(size: int, calls: int, rounds: int, echo: Callable[[bytes], bytes], connection: Connection) -> Row:
+def _row(
+    size: int, calls: int, rounds: int, echo: Callable[[bytes], bytes], connection: Connection
+) -> Row:
     value = bytes(size)
 
     def by_floor(value: bytes) -> bytes:
@@ -55,7 +63,10 @@ def _row(size: int, calls: int, rounds: int, echo: Callable[[bytes], bytes], con
         for taken, call in ((ours, echo), (theirs, by_floor))[:: 1 if turn % 2 else -1]:
             taken.append(_p50(call, value, calls))
     ratio = median(one / other for one, other in zip(ours[1:], theirs[1:], strict=True))
-    note = f"{rounds} rounds of {calls}; floor: a pickle each way on an authenticated connection of multiprocessing"
+    note = (
+        f"{rounds} rounds of {calls}; floor: a pickle each way on an authenticated connection of"
+        " multiprocessing"
+    )
     what = f"a call of an actor with {size:,} bytes, p50, ms"
     return Row(what, median(ours[1:]), median(theirs[1:]), ratio=ratio, format="{:.3f}", note=note)
 

@@ -1,8 +1,10 @@
-"""Measures a large array of tasks that do nothing, beside GNU parallel with as many processes at once.
+"""Measures a large array of tasks that do nothing, beside GNU parallel with as many processes at
+once.
 
-GNU parallel is no dependency of Iris; without it, only Iris is measured. A second array is cancelled in the middle. The commands
-run in processes of their own, as a user's do, while the arrays are there. Events are those of all workflows of the cluster, with
-those of the scheduler and the autoscaler.
+GNU parallel is no dependency of Iris; without it, only Iris is measured. A second array is
+cancelled in the middle. The commands run in processes of their own, as a user's do, while the
+arrays are there. Events are those of all workflows of the cluster, with those of the scheduler and
+the autoscaler.
 """
 
 import asyncio
@@ -64,10 +66,21 @@ async def _measure(ground: Ground, tasks: int, parallel: float | None) -> list[R
     longest = await longest_histories(temporal, ours)
     cancelled, begun = await _cancel(iris, tasks)
     load = f"load {os.getloadavg()[0]:.0f}"
-    rate = f"tasks per second of an array of {tasks:,}, {AT_ONCE} at once; the floor is GNU parallel"
+    rate = (
+        f"tasks per second of an array of {tasks:,}, {AT_ONCE} at once; the floor is GNU parallel"
+    )
     return [
-        Row(rate, tasks / seconds, None if parallel is None else tasks / parallel, note=f"{seconds:.0f} s, {load}"),
-        Row("CPU of server, control plane and agent, ms per task", sum(spent.values()), note=_list(spent, "{:.1f}")),
+        Row(
+            rate,
+            tasks / seconds,
+            None if parallel is None else tasks / parallel,
+            note=f"{seconds:.0f} s, {load}",
+        ),
+        Row(
+            "CPU of server, control plane and agent, ms per task",
+            sum(spent.values()),
+            note=_list(spent, "{:.1f}"),
+        ),
         Row(
             "history events per task",
             sum(events.values()) / tasks,
@@ -82,8 +95,17 @@ async def _measure(ground: Ground, tasks: int, parallel: float | None) -> list[R
             note=_list(longest, "{:,}"),
         ),
         *_command_rows(commands),
-        Row("the status of the running array, ms", 1000 * running, format="{:.0f}", note="the query, with all tasks"),
-        Row("cancelled in the middle → all tasks have ended, s", cancelled, note=f"{begun:,} tasks had begun"),
+        Row(
+            "the status of the running array, ms",
+            1000 * running,
+            format="{:.0f}",
+            note="the query, with all tasks",
+        ),
+        Row(
+            "cancelled in the middle → all tasks have ended, s",
+            cancelled,
+            note=f"{begun:,} tasks had begun",
+        ),
     ]
 
 
@@ -93,17 +115,25 @@ def _list(numbers: Mapping[str, float], form: str) -> str:
 
 def _cpu(ground: Ground) -> dict[str, float]:
     control, agents = cpu_seconds((ground.controller,)), cpu_seconds(ground.agents, children=True)
-    return {"server": ground.server_seconds(), "control plane": control, "agent with its programs": agents}
+    return {
+        "server": ground.server_seconds(),
+        "control plane": control,
+        "agent with its programs": agents,
+    }
 
 
 async def _submit(iris: AsyncIrisClient, tasks: int) -> Submitted:
     array = Array(indices=f"0-{tasks - 1}", size=tasks, limit=AT_ONCE)
     name = f"array-{secrets.token_hex(4)}"
-    return await iris.jobs.submit(JobSpec(user="bench", name=name, command=("true",), array=array, replicas=tasks))
+    return await iris.jobs.submit(
+        JobSpec(user="bench", name=name, command=("true",), array=array, replicas=tasks)
+    )
 
 
 async def _until_ended(iris: AsyncIrisClient, array: Submitted, ended: int) -> float:
-    """Waits until so many tasks have ended, and returns how long the last question for the status took."""
+    """Waits until so many tasks have ended, and returns how long the last question for the status
+    took.
+    """
     while True:
         asked = time.perf_counter()
         status = await iris.jobs.status(array.id, array.run_id)
@@ -119,7 +149,9 @@ async def _end(iris: AsyncIrisClient, array: Submitted) -> JobStatus:
 
 
 async def _cancel(iris: AsyncIrisClient, tasks: int) -> tuple[float, int]:
-    """Cancels an array in the middle. Returns how long that took, and how many of its tasks had begun."""
+    """Cancels an array in the middle. Returns how long that took, and how many of its tasks had
+    begun.
+    """
     array = await _submit(iris, tasks)
     await _until_ended(iris, array, tasks // 10)
     asked = time.perf_counter()
@@ -134,14 +166,22 @@ def _parallel(tasks: int) -> float | None:
         return None
     numbers = "\n".join(map(str, range(tasks)))
     began = time.perf_counter()
-    subprocess.run([parallel, "--will-cite", "-j", str(AT_ONCE), "true"], input=numbers, text=True, check=True)
+    subprocess.run(
+        [parallel, "--will-cite", "-j", str(AT_ONCE), "true"], input=numbers, text=True, check=True
+    )
     return time.perf_counter() - began
 
 
 def _commands(job: str) -> dict[str, float]:
-    """Returns the seconds that some commands take, and the press of a key that completes the name of a job."""
+    """Returns the seconds that some commands take, and the press of a key that completes the name
+    of a job.
+    """
     iris = str(Path(sys.executable).with_name("iris"))
-    completion = {"COMP_WORDS": "iris status ", "COMP_CWORD": "2", "_IRIS_COMPLETE": "bash_complete"}
+    completion = {
+        "COMP_WORDS": "iris status ",
+        "COMP_CWORD": "2",
+        "_IRIS_COMPLETE": "bash_complete",
+    }
     commands: dict[str, tuple[list[str], dict[str, str]]] = {
         "status": (["status", job], {}),
         "jobs": (["jobs"], {}),
@@ -155,7 +195,10 @@ def _commands(job: str) -> dict[str, float]:
             shutil.rmtree(Path(os.environ[names.ENV_STATE_DIR]) / "completions", ignore_errors=True)
             began = time.perf_counter()
             subprocess.run(
-                [iris, *arguments], env={**os.environ, names.ENV_CLUSTER: NAME, **environment}, capture_output=True, check=True
+                [iris, *arguments],
+                env={**os.environ, names.ENV_CLUSTER: NAME, **environment},
+                capture_output=True,
+                check=True,
             )
             took.append(time.perf_counter() - began)
         found[what] = median(took)
@@ -164,7 +207,12 @@ def _commands(job: str) -> dict[str, float]:
 
 def _command_rows(commands: Mapping[str, Mapping[str, float]]) -> list[Row]:
     return [
-        Row(f"`iris {what}`, s" if what != "completion" else "the press of a key, s", seconds, format="{:.2f}", note=note)
+        Row(
+            f"`iris {what}`, s" if what != "completion" else "the press of a key, s",
+            seconds,
+            format="{:.2f}",
+            note=note,
+        )
         for what, seconds in commands["running"].items()
         for note in (f"while the array runs; after its end {commands['ended'][what]:.2f}",)
     ]

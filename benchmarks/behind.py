@@ -1,9 +1,10 @@
 """Measures how soon a small job starts behind a crowd of jobs that do not fit.
 
-It also measures how soon the scheduler answers again, with the whole crowd, after its control plane was killed.
+It also measures how soon the scheduler answers again, with the whole crowd, after its control plane
+was killed.
 
-The cluster has two hosts: a busy one, for which the crowd waits, and a free one that is too small for any job of the crowd. The
-start is the agent's `started_at`, as in `latency`.
+The cluster has two hosts: a busy one, for which the crowd waits, and a free one that is too small
+for any job of the crowd. The start is the agent's `started_at`, as in `latency`.
 """
 
 import asyncio
@@ -25,7 +26,8 @@ from iris.model.job.spec import JobSpec
 
 #: The most concurrent submissions.
 AT_ONCE = 64
-#: The cores that the crowd requests: more than the small host has, less than the large one has when it is idle.
+#: The cores that the crowd requests: more than the small host has, less than the large one has when
+#: it is idle.
 CORES = (3, 4, 5, 6, 7)
 HOSTS = """
 platform: {local: {}}
@@ -40,7 +42,9 @@ LOOK_EVERY = 0.1
 
 def measure(*, quick: bool) -> list[Row]:
     with cluster(make_local_config(load_config(HOSTS), NAME)) as ground:
-        return asyncio.run(_measure(ground, crowd=1_000 if quick else 10_000, count=20 if quick else 50))
+        return asyncio.run(
+            _measure(ground, crowd=1_000 if quick else 10_000, count=20 if quick else 50)
+        )
 
 
 async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
@@ -60,14 +64,20 @@ async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
             median(behind),
             median(alone),
             target=1.5,
-            note=f"p95 {rows[len(rows) * 95 // 100]:.0f}, alone {sorted(alone)[len(alone) * 95 // 100]:.0f}; "
-            f"submitted in {gathered:.0f} s, {crowd / gathered:.0f} per second",
+            note=(
+                f"p95 {rows[len(rows) * 95 // 100]:.0f}, alone"
+                f" {sorted(alone)[len(alone) * 95 // 100]:.0f}; submitted in {gathered:.0f} s,"
+                f" {crowd / gathered:.0f} per second"
+            ),
         ),
         Row(
             f"control plane killed with {crowd:,} waiting, s to a new job's start",
             started,
             target=10.0,
-            note=f"the scheduler answers a query after {answered:.1f} s; the supervisor restarts the control plane after 1 s",
+            note=(
+                f"the scheduler answers a query after {answered:.1f} s; the supervisor restarts the"
+                " control plane after 1 s"
+            ),
         ),
     ]
 
@@ -78,7 +88,9 @@ def _job(name: str, cores: int, command: tuple[str, ...] = ("true",)) -> JobSpec
 
 
 async def _starts(iris: AsyncIrisClient, count: int) -> list[float]:
-    """Returns the milliseconds from submission until the agent took the job, for several jobs one after the other."""
+    """Returns the milliseconds from submission until the agent took the job, for several jobs one
+    after the other.
+    """
     taken = []
     for _ in range(WARM_UP + count):
         taken.append((await start_of(iris)).taken)
@@ -111,7 +123,9 @@ async def _all_wait(iris: AsyncIrisClient, crowd: int) -> None:
 
 
 async def _killed(ground: Ground, iris: AsyncIrisClient) -> tuple[float, float]:
-    """Returns the seconds from the control plane's death until a job submitted then starts, and until the scheduler answers."""
+    """Returns the seconds from the control plane's death until a job submitted then starts, and
+    until the scheduler answers.
+    """
     os.kill(ground.controller.pid, signal.SIGKILL)
     killed = time.monotonic()
 

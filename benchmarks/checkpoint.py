@@ -1,4 +1,6 @@
-"""Measures the save and the restore of a checkpoint of 1 GiB in a store on the same disk. The floor copies and hashes it."""
+"""Measures the save and the restore of a checkpoint of 1 GiB in a store on the same disk. The floor
+copies and hashes it.
+"""
 
 import asyncio
 import hashlib
@@ -37,12 +39,29 @@ def measure(*, quick: bool) -> list[Row]:
         what = f"1 GiB in {count:,} files"
         note = f"floor {min(floors):.1f} to {max(floors):.1f}"
         rows += [
-            Row(f"save of a checkpoint of {what}, s", median(saves), median(floors), note=f"cp -r and SHA-256: {note}"),
-            Row(f"restore of a checkpoint of {what}, s", median(restores), median(floors), note=f"the same: {note}"),
+            Row(
+                f"save of a checkpoint of {what}, s",
+                median(saves),
+                median(floors),
+                note=f"cp -r and SHA-256: {note}",
+            ),
+            Row(
+                f"restore of a checkpoint of {what}, s",
+                median(restores),
+                median(floors),
+                note=f"the same: {note}",
+            ),
         ]
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as directory:
         look = asyncio.run(_look(Path(directory)))
-    return [*rows, Row("a look at an empty checkpoint directory, CPU µs", look * 1e6, note="once per second and task")]
+    return [
+        *rows,
+        Row(
+            "a look at an empty checkpoint directory, CPU µs",
+            look * 1e6,
+            note="once per second and task",
+        ),
+    ]
 
 
 async def _once(directory: Path, count: int) -> tuple[float, float, float]:

@@ -1,8 +1,10 @@
-"""Measures a cluster without hosts: how soon a slice is requested for a job, and how soon many slices are ready.
+"""Measures a cluster without hosts: how soon a slice is requested for a job, and how soon many
+slices are ready.
 
-A slice counts as requested when the local platform has written its request file, by the time stamp of that file. Before that come
-the submission, a scheduling pass that finds no hosts, the autoscaler's evaluation, and the slice's workflow with its call of the
-platform. The agents that start then are real, with two processes each.
+A slice counts as requested when the local platform has written its request file, by the time stamp
+of that file. Before that come the submission, a scheduling pass that finds no hosts, the
+autoscaler's evaluation, and the slice's workflow with its call of the platform. The agents that
+start then are real, with two processes each.
 """
 
 import asyncio
@@ -48,7 +50,9 @@ def measure(*, quick: bool) -> list[Row]:
 
 
 def _config(delay: str, most: int) -> ClusterConfig:
-    return make_local_config(load_config(CONFIG.replace("DELAY", delay).replace("MOST", str(most))), NAME)
+    return make_local_config(
+        load_config(CONFIG.replace("DELAY", delay).replace("MOST", str(most))), NAME
+    )
 
 
 async def _first(ground: Ground, times: int) -> Row:
@@ -64,7 +68,11 @@ async def _first(ground: Ground, times: int) -> Row:
     took.sort()
     times_taken = " ".join(f"{seconds:.2f}" for seconds in took)
     return Row(
-        "without slices: submit → the first slice is requested, s", median(took), target=TARGET, format="{:.2f}", note=times_taken
+        "without slices: submit → the first slice is requested, s",
+        median(took),
+        target=TARGET,
+        format="{:.2f}",
+        note=times_taken,
     )
 
 
@@ -75,8 +83,16 @@ async def _many(ground: Ground, many: int) -> Row:
     reached: dict[str, float] = {}
     async with asyncio.timeout(PATIENCE):
         while "all ready" not in reached:
-            asked, there, now = len(homes(_machines())), len(await iris.hosts.list()), time.time() - began
-            events = {"all requested": asked == many, "first ready": there > 0, "all ready": there == many}
+            asked, there, now = (
+                len(homes(_machines())),
+                len(await iris.hosts.list()),
+                time.time() - began,
+            )
+            events = {
+                "all requested": asked == many,
+                "first ready": there > 0,
+                "all ready": there == many,
+            }
             reached |= {event: now for event, so in events.items() if so and event not in reached}
             await asyncio.sleep(10 * LOOK_EVERY)
     note = ", ".join(f"{event} after {seconds:.1f} s" for event, seconds in reached.items())
@@ -85,7 +101,13 @@ async def _many(ground: Ground, many: int) -> Row:
 
 def _job(replicas: int = 1, command: tuple[str, ...] = ("true",)) -> JobSpec:
     name = f"cold-{secrets.token_hex(4)}"
-    return JobSpec(user="bench", name=name, command=command, replicas=replicas, resources=Resources(cpu_millis=1000))
+    return JobSpec(
+        user="bench",
+        name=name,
+        command=command,
+        replicas=replicas,
+        resources=Resources(cpu_millis=1000),
+    )
 
 
 def _machines() -> Path:

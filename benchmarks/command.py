@@ -1,7 +1,8 @@
 """Measures the CPU of commands: of help, of those that ask a cluster, and of many submits.
 
-The floor is `import temporalio.client`, which every command that asks a cluster needs. All commands take turns, in a directory
-without a project. The cluster places nothing meanwhile, because the programs would run on the same cores.
+The floor is `import temporalio.client`, which every command that asks a cluster needs. All commands
+take turns, in a directory without a project. The cluster places nothing meanwhile, because the
+programs would run on the same cores.
 """
 
 import asyncio
@@ -43,7 +44,13 @@ def measure(*, quick: bool) -> list[Row]:
 
 def _help(times: int) -> Row:
     taken = sorted(_cpu_seconds([IRIS, "--help"]) for _ in range(times))
-    return Row("`iris --help`, CPU s", median(taken), target=0.2, format="{:.3f}", note=f"{taken[0]:.3f} to {taken[-1]:.3f}")
+    return Row(
+        "`iris --help`, CPU s",
+        median(taken),
+        target=0.2,
+        format="{:.3f}",
+        note=f"{taken[0]:.3f} to {taken[-1]:.3f}",
+    )
 
 
 def _each(rounds: int) -> list[Row]:
@@ -62,7 +69,10 @@ def _each(rounds: int) -> list[Row]:
             target=TARGET,
             ratio=median(mine / theirs for mine, theirs in zip(seconds, floor, strict=True)),
             format="{:.3f}",
-            note=f"{rounds} rounds; {min(seconds):.3f} to {max(seconds):.3f}, floor {min(floor):.3f} to {max(floor):.3f}",
+            note=(
+                f"{rounds} rounds; {min(seconds):.3f} to {max(seconds):.3f}, floor {min(floor):.3f}"
+                f" to {max(floor):.3f}"
+            ),
         )
         for name, seconds in ours
     ]
@@ -72,14 +82,30 @@ def _batch(times: int) -> Row:
     """Returns the CPU of a batch beyond that of the import."""
     taken = []
     for turn in range(times):
-        command = [IRIS, "submit", "-q", "--batch", "-", "--batch-key", str(turn)]  # the same lines again would submit nothing
+        command = [
+            IRIS,
+            "submit",
+            "-q",
+            "--batch",
+            "-",
+            "--batch-key",
+            str(turn),
+        ]  # the same lines again would submit nothing
         taken.append(_cpu_seconds(command, "-- true\n" * JOBS) - _cpu_seconds(FLOOR))
     note = f"{min(taken):.2f} to {max(taken):.2f}"
-    return Row(f"`iris submit --batch` of {JOBS} beyond the import, CPU s", median(taken), target=1.0, format="{:.2f}", note=note)
+    return Row(
+        f"`iris submit --batch` of {JOBS} beyond the import, CPU s",
+        median(taken),
+        target=1.0,
+        format="{:.2f}",
+        note=note,
+    )
 
 
 def _loop(jobs: int) -> list[Row]:
-    """Returns the time of a shell's loop, and the CPU of each of its submits beside that of an import in such a loop."""
+    """Returns the time of a shell's loop, and the CPU of each of its submits beside that of an
+    import in such a loop.
+    """
     begun = time.perf_counter()
     cpu = _loop_cpu_seconds(SUBMIT, jobs)
     wall = time.perf_counter() - begun
@@ -93,7 +119,12 @@ def _loop(jobs: int) -> list[Row]:
 
 def _loop_cpu_seconds(command: list[str], times: int) -> float:
     """Returns the CPU of one of many processes that share the cores."""
-    return _cpu_seconds(["xargs", "-P", str(PROCESSES), "-I{}", *command], "\n".join(map(str, range(times)))) / times
+    return (
+        _cpu_seconds(
+            ["xargs", "-P", str(PROCESSES), "-I{}", *command], "\n".join(map(str, range(times)))
+        )
+        / times
+    )
 
 
 async def _pause(ground: Ground) -> None:
@@ -103,7 +134,9 @@ async def _pause(ground: Ground) -> None:
 def _cpu_seconds(command: list[str], given: str = "") -> float:
     """Returns the user and system time of a command and of the processes that it has waited for."""
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as no_project:
-        process = subprocess.Popen(command, cwd=no_project, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(
+            command, cwd=no_project, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
         assert process.stdin is not None
         with process.stdin as words:
             words.write(given)

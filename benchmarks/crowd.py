@@ -1,8 +1,9 @@
-"""Runs many agents in one process, for clusters with more hosts than one machine can have processes.
+"""Runs many agents in one process, for clusters with more hosts than one machine can have
+processes.
 
-Each agent is a real incarnation: it has its own connection and identity, its own worker on its own queue and its slice's
-workflow, and it checks whether it is still a member of the cluster. It has no process of its own, takes no lock, and never runs a
-task.
+Each agent is a real incarnation: it has its own connection and identity, its own worker on its own
+queue and its slice's workflow, and it checks whether it is still a member of the cluster. It has no
+process of its own, takes no lock, and never runs a task.
 
     python -m benchmarks.crowd ADDRESS CLUSTER STORE DIRECTORY FIRST COUNT
 """
@@ -22,20 +23,33 @@ from iris.worker_agents.host.probe import describe_host, new_incarnation, probe
 AT_ONCE = 8
 
 
-async def serve(address: str, cluster: str, store: str, directory: Path, first: int, count: int) -> None:
+async def serve(
+    address: str, cluster: str, store: str, directory: Path, first: int, count: int
+) -> None:
     """Runs these hosts until standard input ends."""
     stop, joining = asyncio.Event(), asyncio.Semaphore(AT_ONCE)
     resources = probe(directory)
 
     async def live(number: int) -> None:
         options = agent.AgentOptions(
-            address=address, namespace="default", cluster=cluster, store=store, host_id=f"crowd-{number}", directory=directory
+            address=address,
+            namespace="default",
+            cluster=cluster,
+            store=store,
+            host_id=f"crowd-{number}",
+            directory=directory,
         )
-        host = describe_host(options.host_id, resources, {}, incarnation=new_incarnation(), accept_cpu_jobs=False)
+        host = describe_host(
+            options.host_id, resources, {}, incarnation=new_incarnation(), accept_cpu_jobs=False
+        )
         async with joining:
-            client = await connect(address, identity=names.worker_identity(host.id, host.incarnation))
+            client = await connect(
+                address, identity=names.worker_identity(host.id, host.incarnation)
+            )
         stop_request = agent.StopRequest(stop)
-        await agent._Incarnation(client, Store(store), options, Accelerators(), None, lambda: None, host, stop_request).run()
+        await agent._Incarnation(
+            client, Store(store), options, Accelerators(), None, lambda: None, host, stop_request
+        ).run()
 
     hosts = [asyncio.create_task(live(number)) for number in range(first, first + count)]
     await asyncio.to_thread(sys.stdin.buffer.read)

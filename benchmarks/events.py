@@ -25,8 +25,12 @@ async def count_events(client: Client, query: str) -> dict[str, int]:
 
 
 async def longest_histories(client: Client, query: str) -> dict[str, int]:
-    """Returns the number of events in the longest history that the query finds, by workflow type, the longest first."""
-    return dict(sorted(dict(sorted(await _lengths(client, query))).items(), key=lambda entry: -entry[1]))
+    """Returns the number of events in the longest history that the query finds, by workflow type,
+    the longest first.
+    """
+    return dict(
+        sorted(dict(sorted(await _lengths(client, query))).items(), key=lambda entry: -entry[1])
+    )
 
 
 async def _lengths(client: Client, query: str) -> list[tuple[str, int]]:
@@ -37,15 +41,24 @@ async def _lengths(client: Client, query: str) -> list[tuple[str, int]]:
         if execution.status is not WorkflowExecutionStatus.RUNNING:
             return execution.history_length
         async with at_once:
-            described = await client.get_workflow_handle(execution.id, run_id=execution.run_id).describe()
+            described = await client.get_workflow_handle(
+                execution.id, run_id=execution.run_id
+            ).describe()
         return described.history_length
 
     executions = [execution async for execution in client.list_workflows(query)]
     lengths = await asyncio.gather(*(length(execution) for execution in executions))
-    return [(execution.workflow_type, length) for execution, length in zip(executions, lengths, strict=True)]
+    return [
+        (execution.workflow_type, length)
+        for execution, length in zip(executions, lengths, strict=True)
+    ]
 
 
 def added(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """Returns the new events by workflow type, the highest count first, without types that have none."""
+    """Returns the new events by workflow type, the highest count first, without types that have
+    none.
+    """
     grown = {kind: after[kind] - before.get(kind, 0) for kind in after}
-    return {kind: count for kind, count in sorted(grown.items(), key=lambda entry: -entry[1]) if count}
+    return {
+        kind: count for kind, count in sorted(grown.items(), key=lambda entry: -entry[1]) if count
+    }

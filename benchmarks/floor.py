@@ -1,7 +1,8 @@
-"""Runs the floor: a workflow with one trivial activity and nothing else, on the same server, with the same SDK and settings.
+"""Runs the floor: a workflow with one trivial activity and nothing else, on the same server, with
+the same SDK and settings.
 
-As with Iris, different processes serve workflows and activities, and they connect through the same plugin. Everything else has
-the SDK's defaults.
+As with Iris, different processes serve workflows and activities, and they connect through the same
+plugin. Everything else has the SDK's defaults.
 
     python -m benchmarks.floor ADDRESS workflows|activities
 """
@@ -32,7 +33,9 @@ async def started() -> int:
 class FloorWorkflow:
     @workflow.run
     async def run(self) -> int:
-        return await workflow.execute_activity(started, task_queue=ACTIVITY_QUEUE, start_to_close_timeout=timedelta(minutes=1))
+        return await workflow.execute_activity(
+            started, task_queue=ACTIVITY_QUEUE, start_to_close_timeout=timedelta(minutes=1)
+        )
 
 
 async def start(client: Client, workflow_id: str) -> WorkflowHandle[FloorWorkflow, int]:
@@ -40,10 +43,14 @@ async def start(client: Client, workflow_id: str) -> WorkflowHandle[FloorWorkflo
 
 
 async def serve(address: str, role: str) -> None:
-    """Runs a worker until standard input ends. That happens whenever the benchmark ends, even by a crash."""
+    """Runs a worker until standard input ends. That happens whenever the benchmark ends, even by a
+    crash.
+    """
     client = await connect(address, plugins=[IrisPlugin()])
     if role == "workflows":
-        worker = Worker(client, task_queue=WORKFLOW_QUEUE, workflows=[FloorWorkflow], max_cached_workflows=5_000)
+        worker = Worker(
+            client, task_queue=WORKFLOW_QUEUE, workflows=[FloorWorkflow], max_cached_workflows=5_000
+        )
     else:
         worker = Worker(client, task_queue=ACTIVITY_QUEUE, activities=[started])
     async with worker:

@@ -1,4 +1,5 @@
-"""Runs `iris logs -f` as a user does, and measures how late each line is and whether lines are missing.
+"""Runs `iris logs -f` as a user does, and measures how late each line is and whether lines are
+missing.
 
 Each printed line has a number and the time, by the clock that all processes of the machine share.
 """
@@ -16,8 +17,9 @@ from iris.model.units import MIB
 
 #: The seconds that a follower may take to end after its job.
 PATIENCE = 180.0
-#: A program that prints lines in bursts, until all bursts are printed or a file `stop` exists. Then it writes the number of lines
-#: to a file. Its arguments: the directory of these files, lines in a burst, seconds from one burst to the next, bursts.
+#: A program that prints lines in bursts, until all bursts are printed or a file `stop` exists. Then
+#: it writes the number of lines to a file. Its arguments: the directory of these files, lines in a
+#: burst, seconds from one burst to the next, bursts.
 PRINTS = """
 import os, sys, time
 counts, lines, pause, bursts = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
@@ -66,11 +68,17 @@ class Follower:
             self._pieces.append((time.time_ns(), piece))
 
     def lines(self, counts: Path) -> Lines:
-        """Waits for the follower's end, and compares what it showed with what the programs report to have printed."""
+        """Waits for the follower's end, and compares what it showed with what the programs report
+        to have printed.
+        """
         if self._process.wait(PATIENCE):
             raise RuntimeError(f"`iris logs -f` ended with {self._process.returncode}")
         self._reading.join()
-        printed = {(file.name, number) for file in counts.glob("[0-9]*") for number in range(int(file.read_text()))}
+        printed = {
+            (file.name, number)
+            for file in counts.glob("[0-9]*")
+            for number in range(int(file.read_text()))
+        }
         seen: list[tuple[tuple[str, int], int, int]] = []
         rest = b""
         for at, piece in self._pieces:

@@ -1,7 +1,9 @@
-"""Measures a large gang: all its tasks are placed at once on one slice, start together, and roll up into one job state.
+"""Measures a large gang: all its tasks are placed at once on one slice, start together, and roll up
+into one job state.
 
-The server, the control plane and every message are real. The hosts are stand-ins in one process, and their attempts end at once.
-So the result is the time that Iris itself takes to start and to end that many tasks.
+The server, the control plane and every message are real. The hosts are stand-ins in one process,
+and their attempts end at once. So the result is the time that Iris itself takes to start and to end
+that many tasks.
 """
 
 import asyncio
@@ -43,8 +45,18 @@ async def _measure(ground: Ground, tasks: int) -> list[Row]:
     took.sort()
     times = " ".join(f"{seconds:.2f}" for seconds in took)
     return [
-        Row(f"gang of {tasks}, submit → SUCCEEDED, s", took[len(took) // 2], format="{:.2f}", note=f"of {TIMES}: {times}"),
-        Row(f"gang of {tasks}, events in the job's history", events, format="{:.0f}", note=f"{events / tasks:.2f} per task"),
+        Row(
+            f"gang of {tasks}, submit → SUCCEEDED, s",
+            took[len(took) // 2],
+            format="{:.2f}",
+            note=f"of {TIMES}: {times}",
+        ),
+        Row(
+            f"gang of {tasks}, events in the job's history",
+            events,
+            format="{:.0f}",
+            note=f"{events / tasks:.2f} per task",
+        ),
     ]
 
 

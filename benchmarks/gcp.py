@@ -1,7 +1,9 @@
-"""Measures the Google Cloud platform against the fake of its API: many preemptions at once, and the list of a large fleet.
+"""Measures the Google Cloud platform against the fake of its API: many preemptions at once, and the
+list of a large fleet.
 
-The fake is a process on the same machine. The measured times include the time that the fake takes to answer, but no network. The
-calls are the same as with Google. The floor of the list is the time in which the official client gets the same pages, unread.
+The fake is a process on the same machine. The measured times include the time that the fake takes
+to answer, but no network. The calls are the same as with Google. The floor of the list is the time
+in which the official client gets the same pages, unread.
 """
 
 import asyncio
@@ -31,10 +33,19 @@ from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.tpu import PAGE
 from tests.fakes.google.client import FakeGoogle
 
-#: The number of preempted slices, and the targets: milliseconds of the evaluation, and API calls per slice.
+#: The number of preempted slices, and the targets: milliseconds of the evaluation, and API calls
+#: per slice.
 STORM, DECISION, CALLS = 60, 100.0, 8.0
-ZONES = (*(f"{region}-{letter}" for region in ("europe-west4", "us-west1", "us-east4") for letter in "abc"), "us-west4-a")
-#: The size in bytes of a host's startup script with an ordinary configuration. Lists of hosts contain the script.
+ZONES = (
+    *(
+        f"{region}-{letter}"
+        for region in ("europe-west4", "us-west1", "us-east4")
+        for letter in "abc"
+    ),
+    "us-west4-a",
+)
+#: The size in bytes of a host's startup script with an ordinary configuration. Lists of hosts
+#: contain the script.
 SCRIPT = 16_000
 #: The seconds between two checks whether a deleted slice is gone.
 AGAIN = 0.2
@@ -48,7 +59,9 @@ GROUP = ScaleGroup(
     type=SliceType.TPU_VM,
     zones=ZONES,
     hosts=VARIANT.hosts,
-    resources=Resources(cpu_millis=VARIANT.host_cpu_millis, memory_bytes=VARIANT.host_memory_bytes, device=CHIPS),
+    resources=Resources(
+        cpu_millis=VARIANT.host_cpu_millis, memory_bytes=VARIANT.host_memory_bytes, device=CHIPS
+    ),
     accelerator_variant=VARIANT.variant,
     runtime_version=VARIANT.runtime_version,
     topology=VARIANT.topology,
@@ -71,7 +84,9 @@ def measure(*, quick: bool) -> list[Row]:
 
 
 def _decision() -> Row:
-    """Measures the evaluation after all slices were preempted and their gangs wait: it requests as many slices again."""
+    """Measures the evaluation after all slices were preempted and their gangs wait: it requests as
+    many slices again.
+    """
     now = paper.NOON + timedelta(hours=1)
     slices = [
         SliceFacts(
@@ -97,7 +112,9 @@ def _decision() -> Row:
         coscheduling=together,
     )
     owner = names.job_workflow("prod", spec.id)
-    example = request_for(spec, index=0, attempt=1, run_id="run", owner=owner, submitted_at=paper.NOON)
+    example = request_for(
+        spec, index=0, attempt=1, run_id="run", owner=owner, submitted_at=paper.NOON
+    )
     took = []
     for _ in range(TIMES):
         wanted = Wanted(demands=(Demand(count=STORM, example=example),), as_of=now)
@@ -105,11 +122,15 @@ def _decision() -> Row:
         made = plan.plan([GROUP], slices, wanted, Memory(), now)
         took.append(1000 * (time.perf_counter() - began))
         assert len(made.creates) == STORM
-    return Row(f"{STORM} slices preempted: one evaluation requests {STORM}, ms", min(took), target=DECISION)
+    return Row(
+        f"{STORM} slices preempted: one evaluation requests {STORM}, ms", min(took), target=DECISION
+    )
 
 
 async def _storm(google: FakeGoogle) -> Row:
-    """Counts the API calls from the preemption of all slices until they are deleted and replaced, without calls that list."""
+    """Counts the API calls from the preemption of all slices until they are deleted and replaced,
+    without calls that list.
+    """
     platform = _platform(google)
     former, later = _requests("former", STORM), _requests("later", STORM)
     await _create(platform, former)
@@ -121,7 +142,9 @@ async def _storm(google: FakeGoogle) -> Row:
     took, calls = time.perf_counter() - began, google.calls()[before:]
     google.check()
     assert len(google.alive()) == STORM
-    kinds = ", ".join(f"{calls.count(method) / STORM:.1f} {method}" for method in sorted(set(calls)))
+    kinds = ", ".join(
+        f"{calls.count(method) / STORM:.1f} {method}" for method in sorted(set(calls))
+    )
     return Row(
         f"API calls for each of {STORM} deleted and created again",
         len(calls) / STORM,
@@ -147,9 +170,24 @@ async def _list(google: FakeGoogle, nodes: int) -> list[Row]:
         floor.append(time.perf_counter() - began)
     what = f"{nodes:,} nodes in {len(ZONES)} zones"
     return [
-        Row(f"listing {what}, s", min(took), target=float(LIST_PATIENCE), format="{:.2f}", note=f"maximum {max(took):.2f} s"),
-        Row("the same; floor: its pages read by the official client, s", min(took), min(floor), format="{:.2f}"),
-        Row(f"calls to list {what}", len(calls), note=", ".join(f"{calls.count(each)} {each}" for each in sorted(set(calls)))),
+        Row(
+            f"listing {what}, s",
+            min(took),
+            target=float(LIST_PATIENCE),
+            format="{:.2f}",
+            note=f"maximum {max(took):.2f} s",
+        ),
+        Row(
+            "the same; floor: its pages read by the official client, s",
+            min(took),
+            min(floor),
+            format="{:.2f}",
+        ),
+        Row(
+            f"calls to list {what}",
+            len(calls),
+            note=", ".join(f"{calls.count(each)} {each}" for each in sorted(set(calls))),
+        ),
     ]
 
 
@@ -178,7 +216,13 @@ def _platform(google: FakeGoogle) -> GcpPlatform:
 
 def _requests(name: str, number: int) -> list[SliceRequest]:
     return [
-        SliceRequest(slice_id=f"prod-{name}-{index}", cluster="prod", zone=ZONES[index % len(ZONES)], token="token", group=GROUP)
+        SliceRequest(
+            slice_id=f"prod-{name}-{index}",
+            cluster="prod",
+            zone=ZONES[index % len(ZONES)],
+            token="token",
+            group=GROUP,
+        )
         for index in range(number)
     ]
 
@@ -194,6 +238,8 @@ async def _create(platform: GcpPlatform, requests: Iterable[SliceRequest]) -> No
 
 
 async def _deleted(platform: GcpPlatform, request: SliceRequest) -> None:
-    """Deletes a slice as its workflow does: it repeats the call until the slice is gone, because Google sends no notification."""
+    """Deletes a slice as its workflow does: it repeats the call until the slice is gone, because
+    Google sends no notification.
+    """
     while await platform.delete_slice(request.slice_id, request.zone) is not DeleteResult.GONE:  # noqa: ASYNC110
         await asyncio.sleep(AGAIN)

@@ -1,4 +1,6 @@
-"""Sets up the measurements: a local cluster in a directory of its own, and the floor's workers beside it."""
+"""Sets up the measurements: a local cluster in a directory of its own, and the floor's workers
+beside it.
+"""
 
 import contextlib
 import os
@@ -20,7 +22,7 @@ from iris.platforms.local import MACHINES, homes
 from iris.worker_agents.local.cluster import LocalClusterOptions, machines_dir
 from iris.worker_agents.local.launch import start_detached, stop_local
 from iris.worker_agents.local.local_machines import LocalMachines
-from tests.e2e.cluster.production import an_own_cluster
+from tests.e2e.operate.production import an_own_cluster
 from tests.temporal_cluster import a_temporal_cluster
 
 NAME = "bench"
@@ -49,10 +51,12 @@ class Ground:
 
 @contextlib.contextmanager
 def cluster(config: int | ClusterConfig) -> Iterator[Ground]:
-    """Runs a local cluster with the settings of `iris cluster start --local`, and deletes it and its files at the end.
+    """Runs a local cluster with the settings of `iris cluster start --local`, and deletes it and
+    its files at the end.
 
     Args:
-        config: the cluster's configuration, with the name `NAME`; or the number of hosts that always exist.
+        config: the cluster's configuration, with the name `NAME`; or the number of hosts that
+            always exist.
     """
     before = os.environ.get(names.ENV_STATE_DIR)
     with tempfile.TemporaryDirectory(prefix="iris-bench-", ignore_cleanup_errors=True) as directory:
@@ -72,9 +76,12 @@ def cluster(config: int | ClusterConfig) -> Iterator[Ground]:
 
 def _agents() -> tuple[psutil.Process, ...]:
     reports = (
-        LocalMachines.model_validate_json((home / MACHINES).read_bytes()) for home in homes(machines_dir(cluster_dir(NAME)))
+        LocalMachines.model_validate_json((home / MACHINES).read_bytes())
+        for home in homes(machines_dir(cluster_dir(NAME)))
     )
-    return tuple(psutil.Process(agent.pid) for report in reports for agent in report.agents.values())
+    return tuple(
+        psutil.Process(agent.pid) for report in reports for agent in report.agents.values()
+    )
 
 
 @contextlib.contextmanager
@@ -86,12 +93,16 @@ def beside_floor(hosts: int = 1) -> Iterator[Ground]:
 
 @contextlib.contextmanager
 def official_beside_floor() -> Iterator[Ground]:
-    """Runs a control plane, a host that joined and the floor's two workers on Temporal's official server with PostgreSQL."""
+    """Runs a control plane, a host that joined and the floor's two workers on Temporal's official
+    server with PostgreSQL.
+    """
     with a_temporal_cluster() as temporal:
         (address,) = temporal.service.addresses
         with an_own_cluster([address], NAME) as own:
             agent = own.join("host")
-            servers = tuple(psutil.Process(each.pid) for each in temporal.service.processes.values())
+            servers = tuple(
+                psutil.Process(each.pid) for each in temporal.service.processes.values()
+            )
             (controller,) = own.processes_with("controller", "serve")
             record = ClusterRecord(name=NAME, address=address, store=(own.home / "store").as_uri())
             ground = Ground(record, servers, controller, (psutil.Process(agent.process.pid),))
@@ -113,7 +124,9 @@ def _with_floor(ground: Ground) -> Iterator[None]:
 def child(module: str, arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a module of this package in a process, which ends when its standard input ends."""
     command = [sys.executable, "-m", module, *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
+    )
     assert process.stdin is not None
     try:
         yield process

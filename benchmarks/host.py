@@ -1,7 +1,9 @@
-"""Measures a host: the preparation of a program, the delivery of its log, an agent with many tasks, and an agent that is killed.
+"""Measures a host: the preparation of a program, the delivery of its log, an agent with many tasks,
+and an agent that is killed.
 
-There is one host, which declares many cores; everything runs on this machine's real cores. Each printed line has a number and the
-time, by the clock that all processes here share. So a follower's output shows how late each line was and which lines are missing.
+There is one host, which declares many cores; everything runs on this machine's real cores. Each
+printed line has a number and the time, by the clock that all processes here share. So a follower's
+output shows how late each line was and which lines are missing.
 """
 
 import asyncio
@@ -57,8 +59,9 @@ SMALL = Resources(cpu_millis=100)
 #: The time limit of every wait, in seconds.
 PATIENCE = 180.0
 LOOK_EVERY = 0.05
-#: The programs for the latency of logs: lines in a burst, seconds between bursts, and the target in milliseconds. Chunks are
-#: stored a second apart, so lines that are printed more often than that wait for the next chunk.
+#: The programs for the latency of logs: lines in a burst, seconds between bursts, and the target in
+#: milliseconds. Chunks are stored a second apart, so lines that are printed more often than that
+#: wait for the next chunk.
 PRINTERS = {
     "a line every 1.7 s": (1, 1.7, 500.0),
     "a line every 0.3 s": (1, 0.3, 1_500.0),
@@ -68,7 +71,11 @@ PRINTERS = {
 
 def measure(*, quick: bool) -> list[Row]:
     config = make_local_config(load_config(HOST), NAME)
-    with tempfile.TemporaryDirectory(prefix="iris-bench-") as directory, _packages(Path(directory)), cluster(config) as ground:
+    with (
+        tempfile.TemporaryDirectory(prefix="iris-bench-") as directory,
+        _packages(Path(directory)),
+        cluster(config) as ground,
+    ):
         return asyncio.run(_measure(ground, Path(directory), quick=quick))
 
 
@@ -84,16 +91,24 @@ async def _measure(ground: Ground, directory: Path, *, quick: bool) -> list[Row]
     ]
 
 
-# -- the preparation of a program ----------------------------------------------------------------------------------------------
+# -- the preparation of a program
+# ----------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _packages(directory: Path) -> Iterator[None]:
-    """Creates a package that a project can depend on, and makes agents get packages only from here, without a network."""
+    """Creates a package that a project can depend on, and makes agents get packages only from here,
+    without a network.
+    """
     with ZipFile(directory / "toy-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("toy.py", "")
-        wheel.writestr("toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-        wheel.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            "toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            "toy-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         wheel.writestr("toy-1.0.dist-info/RECORD", "")
     ways = {"UV_FIND_LINKS": str(directory), "UV_NO_INDEX": "1"}
     before = {name: os.environ.get(name) for name in ways}
@@ -108,12 +123,15 @@ def _packages(directory: Path) -> Iterator[None]:
 
 
 async def _building(iris: AsyncIrisClient, directory: Path, count: int) -> list[Row]:
-    """Measures from submission to the time that the program prints: bare, with a workspace, and with its environment too."""
+    """Measures from submission to the time that the program prints: bare, with a workspace, and
+    with its environment too.
+    """
     project = directory / "project"
     project.mkdir()
     (project / "train.py").write_text("import toy\n")
     (project / "pyproject.toml").write_text(
-        '[project]\nname = "bench"\nversion = "1.0"\nrequires-python = ">=3.11"\ndependencies = ["toy"]\n'
+        '[project]\nname = "bench"\nversion = "1.0"\nrequires-python = ">=3.11"\ndependencies ='
+        ' ["toy"]\n'
     )
     bundle, _, _ = await _send(iris, project)
     bare = JobSpec(user="bench", name="bare", command=STAMP, resources=SMALL)
@@ -129,7 +147,12 @@ async def _building(iris: AsyncIrisClient, directory: Path, count: int) -> list[
     more = median(ours - theirs for ours, theirs in zip(with_all, without, strict=True))
     p95 = f"p95 {_p95(with_all):.0f}, bare {_p95(without):.0f}"
     return [
-        Row("p50 submit → program, workspace and environment, ms (floor: bare)", median(with_all), median(without), note=p95),
+        Row(
+            "p50 submit → program, workspace and environment, ms (floor: bare)",
+            median(with_all),
+            median(without),
+            note=p95,
+        ),
         Row("the same without the environment, ms", median(with_files), median(without)),
         Row(
             "BUILDING with everything cached, ms",
@@ -145,7 +168,9 @@ async def _start(iris: AsyncIrisClient, spec: JobSpec) -> float:
     begun = time.time_ns()
     submitted = await iris.jobs.submit(_named(spec))
     await _succeeds(iris, submitted)
-    reader = LogReader(Store(iris.record.store), submitted.id, submitted.run_id, streams={Stream.STDOUT})
+    reader = LogReader(
+        Store(iris.record.store), submitted.id, submitted.run_id, streams={Stream.STDOUT}
+    )
     (stamp,) = [int(line.line.data) async for lines in reader.new_lines() for line in lines]
     return (stamp - begun) / 1e6
 
@@ -176,16 +201,31 @@ async def _upload(iris: AsyncIrisClient, directory: Path) -> list[Row]:
         (workspace / f"{number}.bin").write_bytes(os.urandom(MIB // 10))
         changed.append((await _send(iris, workspace))[1:])
     again = sum(bytes_sent for _, bytes_sent in same) / MIB
-    seconds, more = median(took for took, _ in changed), max(bytes_sent for _, bytes_sent in changed) / MIB
+    seconds, more = (
+        median(took for took, _ in changed),
+        max(bytes_sent for _, bytes_sent in changed) / MIB,
+    )
     looked = f"after {median(took for took, _ in same):.2f} s: packed for the comparison"
     return [
-        Row("50 MiB workspace, first time, s", first, format="{:.2f}", note=f"{sent / MIB:.0f} MiB sent"),
+        Row(
+            "50 MiB workspace, first time, s",
+            first,
+            format="{:.2f}",
+            note=f"{sent / MIB:.0f} MiB sent",
+        ),
         Row("50 MiB workspace, unchanged, MiB sent", again, target=0.0, note=looked),
-        Row("50 MiB workspace, one file changed, s", seconds, target=5.0, format="{:.2f}", note=f"{more:.0f} MiB sent"),
+        Row(
+            "50 MiB workspace, one file changed, s",
+            seconds,
+            target=5.0,
+            format="{:.2f}",
+            note=f"{more:.0f} MiB sent",
+        ),
     ]
 
 
-# -- the log of a program ------------------------------------------------------------------------------------------------------
+# -- the log of a program
+# --------------------------------------------------------------------------------------------------
 
 
 async def _latency(iris: AsyncIrisClient, directory: Path, seconds: int) -> list[Row]:
@@ -193,12 +233,22 @@ async def _latency(iris: AsyncIrisClient, directory: Path, seconds: int) -> list
     for what, (lines, pause, target) in PRINTERS.items():
         shown = await _followed(iris, directory, 1, lines, pause, int(seconds / pause))
         note = f"p95 {shown.p(95):.0f}, maximum {max(shown.late):.0f}; of {len(shown.late):,} lines"
-        rows.append(Row(f"p50 print → `iris logs -f`, {what}, ms", shown.p(50), target=target, format="{:.0f}", note=note))
+        rows.append(
+            Row(
+                f"p50 print → `iris logs -f`, {what}, ms",
+                shown.p(50),
+                target=target,
+                format="{:.0f}",
+                note=note,
+            )
+        )
     return rows
 
 
 async def _throughput(iris: AsyncIrisClient, directory: Path, seconds: int) -> list[Row]:
-    """Measures 10,000 lines a second from four tasks, on the same cores as the programs that print and read them."""
+    """Measures 10,000 lines a second from four tasks, on the same cores as the programs that print
+    and read them.
+    """
     agent = _agent()
     before, used = agent.memory_info().rss, cpu_seconds([agent])
     with _most_memory(agent) as most:
@@ -206,7 +256,12 @@ async def _throughput(iris: AsyncIrisClient, directory: Path, seconds: int) -> l
     per_line = 1e6 * (cpu_seconds([agent]) - used) / (10_000 * seconds)
     late = f"p50 {shown.p(50):.0f} ms, p95 {shown.p(95):.0f} ms from print to `iris logs -f`"
     return [
-        Row("10,000 lines per second from 4 tasks: lines missing or shown twice", shown.wrong, target=0.0, format="{:.0f}"),
+        Row(
+            "10,000 lines per second from 4 tasks: lines missing or shown twice",
+            shown.wrong,
+            target=0.0,
+            format="{:.0f}",
+        ),
         Row("lines per second, achieved", shown.rate, format="{:,.0f}", note=f"for {seconds} s"),
         Row("last line printed → shown, s", shown.behind, target=5.0, note=late),
         Row("agent CPU, µs per line", per_line),
@@ -214,7 +269,9 @@ async def _throughput(iris: AsyncIrisClient, directory: Path, seconds: int) -> l
     ]
 
 
-async def _followed(iris: AsyncIrisClient, directory: Path, tasks: int, lines: int, pause: float, bursts: int) -> Lines:
+async def _followed(
+    iris: AsyncIrisClient, directory: Path, tasks: int, lines: int, pause: float, bursts: int
+) -> Lines:
     counts = Path(tempfile.mkdtemp(dir=directory))
     submitted = await iris.jobs.submit(_prints(counts, tasks, lines, pause, bursts))
     follower = Follower(submitted.id)
@@ -224,17 +281,22 @@ async def _followed(iris: AsyncIrisClient, directory: Path, tasks: int, lines: i
 
 def _prints(counts: Path, tasks: int, lines: int, pause: float, bursts: int) -> JobSpec:
     command = (sys.executable, "-c", PRINTS, str(counts), str(lines), str(pause), str(bursts))
-    return _named(JobSpec(user="bench", name="prints", command=command, replicas=tasks, resources=SMALL))
+    return _named(
+        JobSpec(user="bench", name="prints", command=command, replicas=tasks, resources=SMALL)
+    )
 
 
-# -- the agent -----------------------------------------------------------------------------------------------------------------
+# -- the agent
+# --------------------------------------------------------------------------------------------------
 
 
 async def _crowd(iris: AsyncIrisClient, window: float) -> list[Row]:
     """Measures what an agent needs for 100 programs that do nothing."""
     agent, tasks = _agent(), 100
     (idle,), before = await _cpu_shares([[agent]], window), agent.memory_info().rss
-    sleep = JobSpec(user="bench", name="sleep", command=("sleep", "86400"), replicas=tasks, resources=SMALL)
+    sleep = JobSpec(
+        user="bench", name="sleep", command=("sleep", "86400"), replicas=tasks, resources=SMALL
+    )
     submitted = await iris.jobs.submit(_named(sleep))
     await _until(lambda: len(_started()) == tasks, "100 tasks run")
     await asyncio.sleep(window / 2)  # until all tasks are reported as running
@@ -247,14 +309,23 @@ async def _crowd(iris: AsyncIrisClient, window: float) -> list[Row]:
     unshared = f"{pss / len(shims):.1f} each; RSS, which counts shared memory for each: {rss:,.0f}"
     used = f"without tasks {100 * idle:.1f}; all shims {100 * theirs:.1f}"
     return [
-        Row("agent RSS with 100 tasks, MiB (floor: without tasks, just before)", after / MIB, before / MIB, target=2.0),
+        Row(
+            "agent RSS with 100 tasks, MiB (floor: without tasks, just before)",
+            after / MIB,
+            before / MIB,
+            target=2.0,
+        ),
         Row(f"memory (PSS) of {len(shims)} shims, MiB", pss, note=unshared),
         Row("agent CPU with 100 quiet tasks, % of a core", 100 * busy, target=30.0, note=used),
     ]
 
 
-async def _adoption(iris: AsyncIrisClient, temporal: Client, directory: Path, rounds: int) -> list[Row]:
-    """Measures the time from `kill -9` of an agent with 20 programs until the server has a heartbeat of each again."""
+async def _adoption(
+    iris: AsyncIrisClient, temporal: Client, directory: Path, rounds: int
+) -> list[Row]:
+    """Measures the time from `kill -9` of an agent with 20 programs until the server has a
+    heartbeat of each again.
+    """
     tasks = 20
     counts = Path(tempfile.mkdtemp(dir=directory))
     submitted = await iris.jobs.submit(_prints(counts, tasks, 1, 0.1, 1_000_000))
@@ -262,21 +333,39 @@ async def _adoption(iris: AsyncIrisClient, temporal: Client, directory: Path, ro
     await _until(lambda: len(_started()) == tasks, "20 tasks run")
     took = []
     for _ in range(rounds):
-        await asyncio.sleep(12)  # an agent that dies within ten seconds is restarted with a growing delay
+        await asyncio.sleep(
+            12
+        )  # an agent that dies within ten seconds is restarted with a growing delay
         agent, killed = _agent(), datetime.now(UTC)
         os.kill(agent.pid, signal.SIGKILL)
-        await asyncio.gather(*(_wait_for_heartbeat(temporal, submitted.id, index, killed) for index in range(tasks)))
+        await asyncio.gather(
+            *(_wait_for_heartbeat(temporal, submitted.id, index, killed) for index in range(tasks))
+        )
         took.append((datetime.now(UTC) - killed).total_seconds())
         await _until(partial(_replaced, agent.pid), "another agent runs")
     (counts / "stop").touch()
     status = await _succeeds(iris, submitted)
     shown = await asyncio.to_thread(follower.lines, counts)
     again = sum(task.attempt > 1 for task in status.tasks)
-    late = f"p50 {shown.p(50):.0f} ms, p95 {shown.p(95):.0f} ms, maximum {max(shown.late) / 1e3:.1f} s from print to show"
+    late = (
+        f"p50 {shown.p(50):.0f} ms, p95 {shown.p(95):.0f} ms, maximum {max(shown.late) / 1e3:.1f} s"
+        " from print to show"
+    )
     times = " ".join(f"{seconds:.1f}" for seconds in took)
     return [
-        Row("agent killed with 20 tasks → a heartbeat of each, s", median(took), target=10.0, note=times),
-        Row("their lines: missing or shown twice", shown.wrong, target=0.0, format="{:.0f}", note=late),
+        Row(
+            "agent killed with 20 tasks → a heartbeat of each, s",
+            median(took),
+            target=10.0,
+            note=times,
+        ),
+        Row(
+            "their lines: missing or shown twice",
+            shown.wrong,
+            target=0.0,
+            format="{:.0f}",
+            note=late,
+        ),
         Row("their attempts after the first", again, target=0.0, format="{:.0f}"),
     ]
 
@@ -292,7 +381,8 @@ async def _wait_for_heartbeat(temporal: Client, job: str, index: int, since: dat
             await asyncio.sleep(5 * LOOK_EVERY)
 
 
-# -- helpers -------------------------------------------------------------------------------------------------------------------
+# -- helpers
+# --------------------------------------------------------------------------------------------------
 
 
 def _agent() -> psutil.Process:
@@ -343,12 +433,16 @@ async def _cpu_shares(groups: list[list[psutil.Process]], window: float) -> list
     used, begun = [cpu_seconds(group) for group in groups], time.monotonic()
     await asyncio.sleep(window)
     seconds = time.monotonic() - begun
-    return [(cpu_seconds(group) - before) / seconds for group, before in zip(groups, used, strict=True)]
+    return [
+        (cpu_seconds(group) - before) / seconds for group, before in zip(groups, used, strict=True)
+    ]
 
 
 @contextlib.contextmanager
 def _most_memory(process: psutil.Process) -> Iterator[Callable[[], int]]:
-    """Samples the process's resident memory during the context; yields a function that returns the largest sample."""
+    """Samples the process's resident memory during the context; yields a function that returns the
+    largest sample.
+    """
     most, over = 0, threading.Event()
 
     def look() -> None:

@@ -1,7 +1,9 @@
-"""Measures what an idle cluster costs with few hosts and with many: history events per hour, from a window of some minutes.
+"""Measures what an idle cluster costs with few hosts and with many: history events per hour, from a
+window of some minutes.
 
-The few hosts are slices of one scale group; the cluster has the groups of `examples/eu-west4.yaml`, and the others have no
-slices. The many hosts are simulated by `crowd`: real agents, several hundred in a process, that join a cluster without groups.
+The few hosts are slices of one scale group; the cluster has the groups of `examples/eu-west4.yaml`,
+and the others have no slices. The many hosts are simulated by `crowd`: real agents, several hundred
+in a process, that join a cluster without groups.
 """
 
 import asyncio
@@ -26,7 +28,8 @@ LEAST = "min_slices: 1"
 FEW = 10
 #: The agents in one process of the crowd.
 PER_PROCESS = 250
-#: The seconds before the window, in which the last hosts to join are observed and the cluster comes to rest.
+#: The seconds before the window, in which the last hosts to join are observed and the cluster comes
+#: to rest.
 SETTLE = 30.0
 JOIN_TIMEOUT = 300.0
 TARGET = 100
@@ -40,13 +43,19 @@ def measure_few(*, quick: bool) -> list[Row]:
 def measure_many(*, quick: bool) -> list[Row]:
     many = 100 if quick else 1_000
     with cluster(0) as ground, contextlib.ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="iris-crowd-", ignore_cleanup_errors=True))
+        directory = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="iris-crowd-", ignore_cleanup_errors=True)
+        )
         where = (ground.record.address, ground.record.name, ground.record.store, directory)
         crowd = [
-            stack.enter_context(child("benchmarks.crowd", (*where, str(first), str(min(PER_PROCESS, many - first)))))
+            stack.enter_context(
+                child("benchmarks.crowd", (*where, str(first), str(min(PER_PROCESS, many - first))))
+            )
             for first in range(0, many, PER_PROCESS)
         ]
-        return asyncio.run(_watch(ground, many, _window(quick), [psutil.Process(process.pid) for process in crowd]))
+        return asyncio.run(
+            _watch(ground, many, _window(quick), [psutil.Process(process.pid) for process in crowd])
+        )
 
 
 def _europe() -> ClusterConfig:
@@ -60,7 +69,9 @@ def _window(quick: bool) -> float:
     return 60.0 if quick else 240.0
 
 
-async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.Process]) -> list[Row]:
+async def _watch(
+    ground: Ground, hosts: int, window: float, agents: list[psutil.Process]
+) -> list[Row]:
     temporal = await connect(ground.record.address)
     await all_there(await ground.client(), hosts)
     await asyncio.sleep(SETTLE)
@@ -68,9 +79,13 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
     used = [cpu_seconds(processes) for processes in watched]
     before, begun = await count_events(temporal, of_cluster(ground.record.name)), time.monotonic()
     await asyncio.sleep(window)
-    after, seconds = await count_events(temporal, of_cluster(ground.record.name)), time.monotonic() - begun
+    after, seconds = (
+        await count_events(temporal, of_cluster(ground.record.name)),
+        time.monotonic() - begun,
+    )
     server, controller, all_agents = (
-        (cpu_seconds(processes) - was) / seconds for processes, was in zip(watched, used, strict=True)
+        (cpu_seconds(processes) - was) / seconds
+        for processes, was in zip(watched, used, strict=True)
     )
     await all_there(await ground.client(), hosts)
     grown = added(before, after)
@@ -81,8 +96,12 @@ async def _watch(ground: Ground, hosts: int, window: float, agents: list[psutil.
             sum(grown.values()) * per_hour,
             target=TARGET,
             format="{:,.0f}",
-            note=f"{sum(grown.values())} in {seconds:.0f} s: {', '.join(f'{kind} {n}' for kind, n in grown.items())}; "
-            f"CPU: server {server:.0%}, control plane {controller:.0%}, each agent {all_agents / hosts:.2%} of a core",
+            note=(
+                f"{sum(grown.values())} in {seconds:.0f} s:"
+                f" {', '.join(f'{kind} {n}' for kind, n in grown.items())}; CPU: server"
+                f" {server:.0%}, control plane {controller:.0%}, each agent"
+                f" {all_agents / hosts:.2%} of a core"
+            ),
         )
     ]
 

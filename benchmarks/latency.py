@@ -1,8 +1,10 @@
-"""Measures the time from submission to the program's start on an idle cluster, by the wall clock that all processes here share.
+"""Measures the time from submission to the program's start on an idle cluster, by the wall clock
+that all processes here share.
 
-The program is `date`, which only prints the time (GNU `date`: in nanoseconds). Its output is read from the last lines in the
-attempt's outcome. The outcome also has `started_at`, the time at which the agent took the attempt and began to start the program.
-On the floor the start is the first line of the activity. Jobs and floor workflows take turns, one at a time.
+The program is `date`, which only prints the time (GNU `date`: in nanoseconds). Its output is read
+from the last lines in the attempt's outcome. The outcome also has `started_at`, the time at which
+the agent took the attempt and began to start the program. On the floor the start is the first line
+of the activity. Jobs and floor workflows take turns, one at a time.
 """
 
 import asyncio
@@ -63,8 +65,10 @@ async def _measure(ground: Ground, count: int) -> list[Row]:
             median(running),
             median(bare),
             3.0,
-            note=f"p95 {running[len(running) * 95 // 100]:.0f}, floor's {sorted(bare)[len(bare) * 95 // 100]:.0f}; "
-            "the program's own timestamp",
+            note=(
+                f"p95 {running[len(running) * 95 // 100]:.0f}, floor's"
+                f" {sorted(bare)[len(bare) * 95 // 100]:.0f}; the program's own timestamp"
+            ),
         ),
         Row(
             "p50 submit → agent takes the attempt, ms",

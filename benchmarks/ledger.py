@@ -1,8 +1,10 @@
-"""Measures the scheduler's ledger as one run passes it to the next: its size, and the time to write and to read it.
+"""Measures the scheduler's ledger as one run passes it to the next: its size, and the time to write
+and to read it.
 
-The ledger passes through the converter and the codec that every client and worker has. The limits are 2 MiB for one payload, and
-two seconds for a workflow task. The last workflow task of a run writes the ledger, and the first one of the next run reads it.
-Compression and decompression do not count in these two seconds, because the SDK runs the codec outside the workflow task.
+The ledger passes through the converter and the codec that every client and worker has. The limits
+are 2 MiB for one payload, and two seconds for a workflow task. The last workflow task of a run
+writes the ledger, and the first one of the next run reads it. Compression and decompression do not
+count in these two seconds, because the SDK runs the codec outside the workflow task.
 """
 
 import asyncio
@@ -40,13 +42,21 @@ def measure(*, quick: bool) -> list[Row]:
         encode, payloads = _best(lambda: converter.payload_converter.to_payloads([start]))
         compress, (packed,) = _best(lambda: asyncio.run(codec.encode(payloads)))
         expand, plain = _best(lambda: asyncio.run(codec.decode([packed])))
-        decode, (again,) = _best(lambda: converter.payload_converter.from_payloads(plain, [SchedulerStart]))
+        decode, (again,) = _best(
+            lambda: converter.payload_converter.from_payloads(plain, [SchedulerStart])
+        )
         read, same = _best(lambda: Ledger(again.ledger))
     assert same.state() == ledger.state()
     held = f"{len(ledger.live):,} hold hosts, {len(ledger.waiting):,} wait"
     plain_size = f"{payloads[0].ByteSize() / MIB:.1f} MiB plain; {held}"
     return [
-        Row(f"the ledger at continue-as-new, MiB, {size}", packed.ByteSize() / MIB, target=2.0, format="{:.2f}", note=plain_size),
+        Row(
+            f"the ledger at continue-as-new, MiB, {size}",
+            packed.ByteSize() / MIB,
+            target=2.0,
+            format="{:.2f}",
+            note=plain_size,
+        ),
         Row(
             "writing it, s",
             write + encode,

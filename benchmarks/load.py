@@ -1,9 +1,12 @@
-"""Measures throughput and the cost of a job: many trivial jobs, of which a fixed number run at the same time.
+"""Measures throughput and the cost of a job: many trivial jobs, of which a fixed number run at the
+same time.
 
-The same code drives both sides: start, wait for the result. Iris and the floor take turns, in changing order. The results are
-medians, and a ratio is the median of the ratios of neighbouring rounds, because other load may share the machine's cores. Server
-CPU is that of the server's process from the start of a round until a second after its end, when the server has done the work that
-it deferred. Events are those of all workflows of a side, with those of the scheduler and the autoscaler.
+The same code drives both sides: start, wait for the result. Iris and the floor take turns, in
+changing order. The results are medians, and a ratio is the median of the ratios of neighbouring
+rounds, because other load may share the machine's cores. Server CPU is that of the server's process
+from the start of a round until a second after its end, when the server has done the work that it
+deferred. Events are those of all workflows of a side, with those of the scheduler and the
+autoscaler.
 """
 
 import asyncio
@@ -30,7 +33,9 @@ One = Callable[[str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Round:
-    """The jobs per second, and the CPU milliseconds per job of the server, of the workflow worker and of what runs the jobs."""
+    """The jobs per second, and the CPU milliseconds per job of the server, of the workflow worker
+    and of what runs the jobs.
+    """
 
     rate: float
     server: float
@@ -56,7 +61,10 @@ async def _measure(ground: Ground, quick: bool) -> list[Row]:
     async def bare(name: str) -> None:
         await (await floor.start(temporal, name)).result()
 
-    sides: dict[str, tuple[One, str]] = {"floor": (bare, FLOOR), "iris": (_job(iris), of_cluster(ground.record.name))}
+    sides: dict[str, tuple[One, str]] = {
+        "floor": (bare, FLOOR),
+        "iris": (_job(iris), of_cluster(ground.record.name)),
+    }
     for one, _ in sides.values():
         await _drive(one, 2 * CONCURRENCY)
     before = {side: await count_events(temporal, query) for side, (_, query) in sides.items()}
@@ -64,15 +72,25 @@ async def _measure(ground: Ground, quick: bool) -> list[Row]:
     for number in range(rounds):
         for side in ("floor", "iris") if number % 2 == 0 else ("iris", "floor"):
             results[side].append(await _round(ground, side, sides[side][0], jobs))
-    grown = {side: added(before[side], await count_events(temporal, query)) for side, (_, query) in sides.items()}
+    grown = {
+        side: added(before[side], await count_events(temporal, query))
+        for side, (_, query) in sides.items()
+    }
     return _rows(results, grown, jobs)
 
 
-def _rows(results: dict[str, list[Round]], grown: dict[str, dict[str, int]], jobs: int) -> list[Row]:
+def _rows(
+    results: dict[str, list[Round]], grown: dict[str, dict[str, int]], jobs: int
+) -> list[Row]:
     pairs = list(zip(results["iris"], results["floor"], strict=True))
 
     def row(
-        what: str, of: Callable[[Round], float], target: float | None = None, *, note: str = "", at_least: bool = False
+        what: str,
+        of: Callable[[Round], float],
+        target: float | None = None,
+        *,
+        note: str = "",
+        at_least: bool = False,
     ) -> Row:
         iris, bare = ([of(one) for one in results[side]] for side in ("iris", "floor"))
         ratio = median(of(ours) / of(theirs) for ours, theirs in pairs)
@@ -86,8 +104,16 @@ def _rows(results: dict[str, list[Round]], grown: dict[str, dict[str, int]], job
     return [
         row("jobs per second", lambda one: one.rate, 0.75, note=load, at_least=True),
         row("server CPU, ms per job", lambda one: one.server, 1.35),
-        row("control plane CPU, ms per job", lambda one: one.workflows, note="floor: its workflow worker"),
-        row("agent CPU, ms per job", lambda one: one.jobs, note="with the programs it runs; floor: its activity worker"),
+        row(
+            "control plane CPU, ms per job",
+            lambda one: one.workflows,
+            note="floor: its workflow worker",
+        ),
+        row(
+            "agent CPU, ms per job",
+            lambda one: one.jobs,
+            note="with the programs it runs; floor: its activity worker",
+        ),
         Row("history events per job", *events, format="{:.2f}", note=others),
     ]
 
@@ -101,7 +127,11 @@ def _job(client: AsyncIrisClient) -> One:
 
 
 async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
-    workflows, runs = ((ground.floor[0],), (ground.floor[1],)) if side == "floor" else ((ground.controller,), ground.agents)
+    workflows, runs = (
+        ((ground.floor[0],), (ground.floor[1],))
+        if side == "floor"
+        else ((ground.controller,), ground.agents)
+    )
 
     def spent() -> tuple[float, float, float]:
         return ground.server_seconds(), cpu_seconds(workflows), cpu_seconds(runs, children=True)
@@ -111,7 +141,9 @@ async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
     await _drive(one, jobs)
     seconds = time.perf_counter() - begun
     await asyncio.sleep(SETTLE)
-    server, workflow, job = (1000 * (after - was) / jobs for was, after in zip(before, spent(), strict=True))
+    server, workflow, job = (
+        1000 * (after - was) / jobs for was, after in zip(before, spent(), strict=True)
+    )
     return Round(jobs / seconds, server, workflow, job)
 
 

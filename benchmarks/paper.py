@@ -1,4 +1,6 @@
-"""Generates the hosts and requests of a large cluster, the same in every run, for measurements without a server."""
+"""Generates the hosts and requests of a large cluster, the same in every run, for measurements
+without a server.
+"""
 
 import contextlib
 import gc
@@ -48,7 +50,9 @@ def as_in_control_plane() -> Iterator[None]:
 
 
 def hosts(number: int) -> list[Host]:
-    """Returns hosts in three zones: half of the machines are CPU hosts, a quarter GPU hosts, a quarter TPU slices."""
+    """Returns hosts in three zones: half of the machines are CPU hosts, a quarter GPU hosts, a
+    quarter TPU slices.
+    """
     dice = random.Random(1)
     made: list[Host] = []
     for machine in count():
@@ -57,17 +61,45 @@ def hosts(number: int) -> list[Host]:
         place: dict[str, Attribute] = {REGION: "eu", ZONE: f"eu-{machine % 3}"}
         if machine % 4 < 2:
             offers = Resources(cpu_millis=32_000, memory_bytes=128 * GIB, disk_bytes=500 * GIB)
-            made.append(_host(dice, f"cpu-{machine}", offers, {**place, SCALE_GROUP: "cpu", PREEMPTIBLE: False}))
+            made.append(
+                _host(
+                    dice,
+                    f"cpu-{machine}",
+                    offers,
+                    {**place, SCALE_GROUP: "cpu", PREEMPTIBLE: False},
+                )
+            )
         elif machine % 4 == 2:
-            offers = Resources(cpu_millis=96_000, memory_bytes=512 * GIB, disk_bytes=500 * GIB, device=_GPU)
-            made.append(_host(dice, f"gpu-{machine}", offers, {**place, SCALE_GROUP: "gpu", PREEMPTIBLE: True}))
+            offers = Resources(
+                cpu_millis=96_000, memory_bytes=512 * GIB, disk_bytes=500 * GIB, device=_GPU
+            )
+            made.append(
+                _host(
+                    dice, f"gpu-{machine}", offers, {**place, SCALE_GROUP: "gpu", PREEMPTIBLE: True}
+                )
+            )
         else:
-            offers = Resources(cpu_millis=112_000, memory_bytes=192 * GIB, disk_bytes=100 * GIB, device=_TPU)
+            offers = Resources(
+                cpu_millis=112_000, memory_bytes=192 * GIB, disk_bytes=100 * GIB, device=_TPU
+            )
             name = f"tpu-{machine}-{dice.getrandbits(24):06x}"
-            slice_of: dict[str, Attribute] = {TPU_NAME: name, TPU_TOPOLOGY: "4x4", TPU_VM_COUNT: SLICE}
-            shared: dict[str, Attribute] = {**place, SCALE_GROUP: "v5e16", PREEMPTIBLE: True, **slice_of}
+            slice_of: dict[str, Attribute] = {
+                TPU_NAME: name,
+                TPU_TOPOLOGY: "4x4",
+                TPU_VM_COUNT: SLICE,
+            }
+            shared: dict[str, Attribute] = {
+                **place,
+                SCALE_GROUP: "v5e16",
+                PREEMPTIBLE: True,
+                **slice_of,
+            }
             for worker in range(SLICE):
-                made.append(_host(dice, f"{name}-w-{worker}", offers, {**shared, TPU_WORKER_ID: worker}, name))
+                made.append(
+                    _host(
+                        dice, f"{name}-w-{worker}", offers, {**shared, TPU_WORKER_ID: worker}, name
+                    )
+                )
     raise AssertionError
 
 
@@ -78,7 +110,8 @@ def requests(
     specs: Sequence[JobSpec] | None = None,
     began: datetime = NOON,
 ) -> list[Request]:
-    """Returns requests from 50 users, a tenth of a second apart: of 30 shapes, or of those of the given jobs.
+    """Returns requests from 50 users, a tenth of a second apart: of 30 shapes, or of those of the
+    given jobs.
 
     Args:
         began: the time of the first request.
@@ -96,11 +129,26 @@ def requests(
             }
         )
         owner = names.job_workflow("prod", spec.id)
-        made.append(request_for(spec, index=0, attempt=1, run_id=f"{run[:8]}-{run[8:]}", owner=owner, submitted_at=at))
+        made.append(
+            request_for(
+                spec,
+                index=0,
+                attempt=1,
+                run_id=f"{run[:8]}-{run[8:]}",
+                owner=owner,
+                submitted_at=at,
+            )
+        )
     return made
 
 
-def _host(dice: random.Random, host_id: str, offers: Resources, has: dict[str, Attribute], slice_id: str = "") -> Host:
+def _host(
+    dice: random.Random,
+    host_id: str,
+    offers: Resources,
+    has: dict[str, Attribute],
+    slice_id: str = "",
+) -> Host:
     return Host(
         id=host_id,
         slice_id=slice_id or host_id,
@@ -117,9 +165,14 @@ def _wants(cpu: int, memory: int, device: Device | None = None, **rest: object) 
 
 
 def many_shapes(number: int) -> list[JobSpec]:
-    """Returns jobs of different shapes: half of them CPU tasks, a sixth GPU tasks, a third TPU gangs over one slice or two."""
+    """Returns jobs of different shapes: half of them CPU tasks, a sixth GPU tasks, a third TPU
+    gangs over one slice or two.
+    """
     cpu = [_wants(cpu=1 + i % 30, memory=1 + i // 30) for i in range(number // 2)]
-    gpu = [_wants(cpu=8, memory=1 + i, device=_GPU.model_copy(update={"count": 1 + i % 8})) for i in range(number // 6)]
+    gpu = [
+        _wants(cpu=8, memory=1 + i, device=_GPU.model_copy(update={"count": 1 + i % 8}))
+        for i in range(number // 6)
+    ]
     gangs = [
         _wants(
             cpu=32,
@@ -133,11 +186,18 @@ def many_shapes(number: int) -> list[JobSpec]:
     return cpu + gpu + gangs
 
 
-#: Ten shapes of CPU tasks, five of CPU tasks with a zone, seven of GPU tasks, eight of TPU gangs over one slice or two.
+#: Ten shapes of CPU tasks, five of CPU tasks with a zone, seven of GPU tasks, eight of TPU gangs
+#: over one slice or two.
 SHAPES = (
     *(_wants(cpu=1 + i, memory=4 * (1 + i % 4)) for i in range(10)),
-    *(_wants(cpu=1 + i, memory=1, constraints=(parse_constraint(f"zone=eu-{i % 3}"),)) for i in range(5)),
-    *(_wants(cpu=8, memory=1 + i, device=_GPU.model_copy(update={"count": 1 + i})) for i in range(7)),
+    *(
+        _wants(cpu=1 + i, memory=1, constraints=(parse_constraint(f"zone=eu-{i % 3}"),))
+        for i in range(5)
+    ),
+    *(
+        _wants(cpu=8, memory=1 + i, device=_GPU.model_copy(update={"count": 1 + i}))
+        for i in range(7)
+    ),
     *(
         _wants(
             cpu=32,

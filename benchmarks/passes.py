@@ -1,6 +1,8 @@
-"""Measures scheduling passes without a server: it calls the ledger as the scheduler's workflow does.
+"""Measures scheduling passes without a server: it calls the ledger as the scheduler's workflow
+does.
 
-A workflow task must end within two seconds, and all jobs wait for the scheduler's. So a pass must be short in every situation.
+A workflow task must end within two seconds, and all jobs wait for the scheduler's. So a pass must
+be short in every situation.
 """
 
 import time
@@ -22,7 +24,8 @@ from iris.workflows.scheduler.scheduler import MAX_PLACEMENTS, MAX_REPLAY
 LATER = paper.NOON + timedelta(hours=5)
 #: The number of placements that end before the last measured pass.
 RELEASED = 100
-#: The number of measurements of each pass. The shortest counts, because other load on the same cores only makes a pass longer.
+#: The number of measurements of each pass. The shortest counts, because other load on the same
+#: cores only makes a pass longer.
 TIMES = 3
 
 
@@ -30,7 +33,14 @@ def measure(*, quick: bool) -> list[Row]:
     hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
     with paper.as_in_control_plane():
         replays = [_longest_replay(600, 5_000), _longest_replay(hosts, waiting)]
-        return [*_at(hosts, waiting, 0.5), *_at(21, 2_838, 0.01), *_of_shapes(30), *_of_shapes(300), *_of_shapes(3_000), *replays]
+        return [
+            *_at(hosts, waiting, 0.5),
+            *_at(21, 2_838, 0.01),
+            *_of_shapes(30),
+            *_of_shapes(300),
+            *_of_shapes(3_000),
+            *replays,
+        ]
 
 
 def _at(hosts: int, waiting: int, target: float) -> list[Row]:
@@ -46,14 +56,22 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
     note = "; ".join(f"{what} {takes[what] * 1000:.0f} ms" for what in worst[:4])
     size = f"{waiting:,} waiting, {hosts:,} hosts"
     return [
-        Row(f"worst pass, {size}, s", takes[worst[0]], target=target, format="{:.4f}", note=f"of {len(takes)} passes: {note}"),
+        Row(
+            f"worst pass, {size}, s",
+            takes[worst[0]],
+            target=target,
+            format="{:.4f}",
+            note=f"of {len(takes)} passes: {note}",
+        ),
         Row(f"median pass, {size}, s", median(takes.values()), target=target, format="{:.4f}"),
         Row(f"explain, {size}, s", explained, format="{:.4f}"),
     ]
 
 
 def _of_shapes(shapes: int) -> list[Row]:
-    """Measures the CPU time of passes over a full cluster: in which nothing fits, and after a host has changed."""
+    """Measures the CPU time of passes over a full cluster: in which nothing fits, and after a host
+    has changed.
+    """
     hosts, waiting = 1_000, 5_000
     ledger = asked(hosts, paper.requests(waiting, specs=paper.many_shapes(shapes)))
     while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
@@ -72,15 +90,24 @@ def _of_shapes(shapes: int) -> list[Row]:
         ledger.hosts_up([next(iter(ledger.hosts.values()))])
         changed.append(cpu())
     size = f"{waiting:,} waiting, {hosts:,} hosts, {shapes} shapes"
-    note = f"{median(rates):.1f} million looks a second; a run of the scheduler ends after {MAX_REPLAY / 1e6:.0f} million"
+    note = (
+        f"{median(rates):.1f} million looks a second; a run of the scheduler ends after"
+        f" {MAX_REPLAY / 1e6:.0f} million"
+    )
     return [
         Row(f"pass on a full cluster, {size}, CPU s", same, target=0.5, format="{:.4f}", note=note),
-        Row(f"the same after a host changed, {size}, CPU s", min(changed), target=0.5, format="{:.4f}"),
+        Row(
+            f"the same after a host changed, {size}, CPU s",
+            min(changed),
+            target=0.5,
+            format="{:.4f}",
+        ),
     ]
 
 
 def _longest_replay(hosts: int, waiting: int) -> Row:
-    """Measures the CPU time of all exchanges of one run of the scheduler on a full cluster, and of reading its ledger.
+    """Measures the CPU time of all exchanges of one run of the scheduler on a full cluster, and of
+    reading its ledger.
 
     In each exchange one gang leaves and another one asks.
     """
@@ -96,10 +123,21 @@ def _longest_replay(hosts: int, waiting: int) -> Row:
             break
         exchanges += 1
         now = LATER + timedelta(seconds=exchanges)
-        serve(ledger, [Release(key=next(iter(ledger.live)), ran=True), Ask(request=request)], now, whole=True)
+        serve(
+            ledger,
+            [Release(key=next(iter(ledger.live)), ran=True), Ask(request=request)],
+            now,
+            whole=True,
+        )
     took = time.process_time() - began
     note = f"{exchanges} exchanges, {ledger.effort.looks / 1e6:.1f} million looks"
-    return Row(f"longest replay, {waiting:,} waiting, {hosts:,} hosts, CPU s", took, target=7, format="{:.1f}", note=note)
+    return Row(
+        f"longest replay, {waiting:,} waiting, {hosts:,} hosts, CPU s",
+        took,
+        target=7,
+        format="{:.1f}",
+        note=note,
+    )
 
 
 def asked(hosts: int, requests: Iterable[Request]) -> Ledger:
@@ -111,7 +149,9 @@ def asked(hosts: int, requests: Iterable[Request]) -> Ledger:
 
 
 def _to_the_end(ledger: Ledger) -> Iterable[tuple[str, float]]:
-    """Measures the passes from an empty cluster to a full one, one in which nothing fits, and one after some placements ended."""
+    """Measures the passes from an empty cluster to a full one, one in which nothing fits, and one
+    after some placements ended.
+    """
     stopped, number = True, 0
     while stopped:
         number += 1
@@ -123,8 +163,12 @@ def _to_the_end(ledger: Ledger) -> Iterable[tuple[str, float]]:
     yield f"after {RELEASED} ended", _pass(ledger, LATER)[1]
 
 
-def _evicting(hosts: int, batch: list[Request], others: list[Request]) -> Iterable[tuple[str, float]]:
-    """Measures passes on a cluster full of batch work, while as many other requests wait, some of them in higher bands."""
+def _evicting(
+    hosts: int, batch: list[Request], others: list[Request]
+) -> Iterable[tuple[str, float]]:
+    """Measures passes on a cluster full of batch work, while as many other requests wait, some of
+    them in higher bands.
+    """
     ledger = asked(hosts, batch)
     while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
         pass

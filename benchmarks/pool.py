@@ -1,7 +1,9 @@
-"""Measures pools of workers: the rate of trivial calls of `iris.WorkerPool`, and of the executors of Dask and Ray beside it.
+"""Measures pools of workers: the rate of trivial calls of `iris.WorkerPool`, and of the executors
+of Dask and Ray beside it.
 
-Dask and Ray are no dependencies of Iris. `PEERS_PYTHON` names an interpreter that has `distributed`, `ray` or both, of the same
-minor version; without it, only Iris is measured. All have the same number of worker processes on the same cores.
+Dask and Ray are no dependencies of Iris. `PEERS_PYTHON` names an interpreter that has
+`distributed`, `ray` or both, of the same minor version; without it, only Iris is measured. All have
+the same number of worker processes on the same cores.
 """
 
 import os
@@ -19,7 +21,8 @@ WORKERS = 2
 CALLS = (1_000, 10_000)
 #: Calls one after the other, for the latency.
 SINGLE = 50
-#: The part of Dask's rate that is aimed at. Iris' calls are durable: each batch is on the server's disk before it is run.
+#: The part of Dask's rate that is aimed at. Iris' calls are durable: each batch is on the server's
+#: disk before it is run.
 TARGET = 0.5
 
 #: Prints the rates of `map` and of `submit`. A first map makes the workers ready.
@@ -59,7 +62,9 @@ def measure(*, quick: bool) -> list[Row]:
         os.environ["IRIS_STATE_DIR"] = state
         with (
             iris.IrisClient.local() as client,
-            iris.WorkerPool(client, WORKERS, resources=iris.Resources(cpu=0.5, memory="256m"), workspace=False) as pool,
+            iris.WorkerPool(
+                client, WORKERS, resources=iris.Resources(cpu=0.5, memory="256m"), workspace=False
+            ) as pool,
         ):
             list(pool.map(lambda number: number - 1, range(100)))
             for _ in range(rounds):
@@ -76,17 +81,33 @@ def measure(*, quick: bool) -> list[Row]:
         ray = f"; Ray: {median(rates[index] for rates in found['ray']):.0f}" if found["ray"] else ""
         what = f"calls a second of a pool's map of {each:,}; the floor is Dask"
         rows.append(
-            Row(what, rate, dask, TARGET if dask else None, at_least=True, format="{:.0f}", note=_spread(found, index) + ray)
+            Row(
+                what,
+                rate,
+                dask,
+                TARGET if dask else None,
+                at_least=True,
+                format="{:.0f}",
+                note=_spread(found, index) + ray,
+            )
         )
     alone = median(rates[0] for rates in found["alone"])
     rows.append(Row("calls a second, each alone in its batch", alone, format="{:.0f}"))
-    rows.append(Row("one call of a pool, p50 ms", median(latencies) * 1000, note=f"max {max(latencies) * 1000:.0f}"))
+    rows.append(
+        Row(
+            "one call of a pool, p50 ms",
+            median(latencies) * 1000,
+            note=f"max {max(latencies) * 1000:.0f}",
+        )
+    )
     return rows
 
 
 def _spread(found: dict[str, list[list[float]]], index: int) -> str:
     return "; ".join(
-        f"{name}: {', '.join(f'{rates[index]:.0f}' for rates in found[name])}" for name in ("iris", "dask") if found[name]
+        f"{name}: {', '.join(f'{rates[index]:.0f}' for rates in found[name])}"
+        for name in ("iris", "dask")
+        if found[name]
     )
 
 

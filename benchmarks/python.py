@@ -1,8 +1,9 @@
-"""Measures the Python client: its submissions, its import, and the time until a new program has its first result.
+"""Measures the Python client: its submissions, its import, and the time until a new program has its
+first result.
 
-Each side submits in a loop, one after the other. The cluster places nothing until the last job is submitted, because the programs
-would run on the same cores; the floor's workflows do run. The sides take turns in changing order; a ratio is the median of the
-ratios of neighbouring rounds.
+Each side submits in a loop, one after the other. The cluster places nothing until the last job is
+submitted, because the programs would run on the same cores; the floor's workflows do run. The sides
+take turns in changing order; a ratio is the median of the ratios of neighbouring rounds.
 """
 
 import asyncio
@@ -29,7 +30,11 @@ with iris.IrisClient.local() as client:
     print(client.submit(abs, -42).result(), flush=True)
 """
 #: The floor, what a user writes first, and what the first call needs.
-IMPORTS = ("import temporalio.client", "import iris", "import iris; iris.IrisClient; iris.Resources")
+IMPORTS = (
+    "import temporalio.client",
+    "import iris",
+    "import iris; iris.IrisClient; iris.Resources",
+)
 IMPORT_ROUNDS = 15
 
 
@@ -91,11 +96,16 @@ def _imports() -> list[Row]:
             taken[code].append(used.ru_utime + used.ru_stime)
     theirs = median(taken[IMPORTS[0]])
     note = "floor: import temporalio.client"
-    return [Row(f"`{code}`, CPU s", median(taken[code]), theirs, format="{:.3f}", note=note) for code in IMPORTS[1:]]
+    return [
+        Row(f"`{code}`, CPU s", median(taken[code]), theirs, format="{:.3f}", note=note)
+        for code in IMPORTS[1:]
+    ]
 
 
 def _first_result(times: int) -> Row:
-    """Returns the time from the start of an interpreter to the result of a function on the cluster that it starts."""
+    """Returns the time from the start of an interpreter to the result of a function on the cluster
+    that it starts.
+    """
     taken, whole = [], []
     for _ in range(times):
         with tempfile.TemporaryDirectory(prefix="iris-bench-") as directory:
@@ -110,5 +120,13 @@ def _first_result(times: int) -> Row:
                 assert process.stdout.readline() == b"42\n"
                 taken.append(time.perf_counter() - begun)
             whole.append(time.perf_counter() - begun)
-    note = f"{min(taken):.2f} to {max(taken):.2f}; until the program has ended with its cluster: {median(whole):.2f}"
-    return Row("`IrisClient.local()` from a new interpreter to its first result, s", median(taken), format="{:.2f}", note=note)
+    note = (
+        f"{min(taken):.2f} to {max(taken):.2f}; until the program has ended with its cluster:"
+        f" {median(whole):.2f}"
+    )
+    return Row(
+        "`IrisClient.local()` from a new interpreter to its first result, s",
+        median(taken),
+        format="{:.2f}",
+        note=note,
+    )

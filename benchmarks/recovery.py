@@ -1,11 +1,14 @@
-"""Measures how long the scheduler is away when its control plane is killed, by the cluster's size and the exchanges before.
+"""Measures how long the scheduler is away when its control plane is killed, by the cluster's size
+and the exchanges before.
 
-Hosts and jobs exist on paper only. The Temporal service, the scheduler's workflow and the process that serves it are real: it has
-the control plane's worker for planners, and is started again as soon as it was killed. The supervisor of a real control plane
-starts it after another second. Kills hit a scheduler at rest, and one that is in the middle of a workflow task: the service waits
-for that task until it times out.
+Hosts and jobs exist on paper only. The Temporal service, the scheduler's workflow and the process
+that serves it are real: it has the control plane's worker for planners, and is started again as
+soon as it was killed. The supervisor of a real control plane starts it after another second. Kills
+hit a scheduler at rest, and one that is in the middle of a workflow task: the service waits for
+that task until it times out.
 
-    python -m benchmarks.recovery ADDRESS CLUSTER      serves the scheduler of a cluster until standard input ends
+    python -m benchmarks.recovery ADDRESS CLUSTER      serves the scheduler of a cluster until
+    standard input ends
 """
 
 import asyncio
@@ -53,7 +56,8 @@ from tests.temporal_cluster import a_temporal_cluster
 
 CLUSTER = "paper"
 SERVES = b"serves\n"
-#: The exchanges between two kills after many: so the kills hit a run of the scheduler at different lengths.
+#: The exchanges between two kills after many: so the kills hit a run of the scheduler at different
+#: lengths.
 STRIDE = 7
 #: The age of the oldest request.
 QUEUE = timedelta(hours=5)
@@ -67,7 +71,8 @@ class Case:
     """One cluster size, and how often its control plane is killed after how many exchanges.
 
     Args:
-        kills: the number of kills, by the number of exchanges since the scheduler's start, in ascending order.
+        kills: the number of kills, by the number of exchanges since the scheduler's start, in
+            ascending order.
         busy: the number of kills in the middle of a workflow task.
     """
 
@@ -154,9 +159,13 @@ class Scheduler:
         live: the keys that hold hosts, the oldest first.
     """
 
-    def __init__(self, address: str, client: Client, requests: Iterator[Request], live: deque[str]) -> None:
+    def __init__(
+        self, address: str, client: Client, requests: Iterator[Request], live: deque[str]
+    ) -> None:
         self._address = address
-        self._workflow: WorkflowHandle[Any, Any] = client.get_workflow_handle(names.scheduler_workflow(CLUSTER))
+        self._workflow: WorkflowHandle[Any, Any] = client.get_workflow_handle(
+            names.scheduler_workflow(CLUSTER)
+        )
         self._requests = requests
         self._live = live
         self._process: subprocess.Popen[bytes] | None = None
@@ -165,7 +174,9 @@ class Scheduler:
     def serve(self) -> None:
         """Starts a process that serves the scheduler, and waits until it does."""
         command = [sys.executable, "-m", "benchmarks.recovery", self._address, CLUSTER]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
+        )
         assert self._process.stdout is not None
         while self._process.stdout.readline() not in (SERVES, b""):
             pass
@@ -176,13 +187,24 @@ class Scheduler:
         self._process.wait()
 
     async def exchange(self) -> None:
-        """One gang leaves and another one asks. Sent again until the scheduler answers, as an outbox does."""
+        """One gang leaves and another one asks. Sent again until the scheduler answers, as an
+        outbox does.
+        """
         self.exchanges += 1
-        batch = Batch(messages=(Release(key=self._live.popleft(), ran=True), Ask(request=next(self._requests))))
+        batch = Batch(
+            messages=(
+                Release(key=self._live.popleft(), ran=True),
+                Ask(request=next(self._requests)),
+            )
+        )
         while True:
-            with contextlib.suppress(RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError):
+            with contextlib.suppress(
+                RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+            ):
                 reply = await self._workflow.execute_update("exchange", batch, result_type=Answers)
-                self._live.extend(answer.placement.key for answer in reply.answers if answer.placement is not None)
+                self._live.extend(
+                    answer.placement.key for answer in reply.answers if answer.placement is not None
+                )
                 return
             await asyncio.sleep(RETRY_EVERY)
 
@@ -191,7 +213,9 @@ class Scheduler:
         while description.pending_activities or description.HasField("pending_workflow_task"):
             await asyncio.sleep(LOOK_EVERY)
             description = await self._describe()
-        return await self._killed(description.workflow_execution_info.history_length, self.exchange())
+        return await self._killed(
+            description.workflow_execution_info.history_length, self.exchange()
+        )
 
     async def killed_in_a_task(self) -> Recovery:
         """Kills the process while it handles an exchange, whose answer counts."""
@@ -199,7 +223,10 @@ class Scheduler:
             waiting = asyncio.create_task(self.exchange())
             while not waiting.done():
                 description = await self._describe()
-                if description.pending_workflow_task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
+                if (
+                    description.pending_workflow_task.state
+                    == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
+                ):
                     length = description.workflow_execution_info.history_length
                     return await self._killed(length, waiting)
 
@@ -211,7 +238,12 @@ class Scheduler:
         serves = time.monotonic() - began
         await answer
         assert self._process is not None
-        recovery = Recovery(events, serves, time.monotonic() - began, cpu_seconds([psutil.Process(self._process.pid)]))
+        recovery = Recovery(
+            events,
+            serves,
+            time.monotonic() - began,
+            cpu_seconds([psutil.Process(self._process.pid)]),
+        )
         print(self.exchanges, recovery, file=sys.stderr, flush=True)
         return recovery
 
@@ -236,7 +268,12 @@ async def _measure(address: str, case: Case) -> list[Row]:
         task_timeout=policies.PLANNER_TASK,
     )
     absent = Absent(client, live)
-    activities = [absent.signal_placed, absent.signal_evicted, absent.signal_reasons, absent.check_jobs]
+    activities = [
+        absent.signal_placed,
+        absent.signal_evicted,
+        absent.signal_reasons,
+        absent.check_jobs,
+    ]
     rows: list[Row] = []
     async with Worker(client, task_queue=names.control_queue(CLUSTER), activities=activities):
         try:
@@ -249,7 +286,11 @@ async def _measure(address: str, case: Case) -> list[Row]:
                         await scheduler.exchange()
                     recoveries.append(await scheduler.killed_at_rest())
                 rows += _rows(case, f"at rest after {exchanges:,} exchanges", recoveries)
-            rows += _rows(case, "in the middle of a task", [await scheduler.killed_in_a_task() for _ in range(case.busy)])
+            rows += _rows(
+                case,
+                "in the middle of a task",
+                [await scheduler.killed_in_a_task() for _ in range(case.busy)],
+            )
         finally:
             scheduler.kill()
     return rows
@@ -260,8 +301,9 @@ def _rows(case: Case, when: str, recoveries: list[Recovery]) -> list[Row]:
     answers = [each.answers for each in recoveries]
     cpu, events = [each.cpu for each in recoveries], [each.events for each in recoveries]
     note = (
-        f"of {len(recoveries)}; serves after {median(each.serves for each in recoveries):.1f} s; CPU {median(cpu):.1f}, "
-        f"worst {max(cpu):.1f} s; replays {min(events)} to {max(events)} events"
+        f"of {len(recoveries)}; serves after {median(each.serves for each in recoveries):.1f} s;"
+        f" CPU {median(cpu):.1f}, worst {max(cpu):.1f} s; replays {min(events)} to {max(events)}"
+        " events"
     )
     return [
         Row(f"{size}: s to an answer, median", median(answers), target=TARGET, note=note),

@@ -1,11 +1,13 @@
-"""Measures machines over SSH: the installation of twenty, a tunnel that was cut, and the start of a cluster of three.
+"""Measures machines over SSH: the installation of twenty, a tunnel that was cut, and the start of a
+cluster of three.
 
-Real `sshd` processes stand for the machines. All have the disk and the cores of this one, so the installation shows what the
-order of work costs, not what a fleet would take.
+Real `sshd` processes stand for the machines. All have the disk and the cores of this one, so the
+installation shows what the order of work costs, not what a fleet would take.
 
-The floor of the installation sends and unpacks the same packages with the system's `ssh`, as many at once as the keeper. The
-floor of the tunnel is a login that runs `true`. The floor of the start is `dask ssh`, if `PEERS_PYTHON` names an interpreter that
-has `distributed` and `paramiko`: it installs nothing, and its workers are up when they have registered.
+The floor of the installation sends and unpacks the same packages with the system's `ssh`, as many
+at once as the keeper. The floor of the tunnel is a login that runs `true`. The floor of the start
+is `dask ssh`, if `PEERS_PYTHON` names an interpreter that has `distributed` and `paramiko`: it
+installs nothing, and its workers are up when they have registered.
 """
 
 import asyncio
@@ -45,7 +47,12 @@ HOSTS = 3
 #: No measurement takes longer than this.
 PATIENCE = 600.0
 GROUP = ScaleGroup(
-    name="lab", type=SliceType.MANUAL_VM, hosts=1, zones=("lab",), resources=Resources(cpu=1, memory=2**30), max_slices=MACHINES
+    name="lab",
+    type=SliceType.MANUAL_VM,
+    hosts=1,
+    zones=("lab",),
+    resources=Resources(cpu=1, memory=2**30),
+    max_slices=MACHINES,
 )
 CONFIGURATION = """
 name: bench
@@ -92,11 +99,17 @@ class Lab:
         """Leases every machine, and waits until its agent runs."""
         for number in range(len(self.machines)):
             request = SliceRequest(
-                slice_id=f"bench-{number}", cluster="bench", group=GROUP, zone="lab", token=f"token of bench-{number}"
+                slice_id=f"bench-{number}",
+                cluster="bench",
+                group=GROUP,
+                zone="lab",
+                token=f"token of bench-{number}",
             )
             await self.platform.create_slice(request)
         deadline = time.monotonic() + PATIENCE
-        while [each.state for each in (await self.platform.list_slices()).slices] != [MachineState.ACTIVE] * len(self.machines):
+        while [each.state for each in (await self.platform.list_slices()).slices] != [
+            MachineState.ACTIVE
+        ] * len(self.machines):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
 
@@ -116,7 +129,9 @@ async def _lab(directory: Path, count: int, first: int, address: str) -> AsyncIt
         runtime = await asyncio.to_thread(pack, directory)
         connections = Connections(settings, keep=True)
         keeper = HostKeeper(settings, connections, lambda: runtime, command=lambda *_: SLEEPING)
-        platform = ManualPlatform(settings, connections, attend=keeper.attend, failure_of=keeper.failure_of)
+        platform = ManualPlatform(
+            settings, connections, attend=keeper.attend, failure_of=keeper.failure_of
+        )
         async with keeper.serving():
             yield Lab(found, settings, platform, runtime)
         await connections.close()
@@ -129,7 +144,10 @@ async def _installed(directory: Path, count: int) -> list[Row]:
         taken = time.perf_counter() - began
         floor = await asyncio.to_thread(_sent_and_unpacked, lab)
     size = lab.runtime.file.stat().st_size / 2**20
-    note = f"{size:.0f} MiB for each, on one disk, {MAX_INSTALLING} at once; the floor sends and unpacks them with ssh"
+    note = (
+        f"{size:.0f} MiB for each, on one disk, {MAX_INSTALLING} at once; the floor sends and"
+        " unpacks them with ssh"
+    )
     return [Row(f"{count} machines leased, with running agents, s", taken, floor, note=note)]
 
 
@@ -154,11 +172,19 @@ def _ssh(lab: Lab, machine: Machine) -> list[str]:
         "IdentityFile": machine.key,
         "BatchMode": "yes",
     }
-    return ["ssh", "-F", "none", *(f"-o{name}={value}" for name, value in options.items()), f"{user()}@{machine.address}"]
+    return [
+        "ssh",
+        "-F",
+        "none",
+        *(f"-o{name}={value}" for name, value in options.items()),
+        f"{user()}@{machine.address}",
+    ]
 
 
 async def _cut(directory: Path, cuts: int) -> list[Row]:
-    """Ends the sshd process of a tunnel, and waits until a connection through the next one is answered."""
+    """Ends the sshd process of a tunnel, and waits until a connection through the next one is
+    answered.
+    """
     server = await asyncio.start_server(_greet, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     taken, logins = [], []
@@ -175,7 +201,9 @@ async def _cut(directory: Path, cuts: int) -> list[Row]:
                 await asyncio.sleep(0.05)
             taken.append(time.perf_counter() - began)
             began = time.perf_counter()
-            await asyncio.to_thread(subprocess.run, [*_ssh(lab, machine), "true"], check=True, timeout=PATIENCE)
+            await asyncio.to_thread(
+                subprocess.run, [*_ssh(lab, machine), "true"], check=True, timeout=PATIENCE
+            )
             logins.append(time.perf_counter() - began)
     visits = f"visits every {lab.settings.poll_interval.total_seconds():g} s"
     note = f"{visits}; {min(taken):.1f} to {max(taken):.1f}; the floor is a login"
@@ -192,7 +220,11 @@ async def _port_of(lab: Lab) -> int:
     host = lab.machines[0].access
     connections = Connections(lab.settings)
     asked = script(lab.settings, "look")
-    return state_of(await connections.script(host, asked, limit=lab.settings.connect_timeout, what="reading the port")).port
+    return state_of(
+        await connections.script(
+            host, asked, limit=lab.settings.connect_timeout, what="reading the port"
+        )
+    ).port
 
 
 async def _answers(port: int) -> bool:
@@ -207,7 +239,11 @@ async def _answers(port: int) -> bool:
 
 def _end_sessions(machine: Machine) -> None:
     """Ends the sshd processes of all connections, but not the one that accepts new ones."""
-    listening = [each for each in psutil.process_iter() if str(machine.directory / "sshd_config") in _words(each)]
+    listening = [
+        each
+        for each in psutil.process_iter()
+        if str(machine.directory / "sshd_config") in _words(each)
+    ]
     for session in (child for each in listening for child in each.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             if session.name() == "sshd":
@@ -225,24 +261,48 @@ def _started(directory: Path) -> Row:
     with machines(directory, HOSTS, 41, same_port=True) as lab:
         peer = _dask(directory, lab)
         file = directory / "lab.yaml"
-        file.write_text(CONFIGURATION.format(user=user(), lab=lab[0], directory=directory, hosts=[each.address for each in lab]))
+        file.write_text(
+            CONFIGURATION.format(
+                user=user(), lab=lab[0], directory=directory, hosts=[each.address for each in lab]
+            )
+        )
         (directory / "store").mkdir()
         environment = {**os.environ, "IRIS_STATE_DIR": str(directory / "state")}
         iris = str(Path(sys.executable).with_name("iris"))
         try:
             began = time.perf_counter()
             subprocess.run(
-                [iris, "cluster", "start", "--config", file], env=environment, check=True, capture_output=True, timeout=PATIENCE
+                [iris, "cluster", "start", "--config", file],
+                env=environment,
+                check=True,
+                capture_output=True,
+                timeout=PATIENCE,
             )
             taken = time.perf_counter() - began
         finally:
-            subprocess.run([iris, "cluster", "stop", "bench", "--yes"], env=environment, check=False, capture_output=True)
-    note = "with its packages, which dask ssh expects to be there" if peer else "the floor was not measured: no PEERS_PYTHON"
-    return Row(f"a cluster of {HOSTS} machines from nothing, s; the floor is dask ssh", taken, peer, note=note)
+            subprocess.run(
+                [iris, "cluster", "stop", "bench", "--yes"],
+                env=environment,
+                check=False,
+                capture_output=True,
+            )
+    note = (
+        "with its packages, which dask ssh expects to be there"
+        if peer
+        else "the floor was not measured: no PEERS_PYTHON"
+    )
+    return Row(
+        f"a cluster of {HOSTS} machines from nothing, s; the floor is dask ssh",
+        taken,
+        peer,
+        note=note,
+    )
 
 
 def _dask(directory: Path, lab: list[Machine]) -> float | None:
-    """Returns the seconds until the workers of `dask ssh` have registered; None: it cannot be measured."""
+    """Returns the seconds until the workers of `dask ssh` have registered; None: it cannot be
+    measured.
+    """
     python = os.environ.get("PEERS_PYTHON")
     if not python:
         return None
@@ -251,12 +311,29 @@ def _dask(directory: Path, lab: list[Machine]) -> float | None:
         port = free.getsockname()[1]
     addresses = [each.address for each in lab]
     options = ["--ssh-port", lab[0].port, "--ssh-username", user(), "--ssh-private-key", lab[0].key]
-    command = [python, "-m", "dask", "ssh", "--scheduler-port", port, *options, "--remote-python", python, *addresses]
+    command = [
+        python,
+        "-m",
+        "dask",
+        "ssh",
+        "--scheduler-port",
+        port,
+        *options,
+        "--remote-python",
+        python,
+        *addresses,
+    ]
     began = time.perf_counter()
     with (directory / "dask.log").open("wb") as log:
-        started = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, start_new_session=True)
+        started = subprocess.Popen(
+            list(map(str, command)), stdout=log, stderr=log, start_new_session=True
+        )
     try:
-        subprocess.run([python, "-c", DASK, f"tcp://{addresses[0]}:{port}", str(HOSTS)], check=True, timeout=PATIENCE)
+        subprocess.run(
+            [python, "-c", DASK, f"tcp://{addresses[0]}:{port}", str(HOSTS)],
+            check=True,
+            timeout=PATIENCE,
+        )
         return time.perf_counter() - began
     finally:
         os.killpg(started.pid, signal.SIGTERM)

@@ -1,6 +1,8 @@
-"""Runs the hosts of one large slice in one process: each has a worker on its own queue, and every attempt succeeds at once.
+"""Runs the hosts of one large slice in one process: each has a worker on its own queue, and every
+attempt succeeds at once.
 
-Unlike the hosts of `crowd` they are not agents: they report once, run nothing, and accept every task of their queues.
+Unlike the hosts of `crowd` they are not agents: they report once, run nothing, and accept every
+task of their queues.
 
     python -m benchmarks.standins ADDRESS CLUSTER SLICE COUNT
 """
@@ -69,7 +71,11 @@ async def serve(address: str, cluster: str, slice_id: str, count: int) -> None:
                 task_queue=names.control_queue(cluster),
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 search_attributes=keywords(
-                    {names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
+                    {
+                        names.SA_CLUSTER: cluster,
+                        names.SA_KIND: names.KIND_SLICE,
+                        names.SA_STATE: SliceState.REQUESTED,
+                    }
                 ),
                 start_signal="host_ready",
                 start_signal_args=[HostReady(host=host)],

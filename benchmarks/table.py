@@ -8,7 +8,8 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: the number of Iris, the number of the floor, and the target for their ratio (or for the number of Iris).
+    """One measurement: the number of Iris, the number of the floor, and the target for their ratio
+    (or for the number of Iris).
 
     Args:
         target: None if there is no target.
@@ -29,7 +30,9 @@ class Row:
 
     @property
     def judged(self) -> float:
-        """The number that is compared with the target: the ratio if there is a floor, else the number of Iris."""
+        """The number that is compared with the target: the ratio if there is a floor, else the
+        number of Iris.
+        """
         if self.floor is None:
             return self.iris
         return self.iris / self.floor if self.ratio is None else self.ratio
@@ -44,7 +47,11 @@ class Row:
         ratio = "" if self.floor is None else f"{self.judged:.2f}"
         floor = "" if self.floor is None else self.format.format(self.floor)
         bound = "≥" if self.at_least else "≤"
-        written = f"{self.target:.2f}" if self.floor is not None and self.target is not None else self._written()
+        written = (
+            f"{self.target:.2f}"
+            if self.floor is not None and self.target is not None
+            else self._written()
+        )
         verdict = {None: "", True: "met", False: "MISSED"}[self.met]
         return (
             self.what,

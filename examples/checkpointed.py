@@ -1,5 +1,5 @@
-"""A training loop that goes on from its last step when its host is taken away, when a job of higher priority evicts it, and when
-its agent dies.
+"""A training loop that goes on from its last step when its host is taken away, when a job of higher
+priority evicts it, and when its agent dies.
 
 iris submit -- python3 examples/checkpointed.py 1000
 """

@@ -1,7 +1,8 @@
-"""Shows how a cluster shares its resources: jobs that wait for each other, jobs that overtake, and a job that fits nowhere.
+"""Shows how a cluster shares its resources: jobs that wait for each other, jobs that overtake, and
+a job that fits nowhere.
 
-    python examples/cluster_example.py                    on a cluster of its own: one host with four cores
-    python examples/cluster_example.py --cluster NAME     on a cluster that runs
+    python examples/cluster_example.py                    on a cluster of its own: one host with
+    four cores python examples/cluster_example.py --cluster NAME     on a cluster that runs
 
 Each example is a function with a client as its argument.
 """
@@ -46,7 +47,9 @@ def example_resource_scheduling(client: iris.IrisClient) -> None:
 
     jobs = [client.submit(cpu_job, number, resources=iris.Resources(cpu=2)) for number in range(4)]
     results = [job.result() for job in jobs]
-    at_once = max(sum(start <= moment < end for _, start, end in results) for _, moment, _ in results)
+    at_once = max(
+        sum(start <= moment < end for _, start, end in results) for _, moment, _ in results
+    )
     print(f"  4 jobs of 2 cores: at most {at_once} ran at the same time")
     assert [number for number, _, _ in results] == [0, 1, 2, 3]
     if client.cluster.status().total_hosts == 1:
@@ -73,7 +76,12 @@ def example_scheduling_timeout(client: iris.IrisClient) -> None:
     assert status.state is iris.JobState.UNSCHEDULABLE
 
 
-EXAMPLES = (example_basic, example_resource_scheduling, example_small_job_skips_oversized_job, example_scheduling_timeout)
+EXAMPLES = (
+    example_basic,
+    example_resource_scheduling,
+    example_small_job_skips_oversized_job,
+    example_scheduling_timeout,
+)
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """A cluster to play with: starts it on this machine, fills it with jobs, and keeps it until Ctrl-C.
 
-python examples/demo_cluster.py                                     a CPU group and two groups of TPU slices
-python examples/demo_cluster.py --config examples/eu-west4.yaml     the groups of any configuration, simulated here
-python examples/demo_cluster.py --notebook                          opens examples/tour.ipynb; needs `pip install notebook`
-python examples/demo_cluster.py --once                              ends when the first jobs have ended
+python examples/demo_cluster.py                                     a CPU group and two groups of
+TPU slices python examples/demo_cluster.py --config examples/eu-west4.yaml     the groups of any
+configuration, simulated here python examples/demo_cluster.py --notebook
+opens examples/tour.ipynb; needs `pip install notebook` python examples/demo_cluster.py --once
+ends when the first jobs have ended
 """
 
 import argparse
@@ -43,8 +44,17 @@ def diverge() -> None:
 
 def seed(client: iris.IrisClient, config: iris.ClusterConfig) -> list[iris.Job]:
     """Submits a job of each kind, and returns those that end by themselves."""
-    tpu = next((group.accelerator_variant for group in config.scale_groups.values() if group.accelerator_variant), None)
-    jobs: list[iris.Job] = [client.submit(square, number, name=f"square-{number}") for number in range(3)]
+    tpu = next(
+        (
+            group.accelerator_variant
+            for group in config.scale_groups.values()
+            if group.accelerator_variant
+        ),
+        None,
+    )
+    jobs: list[iris.Job] = [
+        client.submit(square, number, name=f"square-{number}") for number in range(3)
+    ]
     if tpu is not None:
         jobs.append(client.submit(rank, name="ranks", resources=iris.Resources(tpu=tpu)))
     jobs.append(client.submit(diverge, name="diverges"))
@@ -62,12 +72,19 @@ def show(client: iris.IrisClient) -> None:
 
 def stay(name: str, notebook: bool) -> None:
     """Returns at Ctrl-C, or when the notebook's server ends."""
-    print(f"iris --cluster {name} jobs      shows them in another terminal; so do status, explain, logs, slice list")
+    print(
+        f"iris --cluster {name} jobs      shows them in another terminal; so do status, explain,"
+        " logs, slice list"
+    )
     try:
         if notebook:
-            as_root = ["--allow-root"] if os.geteuid() == 0 else []  # as root, the cluster runs as root, too
+            as_root = (
+                ["--allow-root"] if os.geteuid() == 0 else []
+            )  # as root, the cluster runs as root, too
             command = [sys.executable, "-m", "notebook", *as_root, TOUR]
-            if code := subprocess.run(command, env={**os.environ, "IRIS_CLUSTER": name}, check=False).returncode:
+            if code := subprocess.run(
+                command, env={**os.environ, "IRIS_CLUSTER": name}, check=False
+            ).returncode:
                 sys.exit(f"error: the notebook's server ended with code {code}")
         else:
             print("Ctrl-C stops the cluster", flush=True)
@@ -77,7 +94,9 @@ def stay(name: str, notebook: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Start a cluster on this machine, fill it with jobs, and keep it until Ctrl-C.")
+    parser = argparse.ArgumentParser(
+        description="Start a cluster on this machine, fill it with jobs, and keep it until Ctrl-C."
+    )
     parser.add_argument("--config", type=Path, help="a configuration, whose groups are simulated")
     parser.add_argument("--name", default="demo", help="of the cluster; default: demo")
     parser.add_argument("--notebook", action="store_true", help="open the tour on it")
@@ -86,9 +105,14 @@ def main() -> None:
     if given.notebook and importlib.util.find_spec("notebook") is None:
         parser.error("--notebook needs Jupyter: pip install notebook")
     try:
-        config = iris.make_local_config(iris.load_config(given.config.read_text() if given.config else CONFIG), given.name)
+        config = iris.make_local_config(
+            iris.load_config(given.config.read_text() if given.config else CONFIG), given.name
+        )
         manager = iris.ClusterManager(config, ephemeral=True, owned=True)
-        with manager.connect() as address, iris.IrisClient.remote(address, workspace=False) as client:
+        with (
+            manager.connect() as address,
+            iris.IrisClient.remote(address, workspace=False) as client,
+        ):
             print(f"cluster {given.name} runs at {client.cluster.address}")
             for job in seed(client, config):
                 job.wait()

@@ -10,7 +10,10 @@ import time
 ROUNDS, DARTS = 5, 200_000
 
 task, tasks = int(os.environ["IRIS_TASK_INDEX"]), int(os.environ["IRIS_NUM_TASKS"])
-print(f"task {task} of {tasks}, attempt {os.environ['IRIS_ATTEMPT']}, on host {os.environ['IRIS_HOST_ID']}")
+print(
+    f"task {task} of {tasks}, attempt {os.environ['IRIS_ATTEMPT']}, on host"
+    f" {os.environ['IRIS_HOST_ID']}"
+)
 
 darts = random.Random(task)
 hits = 0

@@ -1,6 +1,7 @@
 """Iris is a durable job orchestrator for TPU slices, GPU and CPU machines, built on Temporal.
 
-The names below are the public API. They are loaded on first use, so that `import iris` and the command line start quickly.
+The names below are the public API. They are loaded on first use, so that `import iris` and the
+command line start quickly.
 """
 
 import importlib
@@ -152,7 +153,8 @@ def __getattr__(name: str) -> Any:
 
     Raises:
         AttributeError: the name is not public.
-        ImportError: this is a job without an Iris of its own. It gets the modules of `context` with its function.
+        ImportError: this is a job without an Iris of its own. It gets the modules of `context` with
+            its function.
     """
     if name not in _MODULES:
         raise AttributeError(f"module 'iris' has no attribute {name!r}")
@@ -162,8 +164,8 @@ def __getattr__(name: str) -> Any:
         if error.name is None or not error.name.startswith("iris."):
             raise
         raise ImportError(
-            f"this job has only iris.context(), without its client, and iris.{name} needs all of Iris: add the wheel of "
-            "iris-temporal to the job's project, packages or image"
+            f"this job has only iris.context(), without its client, and iris.{name} needs all of"
+            " Iris: add the wheel of iris-temporal to the job's project, packages or image"
         ) from None
     return getattr(module, name)
 

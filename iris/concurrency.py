@@ -9,7 +9,8 @@ U = TypeVar("U")
 
 
 async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:
-    """Calls `do` with each item, at most `at_once` at a time; returns the results in the items' order.
+    """Calls `do` with each item, at most `at_once` at a time; returns the results in the items'
+    order.
 
     Raises:
         Exception: the first that a call has raised. The others go on.

@@ -1,7 +1,8 @@
-"""Repeats calls outside workflows: with a fixed or growing delay, until a timeout or for a number of tries.
+"""Repeats calls outside workflows: with a fixed or growing delay, until a timeout or for a number
+of tries.
 
-Workflows have Temporal's retry policies and timers instead. The library stamina is imported by the first call, because the
-command line must start quickly.
+Workflows have Temporal's retry policies and timers instead. The library stamina is imported by the
+first call, because the command line must start quickly.
 """
 
 import functools
@@ -11,8 +12,11 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: The exceptions to retry, or a function that returns whether to retry after an exception, or the delay before the next try.
-Retryable = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | float | timedelta]
+#: The exceptions to retry, or a function that returns whether to retry after an exception, or the
+#: delay before the next try.
+Retryable = (
+    type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | float | timedelta]
+)
 
 
 class _NotYet(Exception):
@@ -28,9 +32,11 @@ def retry(
     timeout: timedelta | None = None,
     tries: int | None = None,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Returns a decorator that calls a function again when it raises one of these exceptions. Every other exception passes.
+    """Returns a decorator that calls a function again when it raises one of these exceptions. Every
+    other exception passes.
 
-    The function is defined with `def` or `async def`. A lambda that returns an awaitable is not retried.
+    The function is defined with `def` or `async def`. A lambda that returns an awaitable is not
+    retried.
 
     Args:
         every: the delay between two tries, in seconds if it is a number.

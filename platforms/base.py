@@ -1,6 +1,7 @@
 """Defines the contract of a platform: five calls on slices, and the errors that they may raise.
 
-`cluster stop`, `cleanup` and diagnostics use only `SliceOps` (`list_slices`, `delete_slice`), so they cannot start anything.
+`cluster stop`, `cleanup` and diagnostics use only `SliceOps` (`list_slices`, `delete_slice`), so
+they cannot start anything.
 """
 
 from typing import Protocol
@@ -47,7 +48,8 @@ class QuotaExceeded(Refused):
     """The project may not have more such machines.
 
     Args:
-        scope: the zone or region in which the quota counts, or `ANYWHERE`; empty if it is not known.
+        scope: the zone or region in which the quota counts, or `ANYWHERE`; empty if it is not
+            known.
     """
 
     fault = SliceFault.QUOTA
@@ -58,24 +60,31 @@ class QuotaExceeded(Refused):
 
 
 class BadConfig(Refused):
-    """The platform does not understand the request, or does not allow it. The request fails until a person changes something."""
+    """The platform does not understand the request, or does not allow it. The request fails until a
+    person changes something.
+    """
 
     fault = SliceFault.BAD_CONFIG
 
 
 class RateLimited(PlatformError):
-    """The platform received too many calls and did nothing. The caller may repeat the call later."""
+    """The platform received too many calls and did nothing. The caller may repeat the call
+    later.
+    """
 
 
 class Unavailable(PlatformError):
-    """The platform gave no answer, or an inconclusive one. The call may have taken effect: the caller has to check."""
+    """The platform gave no answer, or an inconclusive one. The call may have taken effect: the
+    caller has to check.
+    """
 
 
 class SliceOps(Protocol):
     """The calls that list and delete slices. They cannot start anything."""
 
     async def list_slices(self) -> FleetListing:
-        """Returns all slices with this cluster's label, except slices that a person marked as `manual`.
+        """Returns all slices with this cluster's label, except slices that a person marked as
+        `manual`.
 
         Raises:
             PlatformError: the platform could not list anything.
@@ -83,7 +92,8 @@ class SliceOps(Protocol):
         ...
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
-        """Deletes the slice. Returns GONE if nothing is left of it. After GOING, the caller has to repeat the call until GONE.
+        """Deletes the slice. Returns GONE if nothing is left of it. After GOING, the caller has to
+        repeat the call until GONE.
 
         Raises:
             RateLimited, Unavailable: the caller has to repeat the call.
@@ -95,11 +105,12 @@ class Platform(SliceOps, Protocol):
     """The full contract of a platform."""
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
-        """Requests the slice, or finds it if an earlier call requested it. Returns as soon as the platform accepts the request.
+        """Requests the slice, or finds it if an earlier call requested it. Returns as soon as the
+        platform accepts the request.
 
         Raises:
-            Refused: the platform created nothing.
-            RateLimited, Unavailable: the caller has to repeat the call; the repeated call finds what the first one created.
+            Refused: the platform created nothing. RateLimited, Unavailable: the caller has to
+            repeat the call; the repeated call finds what the first one created.
         """
         ...
 
@@ -112,9 +123,11 @@ class Platform(SliceOps, Protocol):
         ...
 
     async def last_output(self, slice_id: str, zone: str) -> str:
-        """Returns the latest diagnostics of the slice's machines, such as the end of a console, at most `MAX_OUTPUT_BYTES` bytes.
+        """Returns the latest diagnostics of the slice's machines, such as the end of a console, at
+        most `MAX_OUTPUT_BYTES` bytes.
 
-        The text is for people who want to know why no agent started. It is empty if there are no diagnostics or no machines.
+        The text is for people who want to know why no agent started. It is empty if there are no
+        diagnostics or no machines.
 
         Raises:
             RateLimited, Unavailable: the caller has to repeat the call.

@@ -1,7 +1,9 @@
-"""Implements a platform on one machine: each host is an agent process that reports the resources its scale group declares.
+"""Implements a platform on one machine: each host is an agent process that reports the resources
+its scale group declares.
 
-The platform writes requests to a directory. The cluster's supervisor (`iris.worker_agents.local.local_machines`) reads them, and
-starts and stops the agents. The agents therefore survive when the control plane dies. The directory contains:
+The platform writes requests to a directory. The cluster's supervisor
+(`iris.worker_agents.local.local_machines`) reads them, and starts and stops the agents. The agents
+therefore survive when the control plane dies. The directory contains:
 
     <slice id>/request.json    the request for the slice
     <slice id>/slice.key       the private key of the slice; its agents read it
@@ -60,13 +62,17 @@ class MachineReport(BaseModel):
 
 
 class LocalPlatform:
-    """Manages the slices of one cluster on this machine. All objects with the same directory are the same platform."""
+    """Manages the slices of one cluster on this machine. All objects with the same directory are
+    the same platform.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._dir = directory
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
-        """Implements `Platform.create_slice`. One atomic rename creates the directory, so two slices never share an id."""
+        """Implements `Platform.create_slice`. One atomic rename creates the directory, so two
+        slices never share an id.
+        """
         try:
             home = self._dir / names.check_name("slice", request.slice_id)
             hosts = request.group.hosts
@@ -88,13 +94,16 @@ class LocalPlatform:
         return _observe(home) if home else None
 
     async def last_output(self, slice_id: str, zone: str) -> str:
-        """Implements `Platform.last_output`. Returns nothing: local agents write log files, which users can read directly."""
+        """Implements `Platform.last_output`. Returns nothing: local agents write log files, which
+        users can read directly.
+        """
         return ""
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """Implements `Platform.delete_slice`.
 
-        Returns GONE after the supervisor has stopped the agents. While no supervisor runs, the result stays GOING.
+        Returns GONE after the supervisor has stopped the agents. While no supervisor runs, the
+        result stays GOING.
         """
         home = _home(self._dir, slice_id)
         if home is None:
@@ -106,14 +115,18 @@ class LocalPlatform:
         return DeleteResult.GOING
 
     async def list_slices(self) -> FleetListing:
-        """Implements `Platform.list_slices`. A slice with an unreadable directory is FAILED, so that Iris deletes it."""
+        """Implements `Platform.list_slices`. A slice with an unreadable directory is FAILED, so
+        that Iris deletes it.
+        """
         seen = (_observe(home) for home in homes(self._dir))
         return FleetListing(slices=tuple(each for each in seen if each is not None))
 
     def _write(self, request: SliceRequest, home: Path) -> None:
         try:
             self._dir.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=self._dir, ignore_cleanup_errors=True) as new:
+            with tempfile.TemporaryDirectory(
+                prefix=UNFINISHED, dir=self._dir, ignore_cleanup_errors=True
+            ) as new:
                 whole = Path(new, "whole")
                 whole.mkdir()
                 (whole / REQUEST).write_text(request.model_dump_json())
@@ -170,7 +183,9 @@ def simulated_hosts(request: SliceRequest) -> tuple[Host, ...]:
 
 
 def agent_directory(home: Path, host_id: str) -> Path:
-    """Returns the directory of a host's agent. It is below the slice's directory and is removed with it."""
+    """Returns the directory of a host's agent. It is below the slice's directory and is removed
+    with it.
+    """
     return home / "hosts" / host_id
 
 
@@ -191,8 +206,21 @@ def agent_command(request: SliceRequest, host: Host, home: Path) -> list[str]:
     """
     offers = host.resources
     command = _command(request, host.id, home)
-    command += ["--address", host.address, "--dir", str(agent_directory(home, host.id)), "--simulated"]
-    command += ["--cpu", f"{offers.cpu_millis}m", "--memory", str(offers.memory_bytes), "--disk", str(offers.disk_bytes)]
+    command += [
+        "--address",
+        host.address,
+        "--dir",
+        str(agent_directory(home, host.id)),
+        "--simulated",
+    ]
+    command += [
+        "--cpu",
+        f"{offers.cpu_millis}m",
+        "--memory",
+        str(offers.memory_bytes),
+        "--disk",
+        str(offers.disk_bytes),
+    ]
     if offers.device is not None:
         command += ["--device", str(offers.device)]
     if host.accept_cpu_jobs:
@@ -207,7 +235,10 @@ def agent_command(request: SliceRequest, host: Host, home: Path) -> list[str]:
 def _command(request: SliceRequest, host_id: str, home: Path) -> list[str]:
     command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
     command += ["--host-id", host_id, "--slice", request.slice_id]
-    return [*command, *(["--key-file", str(home / KEY)] if (home / KEY).exists() else ["--token", request.token])]  # version 0.1
+    return [
+        *command,
+        *(["--key-file", str(home / KEY)] if (home / KEY).exists() else ["--token", request.token]),
+    ]  # version 0.1
 
 
 def _home(directory: Path, slice_id: str) -> Path | None:
@@ -223,7 +254,11 @@ def _made_by(request: SliceRequest, home: Path) -> bool:
         there = read_request(home)
     except (Unreadable, FileNotFoundError):
         return False
-    return (there.cluster, there.token, there.zone) == (request.cluster, request.token, request.zone)
+    return (there.cluster, there.token, there.zone) == (
+        request.cluster,
+        request.token,
+        request.zone,
+    )
 
 
 def _observe(home: Path) -> SliceObservation | None:
@@ -236,7 +271,9 @@ def _observe(home: Path) -> SliceObservation | None:
         return None
     except Unreadable as error:
         state = MachineState.DELETING if going else MachineState.FAILED
-        return SliceObservation(slice_id=home.name, group="", zone="", state=state, reason=str(error))
+        return SliceObservation(
+            slice_id=home.name, group="", zone="", state=state, reason=str(error)
+        )
     return SliceObservation(
         slice_id=request.slice_id,
         group=request.group.name,

@@ -1,7 +1,9 @@
-"""Implements a platform of two parts, each with zones of its own: a cloud, and machines that exist already.
+"""Implements a platform of two parts, each with zones of its own: a cloud, and machines that exist
+already.
 
-Each call on a slice goes to the part that has the slice's zone. A list joins the two, and says which zones are unknown if one
-part fails. So a failure of one part changes nothing for the slices of the other.
+Each call on a slice goes to the part that has the slice's zone. A list joins the two, and says
+which zones are unknown if one part fails. So a failure of one part changes nothing for the slices
+of the other.
 """
 
 import asyncio
@@ -29,7 +31,8 @@ class MixedPlatform:
 
     Args:
         machine_zones: the zones of the machines' scale groups.
-        is_cloud_zone: returns whether the cloud has the zone. The zones of earlier configurations count too.
+        is_cloud_zone: returns whether the cloud has the zone. The zones of earlier configurations
+            count too.
         limit: how long a list waits for one part.
     """
 
@@ -64,7 +67,8 @@ class MixedPlatform:
         return await self._part_of(zone).delete_slice(slice_id, zone)
 
     async def list_slices(self) -> FleetListing:
-        """Implements `Platform.list_slices`. If one part cannot be listed, only its slices are unknown.
+        """Implements `Platform.list_slices`. If one part cannot be listed, only its slices are
+        unknown.
 
         Raises:
             Unavailable: neither part could be listed.
@@ -74,7 +78,8 @@ class MixedPlatform:
             raise Unavailable(f"{cloud}; {machines}")
         return joined(_listing(cloud), _listing(machines), self._machine_zones)
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     def _part_of(self, zone: str) -> Platform:
         return self._cloud if self._is_cloud_zone(zone) else self._machines
@@ -96,7 +101,9 @@ def _listing(found: FleetListing | str) -> FleetListing:
     return FleetListing(unreachable={ANYWHERE: found}) if isinstance(found, str) else found
 
 
-def joined(cloud: FleetListing, machines: FleetListing, machine_zones: Iterable[str]) -> FleetListing:
+def joined(
+    cloud: FleetListing, machines: FleetListing, machine_zones: Iterable[str]
+) -> FleetListing:
     """Returns the slices of both parts, and what is unknown of each.
 
     Args:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python
 """The checklist of a release. It publishes nothing.
 
-    scripts/release.py --check-only        the version, the changelog, the metadata and the work tree; builds nothing
-    scripts/release.py                     also builds the wheel and its SBOM (CycloneDX) in dist/
-    scripts/release.py --push REGISTRY     also builds and pushes the images
+    scripts/release.py --check-only        the version, the changelog, the metadata and the work
+    tree; builds nothing scripts/release.py                     also builds the wheel and its SBOM
+    (CycloneDX) in dist/ scripts/release.py --push REGISTRY     also builds and pushes the images
 
-Prints each item with `ok` or with what is to be done, and exits with 1 until all are done. `dist/release.json` then has the names
-and checksums of the files, and the digests of the images.
+Prints each item with `ok` or with what is to be done, and exits with 1 until all are done.
+`dist/release.json` then has the names and checksums of the files, and the digests of the images.
 """
 
 import argparse
@@ -34,7 +34,10 @@ def version_problems(version: str, tags: set[str]) -> Iterator[str]:
     if re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version) is None:
         yield f"write the version as MAJOR.MINOR.PATCH, not {version!r}"
     if f"v{version}" in tags:
-        yield f"version {version} is released already (tag v{version}); choose the next one in pyproject.toml"
+        yield (
+            f"version {version} is released already (tag v{version}); choose the next one in"
+            " pyproject.toml"
+        )
 
 
 def changelog_problems(changelog: str, version: str) -> Iterator[str]:
@@ -42,8 +45,18 @@ def changelog_problems(changelog: str, version: str) -> Iterator[str]:
     parts = _HEADING.split(changelog)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     if sections.get("Unreleased", "").strip():
-        yield f"move the entries of Unreleased to '## {version} - YYYY-MM-DD', and leave an empty Unreleased above it"
-    ours = next((title for title in sections if re.fullmatch(rf"\[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d", title)), None)
+        yield (
+            f"move the entries of Unreleased to '## {version} - YYYY-MM-DD', and leave an empty"
+            " Unreleased above it"
+        )
+    ours = next(
+        (
+            title
+            for title in sections
+            if re.fullmatch(rf"\[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d", title)
+        ),
+        None,
+    )
     if ours is None:
         yield f"CHANGELOG.md has no section '## {version} - YYYY-MM-DD'"
     elif not sections[ours].strip():
@@ -55,7 +68,10 @@ def metadata_problems(project: dict[str, Any]) -> Iterator[str]:
     urls = project.get("urls", {})
     for name in ("Homepage", "Documentation", "Changelog", "Issues"):
         if name not in urls:
-            yield f"[project.urls] in pyproject.toml has no {name}; add the address at which this repository is published"
+            yield (
+                f"[project.urls] in pyproject.toml has no {name}; add the address at which this"
+                " repository is published"
+            )
 
 
 def tree_problems(status: str) -> Iterator[str]:
@@ -65,15 +81,22 @@ def tree_problems(status: str) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/release.py", description="The checklist of a release. It publishes nothing.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/release.py", description="The checklist of a release. It publishes nothing."
+    )
     parser.add_argument("--check-only", action="store_true", help="build nothing")
-    parser.add_argument("--push", metavar="REGISTRY", help="build the images and push them to this registry")
+    parser.add_argument(
+        "--push", metavar="REGISTRY", help="build the images and push them to this registry"
+    )
     options = parser.parse_args()
     if options.check_only and options.push:
         parser.error("--check-only and --push exclude each other")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     version: str = project["version"]
-    record: dict[str, Any] = {"version": version, "commit": _run("git", "rev-parse", "HEAD").strip()}
+    record: dict[str, Any] = {
+        "version": version,
+        "commit": _run("git", "rev-parse", "HEAD").strip(),
+    }
     done = [
         _item("version", version_problems(version, set(_run("git", "tag").split()))),
         _item("changelog", changelog_problems((ROOT / "CHANGELOG.md").read_text(), version)),
@@ -90,7 +113,10 @@ def main() -> None:
         sys.exit(1)
     if not options.check_only:
         (DIST / "release.json").write_text(json.dumps(record, indent=2) + "\n")
-        print(f"all is done; to release it, run:\n  git tag -a v{version} && git push origin v{version}")
+        print(
+            f"all is done; to release it, run:\n  git tag -a v{version} && git push origin"
+            f" v{version}"
+        )
         print("  uv publish dist/*.whl dist/*.tar.gz")
 
 
@@ -116,7 +142,11 @@ def _build() -> dict[str, str]:
         old.unlink()
     _run("make", "env")
     _run("scripts/build", str(DIST))
-    return {path.name: _sha256(path) for path in sorted(DIST.glob("iris_temporal-*")) if path.suffix != ".json"}
+    return {
+        path.name: _sha256(path)
+        for path in sorted(DIST.glob("iris_temporal-*"))
+        if path.suffix != ".json"
+    }
 
 
 def with_all_extras(project: dict[str, Any], wheel: str) -> str:
@@ -131,7 +161,9 @@ def _sbom(project: dict[str, Any]) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as work:
         constraints = Path(work) / "constraints"
         lines = (ROOT / "requirements.lock").read_text().splitlines()
-        constraints.write_text("\n".join(line.removesuffix("\\").rstrip() for line in lines if "--hash" not in line))
+        constraints.write_text(
+            "\n".join(line.removesuffix("\\").rstrip() for line in lines if "--hash" not in line)
+        )
         python = f"{work}/venv/bin/python"
         _run("uv", "venv", "--quiet", "--python", ".venv/bin/python", f"{work}/venv")
         _run(
@@ -152,7 +184,9 @@ def _sbom(project: dict[str, Any]) -> dict[str, str]:
 
 
 def _images(record: dict[str, Any], version: str, registry: str | None) -> Iterator[str]:
-    """Builds and pushes the images, and records their digests: a tag may name something else tomorrow."""
+    """Builds and pushes the images, and records their digests: a tag may name something else
+    tomorrow.
+    """
     if registry is None:
         yield "run it again with --push REGISTRY"
         return
@@ -171,8 +205,13 @@ def _sha256(path: Path) -> str:
 
 
 def _run(*command: str) -> str:
-    env = {**os.environ, "PATH": f"{ROOT}/.tools/bin:{os.environ['PATH']}"}  # of uv, which `make env` installs
-    return subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True).stdout
+    env = {
+        **os.environ,
+        "PATH": f"{ROOT}/.tools/bin:{os.environ['PATH']}",
+    }  # of uv, which `make env` installs
+    return subprocess.run(
+        command, cwd=ROOT, env=env, check=True, capture_output=True, text=True
+    ).stdout
 
 
 if __name__ == "__main__":

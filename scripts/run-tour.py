@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Runs examples/tour.ipynb on a cluster of its own, and stores its outputs in it or in the file `--output`."""
+"""Runs examples/tour.ipynb on a cluster of its own, and stores its outputs in it or in the file
+`--output`.
+"""
 
 import argparse
 import os
@@ -25,7 +27,11 @@ def executed(path: Path = TOUR) -> nbformat.NotebookNode:
         given = {name: value for name, value in os.environ.items() if not name.startswith("IRIS_")}
         env = {**given, "IRIS_STATE_DIR": directory, "IRIS_USER": "ada"}
         kernel = NotebookClient(
-            notebook, timeout=TIMEOUT, kernel_name="python3", record_timing=False, resources={"metadata": {"path": directory}}
+            notebook,
+            timeout=TIMEOUT,
+            kernel_name="python3",
+            record_timing=False,
+            resources={"metadata": {"path": directory}},
         )
         kernel.execute(env=env)
     for cell in notebook.cells:
@@ -36,5 +42,7 @@ def executed(path: Path = TOUR) -> nbformat.NotebookNode:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Run examples/tour.ipynb and store its outputs.")
-    parser.add_argument("--output", type=Path, default=TOUR, metavar="FILE", help="default: the tour itself")
+    parser.add_argument(
+        "--output", type=Path, default=TOUR, metavar="FILE", help="default: the tour itself"
+    )
     nbformat.write(executed(), parser.parse_args().output)

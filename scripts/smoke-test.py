@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Tries a configuration: starts its cluster, runs small jobs on TPU slices, stops the cluster, and prints a table of the phases.
+"""Tries a configuration: starts its cluster, runs small jobs on TPU slices, stops the cluster, and
+prints a table of the phases.
 
-    .venv/bin/python scripts/smoke-test.py --config examples/eu-west4.yaml --local     simulated on this machine
-    .venv/bin/python scripts/smoke-test.py --config FILE [--tpu-type VARIANT] [--build REGISTRY] [--clean-start]
+    .venv/bin/python scripts/smoke-test.py --config examples/eu-west4.yaml --local     simulated on
+    this machine .venv/bin/python scripts/smoke-test.py --config FILE [--tpu-type VARIANT] [--build
+    REGISTRY] [--clean-start]
 
-Without --local the cluster must not exist yet; an existing cluster is left alone. The exit code is 0 if every phase has passed.
+Without --local the cluster must not exist yet; an existing cluster is left alone. The exit code is
+0 if every phase has passed.
 """
 
 import asyncio
@@ -58,10 +61,17 @@ class Results:
     def show(self) -> None:
         table = Table("phase", "result", "took", "details")
         for name, passed, took, details in self.rows:
-            table.add_row(name, "passed" if passed else "FAILED", format_duration(timedelta(seconds=round(took, 1))), details)
+            table.add_row(
+                name,
+                "passed" if passed else "FAILED",
+                format_duration(timedelta(seconds=round(took, 1))),
+                details,
+            )
         console = Console()
         Console(width=None if console.is_terminal else 160).print(table)
-        click.echo(f"{sum(passed for _, passed, _, _ in self.rows)} of {len(self.rows)} phases passed")
+        click.echo(
+            f"{sum(passed for _, passed, _, _ in self.rows)} of {len(self.rows)} phases passed"
+        )
 
 
 def run_jobs(results: Results, cluster: str, kind: accelerators.Tpu, timeout: timedelta) -> None:
@@ -72,14 +82,24 @@ def run_jobs(results: Results, cluster: str, kind: accelerators.Tpu, timeout: ti
         async for case in validate(client, kind, timeout, lambda text: click.echo(text, err=True)):
             results.rows.append((f"job: {case.name}", case.passed, case.took, case.said))
 
-    click.echo(f"== jobs on {kind.variant}, {kind.hosts} host(s) with {kind.chips_per_host} chip(s) each", err=True)
+    click.echo(
+        f"== jobs on {kind.variant}, {kind.hosts} host(s) with {kind.chips_per_host} chip(s) each",
+        err=True,
+    )
     asyncio.run(cases())
 
 
 def smoke_test(
-    config: iris.ClusterConfig, kind: accelerators.Tpu, timeout: timedelta, results: Results, registry: str, clean: list[str]
+    config: iris.ClusterConfig,
+    kind: accelerators.Tpu,
+    timeout: timedelta,
+    results: Results,
+    registry: str,
+    clean: list[str],
 ) -> None:
-    """Runs the phases. A phase that fails ends them; a cluster that this has started is stopped in any case."""
+    """Runs the phases. A phase that fails ends them; a cluster that this has started is stopped in
+    any case.
+    """
     manager = iris.ClusterManager(
         config,
         ephemeral=config.controller.local is not None,
@@ -91,7 +111,9 @@ def smoke_test(
             subprocess.run([SCRIPTS / "build-images", "--push", registry], check=True)
     if clean:
         with results.phase("clean up"):
-            subprocess.run([SCRIPTS / "cleanup-cluster", *clean, "--controller", "--no-dry-run"], check=True)
+            subprocess.run(
+                [SCRIPTS / "cleanup-cluster", *clean, "--controller", "--no-dry-run"], check=True
+            )
     with results.phase("start") as details:
         details.append(manager.start(new=True))
     try:
@@ -102,22 +124,51 @@ def smoke_test(
 
 
 @click.command(help="Try a configuration with small jobs on TPU slices.")
-@click.option("--config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=True)
-@click.option("--local", is_flag=True, help="Simulate the cluster on this machine, beside other clusters.")
-@click.option("--tpu-type", default="v5litepod-16", show_default=True, help="TPU type of the slices.")
-@click.option("--timeout", default="30m", show_default=True, help="How long a job may wait for its slice.")
-@click.option("--build", "registry", metavar="REGISTRY", default="", help="First build the images and push them here.")
-@click.option("--clean-start", is_flag=True, help="First delete what an earlier cluster of this configuration has left.")
-def main(file: Path, local: bool, tpu_type: str, timeout: str, registry: str, clean_start: bool) -> int:
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=True
+)
+@click.option(
+    "--local", is_flag=True, help="Simulate the cluster on this machine, beside other clusters."
+)
+@click.option(
+    "--tpu-type", default="v5litepod-16", show_default=True, help="TPU type of the slices."
+)
+@click.option(
+    "--timeout", default="30m", show_default=True, help="How long a job may wait for its slice."
+)
+@click.option(
+    "--build",
+    "registry",
+    metavar="REGISTRY",
+    default="",
+    help="First build the images and push them here.",
+)
+@click.option(
+    "--clean-start",
+    is_flag=True,
+    help="First delete what an earlier cluster of this configuration has left.",
+)
+def main(
+    file: Path, local: bool, tpu_type: str, timeout: str, registry: str, clean_start: bool
+) -> int:
     if local and (registry or clean_start):
-        raise click.UsageError("--build and --clean-start are for a cluster elsewhere; leave --local out")
+        raise click.UsageError(
+            "--build and --clean-start are for a cluster elsewhere; leave --local out"
+        )
     results = Results()
     try:
         config = iris.load_config(file.read_text())
         if local:
             config = iris.make_local_config(config, f"smoke-{os.getpid()}")
         kind, patience = accelerators.tpu(tpu_type, "tpu-type"), parse_duration(timeout, "timeout")
-        smoke_test(config, kind, patience, results, registry, ["--config", str(file)] if clean_start else [])
+        smoke_test(
+            config,
+            kind,
+            patience,
+            results,
+            registry,
+            ["--config", str(file)] if clean_start else [],
+        )
     except iris.IrisError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code

@@ -23,7 +23,9 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def some(cpu: float = 1, memory: float = 0, disk: float = 0, device: str | Device = "cpu") -> Resources:
+def some(
+    cpu: float = 1, memory: float = 0, disk: float = 0, device: str | Device = "cpu"
+) -> Resources:
     """Resources in cores and GiB, the device as people write it."""
     return Resources(
         cpu_millis=round(cpu * 1000),
@@ -47,15 +49,22 @@ def a_request(key: str = "k1", wants: Resources | None = None, **changes: Any) -
 
 def requests(*wants: Resources, **changes: Any) -> list[Request]:
     """Requests k1, k2 …, submitted a second apart."""
-    return [a_request(f"k{i}", wants=each, submitted_at=at(i), **changes) for i, each in enumerate(wants, start=1)]
+    return [
+        a_request(f"k{i}", wants=each, submitted_at=at(i), **changes)
+        for i, each in enumerate(wants, start=1)
+    ]
 
 
-def a_placement(host: Host, holds: Resources | None = None, key: str = "held", **changes: Any) -> Placement:
+def a_placement(
+    host: Host, holds: Resources | None = None, key: str = "held", **changes: Any
+) -> Placement:
     """Somebody's placement on the host, in its present incarnation."""
     return a_gang_placement([host], holds, key, **changes)
 
 
-def a_gang_placement(hosts: Iterable[Host], holds: Resources | None = None, key: str = "held", **changes: Any) -> Placement:
+def a_gang_placement(
+    hosts: Iterable[Host], holds: Resources | None = None, key: str = "held", **changes: Any
+) -> Placement:
     """A placed gang with one task on each of the hosts, for longer than any rule cares about."""
     settings = {"owner": "another job", "task": "another task", "placed_at": at(-100_000)} | changes
     seats = tuple(Seat(host.id, host.slice_id, host.incarnation) for host in hosts)
@@ -68,20 +77,25 @@ TPU_HOST = some(cpu=8, memory=32, disk=100, device="tpu:v5litepod-16:4")
 CHIPS = some(cpu=1, device="tpu:v5litepod-16:4")
 
 
-def a_slice(name: str, hosts: int = 4, offers: Resources | None = None, **changes: Any) -> list[Host]:
+def a_slice(
+    name: str, hosts: int = 4, offers: Resources | None = None, **changes: Any
+) -> list[Host]:
     """The hosts of a TPU slice: `NAME-0`, `NAME-1` and so on, by their worker ids."""
     attributes = changes.pop("attributes", {})
     return [
         a_host(
             f"{name}-{worker}",
             offers or TPU_HOST,
-            **{"slice_id": name, "attributes": {TPU_NAME: name, TPU_WORKER_ID: worker} | attributes} | changes,
+            **{"slice_id": name, "attributes": {TPU_NAME: name, TPU_WORKER_ID: worker} | attributes}
+            | changes,
         )
         for worker in range(hosts)
     ]
 
 
-def a_gang(key: str = "gang", tasks: int = 4, wants: Resources | None = None, **changes: Any) -> Request:
+def a_gang(
+    key: str = "gang", tasks: int = 4, wants: Resources | None = None, **changes: Any
+) -> Request:
     """A request for so many hosts of one slice, with all the chips of each."""
     return a_request(key, wants or CHIPS, **{"tasks": tasks, "group_by": TPU_NAME} | changes)
 
@@ -93,7 +107,9 @@ def a_fleet(*hosts: Host, cordoned: Iterable[str] = (), **changes: Any) -> HostI
 
 def demands(*texts: str) -> tuple[Constraint, ...]:
     """Constraints as people write them, a preferred one with a question mark before it."""
-    return tuple(parse_constraint(text.removeprefix("?"), preferred=text.startswith("?")) for text in texts)
+    return tuple(
+        parse_constraint(text.removeprefix("?"), preferred=text.startswith("?")) for text in texts
+    )
 
 
 def a_spec(**changes: Any) -> JobSpec:
@@ -102,7 +118,9 @@ def a_spec(**changes: Any) -> JobSpec:
 
 
 def a_submission(spec: JobSpec | None = None, **changes: Any) -> Submission:
-    """What a job was submitted with; it is still in the band of its submission, in a cluster without a Web UI."""
+    """What a job was submitted with; it is still in the band of its submission, in a cluster
+    without a Web UI.
+    """
     spec = spec or a_spec()
     return Submission(**{"spec": spec, "priority": spec.band, "page": "", "run_id": "r1"} | changes)
 
@@ -117,6 +135,17 @@ def a_task(**changes: Any) -> TaskStatus:
     return TaskStatus(**{"index": 0} | changes)
 
 
-def a_silent(host_id: str = "h1", incarnation: str = "first", age: float | None = None, unanswered: bool | None = None) -> Silent:
+def a_silent(
+    host_id: str = "h1",
+    incarnation: str = "first",
+    age: float | None = None,
+    unanswered: bool | None = None,
+) -> Silent:
     """A host that is expected to report."""
-    return Silent(host_id=host_id, slice_id=f"slice-of-{host_id}", incarnation=incarnation, age=age, unanswered=unanswered)
+    return Silent(
+        host_id=host_id,
+        slice_id=f"slice-of-{host_id}",
+        incarnation=incarnation,
+        age=age,
+        unanswered=unanswered,
+    )

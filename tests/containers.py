@@ -1,4 +1,6 @@
-"""An attempt in a container, as far as its runtime and its shim go, and a look at what the engine has."""
+"""An attempt in a container, as far as its runtime and its shim go, and a look at what the engine
+has.
+"""
 
 import asyncio
 import json
@@ -27,7 +29,9 @@ ANY = Resources(cpu_millis=0)
 class Bench:
     """One attempt's directory and runtime."""
 
-    def __init__(self, directory: Path, image: str, resources: Resources = ANY, devices: Path = Path("/dev")) -> None:
+    def __init__(
+        self, directory: Path, image: str, resources: Resources = ANY, devices: Path = Path("/dev")
+    ) -> None:
         self.directory = directory
         self.work = directory / "work"
         self.work.mkdir(parents=True)
@@ -48,7 +52,15 @@ class Bench:
             logs="",
             resources=resources,
         )
-        self.runtime = DockerRuntime(image, self.task, "h0", f"c-{self.key[-13:]}", directory, host_env=HOST_ENV, devices=devices)
+        self.runtime = DockerRuntime(
+            image,
+            self.task,
+            "h0",
+            f"c-{self.key[-13:]}",
+            directory,
+            host_env=HOST_ENV,
+            devices=devices,
+        )
         self.program = Program(directory)
 
     def env(self, **more: str) -> dict[str, str]:
@@ -65,12 +77,20 @@ class Bench:
         grace: float = 0.0,
     ) -> Program:
         await self.runtime.prepare()
-        launch = await self.runtime.launch(argv, self.env() if env is None else env, workdir or self.work, read=read)
-        self.program.start(launch.model_copy(update={"grace": grace}), shim.now() + lease, secrets=secrets)
+        launch = await self.runtime.launch(
+            argv, self.env() if env is None else env, workdir or self.work, read=read
+        )
+        self.program.start(
+            launch.model_copy(update={"grace": grace}), shim.now() + lease, secrets=secrets
+        )
         return self.program
 
     async def run(
-        self, *argv: str, env: Mapping[str, str] | None = None, workdir: Path | None = None, read: Sequence[Path] = ()
+        self,
+        *argv: str,
+        env: Mapping[str, str] | None = None,
+        workdir: Path | None = None,
+        read: Sequence[Path] = (),
     ) -> Exit:
         program = await self.start(*argv, env=env, workdir=workdir, read=read)
         return await asyncio.wait_for(program.wait(), 60)
@@ -97,7 +117,9 @@ class Bench:
 def containers(*labels: str) -> list[str]:
     """The ids of all containers with these labels."""
     filters = [f"--filter=label={label}" for label in labels]
-    listed = subprocess.run(["docker", "ps", "-aq", "--no-trunc", *filters], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["docker", "ps", "-aq", "--no-trunc", *filters], capture_output=True, text=True, check=True
+    )
     return listed.stdout.split()
 
 

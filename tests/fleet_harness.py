@@ -1,12 +1,16 @@
-"""A cluster whose machines are asked for: the cluster of `tests.harness` beside a fake platform that lives by the server's clock.
+"""A cluster whose machines are asked for: the cluster of `tests.harness` beside a fake platform
+that lives by the server's clock.
 
-What is real: the workflows, the platform's contract, what is found out about the machines, what the scheduler wants. What is
-played:
+What is real: the workflows, the platform's contract, what is found out about the machines, what the
+scheduler wants. What is played:
 
-1. *Agents.* Whatever machine the platform says is up has an agent. It reports to its slice with the slice's token, again to a
-   slice that begins anew, and takes work as the program of its group says. Agents wake whenever somebody looks or time passes.
-2. *Lists of workflows*, which the time-skipping server does not have: `Lister` describes those that it has heard of.
-3. *Tenants*: gangs that hold or want hosts without a job. A job's activity stops the server's clock; a tenant stays for days.
+1. *Agents.* Whatever machine the platform says is up has an agent. It reports to its slice with the
+   slice's token, again to a slice that begins anew, and takes work as the program of its group
+   says. Agents wake whenever somebody looks or time passes.
+2. *Lists of workflows*, which the time-skipping server does not have: `Lister` describes those that
+   it has heard of.
+3. *Tenants*: gangs that hold or want hosts without a job. A job's activity stops the server's
+   clock; a tenant stays for days.
 """
 
 import asyncio
@@ -57,7 +61,8 @@ from tests.harness import PATIENCE, Cluster, Notifier, Program, ask, succeeds
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 #: The pace of a group that grows and shrinks at once, however much that is.
 EAGER = Pace(scale_up_delay=timedelta(0), scale_ups_per_minute=1000, scale_downs_per_minute=1000)
-#: Each look at virtual time costs real milliseconds: tests that watch a fleet for hours need no more looks than this.
+#: Each look at virtual time costs real milliseconds: tests that watch a fleet for hours need no
+#: more looks than this.
 STEP, OBSERVE_INTERVAL = 15 * SECOND, 30 * SECOND
 #: With what the owners of tenants begin.
 TENANT = "tenant/"
@@ -71,7 +76,9 @@ class PlayedFleet(FleetObserver):
         served: the platform as the control plane has it; None: that of the cluster.
     """
 
-    def __init__(self, cluster: "FleetCluster", lister: Any, served: Platform | None = None) -> None:
+    def __init__(
+        self, cluster: "FleetCluster", lister: Any, served: Platform | None = None
+    ) -> None:
         super().__init__(lister, served or cluster.platform)
         self._of = cluster
         #: These look by look, then that all report.
@@ -112,7 +119,12 @@ class FleetCluster(Cluster):
 
     notifier: TenantNotifier
 
-    def __init__(self, env: WorkflowEnvironment, name: str = "trial", notifier: type[Notifier] = TenantNotifier) -> None:
+    def __init__(
+        self,
+        env: WorkflowEnvironment,
+        name: str = "trial",
+        notifier: type[Notifier] = TenantNotifier,
+    ) -> None:
         super().__init__(env, name, notifier)
         self.platform = FakePlatform(self.now, name)
         self.lister = Lister(env.client, name)
@@ -144,9 +156,13 @@ class FleetCluster(Cluster):
     # Agents.
 
     async def wake(self) -> None:
-        """Agents of machines that are up report to slices that have not heard them in this life of theirs."""
+        """Agents of machines that are up report to slices that have not heard them in this life of
+        theirs.
+        """
         async with self._waking:
-            up = [each for each in self.platform.up(await self.now()) if each[0].cluster == self.name]
+            up = [
+                each for each in self.platform.up(await self.now()) if each[0].cluster == self.name
+            ]
             if not up:
                 return
             self.lister.heard_of_slices(request.slice_id for request, _ in up)
@@ -166,10 +182,14 @@ class FleetCluster(Cluster):
     def host(self, request: SliceRequest, worker: int = 0) -> Host:
         """A machine as its agent reports it."""
         life = self.incarnations.get(request.slice_id, "first")
-        return request.group.slice_hosts(request.slice_id, request.zone, life, f"10.0.0.{worker}")[worker]
+        return request.group.slice_hosts(request.slice_id, request.zone, life, f"10.0.0.{worker}")[
+            worker
+        ]
 
     async def agent_reports(self, host: Host, token: str) -> bool:
-        """Whether there was a slice to be told. The agent signs with the key of the request with this token."""
+        """Whether there was a slice to be told. The agent signs with the key of the request with
+        this token.
+        """
         signature = sign(derived_key(SECRET, host.slice_id, token), host)
         try:
             await self.slice(host).signal("host_ready", HostReady(host=host, signature=signature))
@@ -184,13 +204,15 @@ class FleetCluster(Cluster):
         await super().later(time)
         await self.wake()
 
-    async def comes_true(self, holds: Callable[[], Any], within: timedelta = HOUR, step: timedelta = STEP) -> None:
+    async def comes_true(
+        self, holds: Callable[[], Any], within: timedelta = HOUR, step: timedelta = STEP
+    ) -> None:
         """Lets time pass until the condition holds; it may be a coroutine function.
 
         Args:
             within: virtual time.
-            step: the most virtual time between two checks. The first steps are shorter: while a program runs, the clock does not
-                jump, and a step takes as long as it says.
+            step: the most virtual time between two checks. The first steps are shorter: while a
+                program runs, the clock does not jump, and a step takes as long as it says.
 
         Raises:
             AssertionError: the condition does not hold within that time.
@@ -207,7 +229,9 @@ class FleetCluster(Cluster):
             pause *= 2
 
     async def terminate(self, handle: WorkflowHandle[Any, Any]) -> None:
-        """As somebody does in the Web UI. What is terminated with something under way stops the server's clock, so not then."""
+        """As somebody does in the Web UI. What is terminated with something under way stops the
+        server's clock, so not then.
+        """
         await self.later(timedelta(0))  # what has been sent to it arrives
         await self.until(lambda: self.rests(handle))
         await handle.terminate("by mistake")
@@ -219,14 +243,25 @@ class FleetCluster(Cluster):
 
     # Slices.
 
-    async def make(self, group: ScaleGroup, slice_id: str = "s1", zone: str = "", **changes: Any) -> WorkflowHandle[Any, Any]:
+    async def make(
+        self, group: ScaleGroup, slice_id: str = "s1", zone: str = "", **changes: Any
+    ) -> WorkflowHandle[Any, Any]:
         """As the autoscaler does that wants a slice."""
         zone = zone or group.zones[0]
-        request = SliceRequest(slice_id=slice_id, cluster=self.name, zone=zone, token=f"token of {slice_id}", group=group)
+        request = SliceRequest(
+            slice_id=slice_id,
+            cluster=self.name,
+            zone=zone,
+            token=f"token of {slice_id}",
+            group=group,
+        )
         self.lister.heard_of_slices([slice_id])
         return await self.client.start_workflow(
             SliceWorkflow.run,
-            SliceInput(**{"cluster": self.name, "id": slice_id, "size": group.hosts, "request": request} | changes),
+            SliceInput(
+                **{"cluster": self.name, "id": slice_id, "size": group.hosts, "request": request}
+                | changes
+            ),
             id=names.slice_workflow(self.name, slice_id),
             task_queue=names.control_queue(self.name),
             search_attributes=keywords(
@@ -252,7 +287,9 @@ class FleetCluster(Cluster):
         """What the slice says of itself, if it is over too."""
         return await ask(self.slice_of(slice_id), "status", SliceStatus)
 
-    async def becomes(self, slice_id: str, state: SliceState, within: timedelta = HOUR) -> SliceStatus:
+    async def becomes(
+        self, slice_id: str, state: SliceState, within: timedelta = HOUR
+    ) -> SliceStatus:
         """Let time pass until the slice is in the state."""
         await self.comes_true(lambda: self.is_in(slice_id, state), within)
         return await self.shown(slice_id)
@@ -268,20 +305,32 @@ class FleetCluster(Cluster):
         await self.slice_of(slice_id).signal("cloud_state", CloudState(observation=seen))
 
     async def drain(self, slice_id: str = "s1", reason: str = "not wanted", **how: Any) -> None:
-        await self.slice_of(slice_id).signal("drain", Drain(slice_id=slice_id, reason=reason, **how))
+        await self.slice_of(slice_id).signal(
+            "drain", Drain(slice_id=slice_id, reason=reason, **how)
+        )
 
     # The autoscaler.
 
-    async def scale(self, *groups: ScaleGroup, gather: bool = False, **settings: Any) -> WorkflowHandle[Any, Any]:
-        """As a control plane does with a configuration: the scheduler knows what can be made, and the autoscaler begins."""
+    async def scale(
+        self, *groups: ScaleGroup, gather: bool = False, **settings: Any
+    ) -> WorkflowHandle[Any, Any]:
+        """As a control plane does with a configuration: the scheduler knows what can be made, and
+        the autoscaler begins.
+        """
         await self.deliver(Configure(groups=groups))
         settings = {"observe_interval": OBSERVE_INTERVAL} | settings
         await self.client.start_workflow(
             AutoscalerWorkflow.run,
-            AutoscalerStart(cluster=self.name, settings=ScalingSettings(groups=groups, **settings), gather=gather),
+            AutoscalerStart(
+                cluster=self.name,
+                settings=ScalingSettings(groups=groups, **settings),
+                gather=gather,
+            ),
             id=names.autoscaler_workflow(self.name),
             task_queue=names.planner_queue(self.name),
-            search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_AUTOSCALER}),
+            search_attributes=keywords(
+                {names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_AUTOSCALER}
+            ),
         )
         return self.autoscaler
 
@@ -308,7 +357,11 @@ class FleetCluster(Cluster):
         """A gang of one that wants a host, or what the request says."""
         key = f"tenant-{next(_TENANTS)}"
         base = request or a_request(key, **asked)
-        tenant = Tenant(base.model_copy(update={"key": key, "owner": TENANT + key, "submitted_at": await self.now()}))
+        tenant = Tenant(
+            base.model_copy(
+                update={"key": key, "owner": TENANT + key, "submitted_at": await self.now()}
+            )
+        )
         self.notifier.tenants[key] = tenant
         answer = await self.tells(Ask(request=tenant.request))
         tenant.placement, tenant.refusal = answer.placement or tenant.placement, answer.refusal
@@ -330,13 +383,15 @@ class FleetCluster(Cluster):
     # The end.
 
     async def audit(self) -> None:
-        """What was made is deleted or there; what is there is looked after; and nobody looks after what is not there.
+        """What was made is deleted or there; what is there is looked after; and nobody looks after
+        what is not there.
 
         Raises:
             AssertionError: something is left over.
         """
         self.platform.check()
-        # A slice may begin or end during the look: a machine that is there before and after it had its workflow throughout.
+        # A slice may begin or end during the look: a machine that is there before and after it had
+        # its workflow throughout.
         before = self._machines()
         self.lister.heard_of_slices([*before, *self.platform.created])
         prefix = names.slice_workflow(self.name, "")
@@ -347,10 +402,15 @@ class FleetCluster(Cluster):
     def _machines(self) -> set[str]:
         """The slices of this cluster that have machines."""
         there = self.platform.machines.items()
-        return {slice_id for slice_id, each in there if each.request.cluster == self.name and not each.manual}
+        return {
+            slice_id
+            for slice_id, each in there
+            if each.request.cluster == self.name and not each.manual
+        }
 
     async def replay(self) -> None:
-        """A control plane that has nothing in memory comes to where this one is: with the slices, and with the autoscaler.
+        """A control plane that has nothing in memory comes to where this one is: with the slices,
+        and with the autoscaler.
 
         Raises:
             NondeterminismError: it decides otherwise.
@@ -358,12 +418,16 @@ class FleetCluster(Cluster):
         replayer = Replayer(workflows=[SliceWorkflow, AutoscalerWorkflow], plugins=[IrisPlugin()])
         for workflow_id in sorted({self.autoscaler.id, *self.lister.ever}):
             with contextlib.suppress(RPCError):  # there has never been any
-                await replayer.replay_workflow(await self.client.get_workflow_handle(workflow_id).fetch_history())
+                await replayer.replay_workflow(
+                    await self.client.get_workflow_handle(workflow_id).fetch_history()
+                )
 
 
 class Forgetful(FleetCluster):
-    """As if the control plane died again and again: it remembers one workflow at a time, and what any other one does next is done
-    by one that has nothing of it in memory. (With none at all the SDK loses tasks now and then.)"""
+    """As if the control plane died again and again: it remembers one workflow at a time, and what
+    any other one does next is done by one that has nothing of it in memory. (With none at all the
+    SDK loses tasks now and then.)
+    """
 
     async def _work(self, queue: str, **settings: Any) -> None:
         forgets = {"max_cached_workflows": 1} if queue == names.control_queue(self.name) else {}

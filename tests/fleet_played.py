@@ -1,4 +1,6 @@
-"""What a cluster of `tests.fleet_harness` plays itself: gangs without jobs, and lists of workflows."""
+"""What a cluster of `tests.fleet_harness` plays itself: gangs without jobs, and lists of
+workflows.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -52,8 +54,9 @@ class TenantNotifier(BlindNotifier):
 
     @activity.defn(name="tell_evicted")
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
-        """A tenant that is told to go is gone, unless it lingers: its key comes back, as that of an owner who is not there any
-        more."""
+        """A tenant that is told to go is gone, unless it lingers: its key comes back, as that of an
+        owner who is not there any more.
+        """
         tenants = tuple(each for each in notices.evictions if each.key in self.tenants)
         for each in tenants:
             self.tenants[each.key].evicted = each.reason
@@ -101,7 +104,9 @@ class Lister:
         return getattr(self._client, name)
 
     def heard_of_slices(self, slice_ids: Iterable[str]) -> None:
-        self.heard_of.update(names.slice_workflow(self._cluster, slice_id) for slice_id in slice_ids)
+        self.heard_of.update(
+            names.slice_workflow(self._cluster, slice_id) for slice_id in slice_ids
+        )
         self.ever |= self.heard_of
 
     def list_workflows(self, query: str, **_: object) -> Listed:
@@ -111,7 +116,9 @@ class Lister:
 
     async def running(self, slices_only: bool = True) -> list[Execution]:
         prefix = names.slice_workflow(self._cluster, "")
-        wanted = sorted(each for each in self.heard_of if each.startswith(prefix) or not slices_only)
+        wanted = sorted(
+            each for each in self.heard_of if each.startswith(prefix) or not slices_only
+        )
         return [each for each in await asyncio.gather(*map(self._look, wanted)) if each is not None]
 
     async def _look(self, workflow_id: str) -> Execution | None:
@@ -124,5 +131,7 @@ class Lister:
         if described is None or described.status is not WorkflowExecutionStatus.RUNNING:
             self.heard_of.discard(workflow_id)
             return None
-        first = described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        first = (
+            described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+        )
         return Execution(workflow_id, described.run_id or "", first)

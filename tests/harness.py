@@ -1,16 +1,22 @@
-"""A cluster to try workflows in: real workflows, outbox and notifier on a test server, and hosts whose programs are scripted.
+"""A cluster to try workflows in: real workflows, outbox and notifier on a test server, and hosts
+whose programs are scripted.
 
 On the time-skipping server (`time_skipping_cluster`) ten days pass in a moment, under these rules:
 
-1. The clock jumps only inside `later`, and exactly as far; else it runs as real time does. (The SDK's own way, to let it jump
-   while somebody waits for a result, lets it jump on after that result: years, until the scheduler's workflow times out.)
-2. It does not jump while any activity is pending: programs end at once, or hold the clock until the test lets them end.
-3. It cannot list or count, so the activities that need that are played by `Notifier` and `Watch` below.
-4. A timer that fires, or an activity that ends, while its workflow is about to cancel it wedges that workflow
-   (temporalio/sdk-java#2606): such races are tried on the dev server.
-5. A child that ends after its parent was terminated stops the clock for good; so may what is terminated while it does something.
+1. The clock jumps only inside `later`, and exactly as far; else it runs as real time does. (The
+   SDK's own way, to let it jump while somebody waits for a result, lets it jump on after that
+   result: years, until the scheduler's workflow times out.)
+2. It does not jump while any activity is pending: programs end at once, or hold the clock until the
+   test lets them end.
+3. It cannot list or count, so the activities that need that are played by `Notifier` and `Watch`
+   below.
+4. A timer that fires, or an activity that ends, while its workflow is about to cancel it wedges
+   that workflow (temporalio/sdk-java#2606): such races are tried on the dev server.
+5. A child that ends after its parent was terminated stops the clock for good; so may what is
+   terminated while it does something.
 
-`dev_server_cluster` is the same cluster on Temporal's dev server, in real time, for what the other one cannot do.
+`dev_server_cluster` is the same cluster on Temporal's dev server, in real time, for what the other
+one cannot do.
 """
 
 import asyncio
@@ -105,13 +111,16 @@ WORKFLOWS = (
     AutoscalerWorkflow,
 )
 
-#: Generous: a wedged workflow fails its test instead of stopping the suite. The server's own long poll ends after 20 s.
+#: Generous: a wedged workflow fails its test instead of stopping the suite. The server's own long
+#: poll ends after 20 s.
 PATIENCE = timedelta(seconds=90)
 LOOK_EVERY = timedelta(milliseconds=20)
 BEAT = timedelta(milliseconds=500)
-#: The longest sleep in one call to the server. A call is given up after 30 s; a fleet's hour may take that on a loaded machine.
+#: The longest sleep in one call to the server. A call is given up after 30 s; a fleet's hour may
+#: take that on a loaded machine.
 STRIDE = timedelta(minutes=5)
-#: The scheduler's look for owners that are gone costs a server some milliseconds; a minute apart, ten days would have 14,400.
+#: The scheduler's look for owners that are gone costs a server some milliseconds; a minute apart,
+#: ten days would have 14,400.
 SELDOM = timedelta(days=365)
 #: How soon a scripted program hears that it is cancelled.
 HEARTBEAT_INTERVAL = timedelta(milliseconds=50)
@@ -121,21 +130,29 @@ LOST_QUERY = (
     RPCStatusCode.CANCELLED,
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.RESOURCE_EXHAUSTED,
-    RPCStatusCode.FAILED_PRECONDITION,  # a workflow task has timed out on a busy machine, and is tried again
+    # a workflow task has timed out on a busy machine, and is tried again
+    RPCStatusCode.FAILED_PRECONDITION,
 )
 
 #: What a host makes of an attempt.
 Program = Callable[[RunTask], Awaitable[TaskOutcome]]
 
 
-# -- programs ------------------------------------------------------------------------------------------------------------------
+# -- programs
+# --------------------------------------------------------------------------------------------------
 
 
-def ended(state: TaskState, reason: str = "", exit_code: int | None = None, started: bool = True) -> TaskOutcome:
+def ended(
+    state: TaskState, reason: str = "", exit_code: int | None = None, started: bool = True
+) -> TaskOutcome:
     """The outcome of an attempt that ends now, by the server's clock."""
     now = activity.info().started_time
     return TaskOutcome(
-        state=state, reason=reason, exit_code=exit_code, started_at=now if started else None, finished_at=now if started else None
+        state=state,
+        reason=reason,
+        exit_code=exit_code,
+        started_at=now if started else None,
+        finished_at=now if started else None,
     )
 
 
@@ -167,12 +184,18 @@ async def is_not_taken(task: RunTask) -> TaskOutcome:
 
 async def is_refused(task: RunTask) -> TaskOutcome:
     """As another agent of the host does: the program never starts."""
-    raise ApplicationError("refused the task: this agent serves incarnation zeroth", type="HostRefused", non_retryable=True)
+    raise ApplicationError(
+        "refused the task: this agent serves incarnation zeroth",
+        type="HostRefused",
+        non_retryable=True,
+    )
 
 
 async def is_refused_by_a_leaving_host(task: RunTask) -> TaskOutcome:
     """As an agent does that was stopped."""
-    raise ApplicationError("refused the task: host h1 was stopped", type="HostLeaves", non_retryable=True)
+    raise ApplicationError(
+        "refused the task: host h1 was stopped", type="HostLeaves", non_retryable=True
+    )
 
 
 async def meets_a_fault(task: RunTask) -> TaskOutcome:
@@ -184,7 +207,9 @@ async def meets_a_fault(task: RunTask) -> TaskOutcome:
 async def cannot_be_set_up(task: RunTask) -> TaskOutcome:
     """As a task whose package index does not answer: the program never starts."""
     reason = f"set-up failed: `uv pip install six` could not reach a server: try {task.attempt}"
-    return ended(TaskState.WORKER_FAILED, reason, started=False).model_copy(update={"fault": "network"})
+    return ended(TaskState.WORKER_FAILED, reason, started=False).model_copy(
+        update={"fault": "network"}
+    )
 
 
 async def hangs(task: RunTask) -> TaskOutcome:
@@ -222,7 +247,9 @@ def by_job(programs: dict[str, Program], others: Program = succeeds) -> Program:
 
 
 class Held:
-    """A program that runs until the test lets it go or it is cancelled. The clock stands still meanwhile."""
+    """A program that runs until the test lets it go or it is cancelled. The clock stands still
+    meanwhile.
+    """
 
     def __init__(self, then: Program = succeeds, on_cancel: Program = is_killed) -> None:
         self._then = then
@@ -247,7 +274,9 @@ class Held:
 
 
 class FakeHost:
-    """An agent whose attempts are scripted. It takes whatever its queue has, whichever incarnation it was meant for."""
+    """An agent whose attempts are scripted. It takes whatever its queue has, whichever incarnation
+    it was meant for.
+    """
 
     def __init__(self, host: Host, program: Program) -> None:
         self.host = host
@@ -261,7 +290,8 @@ class FakeHost:
         return await self.program(task)
 
 
-# -- activities of the control plane -------------------------------------------------------------------------------------------
+# -- activities of the control plane
+# -------------------------------------------------------------------------------------------
 
 
 class Gate:
@@ -310,7 +340,8 @@ class Notifier(notices.Notifier):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        #: While it is set they get nowhere. The clock still jumps: a failed activity that waits for its next try is not pending.
+        #: While it is set they get nowhere. The clock still jumps: a failed activity that waits for
+        #: its next try is not pending.
         self.away = False
         #: Placements that they were given to tell, as often as they were given them.
         self.given: list[Placement] = []
@@ -341,7 +372,9 @@ class Notifier(notices.Notifier):
 
 
 class Unreachable:
-    """A client to which the server answers that one workflow takes no signals, as it does when a limit is reached."""
+    """A client to which the server answers that one workflow takes no signals, as it does when a
+    limit is reached.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -349,7 +382,11 @@ class Unreachable:
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
         if workflow_id == self.owner:
-            raise RPCError("exceeded workflow execution limit for signal events", RPCStatusCode.INVALID_ARGUMENT, b"")
+            raise RPCError(
+                "exceeded workflow execution limit for signal events",
+                RPCStatusCode.INVALID_ARGUMENT,
+                b"",
+            )
         return self._client.get_workflow_handle(workflow_id)
 
     def __getattr__(self, name: str) -> Any:
@@ -392,29 +429,38 @@ class Watch:
         return self.reports.popleft() if self.reports else FleetReport()
 
 
-# -- the cluster ---------------------------------------------------------------------------------------------------------------
+# -- the cluster
+# --------------------------------------------------------------------------------------------------
 
 
 class Cluster:
-    """One cluster, its users and its hosts. Use as a context; leaving it ends the workers, not the workflows."""
+    """One cluster, its users and its hosts. Use as a context; leaving it ends the workers, not the
+    workflows.
+    """
 
-    def __init__(self, env: WorkflowEnvironment, name: str = "trial", notifier: type[Notifier] = Notifier) -> None:
+    def __init__(
+        self, env: WorkflowEnvironment, name: str = "trial", notifier: type[Notifier] = Notifier
+    ) -> None:
         self.name = name
         self.client = env.client
         self._env = env
         self.users = AsyncIrisClient(
-            env.client, ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui="")
+            env.client,
+            ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui=""),
         )
         self.outbox = Outbox(env.client, name)
         self.notifier = notifier(env.client)
         self.job_tasks = JobTasks(env.client)
-        self.child_jobs = (BlindChildJobs if issubclass(notifier, BlindNotifier) else ChildJobs)(env.client)
+        self.child_jobs = (BlindChildJobs if issubclass(notifier, BlindNotifier) else ChildJobs)(
+            env.client
+        )
         self.watch = Watch()
         self.hosts: dict[str, FakeHost] = {}
         self._workers = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        # The time-skipping server can add them and not list them, so `register_search_attributes` is not for it.
+        # The time-skipping server can add them and not list them, so `register_search_attributes`
+        # is not for it.
         await self.client.operator_service.add_search_attributes(
             AddSearchAttributesRequest(
                 namespace=self.client.namespace,
@@ -429,7 +475,14 @@ class Cluster:
         """What a control plane does for as long as it lives: take work from its queues."""
         await self._work(
             names.control_queue(self.name),
-            workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow, NotificationWorkflow],
+            workflows=[
+                JobWorkflow,
+                TaskWorkflow,
+                ArrayPartWorkflow,
+                SliceWorkflow,
+                ScheduledJobWorkflow,
+                NotificationWorkflow,
+            ],
             activities=[
                 self.outbox.exchange,
                 self.notifier.signal_placed,
@@ -453,10 +506,14 @@ class Cluster:
             WebhookCalls(local=True).call,
         ]
         await self._work(names.patient_queue(self.name), activities=waiting)
-        await self._work(names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow])
+        await self._work(
+            names.planner_queue(self.name), workflows=[SchedulerWorkflow, AutoscalerWorkflow]
+        )
 
     def on_machines(self) -> list[Callable[..., Any]]:
-        """The activities that see hosts and slices: there are no machines here that could be asked for."""
+        """The activities that see hosts and slices: there are no machines here that could be asked
+        for.
+        """
         return [self.watch.observe_fleet, RecoveryQueries(self.client).query_page]
 
     async def start_scheduler(self, start: SchedulerStart) -> None:
@@ -466,38 +523,54 @@ class Cluster:
             start,
             id=names.scheduler_workflow(self.name),
             task_queue=names.planner_queue(self.name),
-            search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_SCHEDULER}),
+            search_attributes=keywords(
+                {names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_SCHEDULER}
+            ),
         )
 
     async def stop_serving(self) -> None:
-        """End the workers of the control plane and of the hosts: no query is answered from now on."""
+        """End the workers of the control plane and of the hosts: no query is answered from now
+        on.
+        """
         await asyncio.wait_for(self._workers.aclose(), PATIENCE.total_seconds())
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop_serving()
-        # A worker that ends drops the workflows in its memory without evicting them. Collected later, on the thread of another
-        # test's workflow, their `finally` blocks would give that one's history a command that is not its own.
+        # A worker that ends drops the workflows in its memory without evicting them. Collected
+        # later, on the thread of another test's workflow, their `finally` blocks would give that
+        # one's history a command that is not its own.
         await asyncio.to_thread(gc.collect)
 
     async def _work(self, queue: str, **settings: Any) -> None:
-        worker = Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL, **settings)
+        worker = Worker(
+            self.client,
+            task_queue=queue,
+            max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+            **settings,
+        )
         await self._workers.enter_async_context(worker)
 
     async def start_autoscaler(self, *suspects: Silent) -> WorkflowHandle[Any, Any]:
-        """Without it nobody looks at the fleet; with it no clock jumps further than its next look."""
+        """Without it nobody looks at the fleet; with it no clock jumps further than its next
+        look.
+        """
         return await self.client.start_workflow(
             AutoscalerWorkflow.run,
             AutoscalerStart(cluster=self.name, suspects=suspects),
             id=names.autoscaler_workflow(self.name),
             task_queue=names.planner_queue(self.name),
-            search_attributes=keywords({names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_AUTOSCALER}),
+            search_attributes=keywords(
+                {names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_AUTOSCALER}
+            ),
         )
 
     # Time.
 
     async def later(self, time: timedelta) -> None:
-        """Wait so long, and a beat longer; what is due in between happens. (Timers are due after round times; what a test does
-        just then would meet one that fires: rule 4.) A time that is over, as a busy machine makes it, is no wait."""
+        """Wait so long, and a beat longer; what is due in between happens. (Timers are due after
+        round times; what a test does just then would meet one that fires: rule 4.) A time that is
+        over, as a busy machine makes it, is no wait.
+        """
         time = max(time, timedelta())
         async with asyncio.timeout(PATIENCE.total_seconds()):
             for _ in range(time // STRIDE):
@@ -535,21 +608,33 @@ class Cluster:
     # Hosts.
 
     async def join(
-        self, host_id: str = "h1", offers: Resources | None = None, program: Program = succeeds, **changes: Any
+        self,
+        host_id: str = "h1",
+        offers: Resources | None = None,
+        program: Program = succeeds,
+        **changes: Any,
     ) -> FakeHost:
         """A host's agent reports; a known host begins a new incarnation and keeps its program."""
         host = a_host(host_id, offers=offers, **changes)
         await self._agent(host, program)
         await self.report(host)
         await self.until(lambda: self.offers(host))
-        # Answered when its workflow task is over; a workflow that is terminated before stops the server's clock.
+        # Answered when its workflow task is over; a workflow that is terminated before stops the
+        # server's clock.
         await self.slice_status(host)
         return self.hosts[host_id]
 
     async def join_slice(
-        self, name: str = "s1", size: int = 2, program: Program = succeeds, incarnation: str = "first", **changes: Any
+        self,
+        name: str = "s1",
+        size: int = 2,
+        program: Program = succeeds,
+        incarnation: str = "first",
+        **changes: Any,
     ) -> list[FakeHost]:
-        """The agents of a slice's hosts report, the last worker first; known hosts begin a new incarnation."""
+        """The agents of a slice's hosts report, the last worker first; known hosts begin a new
+        incarnation.
+        """
         hosts = [
             a_host(
                 f"{name}-w{worker}",
@@ -573,10 +658,14 @@ class Cluster:
             self.hosts[host.id].host = host
         else:
             self.hosts[host.id] = FakeHost(host, program)
-            await self._work(names.host_queue(self.name, host.id), activities=[self.hosts[host.id].run_task])
+            await self._work(
+                names.host_queue(self.name, host.id), activities=[self.hosts[host.id].run_task]
+            )
 
     async def report(self, host: Host, size: int = 1) -> None:
-        """As an agent does that is ready: its slice's workflow is told, and started if there is none."""
+        """As an agent does that is ready: its slice's workflow is told, and started if there is
+        none.
+        """
         await self.client.start_workflow(
             SliceWorkflow.run,
             SliceInput(cluster=self.name, id=host.slice_id, size=size),
@@ -584,7 +673,11 @@ class Cluster:
             task_queue=names.control_queue(self.name),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             search_attributes=keywords(
-                {names.SA_CLUSTER: self.name, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
+                {
+                    names.SA_CLUSTER: self.name,
+                    names.SA_KIND: names.KIND_SLICE,
+                    names.SA_STATE: SliceState.REQUESTED,
+                }
             ),
             start_signal="host_ready",
             start_signal_args=[HostReady(host=host)],
@@ -606,7 +699,9 @@ class Cluster:
     async def slice_status(self, host: Host) -> SliceStatus:
         return await ask(self.slice(host), "status", SliceStatus)
 
-    async def announce(self, task: RunTask, state: TaskState = TaskState.RUNNING, doing: str = "") -> None:
+    async def announce(
+        self, task: RunTask, state: TaskState = TaskState.RUNNING, doing: str = ""
+    ) -> None:
         """As an agent does for a program that has run, or has been prepared, for a second."""
         progress = TaskProgress(key=task.key, state=state, at=datetime.now(UTC), reason=doing)
         await self.client.get_workflow_handle(task.owner).signal("task_progress", progress)
@@ -634,11 +729,15 @@ class Cluster:
     async def nothing_held(self) -> bool:
         """Nobody waits, nobody holds anything, and every host has all that it offers."""
         shown = await self.snapshot()
-        whole = all(view.free == view.host.resources.amounts() and not view.running for view in shown.hosts)
+        whole = all(
+            view.free == view.host.resources.amounts() and not view.running for view in shown.hosts
+        )
         return whole and shown.waiting == 0 and shown.running == 0
 
     async def rules(self, **changes: Any) -> None:
-        """An operator gives the scheduler these rules; else victims are evicted after two minutes."""
+        """An operator gives the scheduler these rules; else victims are evicted after two
+        minutes.
+        """
         await self.users.cluster.set_rules(Rules(**changes))
 
     # Jobs.
@@ -654,7 +753,10 @@ class Cluster:
     async def gang(self, name: str = "train", tasks: int = 2, groups: int = 1, **asked: Any) -> str:
         """The id of a new job whose tasks go together, each on a host of its own."""
         together = Coscheduling(group_by=TPU_NAME, groups=groups)
-        return await self.submit(name, **({"replicas": tasks, "coscheduling": together, "resources": some(cpu=4)} | asked))
+        return await self.submit(
+            name,
+            **({"replicas": tasks, "coscheduling": together, "resources": some(cpu=4)} | asked),
+        )
 
     async def attempts(self, handle: WorkflowHandle[Any, Any]) -> tuple[AttemptRecord, ...]:
         """What became of every attempt of a job or a task."""
@@ -664,7 +766,9 @@ class Cluster:
         return self.client.get_workflow_handle(names.job_workflow(self.name, job))
 
     def task(self, job: str, index: int) -> WorkflowHandle[Any, Any]:
-        return self.client.get_workflow_handle(names.task_workflow(self.name, names.task_id(job, index)))
+        return self.client.get_workflow_handle(
+            names.task_workflow(self.name, names.task_id(job, index))
+        )
 
     async def status(self, job: str) -> JobStatus:
         return await ask(self.job(job), "status", JobStatus)
@@ -678,17 +782,29 @@ class Cluster:
         await self.job(job).signal("placed", placement)
 
     async def waits(self, job: str, attempt: int = 0) -> None:
-        """Return once every task of the job waits for a host, with the scheduler's reason, after that many attempts."""
+        """Return once every task of the job waits for a host, with the scheduler's reason, after
+        that many attempts.
+        """
         await self.until(lambda: self._waits(job, attempt))
 
     async def _waits(self, job: str, attempt: int) -> bool:
         status = await self.status(job)
-        waiting = [task for task in status.tasks if task.state is TaskState.PENDING and task.attempt == attempt]
+        waiting = [
+            task
+            for task in status.tasks
+            if task.state is TaskState.PENDING and task.attempt == attempt
+        ]
         requests = {task.key for task in status.tasks}  # the tasks of a gang have one together
-        return bool(status.reason) and len(waiting) == len(status.tasks) and len(requests) <= (await self.snapshot()).waiting
+        return (
+            bool(status.reason)
+            and len(waiting) == len(status.tasks)
+            and len(requests) <= (await self.snapshot()).waiting
+        )
 
     async def end(self, job: str, within: timedelta = timedelta(0)) -> JobStatus:
-        """The job's status after its end; one that must wait for something due needs that time to pass."""
+        """The job's status after its end; one that must wait for something due needs that time to
+        pass.
+        """
         await self.later(within)
         with contextlib.suppress(WorkflowFailureError):
             await self.result(self.job(job))
@@ -711,7 +827,9 @@ class Cluster:
 
     async def shown_state(self, handle: WorkflowHandle[Any, Any]) -> str | None:
         """The state by which Temporal's lists and `iris jobs` show the workflow."""
-        return (await handle.describe()).typed_search_attributes.get(SearchAttributeKey.for_keyword(names.SA_STATE))
+        return (await handle.describe()).typed_search_attributes.get(
+            SearchAttributeKey.for_keyword(names.SA_STATE)
+        )
 
     async def page(self, handle: WorkflowHandle[Any, Any]) -> str:
         """What Temporal's Web UI shows of the workflow."""
@@ -732,11 +850,19 @@ T = TypeVar("T")
 
 
 async def ask(handle: WorkflowHandle[Any, Any], query: str, result: type[T], *arguments: Any) -> T:
-    """What a workflow answers. Asked again after a while: a query that meets the end of a run is never answered."""
+    """What a workflow answers. Asked again after a while: a query that meets the end of a run is
+    never answered.
+    """
 
-    @retry(lambda error: isinstance(error, RPCError) and error.status in LOST_QUERY, every=LOOK_EVERY, timeout=PATIENCE)
+    @retry(
+        lambda error: isinstance(error, RPCError) and error.status in LOST_QUERY,
+        every=LOOK_EVERY,
+        timeout=PATIENCE,
+    )
     async def answer() -> T:
-        answered: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=QUERY_TIMEOUT)
+        answered: T = await handle.query(
+            query, args=arguments, result_type=result, rpc_timeout=QUERY_TIMEOUT
+        )
         return answered
 
     return await answer()
@@ -747,10 +873,15 @@ async def time_skipping_cluster(
     kind: Callable[..., C] = Cluster,  # type: ignore[assignment]
     notifier: type[Notifier] = BlindNotifier,
 ) -> AsyncIterator[C]:
-    """A cluster on a fresh time-skipping server: a workflow that is wedged stops the clock for all, so none is shared."""
+    """A cluster on a fresh time-skipping server: a workflow that is wedged stops the clock for all,
+    so none is shared.
+    """
     server = Path(sys.executable).with_name("temporal-test-server")
     env = await WorkflowEnvironment.start_time_skipping(
-        plugins=[IrisPlugin()], identity="trial", test_server_existing_path=str(server), test_server_startup_timeout=PATIENCE
+        plugins=[IrisPlugin()],
+        identity="trial",
+        test_server_existing_path=str(server),
+        test_server_startup_timeout=PATIENCE,
     )
     usual, policies.CHECK_JOBS_EVERY = policies.CHECK_JOBS_EVERY, SELDOM
     try:
@@ -772,7 +903,9 @@ async def dev_server_cluster(
         plugins=[IrisPlugin()],
         identity="trial",
         dev_server_existing_path=str(server),
-        dev_server_extra_args=[word for setting in settings for word in ("--dynamic-config-value", setting)],
+        dev_server_extra_args=[
+            word for setting in settings for word in ("--dynamic-config-value", setting)
+        ],
         dev_server_startup_timeout=PATIENCE,
     )
     async with env, kind(env, notifier=notifier) as cluster:

@@ -1,4 +1,6 @@
-"""Jobs of the largest sizes that submission accepts, and the size of what the scheduler sends because of them."""
+"""Jobs of the largest sizes that submission accepts, and the size of what the scheduler sends
+because of them.
+"""
 
 import asyncio
 import string
@@ -37,25 +39,44 @@ def constraints(random: Random) -> tuple[Constraint, ...]:
     match random.randrange(3):
         case 0:
             values = [tuple(a_name(random) for _ in range(15)) for _ in range(3)]
-            return tuple(Constraint(key=ZONE, op=Operator.IN, values=each, preferred=preferred) for each in values)
+            return tuple(
+                Constraint(key=ZONE, op=Operator.IN, values=each, preferred=preferred)
+                for each in values
+            )
         case 1:
-            return tuple(Constraint(key=f"k{n}-{a_name(random, 8)}", op=Operator.NOT_EXISTS) for n in range(32))
+            return tuple(
+                Constraint(key=f"k{n}-{a_name(random, 8)}", op=Operator.NOT_EXISTS)
+                for n in range(32)
+            )
         case _:
-            return (Constraint(key=a_name(random, 20), values=(a_name(random, 990),), preferred=preferred),)
+            return (
+                Constraint(
+                    key=a_name(random, 20), values=(a_name(random, 990),), preferred=preferred
+                ),
+            )
 
 
 def resources(random: Random, number: int) -> Resources:
-    """Small ones; larger than any host; amounts of which none is smaller than another; devices of a thousand variants."""
+    """Small ones; larger than any host; amounts of which none is smaller than another; devices of a
+    thousand variants.
+    """
     match random.randrange(4):
         case 0:
             return some(random.choice([0.5, 1, 2]))
         case 1:
-            return Resources(cpu_millis=MAX_AMOUNT - number, memory_bytes=MAX_AMOUNT, disk_bytes=MAX_AMOUNT)
+            return Resources(
+                cpu_millis=MAX_AMOUNT - number, memory_bytes=MAX_AMOUNT, disk_bytes=MAX_AMOUNT
+            )
         case 2:
             return Resources(cpu_millis=1000 + number, memory_bytes=4 * GIB - number)
         case _:
             variant = ",".join(a_name(random, 3) for _ in range(500))
-            return some(1, device=Device(kind=DeviceKind.TPU, variant=variant, count=random.choice([1, MAX_AMOUNT])))
+            return some(
+                1,
+                device=Device(
+                    kind=DeviceKind.TPU, variant=variant, count=random.choice([1, MAX_AMOUNT])
+                ),
+            )
 
 
 def a_hostile_spec(random: Random, number: int, user: str) -> JobSpec:
@@ -87,7 +108,8 @@ def a_request_for(spec: JobSpec, submitted: float, cluster: str = "c") -> Reques
         spec,
         index=0,
         attempt=1,
-        run_id=f"{round(submitted * 1000) + 0x19AAAAAAAAA:012x}"[:8] + f"-{round(submitted * 1000) % 65536:04x}-0000",
+        run_id=f"{round(submitted * 1000) + 0x19AAAAAAAAA:012x}"[:8]
+        + f"-{round(submitted * 1000) % 65536:04x}-0000",
         owner=f"{cluster}/job/{spec.id}",
         submitted_at=at(submitted),
     )

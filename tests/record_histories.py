@@ -1,11 +1,13 @@
-"""Record histories for `tests/workflows/test_replay.py` to replay: python -m tests.record_histories [NAME ...]
+"""Record histories for `tests/workflows/test_replay.py` to replay: python -m tests.record_histories
+[NAME ...]
 
-Without names it records those that are not there yet, and leaves the others as they are: they stand for workflows that were begun
-by an earlier version. Name some only when histories under way may not survive a change of the workflows and need not; where they
-need to, guard the change with `workflow.patched`. Commit what it writes.
+Without names it records those that are not there yet, and leaves the others as they are: they stand
+for workflows that were begun by an earlier version. Name some only when histories under way may not
+survive a change of the workflows and need not; where they need to, guard the change with
+`workflow.patched`. Commit what it writes.
 
-`slice-cancelled-as-its-signal-was-answered` is one of many recordings of `slice-made-and-cancelled`: of a run in which both came
-in one workflow task.
+`slice-cancelled-as-its-signal-was-answered` is one of many recordings of
+`slice-made-and-cancelled`: of a run in which both came in one workflow task.
 """
 
 import asyncio
@@ -65,13 +67,17 @@ SECOND = timedelta(seconds=1)
 
 
 class Recorder:
-    """Writes those histories down that are wanted, as they are, without what differs from machine to machine."""
+    """Writes those histories down that are wanted, as they are, without what differs from machine
+    to machine.
+    """
 
     def __init__(self, cluster: Cluster, named: Collection[str]) -> None:
         self._cluster = cluster
         self._named = named
 
-    async def keep(self, name: str, handle: WorkflowHandle[Any, Any], *, first: bool = True) -> None:
+    async def keep(
+        self, name: str, handle: WorkflowHandle[Any, Any], *, first: bool = True
+    ) -> None:
         """The history of the workflow's first run, or of its present one."""
         path = HISTORIES / f"{name}.json"
         if name not in self._named if self._named else path.exists():
@@ -81,14 +87,18 @@ class Recorder:
             first_run = described.raw_description.workflow_execution_info.first_run_id
             handle = self._cluster.client.get_workflow_handle(handle.id, run_id=first_run)
         history = _without_stack_traces(json.loads((await handle.fetch_history()).to_json()))
-        text = json.dumps({"workflowId": handle.id, **history}, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(
+            {"workflowId": handle.id, **history}, separators=(",", ":"), ensure_ascii=False
+        )
         path.write_text(text + "\n")
 
 
 def _without_stack_traces(part: Any) -> Any:
     """They name files of the machine on which they were recorded."""
     if isinstance(part, dict):
-        return {key: _without_stack_traces(value) for key, value in part.items() if key != "stackTrace"}
+        return {
+            key: _without_stack_traces(value) for key, value in part.items() if key != "stackTrace"
+        }
     if isinstance(part, list):
         return [_without_stack_traces(value) for value in part]
     return part
@@ -101,7 +111,8 @@ async def _first_version(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await _tasks(cluster, keep)
     await _slices(cluster, keep)
     await _autoscaler(cluster, keep)
-    # Its first run has seen the first jobs, and continued as new; the present one has seen the rest.
+    # Its first run has seen the first jobs, and continued as new; the present one has seen the
+    # rest.
     await keep("scheduler-continued-as-new", cluster.scheduler)
     await keep("scheduler-running", cluster.scheduler, first=False)
 
@@ -159,7 +170,9 @@ async def _jobs(cluster: Cluster, keep: Callable[..., Any]) -> None:
 
 
 async def _slow(cluster: Cluster, keep: Callable[..., Any]) -> None:
-    """The scheduler does not answer within the time of the quick exchange; the patient one takes over."""
+    """The scheduler does not answer within the time of the quick exchange; the patient one takes
+    over.
+    """
     cluster.hosts["h1"].program = succeeds
     releases = cluster.outbox.releases
     before = releases.seen
@@ -305,7 +318,10 @@ async def _set_ups(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.end(again)
     await keep("gang-set-up-again", cluster.job(again))
 
-    _play(cluster, in_turn(by_index(_is_prepared(cluster), Held(on_cancel=is_killed)), starts_together))
+    _play(
+        cluster,
+        in_turn(by_index(_is_prepared(cluster), Held(on_cancel=is_killed)), starts_together),
+    )
     late = await cluster.gang("late", environment=EnvironmentSpec(setup_timeout=SECOND))
     await cluster.end(late)
     await keep("gang-with-a-late-host", cluster.job(late))
@@ -358,7 +374,9 @@ async def _holds(cluster: Cluster, keep: Callable[..., Any]) -> None:
 
 
 async def _same_name(cluster: Cluster, keep: Callable[..., Any]) -> None:
-    """A job with the name of a terminated one whose tasks still end; and a placement that cannot be signalled at first."""
+    """A job with the name of a terminated one whose tasks still end; and a placement that cannot be
+    signalled at first.
+    """
     ends = asyncio.Event()
 
     async def ends_late(task: RunTask) -> TaskOutcome:
@@ -401,7 +419,9 @@ async def _arrays(cluster: Cluster, keep: Callable[..., Any]) -> None:
     job = await cluster.submit("array", array=array, replicas=4)
     await cluster.end(job)
     await keep("job-of-an-array", cluster.job(job))
-    await keep("array-part", cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1)))
+    await keep(
+        "array-part", cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1))
+    )
 
 
 async def _notifications(cluster: Cluster, keep: Callable[..., Any]) -> None:
@@ -421,7 +441,9 @@ async def _has_failed(handle: WorkflowHandle[Any, Any]) -> bool:
 
 
 async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
-    """A parent that fails, its child and grandchild, which end with it, and a child that comes too late."""
+    """A parent that fails, its child and grandchild, which end with it, and a child that comes too
+    late.
+    """
     top = Held(then=fails)
     host = await cluster.join(program=by_job({"top": top}, Held()))
     parent = await cluster.submit("top")
@@ -439,7 +461,9 @@ async def _children(cluster: Cluster, keep: Callable[..., Any]) -> None:
 
 
 async def _dependents(cluster: Cluster, keep: Callable[..., Any]) -> None:
-    """A job that others wait for: one of one task and one of two that start, one that cannot, and one that is cancelled."""
+    """A job that others wait for: one of one task and one of two that start, one that cannot, and
+    one that is cancelled.
+    """
     first = Held()
     await cluster.join(program=by_job({"first": first}))
     awaited = await cluster.submit("first")
@@ -450,7 +474,10 @@ async def _dependents(cluster: Cluster, keep: Callable[..., Any]) -> None:
         return job
 
     one, two = await waiting("one", Condition.OK), await waiting("two", Condition.ANY, replicas=2)
-    never, cancelled = await waiting("never", Condition.FAIL), await waiting("cancelled", Condition.OK)
+    never, cancelled = (
+        await waiting("never", Condition.FAIL),
+        await waiting("cancelled", Condition.OK),
+    )
     await cluster.cancel(cancelled)
     await cluster.end(cancelled)
     first.let_go()
@@ -473,7 +500,9 @@ async def _counts(cluster: Cluster, *, held: int, waiting: int) -> bool:
 
 
 async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
-    """A scheduler that evicts, is told things by operators, and tells reasons; one run from its start."""
+    """A scheduler that evicts, is told things by operators, and tells reasons; one run from its
+    start.
+    """
     victim = Held()
     host = await cluster.join(program=by_job({"batch": in_turn(victim, victim, succeeds)}))
     await cluster.rules(min_run_time=SECOND)
@@ -487,7 +516,11 @@ async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.users.hosts.drain("h1", "new disk")
     await cluster.waits(batch, attempt=2)
     for code in ("CLOSED", "PAUSED"):
-        await cluster.until(lambda code=code: any(reason.refusal.code == code for reason in cluster.notifier.reasons))
+        await cluster.until(
+            lambda code=code: any(
+                reason.refusal.code == code for reason in cluster.notifier.reasons
+            )
+        )
         await cluster.users.cluster.pause("moving house")
     await cluster.users.cluster.resume()
     await cluster.users.hosts.uncordon("h1")
@@ -497,7 +530,9 @@ async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
 
 
 async def _made_slices(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
-    """Slices that were asked for: one that lived and was given back, and what else may become of one."""
+    """Slices that were asked for: one that lived and was given back, and what else may become of
+    one.
+    """
 
     async def ready(slice_id: str) -> None:
         await fleet.make(a_cpu_group(), slice_id)
@@ -547,7 +582,9 @@ async def _ended_as(fleet: FleetCluster, handle: WorkflowHandle[Any, Any], end: 
 
 
 async def _scaling(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
-    """An autoscaler that grows for those who wait, adopts, replaces what was preempted, and shrinks."""
+    """An autoscaler that grows for those who wait, adopts, replaces what was preempted, and
+    shrinks.
+    """
     pace = EAGER.model_copy(update={"scale_down_delay": 2 * SECOND})
     groups = a_cpu_group(max_slices=3, pace=pace), a_group(min_slices=1, pace=pace)
     await fleet.scale(*groups, observe_interval=SECOND / 2, gather=True)
@@ -567,18 +604,32 @@ async def _scaling(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
 
 
 async def _adopted(fleet: FleetCluster, slice_id: str) -> bool:
-    return any(action.what == "adopted" and action.slice_id == slice_id for action in (await fleet.scaling()).actions)
+    return any(
+        action.what == "adopted" and action.slice_id == slice_id
+        for action in (await fleet.scaling()).actions
+    )
 
 
 async def main() -> None:
-    """Each group of scenes has a cluster of its own; what is not wanted is played and not written."""
+    """Each group of scenes has a cluster of its own; what is not wanted is played and not
+    written.
+    """
     policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
     lifecycle.DRAIN_CHECK = policies.DELETE_CHECK = SECOND / 5
     autoscaler.OBSERVE_INTERVAL = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)
     short = "limit.historyCount.suggestContinueAsNew=50"
     with_short_histories = (_first_version, _gangs)
-    others = (_holds, _same_name, _evictions, _children, _dependents, _arrays, _notifications, _set_ups)
+    others = (
+        _holds,
+        _same_name,
+        _evictions,
+        _children,
+        _dependents,
+        _arrays,
+        _notifications,
+        _set_ups,
+    )
     for scenes in (*with_short_histories, *others):
         async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)

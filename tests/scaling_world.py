@@ -1,8 +1,9 @@
-"""A small cloud and cluster on virtual time, for the autoscaler's decision alone: the real `plan`, `learn` and scheduling pass,
-and slices that boot, fail, are taken back and find no stock as a test says.
+"""A small cloud and cluster on virtual time, for the autoscaler's decision alone: the real `plan`,
+`learn` and scheduling pass, and slices that boot, fail, are taken back and find no stock as a test
+says.
 
-It runs from event to event; between them nothing happens, as in the workflow that it stands for. What must never happen is
-checked after every decision.
+It runs from event to event; between them nothing happens, as in the workflow that it stands for.
+What must never happen is checked after every decision.
 """
 
 import heapq
@@ -56,10 +57,17 @@ def a_cpu_group(name: str = "cpu", **changes: Any) -> ScaleGroup:
     return a_group(name, **settings | {"accelerator_variant": ""} | changes)
 
 
-def a_slice_of(group: ScaleGroup, name: str = "s1", state: SliceState = S.READY, **changes: Any) -> SliceFacts:
+def a_slice_of(
+    group: ScaleGroup, name: str = "s1", state: SliceState = S.READY, **changes: Any
+) -> SliceFacts:
     """A slice that was asked for an hour ago, and is ready for half an hour if it is."""
     ready = at(-1800) if state in (S.READY, S.DRAINING) else None
-    settings = {"zone": group.zones[0], "requested_at": at(-3600), "changed_at": at(-1800), "ready_at": ready}
+    settings = {
+        "zone": group.zones[0],
+        "requested_at": at(-3600),
+        "changed_at": at(-1800),
+        "ready_at": ready,
+    }
     return SliceFacts(**{"id": name, "group": group.name, "state": state} | settings | changes)
 
 
@@ -79,12 +87,27 @@ def decide(
     now: datetime = NOON,
     as_of: datetime | None = None,
 ) -> ScalePlan:
-    """The plan for these groups, slices and those that wait, each alone or with how many there are."""
+    """The plan for these groups, slices and those that wait, each alone or with how many there
+    are.
+    """
     waiting = tuple(
-        Demand(count=each[0], example=each[1]) if isinstance(each, tuple) else Demand(count=1, example=each) for each in demands
+        (
+            Demand(count=each[0], example=each[1])
+            if isinstance(each, tuple)
+            else Demand(count=1, example=each)
+        )
+        for each in demands
     )
-    wanted = Wanted(demands=waiting, idle=idle or {}, broken=broken or {}, paused=paused, as_of=as_of or now)
-    return plan([groups] if isinstance(groups, ScaleGroup) else list(groups), list(slices), wanted, memory or Memory(), now)
+    wanted = Wanted(
+        demands=waiting, idle=idle or {}, broken=broken or {}, paused=paused, as_of=as_of or now
+    )
+    return plan(
+        [groups] if isinstance(groups, ScaleGroup) else list(groups),
+        list(slices),
+        wanted,
+        memory or Memory(),
+        now,
+    )
 
 
 def asked(made: ScalePlan) -> Counter[tuple[str, str]]:
@@ -107,7 +130,9 @@ class Cloud:
     """How the platform behaves, as a test says."""
 
     #: Why there will be no slice, asked when the platform answers; None: there will.
-    refuses: Callable[[ScaleGroup, str, datetime], SliceFault | None] = lambda group, zone, now: None
+    refuses: Callable[[ScaleGroup, str, datetime], SliceFault | None] = lambda group, zone, now: (
+        None
+    )
     #: Whether a slice that is being made fails in the end.
     breaks: Callable[[ScaleGroup], SliceFault | None] = lambda group: None
     #: What each host of a slice that boots offers.
@@ -143,10 +168,16 @@ class World:
         self._hosts: dict[str, tuple[Host, ...]] = {}
         self._idle: dict[str, datetime] = {}
         self._runs: dict[str, tuple[Request, timedelta]] = {}
-        #: Groups that gave something back because it was idle when nobody waited, and have heard of nothing new since.
+        #: Groups that gave something back because it was idle when nobody waited, and have heard of
+        #: nothing new since.
         self._calm: set[str] = set()
 
-    def submit(self, request: Request, runs: timedelta = timedelta(minutes=20), after: timedelta = timedelta(0)) -> None:
+    def submit(
+        self,
+        request: Request,
+        runs: timedelta = timedelta(minutes=20),
+        after: timedelta = timedelta(0),
+    ) -> None:
         """The gang comes so much later, and then runs for so long."""
         self._runs[request.key] = (request, runs)
         self._at(after, lambda: self._arrives(request))
@@ -169,11 +200,16 @@ class World:
         return Counter(each.state for each in self.slices.values())
 
     def _decide(self) -> None:
-        demands = [Demand(count=number, example=example) for example, number in _by_shape(self.waiting.values())]
+        demands = [
+            Demand(count=number, example=example)
+            for example, number in _by_shape(self.waiting.values())
+        ]
         idle = {id: since for id, since in self._idle.items() if self.slices[id].state is S.READY}
         wanted = Wanted(demands=tuple(demands), idle=idle, as_of=self.now)
         before = self.memory
-        made = self.last = plan(self.groups, list(self.slices.values()), wanted, self.memory, self.now)
+        made = self.last = plan(
+            self.groups, list(self.slices.values()), wanted, self.memory, self.now
+        )
         self.memory = made.memory
         self.decisions += 1
         assert made.next_at is None or made.next_at > self.now
@@ -181,13 +217,28 @@ class World:
             self._drain(drain)
         for create in made.creates:
             remembered = before.groups.get(create.group)
-            assert remembered is None or remembered.quota_until is None or remembered.quota_until <= self.now
-            assert remembered is None or remembered.backoff_until is None or remembered.backoff_until <= self.now
-            assert create.group not in self._calm, f"{create} just after an idle one was given back, and nothing new is wanted"
+            assert (
+                remembered is None
+                or remembered.quota_until is None
+                or remembered.quota_until <= self.now
+            )
+            assert (
+                remembered is None
+                or remembered.backoff_until is None
+                or remembered.backoff_until <= self.now
+            )
+            assert create.group not in self._calm, (
+                f"{create} just after an idle one was given back, and nothing new is wanted"
+            )
             self._create(create)
-        for group in self.groups:  # a reload may have left more than it allows, but nothing adds to them
+        for (
+            group
+        ) in self.groups:  # a reload may have left more than it allows, but nothing adds to them
             if any(create.group == group.name for create in made.creates):
-                assert sum(each.group == group.name for each in self.slices.values()) <= group.max_slices
+                assert (
+                    sum(each.group == group.name for each in self.slices.values())
+                    <= group.max_slices
+                )
         if made.creates or made.drains:  # as in the workflow: what it did is news to it
             self._at(timedelta(milliseconds=100), lambda: None)
 
@@ -195,7 +246,12 @@ class World:
         self.created += 1
         id = f"{create.group}-{self.created}"
         self.slices[id] = SliceFacts(
-            id=id, group=create.group, zone=create.zone, state=S.REQUESTED, requested_at=self.now, changed_at=self.now
+            id=id,
+            group=create.group,
+            zone=create.zone,
+            state=S.REQUESTED,
+            requested_at=self.now,
+            changed_at=self.now,
         )
         self._at(self.cloud.answer, lambda: self._answered(id))
 
@@ -263,11 +319,18 @@ class World:
     def _becomes(self, id: str, state: SliceState, **changes: Any) -> None:
         before = self.slices[id]
         move_slice(before.state, state)
-        after = self.slices[id] = before.model_copy(update={"state": state, "changed_at": self.now} | changes)
+        after = self.slices[id] = before.model_copy(
+            update={"state": state, "changed_at": self.now} | changes
+        )
         self.memory = learn(self.memory, self._known(after), after, before, self.now)
 
     def _schedule(self) -> None:
-        hosts = [host for id, some in self._hosts.items() if self.slices[id].state is S.READY for host in some]
+        hosts = [
+            host
+            for id, some in self._hosts.items()
+            if self.slices[id].state is S.READY
+            for host in some
+        ]
         queue = Queue(self.waiting.values())
         for placed in place(HostIndex(hosts), self.live.values(), queue, self.now, PATIENT).placed:
             request = self.waiting.pop(placed.key)

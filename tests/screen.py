@@ -7,7 +7,8 @@ _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 
 
 class Screen:
-    """The lines of a terminal that never scrolls. Knows what `iris` writes: breaks, moves, erasures, and the screen beside it.
+    """The lines of a terminal that never scrolls. Knows what `iris` writes: breaks, moves,
+    erasures, and the screen beside it.
 
     Args:
         width: in columns; longer lines continue in the next one.
@@ -57,7 +58,9 @@ class Screen:
             self._rows, self._row, self._column = [[]], 0, 0
         elif (argument, letter) == ("?1049", "l") and self._beside is not None:
             self._rows, self._row, self._column = self._beside
-        elif letter != "m" and argument != "?7":  # colours, and whether lines continue in the next one
+        elif (
+            letter != "m" and argument != "?7"
+        ):  # colours, and whether lines continue in the next one
             raise AssertionError(f"a sequence that this terminal does not know: {argument}{letter}")
 
     def _character(self, character: str) -> None:

@@ -1,4 +1,6 @@
-"""Looks for planted values wherever a cluster keeps or shows anything: files, histories, command lines."""
+"""Looks for planted values wherever a cluster keeps or shows anything: files, histories, command
+lines.
+"""
 
 import base64
 import json
@@ -25,7 +27,11 @@ def command_lines() -> list[str]:
 def files_of(directory: Path) -> Iterator[Path]:
     """Yields the regular files below a directory. Files that end meanwhile do no harm."""
     for folder, _, files in os.walk(directory):
-        yield from (path for path in (Path(folder, name) for name in files) if path.is_file() and not path.is_symlink())
+        yield from (
+            path
+            for path in (Path(folder, name) for name in files)
+            if path.is_file() and not path.is_symlink()
+        )
 
 
 def files_with(paths: Iterable[Path], *values: bytes) -> set[Path]:
@@ -42,7 +48,9 @@ def files_with(paths: Iterable[Path], *values: bytes) -> set[Path]:
 def histories(cluster: Cluster) -> str:
     """Returns what Temporal shows of every workflow of the cluster, with payloads decoded."""
     listed = [each["execution"]["workflowId"] for each in cluster.temporal("workflow", "list")]
-    return json.dumps([_readable(cluster.temporal("workflow", "show", "--workflow-id", each)) for each in listed])
+    return json.dumps(
+        [_readable(cluster.temporal("workflow", "show", "--workflow-id", each)) for each in listed]
+    )
 
 
 def _readable(content: Any) -> Any:
@@ -51,7 +59,11 @@ def _readable(content: Any) -> Any:
         return [_readable(each) for each in content]
     if not isinstance(content, dict):
         return content
-    texts = {key: _text_of(value) for key, value in content.items() if key == "data" and isinstance(value, str)}
+    texts = {
+        key: _text_of(value)
+        for key, value in content.items()
+        if key == "data" and isinstance(value, str)
+    }
     return {key: _readable(value) for key, value in content.items()} | texts
 
 

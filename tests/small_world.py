@@ -1,5 +1,6 @@
-"""A small world for the scheduler's book: slices, and what people want of them; and whether there is room, worked out the slow
-and simple way, for the book's answers to be held against."""
+"""A small world for the scheduler's book: slices, and what people want of them; and whether there
+is room, worked out the slow and simple way, for the book's answers to be held against.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,10 +17,26 @@ Wants = dict[str, Any]
 #: Each slice: how many hosts it has, what each offers, what it says of itself.
 SLICES = {
     "cpu": (1, some(cpu=2, memory=4, disk=10), {SCALE_GROUP: "cpus"}),
-    "gpu": (1, some(cpu=4, memory=4, disk=10, device="gpu:H100:4"), {SCALE_GROUP: "gpus", "spot": True}),
-    "pod-a": (2, some(cpu=2, memory=2, device="tpu:v5litepod-8:4"), {SCALE_GROUP: "tpus", TPU_NAME: "a"}),
-    "pod-b": (2, some(cpu=2, memory=2, device="tpu:v5litepod-8:4"), {SCALE_GROUP: "tpus", TPU_NAME: "b", "spot": True}),
-    "pod-c": (3, some(cpu=2, memory=2, device="tpu:v5litepod-8:4"), {SCALE_GROUP: 7, TPU_NAME: "c"}),
+    "gpu": (
+        1,
+        some(cpu=4, memory=4, disk=10, device="gpu:H100:4"),
+        {SCALE_GROUP: "gpus", "spot": True},
+    ),
+    "pod-a": (
+        2,
+        some(cpu=2, memory=2, device="tpu:v5litepod-8:4"),
+        {SCALE_GROUP: "tpus", TPU_NAME: "a"},
+    ),
+    "pod-b": (
+        2,
+        some(cpu=2, memory=2, device="tpu:v5litepod-8:4"),
+        {SCALE_GROUP: "tpus", TPU_NAME: "b", "spot": True},
+    ),
+    "pod-c": (
+        3,
+        some(cpu=2, memory=2, device="tpu:v5litepod-8:4"),
+        {SCALE_GROUP: 7, TPU_NAME: "c"},
+    ),
 }
 HOSTS = [f"{name}-{worker}" for name, (size, _, _) in SLICES.items() for worker in range(size)]
 GROUPS = ["cpus", "tpus", "7"]
@@ -47,12 +64,16 @@ WANTS: tuple[Wants, ...] = (
 
 
 def taken(host: Host, live: Iterable[Placement]) -> list[int]:
-    """What the placements hold on the host in its present life, in the order of `Resources.vector`."""
+    """What the placements hold on the host in its present life, in the order of
+    `Resources.vector`.
+    """
     sums = [0, 0, 0, 0]
     for placement in live:
         for seat in placement.seats:
             if (seat.host_id, seat.incarnation) == (host.id, host.incarnation):
-                sums = [held + more for held, more in zip(sums, placement.resources.vector, strict=True)]
+                sums = [
+                    held + more for held, more in zip(sums, placement.resources.vector, strict=True)
+                ]
     return sums
 
 
@@ -62,8 +83,12 @@ def has_room(request: Request, hosts: Iterable[Host], live: Iterable[Placement])
     fitting = [host for host in hosts if _takes(host, request, live)]
     if request.group_by is None:
         return bool(fitting)
-    values = [str(host.facts[request.group_by]) for host in fitting if request.group_by in host.facts]
-    enough = [value for value in set(values) if values.count(value) >= request.tasks // request.groups]
+    values = [
+        str(host.facts[request.group_by]) for host in fitting if request.group_by in host.facts
+    ]
+    enough = [
+        value for value in set(values) if values.count(value) >= request.tasks // request.groups
+    ]
     return len(enough) >= request.groups
 
 

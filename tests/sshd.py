@@ -1,4 +1,5 @@
-"""Real `sshd` processes that stand for machines: each has its own address, host key and home directory.
+"""Real `sshd` processes that stand for machines: each has its own address, host key and home
+directory.
 
 `scripts/install-sshd` installs the program where it is missing.
 """
@@ -32,7 +33,9 @@ class Machine:
         port: of its sshd; 0: any free one.
     """
 
-    def __init__(self, directory: Path, number: int, user_key: Path, settings: str = "", port: int = 0) -> None:
+    def __init__(
+        self, directory: Path, number: int, user_key: Path, settings: str = "", port: int = 0
+    ) -> None:
         self.directory = directory
         self.address = f"127.0.0.{number}"
         self.home = directory / "home"
@@ -66,24 +69,32 @@ class Machine:
         config = self.directory / "sshd_config"
         python = Path(sys.executable).resolve().parent
         config.write_text(
-            f"Port {self.port}\nListenAddress {self.address}\nHostKey {self.directory / 'host_key'}\nPidFile none\n"
-            f"AuthorizedKeysFile {self.directory / 'authorized_keys'}\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
-            f"PasswordAuthentication yes\nMaxStartups 200\nLogLevel ERROR\n"
-            f"SetEnv HOME={self.home} PATH={python}:/usr/local/bin:/usr/bin:/bin\n{self.settings}\n"
+            f"Port {self.port}\nListenAddress {self.address}\nHostKey"
+            f" {self.directory / 'host_key'}\nPidFile none\nAuthorizedKeysFile"
+            f" {self.directory / 'authorized_keys'}\nStrictModes no\nUsePAM no\nPermitRootLogin"
+            " yes\nPasswordAuthentication yes\nMaxStartups 200\nLogLevel ERROR\nSetEnv"
+            f" HOME={self.home} PATH={python}:/usr/local/bin:/usr/bin:/bin\n{self.settings}\n"
         )
         Path("/run/sshd").mkdir(exist_ok=True)  # where sshd separates privileges
         log = (self.directory / "sshd.log").open("ab")
-        self._process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdout=log, stderr=log, start_new_session=True)
+        self._process = subprocess.Popen(
+            [SSHD, "-D", "-e", "-f", str(config)], stdout=log, stderr=log, start_new_session=True
+        )
         deadline = time.monotonic() + 60
         while True:
-            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((self.address, self.port), 1),
+            ):
                 return
             assert self._process.poll() is None, (self.directory / "sshd.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Takes the machine off the network: ends sshd and all of its connections. What runs on the machine runs on."""
+        """Takes the machine off the network: ends sshd and all of its connections. What runs on the
+        machine runs on.
+        """
         if self._process is None:
             return
         for each in self.sshd():
@@ -104,11 +115,15 @@ class Machine:
         return found
 
     def processes(self) -> list[psutil.Process]:
-        """Returns what runs on the machine, except for sshd. Shims have no environment, but their program lies in the home."""
+        """Returns what runs on the machine, except for sshd. Shims have no environment, but their
+        program lies in the home.
+        """
         found = []
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                there = each.environ().get("HOME") == str(self.home) or "".join(each.cmdline()[:1]).startswith(f"{self.home}/")
+                there = each.environ().get("HOME") == str(self.home) or "".join(
+                    each.cmdline()[:1]
+                ).startswith(f"{self.home}/")
                 if there and each.name() != "sshd":
                     found.append(each)
         return found
@@ -140,7 +155,9 @@ def make_key(path: Path, passphrase: str = "") -> Path:
 @contextlib.contextmanager
 def an_agent(socket_path: Path) -> Iterator[Path]:
     """Runs an SSH agent without keys at a socket, and yields the path of the socket."""
-    with subprocess.Popen(["ssh-agent", "-D", "-a", socket_path], stdout=subprocess.DEVNULL) as agent:
+    with subprocess.Popen(
+        ["ssh-agent", "-D", "-a", socket_path], stdout=subprocess.DEVNULL
+    ) as agent:
         deadline = time.monotonic() + 60
         while not socket_path.exists():
             assert agent.poll() is None
@@ -153,7 +170,9 @@ def an_agent(socket_path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def machines(directory: Path, count: int, first: int = 1, *, same_port: bool = False) -> Iterator[list[Machine]]:
+def machines(
+    directory: Path, count: int, first: int = 1, *, same_port: bool = False
+) -> Iterator[list[Machine]]:
     """Runs machines, and writes `known_hosts` with their keys to the directory.
 
     Args:
@@ -163,7 +182,10 @@ def machines(directory: Path, count: int, first: int = 1, *, same_port: bool = F
     key = make_key(directory / "user_key")
     found = [Machine(directory / f"m{first}", first, key)]
     port = found[0].port if same_port else 0
-    found += [Machine(directory / f"m{number}", number, key, port=port) for number in range(first + 1, first + count)]
+    found += [
+        Machine(directory / f"m{number}", number, key, port=port)
+        for number in range(first + 1, first + count)
+    ]
     try:
         for each in found:
             each.start()

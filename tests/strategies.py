@@ -1,7 +1,9 @@
-"""Hypothesis strategies that several test files share: small numbers, so that requests and hosts collide often.
+"""Hypothesis strategies that several test files share: small numbers, so that requests and hosts
+collide often.
 
-Whole clusters are made from a few drawn sizes and a drawn seed: ten times as many fit into the same time as when each number is
-drawn, and a failure still shrinks to the smallest sizes and prints the seed.
+Whole clusters are made from a few drawn sizes and a drawn seed: ten times as many fit into the same
+time as when each number is drawn, and a failure still shrinks to the smallest sizes and prints the
+seed.
 """
 
 from datetime import timedelta
@@ -24,7 +26,9 @@ from tests.builders import NOON, a_gang, a_host, a_request, a_slice, at, demands
 
 
 def examples(number: int) -> int:
-    """The number of examples of a property: `number` in the `thorough` profile, a quarter by default (`tests/conftest.py`)."""
+    """The number of examples of a property: `number` in the `thorough` profile, a quarter by
+    default (`tests/conftest.py`).
+    """
     return max(5, number * settings.default.max_examples // 100)
 
 
@@ -43,7 +47,12 @@ class Situation(NamedTuple):
 
 
 def devices(*variants: str, most: int) -> st.SearchStrategy[Device]:
-    return st.builds(Device, kind=st.sampled_from(DeviceKind), variant=st.sampled_from(variants), count=st.integers(1, most))
+    return st.builds(
+        Device,
+        kind=st.sampled_from(DeviceKind),
+        variant=st.sampled_from(variants),
+        count=st.integers(1, most),
+    )
 
 
 def wants() -> st.SearchStrategy[Resources]:
@@ -58,7 +67,9 @@ def wants() -> st.SearchStrategy[Resources]:
 
 
 def situations(queue: int = 15) -> st.SearchStrategy[Situation]:
-    """Hosts, some of them closed; what runs on them, some of it in lives that are over or on hosts that shrank; and who waits."""
+    """Hosts, some of them closed; what runs on them, some of it in lives that are over or on hosts
+    that shrank; and who waits.
+    """
     return st.builds(
         a_situation,
         st.integers(0, 2**32).map(Random),
@@ -75,9 +86,16 @@ def a_situation(random: Random, alone: int, slices: int, held: int, waiting: int
         hosts += _slice(random, f"s{i}")
     random.shuffle(hosts)
     live = []
-    for placement in place(HostIndex(hosts), [], Queue(a_queue(random, held, "held")), NOON, PATIENT).placed:
+    for placement in place(
+        HostIndex(hosts), [], Queue(a_queue(random, held, "held")), NOON, PATIENT
+    ).placed:
         first, *others = placement.seats
-        seats = (Seat(first.host_id, first.slice_id, "an earlier one", first.group) if random.random() < 0.2 else first, *others)
+        seats = (
+            Seat(first.host_id, first.slice_id, "an earlier one", first.group)
+            if random.random() < 0.2
+            else first,
+            *others,
+        )
         since = at(random.choice([-600, -121, -119, 0]))
         live.append(placement.model_copy(update={"seats": seats, "placed_at": since}))
     hosts = [_shrunk(host) if random.random() < 0.1 else host for host in hosts]
@@ -91,7 +109,12 @@ def a_queue(random: Random, count: int, prefix: str = "k") -> list[Request]:
     queue = []
     for i in range(count):
         key = f"{prefix}{i:02}"
-        changes = {"key": key, "task": key, "owner": f"job of {key}", "band": random.choice(list(Band))}
+        changes = {
+            "key": key,
+            "task": key,
+            "owner": f"job of {key}",
+            "band": random.choice(list(Band)),
+        }
         changes |= {"user": random.choice("abc"), "submitted_at": at(random.randint(0, 5))}
         queue.append(random.choice(kinds).model_copy(update=changes))
     random.shuffle(queue)
@@ -99,7 +122,16 @@ def a_queue(random: Random, count: int, prefix: str = "k") -> list[Request]:
 
 
 _CONSTRAINTS = [
-    demands(*texts) for texts in [(), (), (), ("zone = x",), ("?zone = y",), ("zone exists", "?zone = x"), ("!zone",)]
+    demands(*texts)
+    for texts in [
+        (),
+        (),
+        (),
+        ("zone = x",),
+        ("?zone = y",),
+        ("zone exists", "?zone = x"),
+        ("!zone",),
+    ]
 ]
 
 
@@ -107,23 +139,42 @@ def _shape(random: Random) -> Request:
     """A request of one task, or of a gang that wants hosts of one slice or of two."""
     constraints = random.choice(_CONSTRAINTS)
     if random.random() < 0.5:
-        device = random.choice(["cpu", "cpu", "tpu:auto:1", "tpu:A:2", "tpu:A,B:4", "gpu:b:1", "gpu:auto:3"])
-        cpu, memory, disk = random.choice([0, 0.5, 1, 3]), random.randint(0, 4), random.choice([0, 0, 1])
+        device = random.choice(
+            ["cpu", "cpu", "tpu:auto:1", "tpu:A:2", "tpu:A,B:4", "gpu:b:1", "gpu:auto:3"]
+        )
+        cpu, memory, disk = (
+            random.choice([0, 0.5, 1, 3]),
+            random.randint(0, 4),
+            random.choice([0, 0, 1]),
+        )
         return a_request(wants=some(cpu, memory, disk, device), constraints=constraints)
     groups = random.choice([1, 1, 2])
-    chips = some(random.choice([0, 1, 3]), random.choice([0, 0, 2]), device=f"tpu:auto:{random.choice([1, 2, 4])}")
-    return a_gang(tasks=groups * random.randint(1, 4 // groups), wants=chips, constraints=constraints, groups=groups)
+    chips = some(
+        random.choice([0, 1, 3]),
+        random.choice([0, 0, 2]),
+        device=f"tpu:auto:{random.choice([1, 2, 4])}",
+    )
+    return a_gang(
+        tasks=groups * random.randint(1, 4 // groups),
+        wants=chips,
+        constraints=constraints,
+        groups=groups,
+    )
 
 
 def _host(random: Random, host_id: str) -> Host:
-    device = random.choice(["cpu", "cpu", f"tpu:a:{random.randint(1, 8)}", f"gpu:B:{random.randint(1, 8)}"])
+    device = random.choice(
+        ["cpu", "cpu", f"tpu:a:{random.randint(1, 8)}", f"gpu:B:{random.randint(1, 8)}"]
+    )
     offers = some(random.choice([0.5, 2, 4, 8]), random.randint(0, 8), random.randint(0, 3), device)
     return a_host(host_id, offers, accept_cpu_jobs=random.random() < 0.5, attributes=_zone(random))
 
 
 def _slice(random: Random, name: str) -> list[Host]:
     offers, accept = some(cpu=4, memory=4, device="tpu:a:4"), random.random() < 0.5
-    return a_slice(name, random.randint(1, 4), offers, attributes=_zone(random), accept_cpu_jobs=accept)
+    return a_slice(
+        name, random.randint(1, 4), offers, attributes=_zone(random), accept_cpu_jobs=accept
+    )
 
 
 def _zone(random: Random) -> dict[str, str]:
@@ -131,4 +182,6 @@ def _zone(random: Random) -> dict[str, str]:
 
 
 def _shrunk(host: Host) -> Host:
-    return host.model_copy(update={"resources": some(cpu=1, memory=1, device=host.resources.device or "cpu")})
+    return host.model_copy(
+        update={"resources": some(cpu=1, memory=1, device=host.resources.device or "cpu")}
+    )

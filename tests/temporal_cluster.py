@@ -1,8 +1,11 @@
-"""A Temporal service as in production, for tests: the official server in one or more processes, on PostgreSQL.
+"""A Temporal service as in production, for tests: the official server in one or more processes, on
+PostgreSQL.
 
-`scripts/temporal-cluster build` builds the server; the same script starts and stops a service from a shell. A service has a
-directory of its own with its tables, settings and logs. It has Temporal's default settings, not those that Iris chooses for its
-dev server (`worker_agents/local/temporal_server.py`): four partitions for each task queue, and limits on requests.
+`scripts/temporal-cluster build` builds the server; the same script starts and stops a service from
+a shell. A service has a directory of its own with its tables, settings and logs. It has Temporal's
+default settings, not those that Iris chooses for its dev server
+(`worker_agents/local/temporal_server.py`): four partitions for each task queue, and limits on
+requests.
 """
 
 import argparse
@@ -62,7 +65,8 @@ class TemporalCluster:
     """The service of a directory, which need not exist yet.
 
     Args:
-        directory: absolute. If root starts the service, other users must be able to enter the parents: PostgreSQL refuses root.
+        directory: absolute. If root starts the service, other users must be able to enter the
+            parents: PostgreSQL refuses root.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -88,8 +92,8 @@ class TemporalCluster:
         settings: Mapping[str, Any] | None = None,
         namespaces: Sequence[str] = ("default",),
     ) -> Service:
-        """Starts PostgreSQL and the servers, and waits until they serve the namespaces. A service that was stopped keeps its
-        tables, ports and settings.
+        """Starts PostgreSQL and the servers, and waits until they serve the namespaces. A service
+        that was stopped keeps its tables, ports and settings.
 
         Raises:
             IrisError: a part did not start; the message has the end of its log. Nothing runs then.
@@ -104,13 +108,16 @@ class TemporalCluster:
                     settings=dict(settings or {}),
                     namespaces=tuple(namespaces),
                     postgres_port=postgres_port,
-                    ports=tuple(tuple(ports[number :: 2 * servers]) for number in range(2 * servers)),
+                    ports=tuple(
+                        tuple(ports[number :: 2 * servers]) for number in range(2 * servers)
+                    ),
                 )
             )
         try:
             self._start_postgres()
             self._create_tables()
-            # One after the other: the first one writes what belongs to all, and a second one that would write it, too, ends.
+            # One after the other: the first one writes what belongs to all, and a second one that
+            # would write it, too, ends.
             for number in range(len(self.service.addresses)):
                 self.start_server(number)
                 asyncio.run(self._becomes_ready(number))
@@ -131,7 +138,13 @@ class TemporalCluster:
         settings = self._dir / "dynamic.yaml"
         settings.write_text(yaml.safe_dump(dynamic_config(service.settings)))
         config.write_text(yaml.safe_dump(server_config(service, number, settings)))
-        command: list[str | Path] = [built() / "temporal-server", "--allow-no-auth", "--config-file", config, "start"]
+        command: list[str | Path] = [
+            built() / "temporal-server",
+            "--allow-no-auth",
+            "--config-file",
+            config,
+            "start",
+        ]
         self._start(f"server-{number}", command)
 
     def end(self, name: str, number: signal.Signals) -> None:
@@ -152,19 +165,27 @@ class TemporalCluster:
         """The names of the processes that run."""
         return [name for name, ref in self.service.processes.items() if ref.alive()]
 
-    # -- PostgreSQL ------------------------------------------------------------------------------------------------------------
+    # -- PostgreSQL
+    # ----------------------------------------------------------------------------------------------
 
     def _start_postgres(self) -> None:
         data = self._dir / "postgres"
         port = self.service.postgres_port
         if not data.exists():
-            closed = [parent for parent in data.parents if os.geteuid() == 0 and not parent.stat().st_mode & 0o001]
+            closed = [
+                parent
+                for parent in data.parents
+                if os.geteuid() == 0 and not parent.stat().st_mode & 0o001
+            ]
             if closed:
-                raise IrisError(f"PostgreSQL's user cannot enter {closed[-1]}; choose another directory")
+                raise IrisError(
+                    f"PostgreSQL's user cannot enter {closed[-1]}; choose another directory"
+                )
             data.mkdir(mode=0o700)
             if os.geteuid() == 0:
                 shutil.chown(data, "postgres", "postgres")
-            # Everything here is reachable from this machine only, as is Temporal, which asks for no password either.
+            # Everything here is reachable from this machine only, as is Temporal, which asks for no
+            # password either.
             initdb: list[str | Path] = [
                 postgres_bin() / "initdb",
                 "-D",
@@ -177,10 +198,25 @@ class TemporalCluster:
                 "--locale=C",
             ]
             self._run("initdb", [*initdb, "--no-sync"], **_as_postgres())
-        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "300"}
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": "300",
+        }
         command: list[str | Path] = [postgres_bin() / "postgres", "-D", data, "-p", str(port)]
-        self._start("postgres", [*command, *(f"--{key}={value}" for key, value in options.items())], **_as_postgres())
-        isready: list[str | Path] = [postgres_bin() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        self._start(
+            "postgres",
+            [*command, *(f"--{key}={value}" for key, value in options.items())],
+            **_as_postgres(),
+        )
+        isready: list[str | Path] = [
+            postgres_bin() / "pg_isready",
+            "-q",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(port),
+        ]
         self._wait("postgres", lambda: subprocess.run(isready, check=False).returncode == 0)
 
     def _create_tables(self) -> None:
@@ -194,12 +230,19 @@ class TemporalCluster:
         }
         self._run("schema", [ROOT / "docker" / "temporal-schema"], env=env)
 
-    # -- processes -------------------------------------------------------------------------------------------------------------
+    # -- processes
+    # ----------------------------------------------------------------------------------------------
 
     def _start(self, name: str, command: Sequence[str | Path], **options: Any) -> None:
         with self._log(name).open("ab") as log:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True, **options
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+                **options,
             )
         ref = ProcessRef.of(process.pid)
         service = self.service
@@ -207,12 +250,23 @@ class TemporalCluster:
 
     def _run(self, name: str, command: Sequence[str | Path], **options: Any) -> None:
         with self._log(name).open("ab") as log:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", check=False, **options)
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                check=False,
+                **options,
+            )
         if done.returncode:
             raise self._failed(name)
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
-        if not poll(lambda: ready() or name not in self.running(), every=0.1, timeout=PATIENCE) or name not in self.running():
+        if (
+            not poll(lambda: ready() or name not in self.running(), every=0.1, timeout=PATIENCE)
+            or name not in self.running()
+        ):
             raise self._failed(name)
 
     async def _becomes_ready(self, number: int) -> None:
@@ -227,10 +281,14 @@ class TemporalCluster:
 
         @retry(starts, every=1, timeout=PATIENCE)
         async def serves(namespace: str) -> None:
-            client = await connect(service.addresses[number], namespace, timeout=timedelta(seconds=5), quiet=True)
+            client = await connect(
+                service.addresses[number], namespace, timeout=timedelta(seconds=5), quiet=True
+            )
             try:
                 await client.workflow_service.register_namespace(
-                    RegisterNamespaceRequest(namespace=client.namespace, workflow_execution_retention_period=retention)
+                    RegisterNamespaceRequest(
+                        namespace=client.namespace, workflow_execution_retention_period=retention
+                    )
                 )
             except RPCError as error:
                 if error.status is not RPCStatusCode.ALREADY_EXISTS:
@@ -285,7 +343,10 @@ def server_config(service: Service, number: int, settings: Path) -> dict[str, An
             "defaultStore": "default",
             "visibilityStore": "visibility",
             "numHistoryShards": service.shards,
-            "datastores": {"default": database("temporal", 20), "visibility": database("temporal_visibility", 10)},
+            "datastores": {
+                "default": database("temporal", 20),
+                "visibility": database("temporal_visibility", 10),
+            },
         },
         "global": {"membership": {"maxJoinDuration": "30s", "broadcastAddress": "127.0.0.1"}},
         "services": {
@@ -298,7 +359,12 @@ def server_config(service: Service, number: int, settings: Path) -> dict[str, An
             "masterClusterName": "active",
             "currentClusterName": "active",
             "clusterInformation": {
-                "active": {"enabled": True, "initialFailoverVersion": 1, "rpcName": "frontend", "rpcAddress": frontend}
+                "active": {
+                    "enabled": True,
+                    "initialFailoverVersion": 1,
+                    "rpcName": "frontend",
+                    "rpcAddress": frontend,
+                }
             },
         },
         "dcRedirectionPolicy": {"policy": "noop"},
@@ -315,7 +381,9 @@ def some_ports(count: int) -> list[int]:
 
 
 def dynamic_config(settings: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Returns the file of dynamic configuration with these settings, given by `key` or `key@namespace`."""
+    """Returns the file of dynamic configuration with these settings, given by `key` or
+    `key@namespace`.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for name, value in settings.items():
         key, _, namespace = name.partition("@")
@@ -330,21 +398,34 @@ def built() -> Path:
     Raises:
         IrisError: it cannot be built here; the message says what is missing.
     """
-    done = subprocess.run([ROOT / "scripts" / "temporal-cluster", "build"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [ROOT / "scripts" / "temporal-cluster", "build"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise IrisError(done.stderr.strip())
     return Path(done.stdout.strip())
 
 
 def postgres_bin() -> Path:
-    """Returns the directory of PostgreSQL's programs: those of Debian's latest version, or those on PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: float(each.parent.name))
+    """Returns the directory of PostgreSQL's programs: those of Debian's latest version, or those on
+    PATH.
+    """
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: float(each.parent.name)
+    )
     return found[-1] if found else Path(shutil.which("postgres") or "postgres").resolve().parent
 
 
 def _as_postgres() -> dict[str, Any]:
-    """Returns the options that start a process as PostgreSQL's user, if this is root, for whom PostgreSQL does not run."""
-    return {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    """Returns the options that start a process as PostgreSQL's user, if this is root, for whom
+    PostgreSQL does not run.
+    """
+    return (
+        {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    )
 
 
 @contextmanager
@@ -376,12 +457,18 @@ def main() -> None:
     cluster = TemporalCluster(options.directory.absolute())
     try:
         if options.command == "start":
-            settings = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in options.set)}
+            settings = {
+                key: yaml.safe_load(value)
+                for key, _, value in (each.partition("=") for each in options.set)
+            }
             cluster.start(options.servers, options.shards, settings, options.namespace)
         elif options.command == "stop":
             cluster.stop()
         running = cluster.running()
-        lines = [*(cluster.service.addresses if running else ()), f"running: {', '.join(running) or 'nothing'}"]
+        lines = [
+            *(cluster.service.addresses if running else ()),
+            f"running: {', '.join(running) or 'nothing'}",
+        ]
         sys.stdout.write("\n".join(lines) + "\n")
         code = 0
     except IrisError as error:

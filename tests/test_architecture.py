@@ -1,6 +1,7 @@
 """Who may import whom: the table of docs/architecture.md, enforced over the sources as they are.
 
-`problems(path, source)` is the guard; the first tests show that it sees each kind of breach, the last ones turn it on every file.
+`problems(path, source)` is the guard; the first tests show that it sees each kind of breach, the
+last ones turn it on every file.
 """
 
 import ast
@@ -14,7 +15,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROLES = ("workflows", "activities", "platforms", "worker_agents")
 #: Everything that could be meant by a flat name.
-FLAT = {*ROLES, *(path.name for path in (ROOT / "iris").iterdir() if path.is_dir())} - {"__pycache__"}
+FLAT = {*ROLES, *(path.name for path in (ROOT / "iris").iterdir() if path.is_dir())} - {
+    "__pycache__"
+}
 #: A file is one subject, usually of 80 to 350 lines. The bound finds files that hold several.
 TOO_LONG = 600
 
@@ -24,7 +27,8 @@ CALLS_OF_THE_CLOCK = {"datetime.now", "datetime.utcnow", "datetime.today", "date
 
 #: The pure packages, in their order: each may import those to its left.
 PURE = ("model", "config", "scheduling", "autoscaling", "messages")
-#: The package that a file of a pure package may import besides pydantic: it reads a text or computes, and nothing else.
+#: The package that a file of a pure package may import besides pydantic: it reads a text or
+#: computes, and nothing else.
 OUTSIDE_OF_A_FILE = {
     "iris/config/bounded_yaml.py": "yaml",
     "iris/config/load.py": "yaml",
@@ -32,7 +36,8 @@ OUTSIDE_OF_A_FILE = {
     "iris/model/slice/keys.py": "cryptography",
     "iris/model/sealed.py": "cryptography",
 }
-#: For each other ring, the rings that it may import besides the pure packages and itself. `None`: all of them.
+#: For each other ring, the rings that it may import besides the pure packages and itself. `None`:
+#: all of them.
 MAY_IMPORT: dict[str, set[str] | None] = {
     "concurrency": set(),
     "storage": {"concurrency"},
@@ -44,14 +49,17 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "worker_agents": None,
     "cli": None,
 }
-#: The only places where the client knows a process: those that start and stop the cluster on this machine.
+#: The only places where the client knows a process: those that start and stop the cluster on this
+#: machine.
 LOCAL_CLUSTER = {"iris/client/operate/cleanup.py", "iris/client/operate/local/controller.py"}
 #: The ring of each package and module of `iris`.
 RINGS = (*PURE, *MAY_IMPORT)
 
 
 def ring_of(path: str) -> str:
-    """The ring that a file belongs to, by its path from the root; `iris` is the file that exports the public names."""
+    """The ring that a file belongs to, by its path from the root; `iris` is the file that exports
+    the public names.
+    """
     parts = Path(path).with_suffix("").parts
     return parts[1] if parts[0] == "iris" and parts[1] != "__init__" else parts[0]
 
@@ -67,12 +75,16 @@ def within(module: str, *packages: str) -> bool:
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Every imported module or member, in full; a relative import begins with a dot. Imports inside functions count too."""
+    """Every imported module or member, in full; a relative import begins with a dot. Imports inside
+    functions count too.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+            yield from (
+                f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names
+            )
 
 
 def calls(tree: ast.AST) -> Iterator[str]:
@@ -93,7 +105,10 @@ def may_not_import(path: str, module: str) -> str | None:
     stdlib = top in sys.stdlib_module_names
     if ring in PURE:
         if other is not None and (other not in PURE or PURE.index(other) > PURE.index(ring)):
-            return f"{ring} knows only the pure packages before it: {', '.join(PURE[: PURE.index(ring)]) or 'none'}"
+            return (
+                f"{ring} knows only the pure packages before it:"
+                f" {', '.join(PURE[: PURE.index(ring)]) or 'none'}"
+            )
         if not stdlib and top not in {"iris", "pydantic", OUTSIDE_OF_A_FILE.get(path)}:
             return "a pure package knows nothing but pydantic"
         if top in CLOCKS_AND_DICE | PROCESS:
@@ -103,8 +118,15 @@ def may_not_import(path: str, module: str) -> str | None:
     if allowed is not None and other is not None and other not in {*allowed, *PURE, ring}:
         base = ring == "activities" and within(module, "iris.platforms.base")
         if not base and not (other == "worker_agents" and path in LOCAL_CLUSTER):
-            return f"{ring} may import the pure packages and: {', '.join(sorted(allowed)) or 'nothing else'}"
-    if top == "google" and not path.startswith("platforms/gcp/") and ring not in ("client", "worker_agents", "cli"):
+            return (
+                f"{ring} may import the pure packages and:"
+                f" {', '.join(sorted(allowed)) or 'nothing else'}"
+            )
+    if (
+        top == "google"
+        and not path.startswith("platforms/gcp/")
+        and ring not in ("client", "worker_agents", "cli")
+    ):
         return "google only in platforms/gcp/"
     if top in ("stamina", "tenacity") and ring != "retrying":
         return "stamina only in iris/retrying.py, which makes it silent and loads it late"
@@ -112,7 +134,9 @@ def may_not_import(path: str, module: str) -> str | None:
         return "asyncssh only in platforms/manual"
     match ring:
         case "storage":
-            if (not stdlib and top not in {"iris", "pydantic", "obstore"}) or (other in PURE and other != "model"):
+            if (not stdlib and top not in {"iris", "pydantic", "obstore"}) or (
+                other in PURE and other != "model"
+            ):
                 return "storage knows the model and obstore"
         case "platforms":
             if top == "temporalio":
@@ -121,7 +145,13 @@ def may_not_import(path: str, module: str) -> str | None:
             if within(module, "temporalio.workflow", "temporalio.worker"):
                 return "activities know temporalio.activity and temporalio.client"
         case "workflows":
-            if within(module, "temporalio.client", "temporalio.worker", "temporalio.service", "temporalio.activity"):
+            if within(
+                module,
+                "temporalio.client",
+                "temporalio.worker",
+                "temporalio.service",
+                "temporalio.activity",
+            ):
                 return "workflows know temporalio.workflow"
             if not stdlib and top not in {"iris", "pydantic", "temporalio"}:
                 return "workflows touch nothing"
@@ -143,18 +173,29 @@ def may_not_call(path: str, call: str) -> str | None:
 def problems(path: str, source: str) -> list[str]:
     """Everything that is wrong with a file of this path, one line each."""
     tree = ast.parse(source)
-    found = [f"{path} imports {module}: {why}" for module in imports(tree) if (why := may_not_import(path, module))]
-    found += [f"{path} calls {call}(): {why}" for call in calls(tree) if (why := may_not_call(path, call))]
+    found = [
+        f"{path} imports {module}: {why}"
+        for module in imports(tree)
+        if (why := may_not_import(path, module))
+    ]
+    found += [
+        f"{path} calls {call}(): {why}" for call in calls(tree) if (why := may_not_call(path, call))
+    ]
     return found
 
 
 def sources(*folders: str) -> list[str]:
     """The python files below the folders, links not followed, as paths from the root."""
-    return sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(
+        str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py")
+    )
 
 
 SOURCES = sources("iris", *ROLES)
-OTHERS = sources("tests", *(folder for folder in ("benchmarks", "examples", "scripts") if (ROOT / folder).is_dir()))
+OTHERS = sources(
+    "tests",
+    *(folder for folder in ("benchmarks", "examples", "scripts") if (ROOT / folder).is_dir()),
+)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +222,10 @@ OTHERS = sources("tests", *(folder for folder in ("benchmarks", "examples", "scr
         ("platforms/local.py", "from google.cloud import compute_v1"),
         ("platforms/local.py", "import asyncssh"),
         ("activities/control/observe.py", "import google.auth"),
-        ("activities/control/observe.py", "from iris.workflows.scheduler.scheduler import SchedulerWorkflow"),
+        (
+            "activities/control/observe.py",
+            "from iris.workflows.scheduler.scheduler import SchedulerWorkflow",
+        ),
         ("activities/control/observe.py", "from iris.platforms.gcp import tpu"),
         ("activities/control/observe.py", "from iris.client.client import AsyncIrisClient"),
         ("activities/control/observe.py", "from temporalio import workflow"),
@@ -254,7 +298,9 @@ def test_the_guard_looks_at_every_ring() -> None:
 
 @pytest.mark.parametrize("path", SOURCES)
 def test_a_source_file_imports_only_what_its_ring_may(path: str) -> None:
-    """Decisions stay pure and replayable, technology stays at the edge: the table of the design, for this file."""
+    """Decisions stay pure and replayable, technology stays at the edge: the table of the design,
+    for this file.
+    """
     assert problems(path, (ROOT / path).read_text()) == []
 
 
@@ -266,7 +312,11 @@ def test_no_two_packages_import_each_other() -> None:
         package = str(Path(path).parent).removeprefix("iris/").replace("/", ".")
         for module in imports(ast.parse((ROOT / path).read_text())):
             parts = module.removeprefix("iris.").split(".")
-            others = [".".join(parts[:end]) for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in packages]
+            others = [
+                ".".join(parts[:end])
+                for end in range(len(parts), 0, -1)
+                if ".".join(parts[:end]) in packages
+            ]
             if module.startswith("iris.") and others and others[0] != package:
                 found.setdefault(package, set()).add(others[0])
     try:
@@ -277,8 +327,14 @@ def test_no_two_packages_import_each_other() -> None:
 
 @pytest.mark.parametrize("path", OTHERS)
 def test_no_other_file_uses_a_flat_name_either(path: str) -> None:
-    """Two packages on PyPI own the flat name `workflows`; from the root of the repository the wrong import would even work."""
-    assert [module for module in imports(ast.parse((ROOT / path).read_text())) if module.partition(".")[0] in {*ROLES, ""}] == []
+    """Two packages on PyPI own the flat name `workflows`; from the root of the repository the wrong
+    import would even work.
+    """
+    assert [
+        module
+        for module in imports(ast.parse((ROOT / path).read_text()))
+        if module.partition(".")[0] in {*ROLES, ""}
+    ] == []
 
 
 @pytest.mark.parametrize("path", SOURCES)

@@ -18,7 +18,13 @@ Services = dict[str, dict[str, Any]]
 
 def checked(program: str, *files: Path) -> str:
     """What a checker of the environment has to say."""
-    ran = subprocess.run([Path(sys.executable).parent / program, *files], capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(
+        [Path(sys.executable).parent / program, *files],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     return ran.stdout + ran.stderr
 
 
@@ -55,8 +61,12 @@ def test_what_the_composed_services_mount_is_there(services: Services) -> None:
     assert [file for file in files if not (DOCKER / file).is_file()] == []
 
 
-def test_no_port_is_published_beyond_this_machine_unless_somebody_says_so(services: Services) -> None:
-    """Temporal has no access control here. Docker publishes a port without an address on all of them, past most firewalls."""
+def test_no_port_is_published_beyond_this_machine_unless_somebody_says_so(
+    services: Services,
+) -> None:
+    """Temporal has no access control here. Docker publishes a port without an address on all of
+    them, past most firewalls.
+    """
     published = {str(port) for service in services.values() for port in service.get("ports", ())}
 
     assert published == {"${IRIS_PUBLISH:-127.0.0.1}:7233:7233", "127.0.0.1:8080:8080"}
@@ -64,19 +74,29 @@ def test_no_port_is_published_beyond_this_machine_unless_somebody_says_so(servic
 
 def test_the_web_ui_starts_no_jobs_unless_somebody_says_so(services: Services) -> None:
     """Its container answers under every host name, and so to web pages that find its address."""
-    assert services["ui"]["environment"]["TEMPORAL_DISABLE_WRITE_ACTIONS"] == "${IRIS_UI_READ_ONLY:-true}"
+    assert (
+        services["ui"]["environment"]["TEMPORAL_DISABLE_WRITE_ACTIONS"]
+        == "${IRIS_UI_READ_ONLY:-true}"
+    )
 
 
 def test_the_web_ui_is_published_behind_the_guard(services: Services) -> None:
     """Without it, a page whose name becomes 127.0.0.1 would read all jobs' commands."""
-    assert [name for name, service in services.items() if "127.0.0.1:8080:8080" in service.get("ports", ())] == ["guard"]
+    assert [
+        name
+        for name, service in services.items()
+        if "127.0.0.1:8080:8080" in service.get("ports", ())
+    ] == ["guard"]
     assert services["guard"]["command"][:3] == ["iris", "controller", "guard-ui"]
     assert services["guard"]["command"][-1] == "ui:8080"
 
 
-def test_the_control_plane_finds_its_credentials_where_its_environment_says(services: Services) -> None:
-    """Without them it can use neither its store nor machines. Where none are named it must not look for a file: the machine's own
-    account is meant."""
+def test_the_control_plane_finds_its_credentials_where_its_environment_says(
+    services: Services,
+) -> None:
+    """Without them it can use neither its store nor machines. Where none are named it must not look
+    for a file: the machine's own account is meant.
+    """
     iris, name = services["iris"], "GOOGLE_APPLICATION_CREDENTIALS"
     (mount,) = (each for each in iris["volumes"] if name in each)
 

@@ -46,7 +46,9 @@ def _first_local_start(document: Path) -> int:
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_a_guide_begins_in_an_empty_directory(document: Path) -> None:
-    """In the checkout of Iris, the first submit would send a thousand files and install what they need."""
+    """In the checkout of Iris, the first submit would send a thousand files and install what they
+    need.
+    """
     assert "egin in an empty directory" in document.read_text()[: _first_local_start(document)]
 
 
@@ -72,10 +74,16 @@ def test_a_guide_begins_in_an_empty_directory(document: Path) -> None:
     ],
 )
 def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
-    """What is tried first has to work. An option must be one of the command before it, or, alone, one of any command."""
+    """What is tried first has to work. An option must be one of the command before it, or, alone,
+    one of any command.
+    """
     text = (ROOT / name).read_text().replace("\\\n", " ")
-    if name == "docs/coming-from.md":  # the left column has the commands and options of other systems
-        text = "\n".join(row.split(" | ", 1)[1] for row in text.splitlines() if row.startswith("| "))
+    if (
+        name == "docs/coming-from.md"
+    ):  # the left column has the commands and options of other systems
+        text = "\n".join(
+            row.split(" | ", 1)[1] for row in text.splitlines() if row.startswith("| ")
+        )
     check_commands(name, text)
 
 
@@ -99,22 +107,30 @@ def check_commands(name: str, text: str) -> None:
         for word in words:
             option = re.match(r"\[?(--?[a-z][a-z-]*)", word)
             short = [f"-{letter}" for letter in option[1][1:]] if option else []  # `-it` is `-i -t`
-            assert option is None or option[1] in known or set(short) <= known, f"{name} names {option[1]} for {command.name}"
+            assert option is None or option[1] in known or set(short) <= known, (
+                f"{name} names {option[1]} for {command.name}"
+            )
     for option in re.findall(r"`(--[a-z][a-z-]*)", text):
         assert option in EVERY_OPTION, f"{name} names {option}"
 
 
 def test_the_recording_shows_commands_that_exist_and_needs_no_network() -> None:
-    """It is the first thing that a visitor sees, and a picture from another host would be missing or outdated."""
+    """It is the first thing that a visitor sees, and a picture from another host would be missing
+    or outdated.
+    """
     picture = (ROOT / "docs" / "pictures" / "demo.svg").read_text()
     rows: dict[str, str] = {}
-    for row, text in re.findall(r'<text [^>]*clip-path="url\(#iris-line-(\d+)\)">(.*?)</text>', picture):
+    for row, text in re.findall(
+        r'<text [^>]*clip-path="url\(#iris-line-(\d+)\)">(.*?)</text>', picture
+    ):
         rows[row] = rows.get(row, "") + html.unescape(text).replace("\xa0", " ")
     typed = [row.removeprefix("$").lstrip() for row in rows.values() if row.startswith("$")]
 
     assert typed
     check_commands("docs/pictures/demo.svg", "\n".join(typed))
-    addresses = {urlsplit(address).hostname for address in re.findall(r"https?://[^\s&<\"]+", picture)}
+    addresses = {
+        urlsplit(address).hostname for address in re.findall(r"https?://[^\s&<\"]+", picture)
+    }
     assert addresses <= {"127.0.0.1", "www.w3.org"}
 
 
@@ -127,8 +143,17 @@ def test_the_python_reference_has_every_public_name() -> None:
 
 def rows_under(heading: str) -> list[list[str]]:
     """The cells of the table under a heading of the page about reasons."""
-    section = (ROOT / "docs" / "reference" / "reasons.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `")]
+    section = (
+        (ROOT / "docs" / "reference" / "reasons.md")
+        .read_text()
+        .split(f"\n## {heading}\n")[1]
+        .split("\n## ")[0]
+    )
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line.startswith("| `")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +169,9 @@ def rows_under(heading: str) -> list[list[str]]:
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_every_reason_is_described_with_a_remedy(heading: str, codes: type[StrEnum]) -> None:
-    """A user searches for the code that is shown. A code that Iris no longer gives would only mislead."""
+    """A user searches for the code that is shown. A code that Iris no longer gives would only
+    mislead.
+    """
     rows = rows_under(heading)
 
     assert [row[0].strip("`") for row in rows] == list(codes)
@@ -154,14 +181,24 @@ def test_every_reason_is_described_with_a_remedy(heading: str, codes: type[StrEn
 def test_every_error_is_described_with_its_exit_code_and_a_remedy() -> None:
     """Scripts act on the exit code, and Python on the type."""
     rows = rows_under("A command fails")
-    types = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.IrisError)]
+    types = [
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, errors.IrisError)
+    ]
 
-    assert {row[0].strip("`"): int(row[1]) for row in rows} == {each.__name__: each.exit_code for each in types}
+    assert {row[0].strip("`"): int(row[1]) for row in rows} == {
+        each.__name__: each.exit_code for each in types
+    }
     assert all(len(row) == 4 and all(row) for row in rows)
 
 
 def options(command: click.Command) -> set[str]:
-    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    return {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    } | {"--help"}
 
 
 def every_command(group: click.Group) -> Iterator[click.Command]:

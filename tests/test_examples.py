@@ -19,7 +19,12 @@ EXAMPLES = ROOT / "examples"
 
 def test_the_example_of_the_demo_estimates_pi() -> None:
     """`make demo` is what a newcomer sees first."""
-    identity = {names.ENV_TASK_INDEX: "1", names.ENV_NUM_TASKS: "2", names.ENV_ATTEMPT: "1", names.ENV_HOST_ID: "here"}
+    identity = {
+        names.ENV_TASK_INDEX: "1",
+        names.ENV_NUM_TASKS: "2",
+        names.ENV_ATTEMPT: "1",
+        names.ENV_HOST_ID: "here",
+    }
     ran = subprocess.run(
         [sys.executable, EXAMPLES / "pi.py"],
         env={**os.environ, **identity},
@@ -35,7 +40,9 @@ def test_the_example_of_the_demo_estimates_pi() -> None:
 
 @pytest.mark.parametrize("file", ["eu-west4.yaml", "mixed.yaml"])
 def test_a_clusters_images_are_those_that_are_built_for_it(file: str) -> None:
-    """Of a name that nobody has pushed, machines only say that they could not pull it, when they are paid for already."""
+    """Of a name that nobody has pushed, machines only say that they could not pull it, when they
+    are paid for already.
+    """
     script = (ROOT / "scripts/build-images").read_text()
     targets = re.search(r"^for target in (.+); do$", script, re.MULTILINE)
     pushed = re.search(r"--push (\S+)", script)
@@ -49,8 +56,14 @@ def test_a_clusters_images_are_those_that_are_built_for_it(file: str) -> None:
 
 @pytest.mark.parametrize("file", ["eu-west4.yaml", "mixed.yaml"])
 def test_a_clusters_slices_have_the_time_that_they_take(file: str) -> None:
-    """Four or five minutes have been seen until a spot pod was up; a slice that is given up is asked for anew, for ever."""
-    slices = [group for group in scale_groups_of(load_config((EXAMPLES / file).read_text())) if group.type is SliceType.TPU_VM]
+    """Four or five minutes have been seen until a spot pod was up; a slice that is given up is
+    asked for anew, for ever.
+    """
+    slices = [
+        group
+        for group in scale_groups_of(load_config((EXAMPLES / file).read_text()))
+        if group.type is SliceType.TPU_VM
+    ]
 
     assert slices
     assert [group.name for group in slices if group.pace.boot_timeout < timedelta(minutes=10)] == []

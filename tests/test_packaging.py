@@ -16,7 +16,9 @@ ROLES = ("workflows", "activities", "platforms", "worker_agents")
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -43,7 +45,11 @@ def test_every_folder_with_python_files_is_a_package() -> None:
     folders = {file.parent for file in files}
 
     assert len(folders) > len(ROLES)
-    assert [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+    assert [
+        str(folder.relative_to(ROOT))
+        for folder in sorted(folders)
+        if not (folder / "__init__.py").is_file()
+    ] == []
 
 
 def test_the_installed_version_is_the_one_in_pyproject() -> None:
@@ -61,16 +67,29 @@ def test_a_public_name_is_imported_from_the_package_itself(name: str) -> None:
 
 def test_a_shell_completes_the_public_names_before_they_are_loaded() -> None:
     """They are loaded on first use; `dir` is what a notebook's TAB key shows."""
-    listed = subprocess.run([sys.executable, "-c", "import iris; print(*dir(iris))"], check=True, capture_output=True, text=True)
+    listed = subprocess.run(
+        [sys.executable, "-c", "import iris; print(*dir(iris))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
 
     assert {*iris.__all__, "__doc__"} <= {*listed.stdout.split()}
 
 
 def test_importing_the_package_loads_nothing_of_it() -> None:
     """The command line and the shim's neighbours pay for every import at each start."""
-    code = "import sys, iris; print([name for name in sys.modules if name.startswith(('iris.', 'temporalio', 'pydantic'))])"
+    code = (
+        "import sys, iris; print([name for name in sys.modules if name.startswith(('iris.',"
+        " 'temporalio', 'pydantic'))])"
+    )
 
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_the_package_tells_its_licence_and_no_author() -> None:

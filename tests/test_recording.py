@@ -22,7 +22,9 @@ def delays(picture: str) -> list[float]:
 
 
 def test_the_lines_of_a_command_are_what_its_terminal_shows(tmp_path: Path) -> None:
-    """The program must see a terminal of the picture's width, or it would print tables for files."""
+    """The program must see a terminal of the picture's width, or it would print tables for
+    files.
+    """
     command = "sh -c 'test -t 1 && stty size && printf \"two\\nlines without an end\\n\"'"
     lines = [line.text for line in recording.run(command, dict(os.environ), tmp_path)]
 
@@ -37,7 +39,10 @@ def test_a_command_that_fails_ends_the_recording(tmp_path: Path) -> None:
 
 def test_the_picture_shows_each_line_after_the_one_before_without_long_waits() -> None:
     """Nobody watches a cluster start: a minute between two lines is a moment in the picture."""
-    lines = [recording.Line(text, at) for text, at in (("$ one", 0.0), ("a <b> & c", 0.3), ("after a minute", 60.0))]
+    lines = [
+        recording.Line(text, at)
+        for text, at in (("$ one", 0.0), ("a <b> & c", 0.3), ("after a minute", 60.0))
+    ]
     picture = recording.drawn(lines)
 
     assert "".join(ET.fromstring(picture).itertext()).replace("\xa0", " ").count("a <b> & c") == 1
@@ -49,7 +54,9 @@ def test_the_picture_shows_each_line_after_the_one_before_without_long_waits() -
 
 
 def test_a_line_wider_than_the_terminal_is_broken_as_a_terminal_does() -> None:
-    """Each row has a delay of its own, or the rest of the line would be there from the beginning."""
+    """Each row has a delay of its own, or the rest of the line would be there from the
+    beginning.
+    """
     picture = recording.drawn([recording.Line("x" * (recording.WIDTH + 5), 0.0)])
 
     assert len(delays(picture)) == 2

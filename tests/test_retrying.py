@@ -1,4 +1,6 @@
-"""Repeated calls outside workflows: which failures they retry, how long they wait, and what passes."""
+"""Repeated calls outside workflows: which failures they retry, how long they wait, and what
+passes.
+"""
 
 import asyncio
 import itertools

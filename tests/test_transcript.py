@@ -46,7 +46,9 @@ def test_a_transcript_with_one_wrong_output_fails(tmp_path: Path) -> None:
         check(tmp_path / "sum.txt", Sum().execute)
 
 
-def test_present_outputs_are_written_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_present_outputs_are_written_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A person reviews them as a diff; comments and commands stay as they were."""
     (tmp_path / "sum.txt").write_text(TEXT.replace("1\n3\n", "") + "\nadd 3\n")
     monkeypatch.setenv("IRIS_WRITE_TRANSCRIPTS", "1")

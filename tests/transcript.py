@@ -1,7 +1,8 @@
-"""Runs transcripts: text files of commands with the output that each must print. A person can review a whole scenario.
+"""Runs transcripts: text files of commands with the output that each must print. A person can
+review a whole scenario.
 
-A transcript is a list of blocks. A block is one or more lines of comment or command, the line `----`, and the output up to the
-next blank line:
+A transcript is a list of blocks. A block is one or more lines of comment or command, the line
+`----`, and the output up to the next blank line:
 
     # The host is lost while the program runs.
     lost host-1
@@ -9,7 +10,8 @@ next blank line:
     RUNNING -> LOST
     effects: kill, report WORKER_FAILED
 
-`IRIS_WRITE_TRANSCRIPTS=1 pytest tests/…` writes the present outputs into the files, for review with `git diff`.
+`IRIS_WRITE_TRANSCRIPTS=1 pytest tests/…` writes the present outputs into the files, for review with
+`git diff`.
 """
 
 import os
@@ -31,7 +33,9 @@ def check(path: Path, execute: Callable[[str], str]) -> None:
         execute: runs one command line and returns its output, without a blank line.
     """
     expected = path.read_text()
-    actual = "\n\n".join(_executed(block, execute) for block in expected.strip().split("\n\n")) + "\n"
+    actual = (
+        "\n\n".join(_executed(block, execute) for block in expected.strip().split("\n\n")) + "\n"
+    )
     if os.environ.get("IRIS_WRITE_TRANSCRIPTS"):
         path.write_text(actual)
         return

@@ -1,8 +1,9 @@
 """The log format of Iris's processes: agents, control planes and the supervisor of a local cluster.
 
 A record names the object that it is about in `extra`, with the keys of `FIELDS`, for instance
-`logger.warning("refused by the provider: %s", error, extra={"slice": slice_id})`. The formatter appends those fields to the
-message's line, so that a search for `job=ada/train` finds every line about that job.
+`logger.warning("refused by the provider: %s", error, extra={"slice": slice_id})`. The formatter
+appends those fields to the message's line, so that a search for `job=ada/train` finds every line
+about that job.
 """
 
 import logging
@@ -16,19 +17,28 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class FieldsFormatter(logging.Formatter):
-    """Formats a record and appends ` job=… attempt=… host=… slice=…`, as far as the record has these fields."""
+    """Formats a record and appends ` job=… attempt=… host=… slice=…`, as far as the record has
+    these fields.
+    """
 
     def __init__(self) -> None:
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name in logging
         """Returns the line of the message. A traceback follows on lines of its own."""
-        found = ((name, host_of(record) if name == "host" else getattr(record, name, "")) for name in FIELDS)
-        return "".join([super().formatMessage(record), *(f" {name}={value}" for name, value in found if value)])
+        found = (
+            (name, host_of(record) if name == "host" else getattr(record, name, ""))
+            for name in FIELDS
+        )
+        return "".join(
+            [super().formatMessage(record), *(f" {name}={value}" for name, value in found if value)]
+        )
 
 
 def host_of(record: logging.LogRecord) -> str:
-    """Returns the host that a record is about, or for which the code runs that logs it; empty: no particular host."""
+    """Returns the host that a record is about, or for which the code runs that logs it; empty: no
+    particular host.
+    """
     return getattr(record, "host", "") or host_of_context.get()
 
 

@@ -25,14 +25,17 @@ async def until_done(
 ) -> R:
     """Executes an activity of the control plane until it succeeds, and returns its result.
 
-    It has a task queue of its own: while a service is away, there is one such activity for each workflow that needs the service.
+    It has a task queue of its own: while a service is away, there is one such activity for each
+    workflow that needs the service.
 
     Args:
-        timeout: of one attempt, from its start. Without one, the activity takes as long as it needs, and heartbeats.
+        timeout: of one attempt, from its start. Without one, the activity takes as long as it
+            needs, and heartbeats.
         summary: stands beside the activity in Temporal's Web UI.
 
     Raises:
-        asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the activity did its work.
+        asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the
+        activity did its work.
     """
     try:
         return await workflow.execute_activity_method(

@@ -1,4 +1,6 @@
-"""Sends messages from workflows to the scheduler and the autoscaler, and protects releases from cancellation."""
+"""Sends messages from workflows to the scheduler and the autoscaler, and protects releases from
+cancellation.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,10 +23,12 @@ T = TypeVar("T")
 async def exchange(cluster: str, message: Message) -> Answer:
     """Sends one message to the scheduler and returns its answer.
 
-    The first try is a local activity, which costs one event. If that fails, a normal activity tries until it succeeds.
+    The first try is a local activity, which costs one event. If that fails, a normal activity tries
+    until it succeeds.
 
     Raises:
-        asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the scheduler got the message.
+        asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the
+        scheduler got the message.
     """
     envelope = Envelope(message=message)
     try:
@@ -35,24 +39,37 @@ async def exchange(cluster: str, message: Message) -> Answer:
             retry_policy=policies.ONCE,
         )
     except FailureError as error:
-        # Not only ActivityError: on replay a local activity's timeout comes without it, as the marker in the history has it.
+        # Not only ActivityError: on replay a local activity's timeout comes without it, as the
+        # marker in the history has it.
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
     summary = f"{message.kind} (the scheduler was slow to answer)"
-    return await until_done(Outbox.exchange, envelope, cluster=cluster, timeout=policies.EXCHANGE_PATIENT, summary=summary)
+    return await until_done(
+        Outbox.exchange,
+        envelope,
+        cluster=cluster,
+        timeout=policies.EXCHANGE_PATIENT,
+        summary=summary,
+    )
 
 
 async def signal_autoscaler(cluster: str, facts: SliceFacts) -> None:
-    """Signals a slice's facts to the autoscaler. An autoscaler that is not running asks for them when it starts."""
+    """Signals a slice's facts to the autoscaler. An autoscaler that is not running asks for them
+    when it starts.
+    """
     autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(cluster))
     if not await send_signal(autoscaler, "slice_changed", facts):
-        workflow.logger.info("no autoscaler runs that could receive that slice %s is %s", facts.id, facts.state)
+        workflow.logger.info(
+            "no autoscaler runs that could receive that slice %s is %s", facts.id, facts.state
+        )
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Finishes the work even if the workflow is cancelled meanwhile, and passes the cancellation on afterwards.
+    """Finishes the work even if the workflow is cancelled meanwhile, and passes the cancellation on
+    afterwards.
 
-    Temporal delivers a cancellation once, to the call that is awaited then. Without this function, it could interrupt a release.
+    Temporal delivers a cancellation once, to the call that is awaited then. Without this function,
+    it could interrupt a release.
     """
     task = asyncio.ensure_future(work)
     try:

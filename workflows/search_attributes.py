@@ -20,7 +20,9 @@ MOST_REASON = 300
 
 
 def keywords(values: Mapping[str, str | Sequence[str]]) -> TypedSearchAttributes:
-    """Returns the values as search attributes: texts as keywords, and sequences of texts as lists of keywords."""
+    """Returns the values as search attributes: texts as keywords, and sequences of texts as lists
+    of keywords.
+    """
     return TypedSearchAttributes([_pair(name, value) for name, value in values.items()])
 
 
@@ -32,7 +34,10 @@ def _pair(name: str, value: str | Sequence[str]) -> SearchAttributePair[Any]:
 
 def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, str | Sequence[str]]]:
     """Returns the memo and the search attributes with which a job starts."""
-    memo: dict[str, Any] = {names.MEMO_COMMAND: web_ui.summary(spec), names.MEMO_TASKS: spec.replicas}
+    memo: dict[str, Any] = {
+        names.MEMO_COMMAND: web_ui.summary(spec),
+        names.MEMO_TASKS: spec.replicas,
+    }
     if spec.resources.device is not None:
         memo[names.MEMO_DEVICE] = str(spec.resources.device)
     if spec.array is not None and spec.indices != tuple(range(spec.replicas)):
@@ -61,11 +66,15 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
 
 def show_state(state: str) -> None:
     """Sets this workflow's state in lists: one event and one write to the visibility store."""
-    workflow.upsert_search_attributes([SearchAttributeKey.for_keyword(names.SA_STATE).value_set(state)])
+    workflow.upsert_search_attributes(
+        [SearchAttributeKey.for_keyword(names.SA_STATE).value_set(state)]
+    )
 
 
 class ListEntry:
-    """What lists show of this job's workflow. Each change is an event, so nothing is shown twice."""
+    """What lists show of this job's workflow. Each change is an event, so nothing is shown
+    twice.
+    """
 
     def __init__(self) -> None:
         #: None for a short job that succeeds, which saves the events.
@@ -78,10 +87,14 @@ class ListEntry:
             show_state(state)
 
     def show_reason(self, state: JobState, reason: str) -> None:
-        """Shows the reason of the state. It is in the memo: Temporal encrypts no search attributes."""
+        """Shows the reason of the state. It is in the memo: Temporal encrypts no search
+        attributes.
+        """
         if reason and (state, reason) != self._reason and workflow.patched("listed-reasons"):
             self._reason = state, reason
-            workflow.upsert_memo({names.MEMO_REASON: {"state": state, "reason": cut(reason, MOST_REASON)}})
+            workflow.upsert_memo(
+                {names.MEMO_REASON: {"state": state, "reason": cut(reason, MOST_REASON)}}
+            )
 
     def show_cancelling(self, cancelling: Cancelling) -> None:
         """Shows that the job is being cancelled, beside its state."""
@@ -91,4 +104,6 @@ class ListEntry:
 
 def show_band(band: Band) -> None:
     """Sets this workflow's priority in lists."""
-    workflow.upsert_search_attributes([SearchAttributeKey.for_keyword(names.SA_PRIORITY).value_set(band)])
+    workflow.upsert_search_attributes(
+        [SearchAttributeKey.for_keyword(names.SA_PRIORITY).value_set(band)]
+    )

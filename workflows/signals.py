@@ -8,13 +8,16 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 
-async def send_signal(receiver: workflow.ExternalWorkflowHandle[Any], signal: str, *payload: object) -> bool:
+async def send_signal(
+    receiver: workflow.ExternalWorkflowHandle[Any], signal: str, *payload: object
+) -> bool:
     """Signals another workflow. Returns False if it has ended or never was.
 
     A cancellation interrupts the wait for the service's answer, and not the signal itself.
 
-    If both came in one workflow task, the SDK would cancel a signal that is answered already. Its core refuses that as
-    nondeterministic, in each replay again, so the workflow would never continue.
+    If both came in one workflow task, the SDK would cancel a signal that is answered already. Its
+    core refuses that as nondeterministic, in each replay again, so the workflow would never
+    continue.
     """
     sending = receiver.signal(signal, args=payload)
     try:
@@ -28,7 +31,9 @@ async def send_signal(receiver: workflow.ExternalWorkflowHandle[Any], signal: st
 
 
 async def until_answered(sending: Awaitable[None]) -> None:
-    """Waits for the answer. A cancellation interrupts the wait; an error that the service answers afterwards is ignored."""
+    """Waits for the answer. A cancellation interrupts the wait; an error that the service answers
+    afterwards is ignored.
+    """
     answer = asyncio.ensure_future(sending)
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.shield(answer)

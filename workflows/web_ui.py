@@ -1,7 +1,9 @@
-"""Builds the Markdown that Temporal's Web UI shows of a workflow: its kind, state, reason, hosts and logs.
+"""Builds the Markdown that Temporal's Web UI shows of a workflow: its kind, state, reason, hosts
+and logs.
 
-The Web UI knows no tables: it joins their rows to one paragraph. So everything is a list. It reads dollar signs as mathematics,
-so all text that a user, a host or a provider chose is escaped, or quoted as code.
+The Web UI knows no tables: it joins their rows to one paragraph. So everything is a list. It reads
+dollar signs as mathematics, so all text that a user, a host or a provider chose is escaped, or
+quoted as code.
 """
 
 import re
@@ -50,16 +52,31 @@ def summary(spec: JobSpec) -> str:
     return times + (text if len(text) <= 120 else f"{text[:117]}...")
 
 
-def job_details(spec: JobSpec, status: JobStatus, refusal: Refusal | None = None, refused_at: datetime | None = None) -> str:
+def job_details(
+    spec: JobSpec,
+    status: JobStatus,
+    refusal: Refusal | None = None,
+    refused_at: datetime | None = None,
+) -> str:
     """Returns the state of a job and of its first tasks.
 
     Args:
-        refusal: why it waits, by the scheduler; None if it does not wait. Of independent tasks, that of one of them.
+        refusal: why it waits, by the scheduler; None if it does not wait. Of independent tasks,
+            that of one of them.
         refused_at: when the scheduler gave it.
     """
     waits = refusal if status.state is JobState.PENDING and status.cancelling is None else None
-    lines = [*_headline(state_text(status), status.reason, waits), *_as_of(spec.id, waits, refused_at)]
-    lines += [f"Job {code(spec.id)}: {code(summary(spec))}, each task with {escaped(str(spec.resources))}.", ""]
+    lines = [
+        *_headline(state_text(status), status.reason, waits),
+        *_as_of(spec.id, waits, refused_at),
+    ]
+    lines += [
+        (
+            f"Job {code(spec.id)}: {code(summary(spec))}, each task with"
+            f" {escaped(str(spec.resources))}."
+        ),
+        "",
+    ]
     if spec.tags:
         lines += [f"Tags: {', '.join(map(code, format_tags(spec.tags)))}", ""]
     if spec.note:
@@ -68,13 +85,27 @@ def job_details(spec: JobSpec, status: JobStatus, refusal: Refusal | None = None
     lines += [f"- {_task(task, status.reason)}" for task in status.tasks[:SHOWN]]
     if len(status.tasks) > SHOWN:
         lines.append(f"- … and {len(status.tasks) - SHOWN} more")
-    return "\n".join([*lines, "", f"Why: {code(f'iris explain {spec.id}')}, logs: {code(f'iris logs {spec.id}')}"])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Why: {code(f'iris explain {spec.id}')}, logs: {code(f'iris logs {spec.id}')}",
+        ]
+    )
 
 
-def task_details(spec: JobSpec, task: TaskStatus, refusal: Refusal | None = None, refused_at: datetime | None = None) -> str:
+def task_details(
+    spec: JobSpec,
+    task: TaskStatus,
+    refusal: Refusal | None = None,
+    refused_at: datetime | None = None,
+) -> str:
     """Returns the state of one task of a job of several."""
     waits = refusal if task.state is TaskState.PENDING and task.cancelling is None else None
-    lines = [*_headline(state_text(task), task.reason, waits), *_as_of(f"{spec.id}:{task.index}", waits, refused_at)]
+    lines = [
+        *_headline(state_text(task), task.reason, waits),
+        *_as_of(f"{spec.id}:{task.index}", waits, refused_at),
+    ]
     lines += [f"Task {task.index} of {spec.num_tasks} of job {code(spec.id)}."]
     if task.host:
         lines.append(f"Attempt {task.attempt} on host {code(task.host)}.")
@@ -90,25 +121,41 @@ def slice_details(status: "SliceStatus") -> str:
     lines += _hosts(status.hosts)
     if status.steps:
         lines += ["", "Steps (UTC):", ""]
-        lines += [f"- {step.at:%Y-%m-%d %H:%M:%S} **{step.state}**{_after_colon(step.reason)}" for step in status.steps]
+        lines += [
+            f"- {step.at:%Y-%m-%d %H:%M:%S} **{step.state}**{_after_colon(step.reason)}"
+            for step in status.steps
+        ]
     return "\n".join(lines)
 
 
 def scheduler_details(ledger: "Ledger", size: "LedgerSize") -> str:
     """Returns the numbers of the ledger, and what keeps gangs from hosts."""
-    lines = [f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed, **{len(ledger.waiting)}** waiting"]
+    lines = [
+        f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed,"
+        f" **{len(ledger.waiting)}** waiting"
+    ]
     if len(ledger.held):
         lines.append(f"{len(ledger.held)} held by their users")
     if size.full:
-        lines.append(f"**The ledger is full**: {size.bytes / MIB:.2f} MiB; new requests are refused")
+        lines.append(
+            f"**The ledger is full**: {size.bytes / MIB:.2f} MiB; new requests are refused"
+        )
     if ledger.paused is not None:
         lines.append(f"**PAUSED** {escaped(cut(ledger.paused))}")
-    lines += [f"Scale group {code(group)} is paused{_after_colon(cut(why))}" for group, why in ledger.paused_groups.items()]
-    lines += [f"- host {code(host)}{_after_colon(cut(str(closure)))}" for host, closure in list(ledger.closed.items())[:SHOWN]]
+    lines += [
+        f"Scale group {code(group)} is paused{_after_colon(cut(why))}"
+        for group, why in ledger.paused_groups.items()
+    ]
+    lines += [
+        f"- host {code(host)}{_after_colon(cut(str(closure)))}"
+        for host, closure in list(ledger.closed.items())[:SHOWN]
+    ]
     return "\n\n".join(lines)
 
 
-def autoscaler_details(groups: "Sequence[GroupStatus]", actions: "Sequence[Action]", notes: Sequence[str]) -> str:
+def autoscaler_details(
+    groups: "Sequence[GroupStatus]", actions: "Sequence[Action]", notes: Sequence[str]
+) -> str:
     """Returns the slices, demand, target and reason of each scale group, and then the last actions.
 
     Args:
@@ -125,21 +172,35 @@ def autoscaler_details(groups: "Sequence[GroupStatus]", actions: "Sequence[Actio
 
 def counts(status: "GroupStatus") -> str:
     """Returns the number of slices by state, such as `2 READY, 1 PROVISIONING`."""
-    return ", ".join(f"{count} {state}" for state, count in status.counts.items() if count) or "none"
+    return (
+        ", ".join(f"{count} {state}" for state, count in status.counts.items() if count) or "none"
+    )
 
 
 def _headline(state: str, reason: str, refusal: Refusal | None = None) -> list[str]:
     """Returns the state, with the code and the remedy if something waits, and an empty line."""
     what = f"**{state}** ({refusal.code})" if refusal is not None else f"**{state}**"
     lines = [f"{what} {escaped(reason)}".strip(), ""]
-    return [*lines, f"Remedy: {escaped(refusal.remedy)}", ""] if refusal is not None and refusal.remedy else lines
+    return (
+        [*lines, f"Remedy: {escaped(refusal.remedy)}", ""]
+        if refusal is not None and refusal.remedy
+        else lines
+    )
 
 
 def _as_of(job: str, refusal: Refusal | None, refused_at: datetime | None) -> list[str]:
-    """Returns when a request had this place in the queue, which changes more often than the page, and an empty line."""
+    """Returns when a request had this place in the queue, which changes more often than the page,
+    and an empty line.
+    """
     if refusal is None or refused_at is None or refusal.code not in IN_QUEUE:
         return []
-    return [f"As of {refused_at:%Y-%m-%d %H:%M} UTC; its present place in the queue: {code(f'iris explain {job}')}", ""]
+    return [
+        (
+            f"As of {refused_at:%Y-%m-%d %H:%M} UTC; its present place in the queue:"
+            f" {code(f'iris explain {job}')}"
+        ),
+        "",
+    ]
 
 
 def _task(task: TaskStatus, known: str) -> str:
@@ -148,23 +209,32 @@ def _task(task: TaskStatus, known: str) -> str:
     facts = [f"attempt {task.attempt}"] if task.attempt else []
     facts += [f"exit code {task.exit_code}"] if task.exit_code is not None else []
     reason = "" if task.reason == known else task.reason
-    return f"task {task.index} **{state_text(task)}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
+    return (
+        f"task {task.index}"
+        f" **{state_text(task)}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
+    )
 
 
 def _hosts(hosts: "Iterable[Host]") -> list[str]:
-    shown = [f"- host {code(host.id)}: {escaped(str(host.resources))}; incarnation {code(host.incarnation)}" for host in hosts]
+    shown = [
+        f"- host {code(host.id)}: {escaped(str(host.resources))}; incarnation"
+        f" {code(host.incarnation)}"
+        for host in hosts
+    ]
     return shown or ["No host has reported yet."]
 
 
 def _group(each: "GroupStatus") -> str:
     return (
-        f"- {code(each.group)} **{each.availability}**; slices: {counts(each)}; demand {each.demand}, target {each.target}"
-        f"{_after_colon(each.why)}"
+        f"- {code(each.group)} **{each.availability}**; slices: {counts(each)}; demand"
+        f" {each.demand}, target {each.target}{_after_colon(each.why)}"
     )
 
 
 def _action(each: "Action") -> str:
-    what = f"{escaped(each.what)} in {code(each.group)}" + (f", slice {code(each.slice_id)}" if each.slice_id else "")
+    what = f"{escaped(each.what)} in {code(each.group)}" + (
+        f", slice {code(each.slice_id)}" if each.slice_id else ""
+    )
     return f"- {each.at:%Y-%m-%d %H:%M:%S} {what}{_after_colon(each.reason)}"
 
 

@@ -1,4 +1,6 @@
-"""Registers jobs with the jobs that they belong to, and cancels those that belong to a job that did not succeed."""
+"""Registers jobs with the jobs that they belong to, and cancels those that belong to a job that did
+not succeed.
+"""
 
 import logging
 
@@ -25,21 +27,28 @@ class ChildJobs:
 
     @activity.defn
     async def register_child(self, start: ChildStart) -> Registration:
-        """Registers a job with its parent, if that runs and can take the registration; returns why the job must not start.
+        """Registers a job with its parent, if that runs and can take the registration; returns why
+        the job must not start.
 
         A job that is not registered is found by `cancel_orphans` if its parent does not succeed.
         """
         ancestors = Ancestors(self._client, start.cluster)
         try:
             if ended := await ancestors.unsuccessful(start.parent):
-                return Registration(refusal=f"{ended}, to which it belongs, had ended before it started")
+                return Registration(
+                    refusal=f"{ended}, to which it belongs, had ended before it started"
+                )
             if start.signals and (run := (await ancestors.describe(start.parent)).run_id):
-                handle = self._client.get_workflow_handle(names.job_workflow(start.cluster, start.parent.job), run_id=run)
+                handle = self._client.get_workflow_handle(
+                    names.job_workflow(start.cluster, start.parent.job), run_id=run
+                )
                 await handle.signal("child_started", start.child)
         except RPCError as error:
             if error.status in AWAY:
                 raise
-            logger.info("job %s is not registered with %s: %s", start.child.job, start.parent.job, error)
+            logger.info(
+                "job %s is not registered with %s: %s", start.child.job, start.parent.job, error
+            )
         return Registration()
 
     @activity.defn
@@ -55,12 +64,18 @@ class ChildJobs:
 
     @activity.defn
     async def cancel_children(self, ended: EndedParent) -> None:
-        """Requests the cancellation of each child. Those that have ended, or were cancelled before, are left alone."""
-        runs = {names.job_workflow(ended.cluster, child.job): child.run_id for child in ended.children}
+        """Requests the cancellation of each child. Those that have ended, or were cancelled before,
+        are left alone.
+        """
+        runs = {
+            names.job_workflow(ended.cluster, child.job): child.run_id for child in ended.children
+        }
 
         async def cancel(workflow_id: str) -> bool:
             try:
-                handle = self._client.get_workflow_handle(workflow_id, first_execution_run_id=runs[workflow_id])
+                handle = self._client.get_workflow_handle(
+                    workflow_id, first_execution_run_id=runs[workflow_id]
+                )
                 await handle.cancel(reason=ended.reason)
             except RPCError as error:
                 if error.status is not RPCStatusCode.ALREADY_EXISTS:  # it is being cancelled

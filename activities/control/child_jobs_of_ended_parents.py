@@ -1,4 +1,6 @@
-"""Finds live jobs whose parent has ended without success and has not cancelled them, and cancels them."""
+"""Finds live jobs whose parent has ended without success and has not cancelled them, and cancels
+them.
+"""
 
 import logging
 
@@ -63,14 +65,17 @@ class Ancestors:
 
 
 async def cancel_orphans(client: Client, cluster: str) -> None:
-    """Requests the cancellation of jobs whose parent could not do it: it was terminated, it left them to a job above it, or they
-    have not registered with it.
+    """Requests the cancellation of jobs whose parent could not do it: it was terminated, it left
+    them to a job above it, or they have not registered with it.
 
     Raises:
         RPCError: the service does not answer.
     """
     ancestors = Ancestors(client, cluster)
-    children = f"{names.own_workflows(cluster, names.KIND_JOB)} AND {names.SA_PARENT} IS NOT NULL AND ExecutionStatus = 'Running'"
+    children = (
+        f"{names.own_workflows(cluster, names.KIND_JOB)} AND {names.SA_PARENT} IS NOT NULL AND"
+        " ExecutionStatus = 'Running'"
+    )
     async for child in client.list_workflows(children):
         activity.heartbeat()
         try:

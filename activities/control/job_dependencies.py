@@ -1,8 +1,8 @@
 """Finds the ends of jobs for the jobs that depend on them.
 
-A job that depends on others asks once how they have ended, and registers with each that has not. Temporal accepts no signal for a
-closed workflow, and closes none that has not handled its signals: so either the other job knows the dependent when it ends, or
-the dependent finds it ended.
+A job that depends on others asks once how they have ended, and registers with each that has not.
+Temporal accepts no signal for a closed workflow, and closes none that has not handled its signals:
+so either the other job knows the dependent when it ends, or the dependent finds it ended.
 """
 
 import logging
@@ -44,20 +44,28 @@ class JobDependencies:
         """Signals a job's end to its dependents. Those that have ended are ignored."""
 
         async def send(workflow_id: str) -> bool:
-            await self._client.get_workflow_handle(workflow_id).signal("dependency_ended", ended.end)
+            await self._client.get_workflow_handle(workflow_id).signal(
+                "dependency_ended", ended.end
+            )
             return True
 
-        await each_workflow({names.job_workflow(ended.cluster, job) for job in ended.dependents}, send)
+        await each_workflow(
+            {names.job_workflow(ended.cluster, job) for job in ended.dependents}, send
+        )
 
     async def _find(self, cluster: str, job: Dependency, dependent: str) -> JobEnd | None:
         workflow_id = names.job_workflow(cluster, job.job)
         while True:
             try:
                 latest = await self._client.get_workflow_handle(workflow_id).describe()
-                if first_run(latest) != job.run_id:  # a later job has taken the name, so this one has ended
+                if (
+                    first_run(latest) != job.run_id
+                ):  # a later job has taken the name, so this one has ended
                     return JobEnd(run_id=job.run_id, state=await self._end(workflow_id, job.run_id))
                 if latest.status is not WorkflowExecutionStatus.RUNNING:
-                    return JobEnd(run_id=job.run_id, state=await self._end(workflow_id, latest.run_id))
+                    return JobEnd(
+                        run_id=job.run_id, state=await self._end(workflow_id, latest.run_id)
+                    )
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
@@ -68,7 +76,9 @@ class JobDependencies:
     async def _register(self, workflow_id: str, run_id: str, dependent: str) -> bool:
         """Returns False if the run has ended or continued as new since it was described."""
         try:
-            await self._client.get_workflow_handle(workflow_id, run_id=run_id).signal("dependent_waits", dependent)
+            await self._client.get_workflow_handle(workflow_id, run_id=run_id).signal(
+                "dependent_waits", dependent
+            )
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False

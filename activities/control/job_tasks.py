@@ -1,4 +1,6 @@
-"""Acts on all tasks of a job at once, so that the history of the job's workflow does not grow with the number of its tasks."""
+"""Acts on all tasks of a job at once, so that the history of the job's workflow does not grow with
+the number of its tasks.
+"""
 
 import asyncio
 import logging
@@ -18,7 +20,8 @@ from iris.model.job.arrays import part_workflow
 
 logger = logging.getLogger(__name__)
 
-#: The pause before a workflow is asked or signalled again. A thousand tasks need seconds to end, their programs up to minutes.
+#: The pause before a workflow is asked or signalled again. A thousand tasks need seconds to end,
+#: their programs up to minutes.
 AGAIN = timedelta(seconds=2)
 
 
@@ -40,12 +43,16 @@ class JobTasks:
 
     @activity.defn
     async def await_earlier_tasks(self, tasks: TaskRefs) -> None:
-        """Waits until no other job has a task under these ids: one of the same name, which was terminated."""
+        """Waits until no other job has a task under these ids: one of the same name, which was
+        terminated.
+        """
         await self._await_earlier(_ids(tasks))
 
     @activity.defn
     async def await_earlier_part(self, part: PartRef) -> None:
-        """Waits until no other job has this part of an array: one of the same name, which was terminated."""
+        """Waits until no other job has this part of an array: one of the same name, which was
+        terminated.
+        """
         await self._await_earlier([part_workflow(part.cluster, part.job, part.number)])
 
     async def _await_earlier(self, ids: Iterable[str]) -> None:
@@ -53,17 +60,25 @@ class JobTasks:
 
         async def has_ended(workflow_id: str) -> bool:
             described = await self._client.get_workflow_handle(workflow_id).describe()
-            return described.status is not WorkflowExecutionStatus.RUNNING or described.parent_run_id == parent_run
+            return (
+                described.status is not WorkflowExecutionStatus.RUNNING
+                or described.parent_run_id == parent_run
+            )
 
         await each_workflow(ids, has_ended)
 
 
 def _ids(tasks: TaskRefs) -> Iterable[str]:
-    return (names.task_workflow(tasks.cluster, names.task_id(tasks.job, index)) for index in tasks.indices)
+    return (
+        names.task_workflow(tasks.cluster, names.task_id(tasks.job, index))
+        for index in tasks.indices
+    )
 
 
 async def each_workflow(ids: Iterable[str], is_done: Callable[[str], Awaitable[bool]]) -> None:
-    """Calls a function with each workflow id until it returns True, or until there is no such workflow. Sends heartbeats."""
+    """Calls a function with each workflow id until it returns True, or until there is no such
+    workflow. Sends heartbeats.
+    """
 
     async def one(workflow_id: str) -> None:
         while True:

@@ -10,7 +10,8 @@ from iris.autoscaling.missing_hosts import MissingHost
 from iris.model import names
 from iris.model.slice.status import SliceState, SliceStatus
 
-#: The most slices queried in one look, at the same time. The next look continues when the first ones are mended.
+#: The most slices queried in one look, at the same time. The next look continues when the first
+#: ones are mended.
 SLICES = 32
 #: The most hosts that one look reports.
 HOSTS = 64
@@ -26,8 +27,8 @@ async def missing_hosts(
 ) -> tuple[MissingHost, ...]:
     """Returns hosts of READY slices that are not in the ledger.
 
-    Queries the slices of which the ledger has no host at all. An agent that reports and is not in the ledger adds its slice, if
-    the slice's id follows from the host's.
+    Queries the slices of which the ledger has no host at all. An agent that reports and is not in
+    the ledger adds its slice, if the slice's id follows from the host's.
 
     Args:
         ledger: the (host, incarnation) of each host in the ledger.
@@ -57,7 +58,10 @@ async def _ready_slices(client: Client, cluster: str) -> set[str]:
         f"{names.own_workflows(cluster, names.KIND_SLICE)}"
         f" AND {names.SA_STATE} = '{SliceState.READY}' AND ExecutionStatus = 'Running'"
     )
-    return {execution.id.removeprefix(prefix) async for execution in client.list_workflows(query, page_size=PAGE)}
+    return {
+        execution.id.removeprefix(prefix)
+        async for execution in client.list_workflows(query, page_size=PAGE)
+    }
 
 
 async def _status(client: Client, cluster: str, slice_id: str) -> SliceStatus | None:
@@ -69,6 +73,10 @@ async def _status(client: Client, cluster: str, slice_id: str) -> SliceStatus | 
     except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
         return None
     except RPCError as error:
-        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED):
+        if error.status in (
+            RPCStatusCode.NOT_FOUND,
+            RPCStatusCode.FAILED_PRECONDITION,
+            RPCStatusCode.DEADLINE_EXCEEDED,
+        ):
             return None
         raise

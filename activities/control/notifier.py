@@ -1,6 +1,7 @@
 """Signals placements, evictions and reasons to jobs and tasks, and finds owners that have ended.
 
-An owner that cannot be signalled, whatever the error, delays no other owner: a failed activity would signal all of them again.
+An owner that cannot be signalled, whatever the error, delays no other owner: a failed activity
+would signal all of them again.
 """
 
 import logging
@@ -33,11 +34,12 @@ logger = logging.getLogger(__name__)
 PAGE = 2_000
 #: The most keys of ended owners that one check returns.
 MOST_GONE = 5_000
-#: How long the placements of a terminated job are left to its hosts, which report when nothing of it runs any more. By then each
-#: host has reported, or its lease has run out.
+#: How long the placements of a terminated job are left to its hosts, which report when nothing of
+#: it runs any more. By then each host has reported, or its lease has run out.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: How many attempts of an activity fail with such an answer; later ones treat it as an error about the one workflow.
+#: How many attempts of an activity fail with such an answer; later ones treat it as an error about
+#: the one workflow.
 PATIENT_ATTEMPTS = 3
 
 
@@ -50,17 +52,23 @@ class Notifier:
     @activity.defn(name="tell_placed")
     async def signal_placed(self, notices: Notices) -> Signalled:
         """Signals every owner. The placements of owners that are gone are free again."""
-        return await self._signal_owners("placed", [(each.owner, each.key, each) for each in notices.placements])
+        return await self._signal_owners(
+            "placed", [(each.owner, each.key, each) for each in notices.placements]
+        )
 
     @activity.defn(name="tell_evicted")
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
         """Signals the owners of gangs whose hosts are taken away."""
-        return await self._signal_owners("evicted", [(each.owner, each.key, each) for each in notices.evictions])
+        return await self._signal_owners(
+            "evicted", [(each.owner, each.key, each) for each in notices.evictions]
+        )
 
     @activity.defn(name="tell_reasons")
     async def signal_reasons(self, reasons: Reasons) -> None:
         """Sends waiting gangs the reason why they wait. Owners that are gone are ignored."""
-        await self._signal_owners("waits", [(each.owner, each.key, each) for each in reasons.reasons])
+        await self._signal_owners(
+            "waits", [(each.owner, each.key, each) for each in reasons.reasons]
+        )
 
     async def _signal_owners(self, signal: str, items: Sequence[tuple[str, str, Any]]) -> Signalled:
         """Signals each owner.
@@ -86,16 +94,20 @@ class Notifier:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 gone.append(key)
             elif error is not None:
-                logger.error("cannot signal %s to workflow %s, trying again later: %s", signal, owner, error)
+                logger.error(
+                    "cannot signal %s to workflow %s, trying again later: %s", signal, owner, error
+                )
                 unsent.append(key)
         return Signalled(keys=tuple(gone), unsent=tuple(unsent))
 
     @activity.defn
     async def check_jobs(self, check: RepeatedCheck) -> Keys:
-        """Returns the keys whose owners have ended without releasing them: terminated in the Web UI, for instance.
+        """Returns the keys whose owners have ended without releasing them: terminated in the Web
+        UI, for instance.
 
-        Visibility lists the running workflows, with a delay, so an owner that it does not list is described directly. An owner
-        that has just ended is left to its hosts, on which programs may still run.
+        Visibility lists the running workflows, with a delay, so an owner that it does not list is
+        described directly. An owner that has just ended is left to its hosts, on which programs may
+        still run.
 
         Raises:
             ApplicationError: no owner has ended, and the check is to be repeated.
@@ -105,7 +117,9 @@ class Notifier:
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(check.cluster))
         owners: list[Owner] = []
         while True:
-            page = await scheduler.query("owners", SnapshotPage(offset=len(owners), limit=PAGE), result_type=Owners)
+            page = await scheduler.query(
+                "owners", SnapshotPage(offset=len(owners), limit=PAGE), result_type=Owners
+            )
             owners.extend(page.owners)
             if not page.owners or len(owners) >= page.total:
                 break
@@ -115,7 +129,9 @@ class Notifier:
         gone = []
         for owner in owners:
             activity.heartbeat()
-            if (owner.owner, owner.key.rpartition("/")[2]) not in running and await self._has_ended(owner, over):
+            if (owner.owner, owner.key.rpartition("/")[2]) not in running and await self._has_ended(
+                owner, over
+            ):
                 gone.append(owner.key)
         if check.repetition is not None and not gone:
             try_again(check.repetition, "no job has ended without releasing what it holds")
@@ -130,14 +146,24 @@ class Notifier:
             if _is_away(error):
                 raise
             if error.status is not RPCStatusCode.NOT_FOUND:
-                logger.error("cannot find out whether workflow %s has ended: %s", owner.owner, error)
+                logger.error(
+                    "cannot find out whether workflow %s has ended: %s", owner.owner, error
+                )
             return error.status is RPCStatusCode.NOT_FOUND
-        # A later job may have taken the name after this one ended; the key contains the first run in which it was made.
+        # A later job may have taken the name after this one ended; the key contains the first run
+        # in which it was made.
         if not owner.key.endswith(f"/{names.short_run(first_run(described))}"):
             return described.start_time <= over
-        return described.status is not WorkflowExecutionStatus.RUNNING and (described.close_time or over) <= over
+        return (
+            described.status is not WorkflowExecutionStatus.RUNNING
+            and (described.close_time or over) <= over
+        )
 
 
 def _is_away(error: Exception) -> bool:
     """Returns whether an error of the running activity is the server's and may pass."""
-    return isinstance(error, RPCError) and error.status in AWAY and activity.info().attempt <= PATIENT_ATTEMPTS
+    return (
+        isinstance(error, RPCError)
+        and error.status in AWAY
+        and activity.info().attempt <= PATIENT_ATTEMPTS
+    )

@@ -1,4 +1,6 @@
-"""Observes the fleet: agents through Temporal's own list of workers, machines through the platform's list."""
+"""Observes the fleet: agents through Temporal's own list of workers, machines through the
+platform's list.
+"""
 
 import asyncio
 import logging
@@ -40,8 +42,8 @@ from iris.platforms.base import PlatformError, SliceOps
 logger = logging.getLogger(__name__)
 
 PAGE = 1_000
-#: How many seconds the platform may take to list its machines. After that their state is unknown in this observation; agents are
-#: judged regardless.
+#: How many seconds the platform may take to list its machines. After that their state is unknown in
+#: this observation; agents are judged regardless.
 LIST_PATIENCE = 10
 #: How many seconds the comparison of slices and ledger may take.
 LEDGER_PATIENCE = 5
@@ -50,9 +52,10 @@ LEDGER_PATIENCE = 5
 class FleetObserver:
     """Activities that observe; they change nothing.
 
-    A report carries the host's own clock, which may be wrong by any amount. So a report counts as new if it differs from the last
-    one seen, and its age is measured here. The host's clock only tells when between two observations the report arrived
-    (`liveness.age_of_new_report`). A restarted control plane starts without any earlier reports.
+    A report carries the host's own clock, which may be wrong by any amount. So a report counts as
+    new if it differs from the last one seen, and its age is measured here. The host's clock only
+    tells when between two observations the report arrived (`liveness.age_of_new_report`). A
+    restarted control plane starts without any earlier reports.
     """
 
     def __init__(self, client: Client, platform: SliceOps | None = None) -> None:
@@ -63,19 +66,24 @@ class FleetObserver:
         self._number = 0
         #: The last report of each agent's process, by the process's key.
         self._seen: dict[str, _Report] = {}
-        #: When the reports were last read; None: never. All times are on this process's monotonic clock.
+        #: When the reports were last read; None: never. All times are on this process's monotonic
+        #: clock.
         self._observed_at: float | None = None
-        #: Whether the reports of this cluster's control plane arrive, and so those of its agents do if they are sent.
+        #: Whether the reports of this cluster's control plane arrive, and so those of its agents do
+        #: if they are sent.
         self._reports_arrive = False
         #: Whether the service can ping.
         self._can_ping = True
-        #: When each host last answered a ping, or began a poll that was looked for; by (host, incarnation).
+        #: When each host last answered a ping, or began a poll that was looked for; by (host,
+        #: incarnation).
         self._answered: dict[tuple[str, str], float] = {}
-        #: How many silent hosts are not given up because too many are, and when no other host answered last.
+        #: How many silent hosts are not given up because too many are, and when no other host
+        #: answered last.
         self._held = 0
         self._held_at: float | None = None
-        #: When an agent that should report was first absent from the server's list. A new agent's first report takes ten
-        #: seconds, and a restarted server knows no agent for as long; neither may count as silence.
+        #: When an agent that should report was first absent from the server's list. A new agent's
+        #: first report takes ten seconds, and a restarted server knows no agent for as long;
+        #: neither may count as silence.
         self._missed: dict[tuple[str, str], float] = {}
         #: The agents that reported within `SILENCE` when the reports were last read.
         self._reporting: set[tuple[str, str]] = set()
@@ -85,15 +93,16 @@ class FleetObserver:
         """Returns what the scheduler could not place, and which slices are idle or broken."""
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))
         wanted: Wanted = await scheduler.query("wanted", result_type=Wanted)
-        # The server's clock, as slices use it. It comes from the history, so that a replay decides the same.
+        # The server's clock, as slices use it. It comes from the history, so that a replay decides
+        # the same.
         return wanted.model_copy(update={"as_of": activity.info().scheduled_time})
 
     @activity.defn
     async def observe_fleet(self, request: ObserveFleet) -> FleetReport:
         """Returns the hosts that should report and do not, and the changes of the machines.
 
-        With patience, an observation without news fails, and the service tries again after the pause: that adds nothing to the
-        history of the autoscaler.
+        With patience, an observation without news fails, and the service tries again after the
+        pause: that adds nothing to the history of the autoscaler.
 
         Raises:
             ApplicationError: there is no news yet.
@@ -112,31 +121,42 @@ class FleetObserver:
             silent, report = await self._silent_hosts(request.cluster), FleetReport()
         else:
             silent, report = await asyncio.gather(
-                self._silent_hosts_if_known(request.cluster), self._machines(request, self._platform)
+                self._silent_hosts_if_known(request.cluster),
+                self._machines(request, self._platform),
             )
         missing = await self._missing_hosts(request.cluster) if request.ledger else None
         return report.model_copy(update={"silent": silent, "held": self._held, "missing": missing})
 
     async def _missing_hosts(self, cluster: str) -> tuple[MissingHost, ...] | None:
-        """Returns the hosts of READY slices that the ledger does not have; None if the two cannot be compared in time."""
+        """Returns the hosts of READY slices that the ledger does not have; None if the two cannot
+        be compared in time.
+        """
         try:
             async with asyncio.timeout(LEDGER_PATIENCE):
                 expected = await self._expected(cluster)
-                agents, slices = {host.agent for host in expected}, {host.slice_id for host in expected}
+                agents, slices = (
+                    {host.agent for host in expected},
+                    {host.slice_id for host in expected},
+                )
                 return await missing_hosts(self._client, cluster, agents, slices, self._reporting)
         except (RPCError, WorkflowQueryFailedError, TimeoutError) as error:
             logger.warning("the slices cannot be compared with the scheduler's ledger: %s", error)
             return None
 
     async def _machines(self, request: ObserveFleet, platform: SliceOps) -> FleetReport:
-        """Returns the changes since the last report that was received, machines without a workflow, and slices without
-        machines."""
-        listing, owned = await asyncio.gather(self._list_machines(platform), self._owned(request.cluster))
+        """Returns the changes since the last report that was received, machines without a workflow,
+        and slices without machines.
+        """
+        listing, owned = await asyncio.gather(
+            self._list_machines(platform), self._owned(request.cluster)
+        )
         expected = request.patience is not None and request.patience.owned == digest_of(owned)
         if request.heard != self._number:
             self._reported = {}
         seen = {each.slice_id: each for each in listing.slices}
-        changed = tuple(each for each in listing.slices if self._reported.get(each.slice_id) != each)
+        changed = tuple(
+            each for each in listing.slices if self._reported.get(each.slice_id) != each
+        )
         # Slices in a zone that could not be listed keep their last observation.
         self._reported = {**(self._reported if listing.unreachable else {}), **seen}
         self._number += bool(changed) or request.heard != self._number
@@ -151,7 +171,9 @@ class FleetObserver:
         )
 
     def _absent(self, missing: set[str], listing: FleetListing) -> Iterable[str]:
-        """Returns the slices that the listing would have if they existed, as far as their zones are known here."""
+        """Returns the slices that the listing would have if they existed, as far as their zones are
+        known here.
+        """
         if ANYWHERE not in listing.unreachable:
             return missing
         last = ((each, self._reported.get(each)) for each in missing)
@@ -161,7 +183,11 @@ class FleetObserver:
         try:
             return await asyncio.wait_for(platform.list_slices(), LIST_PATIENCE)
         except TimeoutError:
-            return FleetListing(unreachable={ANYWHERE: f"the platform did not list its machines within {LIST_PATIENCE} s"})
+            return FleetListing(
+                unreachable={
+                    ANYWHERE: f"the platform did not list its machines within {LIST_PATIENCE} s"
+                }
+            )
         except PlatformError as error:
             logger.warning("the machines could not be listed: %s", error)
             return FleetListing(unreachable={ANYWHERE: str(error)})
@@ -175,7 +201,9 @@ class FleetObserver:
         }
 
     async def _silent_hosts_if_known(self, cluster: str) -> tuple[Silent, ...]:
-        """Returns the silent hosts, or none if the scheduler does not answer: machines are observed regardless."""
+        """Returns the silent hosts, or none if the scheduler does not answer: machines are observed
+        regardless.
+        """
         try:
             return await self._silent_hosts(cluster)
         except (RPCError, WorkflowQueryFailedError) as error:
@@ -184,7 +212,9 @@ class FleetObserver:
 
     async def _silent_hosts(self, cluster: str) -> tuple[Silent, ...]:
         expected = await self._expected(cluster)
-        ages = await self._ages(cluster)  # always: the next observation needs these to tell when a report came
+        ages = await self._ages(
+            cluster
+        )  # always: the next observation needs these to tell when a report came
         now = time.monotonic()
         absent = {host.agent for host in expected} - ages.keys()
         self._missed = {agent: self._missed.get(agent, now) for agent in absent}
@@ -201,23 +231,37 @@ class FleetObserver:
         self._answered.update({agent: now for agent, answer in answers.items() if answer})
 
         def is_unanswered(host: Silent) -> bool:
-            # None: it cannot be pinged. Then its polls decide, in the next observation if not in this one.
+            # None: it cannot be pinged. Then its polls decide, in the next observation if not in
+            # this one.
             return host.agent in answers and (answers[host.agent] is False or by_polls)
 
-        silent = [host.model_copy(update={"unanswered": is_unanswered(host)}) for host in silent if not answers.get(host.agent)]
+        silent = [
+            host.model_copy(update={"unanswered": is_unanswered(host)})
+            for host in silent
+            if not answers.get(host.agent)
+        ]
         gone = any(host.unanswered for host in silent)
         if gone and need_witnesses(silent, expected, by_polls=by_polls):
             if not await self._witnesses_answer(cluster, expected, silent):
                 self._held_at = time.monotonic()
-                logger.warning("%d of %d hosts are silent and no other answers: none is given up", len(silent), len(expected))
-            if self._held_at is not None and time.monotonic() - self._held_at < RECONNECT.total_seconds():
+                logger.warning(
+                    "%d of %d hosts are silent and no other answers: none is given up",
+                    len(silent),
+                    len(expected),
+                )
+            if (
+                self._held_at is not None
+                and time.monotonic() - self._held_at < RECONNECT.total_seconds()
+            ):
                 self._held = len(silent)
                 return ()  # not even suspects: afterwards, two observations have to agree again
         self._held, self._held_at = 0, None
         return tuple(silent)
 
     async def _without_poll(self, cluster: str, hosts: Iterable[Silent]) -> list[Silent]:
-        """Returns those of the hosts that have shown no sign for `POLL_LIMIT`, as far as one observation looks at them."""
+        """Returns those of the hosts that have shown no sign for `POLL_LIMIT`, as far as one
+        observation looks at them.
+        """
         ages = await poll_ages(self._client, cluster, hosts := list(hosts))
         now = time.monotonic()
         self._answered.update({agent: now - age for agent, age in ages.items() if age is not None})
@@ -229,8 +273,12 @@ class FleetObserver:
                 without.append(host.model_copy(update={"age": age}))
         return without
 
-    async def _witnesses_answer(self, cluster: str, expected: Iterable[Silent], silent: Iterable[Silent]) -> bool:
-        """Returns whether other hosts reach the service now: most of some answer a ping, or one has just begun a poll."""
+    async def _witnesses_answer(
+        self, cluster: str, expected: Iterable[Silent], silent: Iterable[Silent]
+    ) -> bool:
+        """Returns whether other hosts reach the service now: most of some answer a ping, or one has
+        just begun a poll.
+        """
         suspects = {host.agent for host in silent}
         others = [host for host in expected if host.agent not in suspects]
         if self._can_ping:
@@ -243,9 +291,15 @@ class FleetObserver:
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(cluster))
         hosts: list[Silent] = []
         while True:
-            page = await scheduler.query("snapshot", SnapshotPage(offset=len(hosts), limit=PAGE), result_type=Snapshot)
+            page = await scheduler.query(
+                "snapshot", SnapshotPage(offset=len(hosts), limit=PAGE), result_type=Snapshot
+            )
             hosts.extend(
-                Silent(host_id=view.host.id, slice_id=view.host.slice_id, incarnation=view.host.incarnation)
+                Silent(
+                    host_id=view.host.id,
+                    slice_id=view.host.slice_id,
+                    incarnation=view.host.incarnation,
+                )
                 for view in page.hosts
             )
             if not page.hosts or len(hosts) >= page.total_hosts:
@@ -254,8 +308,9 @@ class FleetObserver:
     async def _ages(self, cluster: str) -> dict[tuple[str, str], float]:
         """Returns the seconds since each agent's last report, by (host, incarnation).
 
-        A restarted agent has the identity of the one before, whose last report the server still has: the younger of the two
-        counts. The reports of the control plane, which are sent like theirs, tell whether reports arrive at all.
+        A restarted agent has the identity of the one before, whose last report the server still
+        has: the younger of the two counts. The reports of the control plane, which are sent like
+        theirs, tell whether reports arrive at all.
         """
         now, clock = time.monotonic(), time.time()
         since_last_observation = now - self._observed_at if self._observed_at is not None else None
@@ -267,10 +322,15 @@ class FleetObserver:
             own = heartbeat.task_queue == names.control_queue(cluster)
             if host is None and not own:
                 continue
-            sent, process = heartbeat.heartbeat_time.ToMilliseconds() / 1000, heartbeat.worker_instance_key
+            sent, process = (
+                heartbeat.heartbeat_time.ToMilliseconds() / 1000,
+                heartbeat.worker_instance_key,
+            )
             report = self._seen.get(process)
             if report is None or report.sent != sent:
-                report = _Report(sent, now - age_of_new_report(clock - sent, since_last_observation))
+                report = _Report(
+                    sent, now - age_of_new_report(clock - sent, since_last_observation)
+                )
             seen[process] = report
             if host is None:
                 reports_arrive |= now - report.received <= SILENCE.total_seconds()
@@ -282,7 +342,9 @@ class FleetObserver:
         return ages
 
     async def _heartbeats(self) -> AsyncIterator[WorkerHeartbeat]:
-        """Yields the last report of every worker in the namespace; none if the service does not have reports."""
+        """Yields the last report of every worker in the namespace; none if the service does not
+        have reports.
+        """
         request = ListWorkersRequest(namespace=self._client.namespace, page_size=PAGE)
         while True:
             try:
@@ -299,12 +361,19 @@ class FleetObserver:
 
 
 class _Report(NamedTuple):
-    """The times of an agent's report: sent, by the host's clock, and received, by this process's clock."""
+    """The times of an agent's report: sent, by the host's clock, and received, by this process's
+    clock.
+    """
 
     sent: float
     received: float
 
 
 def made_slices(cluster: str) -> str:
-    """Returns the query for the workflows of slices that were created; slices that joined have no scale group."""
-    return f"{names.own_workflows(cluster, names.KIND_SLICE)} AND {names.SA_GROUP} IS NOT NULL AND ExecutionStatus = 'Running'"
+    """Returns the query for the workflows of slices that were created; slices that joined have no
+    scale group.
+    """
+    return (
+        f"{names.own_workflows(cluster, names.KIND_SLICE)} AND {names.SA_GROUP} IS NOT NULL AND"
+        " ExecutionStatus = 'Running'"
+    )

@@ -1,14 +1,17 @@
-"""Sends the messages of jobs and slices to the scheduler in batches, so that they do not overload it.
+"""Sends the messages of jobs and slices to the scheduler in batches, so that they do not overload
+it.
 
-One workflow can take a few messages a second, or one message of any size. So every process keeps *one* update of the scheduler
-under way and puts the messages that arrive meanwhile into the next one. An idle outbox sends at once; under load it sends one
-batch per round trip. The answers come back with the update, so a task that fits gets its host in the answer to its request.
+One workflow can take a few messages a second, or one message of any size. So every process keeps
+*one* update of the scheduler under way and puts the messages that arrive meanwhile into the next
+one. An idle outbox sends at once; under load it sends one batch per round trip. The answers come
+back with the update, so a task that fits gets its host in the answer to its request.
 
-Messages are delivered at least once. An activity that times out here and is retried sends the same message twice, and the ledger
-ignores the second one.
+Messages are delivered at least once. An activity that times out here and is retried sends the same
+message twice, and the ledger ignores the second one.
 
-A batch is limited by bytes as well as by messages. A message that is too large for any batch fails its sender: a retry would hold
-up all other messages. A batch that is rejected is split until the message is found that causes it; only that one fails.
+A batch is limited by bytes as well as by messages. A message that is too large for any batch fails
+its sender: a retry would hold up all other messages. A batch that is rejected is split until the
+message is found that causes it; only that one fails.
 """
 
 import asyncio
@@ -37,7 +40,8 @@ MAX_BATCH = 500
 MAX_PAUSE = 0.1
 #: The pause between two tries while the scheduler or the server is away, in seconds.
 RETRY_EVERY = 0.5
-#: The server's answers to a request with wrong content. FAILED_PRECONDITION is not one: the scheduler's workflow task failed.
+#: The server's answers to a request with wrong content. FAILED_PRECONDITION is not one: the
+#: scheduler's workflow task failed.
 REJECTIONS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.OUT_OF_RANGE)
 
 
@@ -63,11 +67,15 @@ class Outbox:
         """Sends one message to the scheduler and returns its answer.
 
         Raises:
-            ApplicationError: the message is too large, or the scheduler rejects it. Or the scheduler has not answered in time:
-                benign, because the workflow tries again, and the SDK would log the cancellation with a traceback.
+            ApplicationError: the message is too large, or the scheduler rejects it. Or the
+                scheduler has not answered in time: benign, because the workflow tries again, and
+                the SDK would log the cancellation with a traceback.
         """
         if (size := size_of(envelope)) > MESSAGE_BYTES:
-            problem = f"{envelope.message.kind}: {size:,} bytes are too many for the scheduler, which takes {MESSAGE_BYTES:,}"
+            problem = (
+                f"{envelope.message.kind}: {size:,} bytes are too many for the scheduler, which"
+                f" takes {MESSAGE_BYTES:,}"
+            )
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Entry(envelope.message, size, answer))
@@ -80,11 +88,14 @@ class Outbox:
             if details is None or not details.timed_out:
                 raise
             late = f"{envelope.message.kind}: the scheduler has not answered in time"
-            raise ApplicationError(late, type="Late", category=ApplicationErrorCategory.BENIGN) from None
+            raise ApplicationError(
+                late, type="Late", category=ApplicationErrorCategory.BENIGN
+            ) from None
 
     async def _send(self) -> None:
         while self._waiting:
-            # A sender that no longer waits has asked again or does not want the answer any more: this copy is stale.
+            # A sender that no longer waits has asked again or does not want the answer any more:
+            # this copy is stale.
             live = [entry for entry in self._waiting if not entry.answer.done()]
             batch = fitting(((entry, entry.size) for entry in live), MAX_BATCH)
             self._waiting = live[len(batch) :]
@@ -93,14 +104,19 @@ class Outbox:
             began = time.monotonic()
             await self._deliver(batch)
             if len(batch) > 1:
-                # Under load: let the next batch grow for another round trip, so that the scheduler gets fewer and larger ones.
+                # Under load: let the next batch grow for another round trip, so that the scheduler
+                # gets fewer and larger ones.
                 await asyncio.sleep(min(MAX_PAUSE, time.monotonic() - began))
 
     async def _deliver(self, batch: list[_Entry]) -> None:
-        """Sends a batch and passes the answers on. If nobody answers, the batch waits again, in front of the others."""
+        """Sends a batch and passes the answers on. If nobody answers, the batch waits again, in
+        front of the others.
+        """
         try:
             reply = await self._scheduler.execute_update(
-                "exchange", Batch(messages=tuple(entry.message for entry in batch)), result_type=Answers
+                "exchange",
+                Batch(messages=tuple(entry.message for entry in batch)),
+                result_type=Answers,
             )
             answers = list(zip(batch, reply.answers, strict=True))
         except Exception as error:
@@ -108,7 +124,8 @@ class Outbox:
                 # The process ends, and the client hides that in an error of its own.
                 raise asyncio.CancelledError from None
             if not _is_rejection(error):
-                # Away, restarting, or just continuing as new: the batch goes to the front and is tried again.
+                # Away, restarting, or just continuing as new: the batch goes to the front and is
+                # tried again.
                 logger.warning("the scheduler does not answer, trying again: %s", error)
                 self._waiting = batch + self._waiting
                 await asyncio.sleep(RETRY_EVERY)
@@ -125,18 +142,27 @@ class Outbox:
 
 
 def _is_rejection(error: Exception) -> bool:
-    """Returns whether an error is about the content of a batch; otherwise the same batch may succeed later."""
+    """Returns whether an error is about the content of a batch; otherwise the same batch may
+    succeed later.
+    """
     if isinstance(error, RPCError):
         return error.status in REJECTIONS
     if isinstance(error, WorkflowUpdateFailedError):
         # The scheduler continued as new between its acceptance and its answer.
-        return not (isinstance(error.cause, ApplicationError) and error.cause.type == "AcceptedUpdateCompletedWorkflow")
+        return not (
+            isinstance(error.cause, ApplicationError)
+            and error.cause.type == "AcceptedUpdateCompletedWorkflow"
+        )
     return not isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError)
 
 
 def _fail(entry: _Entry, error: Exception) -> None:
-    """Fails the sender of a message that the scheduler rejects. It may send it again: a later scheduler may know the message."""
+    """Fails the sender of a message that the scheduler rejects. It may send it again: a later
+    scheduler may know the message.
+    """
     cause = error.cause if isinstance(error, WorkflowUpdateFailedError) else error
     logger.error("the scheduler rejects the message %s: %s", entry.message.kind, cause)
     if not entry.answer.done():
-        entry.answer.set_exception(ApplicationError(f"the scheduler rejects the message {entry.message.kind}: {cause}"))
+        entry.answer.set_exception(
+            ApplicationError(f"the scheduler rejects the message {entry.message.kind}: {cause}")
+        )

@@ -1,7 +1,8 @@
 """Reads when agents last polled their task queues.
 
-A poll is evidence that every version of the service gives, also if it has neither the workers' reports nor standalone activities.
-It is coarse: the service tells when a poll began, an idle one lasts a minute, and that of a dead agent is listed for minutes.
+A poll is evidence that every version of the service gives, also if it has neither the workers'
+reports nor standalone activities. It is coarse: the service tells when a poll began, an idle one
+lasts a minute, and that of a dead agent is listed for minutes.
 """
 
 import time
@@ -24,10 +25,14 @@ MAX_READ = 1_000
 AT_ONCE = 50
 
 
-async def poll_ages(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tuple[str, str], float | None]:
-    """Returns, by (host, incarnation), how many seconds ago each agent began its last poll; None: the service lists no poll.
+async def poll_ages(
+    client: Client, cluster: str, hosts: Iterable[Silent]
+) -> dict[tuple[str, str], float | None]:
+    """Returns, by (host, incarnation), how many seconds ago each agent began its last poll; None:
+    the service lists no poll.
 
-    The age is by this machine's clock and the service's; it is exact to their difference, which `POLL_LIMIT` allows for.
+    The age is by this machine's clock and the service's; it is exact to their difference, which
+    `POLL_LIMIT` allows for.
 
     Raises:
         RPCError: the service does not answer, so nothing is known of the hosts.
@@ -50,5 +55,9 @@ async def _poll_age(client: Client, cluster: str, host: Silent) -> float | None:
             return None
         raise
     identity = names.worker_identity(host.host_id, host.incarnation)
-    began = [poll.last_access_time.ToMilliseconds() / 1000 for poll in described.pollers if poll.identity == identity]
+    began = [
+        poll.last_access_time.ToMilliseconds() / 1000
+        for poll in described.pollers
+        if poll.identity == identity
+    ]
     return max(0.0, time.time() - max(began)) if began else None

@@ -1,7 +1,7 @@
 """Queries all slices and gangs for a scheduler that starts with an empty ledger.
 
-The workflow of the previous scheduler was terminated, and its ledger is lost. But each slice knows its hosts, and each gang knows
-its request or its placement.
+The workflow of the previous scheduler was terminated, and its ledger is lost. But each slice knows
+its hosts, and each gang knows its request or its placement.
 """
 
 import logging
@@ -27,7 +27,8 @@ from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.scheduling.ledger.recovery import GangReport, RecoveryCursor, RecoveryPage
 
-#: The server's answers while it is away or refuses everything. They say nothing about one workflow, so no attempt skips it.
+#: The server's answers while it is away or refuses everything. They say nothing about one workflow,
+#: so no attempt skips it.
 OUTAGES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -43,7 +44,8 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 32
 #: The most workflows queried in one activity, unless their answers are too large for one result.
 PAGE = 1_000
-#: The most bytes of one result, which is alone in its request. The answers of a thousand usual gangs take half of it.
+#: The most bytes of one result, which is alone in its request. The answers of a thousand usual
+#: gangs take half of it.
 PAGE_BYTES = MESSAGE_BYTES
 #: The states in which the scheduler has the hosts of a slice.
 SERVING = (SliceState.READY, SliceState.DRAINING)
@@ -57,7 +59,8 @@ class RecoveryQueries:
 
     @activity.defn(name="call_roll")
     async def query_page(self, cursor: RecoveryCursor) -> RecoveryPage:
-        """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and where to go on if there are more.
+        """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and where to
+        go on if there are more.
 
         If the answers are too large for one result, it queries fewer workflows.
         """
@@ -68,7 +71,9 @@ class RecoveryQueries:
 
     async def _page(self, cursor: RecoveryCursor, most: int) -> RecoveryPage:
         """Queries at most `most` workflows, from the cursor on."""
-        ours = names.own_workflows(cursor.cluster, names.KIND_SLICE, names.KIND_JOB, names.KIND_TASK)
+        ours = names.own_workflows(
+            cursor.cluster, names.KIND_SLICE, names.KIND_JOB, names.KIND_TASK
+        )
         listed = self._client.list_workflows(
             f"{ours} AND ExecutionStatus = 'Running'",
             page_size=most,
@@ -83,11 +88,18 @@ class RecoveryQueries:
             return await self._query(execution, "claim", GangReport)
 
         answers = await _some_at_once(query, listed.current_page or ())
-        slices = [answer for answer in answers if isinstance(answer, SliceStatus) and answer.state in SERVING]
+        slices = [
+            answer
+            for answer in answers
+            if isinstance(answer, SliceStatus) and answer.state in SERVING
+        ]
         return RecoveryPage(
             hosts=tuple(host for status in slices for host in status.hosts),
             draining={
-                host.id: status.reason for status in slices if status.state is SliceState.DRAINING for host in status.hosts
+                host.id: status.reason
+                for status in slices
+                if status.state is SliceState.DRAINING
+                for host in status.hosts
             },
             claims=tuple(answer for answer in answers if isinstance(answer, GangReport)),
             token=(listed.next_page_token or b"").hex(),
@@ -95,14 +107,27 @@ class RecoveryQueries:
 
     @activity.defn
     async def list_slices(self, ref: ClusterName) -> SliceList:
-        """Returns the facts of the slices that were created and have a workflow, as the slices report them."""
-        running = [execution async for execution in self._client.list_workflows(made_slices(ref.cluster), page_size=PAGE)]
-        answers = await _some_at_once(lambda execution: self._query(execution, "status", SliceStatus), running)
-        return SliceList(slices=tuple(each.facts for each in answers if each is not None and each.facts is not None))
+        """Returns the facts of the slices that were created and have a workflow, as the slices
+        report them.
+        """
+        running = [
+            execution
+            async for execution in self._client.list_workflows(
+                made_slices(ref.cluster), page_size=PAGE
+            )
+        ]
+        answers = await _some_at_once(
+            lambda execution: self._query(execution, "status", SliceStatus), running
+        )
+        return SliceList(
+            slices=tuple(
+                each.facts for each in answers if each is not None and each.facts is not None
+            )
+        )
 
     async def _query(self, execution: WorkflowExecution, name: str, result: type[T]) -> T | None:
-        """Returns the workflow's answer; None if it has just ended or cannot answer at all: a stuck workflow must not block the
-        recovery.
+        """Returns the workflow's answer; None if it has just ended or cannot answer at all: a stuck
+        workflow must not block the recovery.
 
         Raises:
             RPCError: it did not answer, and may at a later attempt.
@@ -115,15 +140,24 @@ class RecoveryQueries:
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         except RPCError as error:
             stuck = error.status not in OUTAGES and activity.info().attempt > PATIENT_ATTEMPTS
-            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION) and not stuck:
+            if (
+                error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
+                and not stuck
+            ):
                 raise
             logger.warning("workflow %s did not answer the recovery query: %s", execution.id, error)
         except (ValueError, TypeError) as error:
-            logger.error("workflow %s answered the recovery query with what this version cannot read: %s", execution.id, error)
+            logger.error(
+                "workflow %s answered the recovery query with what this version cannot read: %s",
+                execution.id,
+                error,
+            )
         return None
 
 
-async def _some_at_once(query: Callable[[WorkflowExecution], Awaitable[T]], executions: Iterable[WorkflowExecution]) -> list[T]:
+async def _some_at_once(
+    query: Callable[[WorkflowExecution], Awaitable[T]], executions: Iterable[WorkflowExecution]
+) -> list[T]:
     """Returns the answers of all workflows, with at most `AT_ONCE` queries under way."""
 
     async def alive(execution: WorkflowExecution) -> T:

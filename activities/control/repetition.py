@@ -1,4 +1,6 @@
-"""Lets the service repeat an activity until it has news: an attempt without news fails, and attempts are not in the history."""
+"""Lets the service repeat an activity until it has news: an attempt without news fails, and
+attempts are not in the history.
+"""
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory

@@ -1,7 +1,7 @@
 """Deletes the sealed values of jobs that have ended, and of schedules that are gone.
 
-A job has its own deleted as its last step. What is left is found by a sweep: that of terminated jobs, of jobs whose children went
-on, of submissions that failed, and of deleted schedules.
+A job has its own deleted as its last step. What is left is found by a sweep: that of terminated
+jobs, of jobs whose children went on, of submissions that failed, and of deleted schedules.
 """
 
 import logging
@@ -34,12 +34,15 @@ class SealedSecrets:
     def __init__(self, client: Client, store: str) -> None:
         self._client = client
         self._store = store
-        #: What the last sweep found without a job. A job that continues as new is in no list for a moment.
+        #: What the last sweep found without a job. A job that continues as new is in no list for a
+        #: moment.
         self._found_before: set[str] = set()
 
     @activity.defn
     async def delete_secrets(self, unneeded: UnneededSecrets) -> None:
-        """Deletes the sealed values of a job that has ended, unless a child job may still need them."""
+        """Deletes the sealed values of a job that has ended, unless a child job may still need
+        them.
+        """
         if not self._store or await self._any_lives(unneeded):
             return
         objects = [names.sealed_object(unneeded.cluster, path) for path in unneeded.objects]
@@ -56,8 +59,15 @@ class SealedSecrets:
         old = []
         for kind in (names.SEALED_JOB, names.SEALED_SCHEDULE):
             stored = await store.stored(f"{folder}{kind}")
-            old += [each.path.removeprefix(folder) for each in stored if datetime.now(UTC) - each.modified > young]
-        needed = {owner: await self._is_needed(cluster, *owner) for owner in {_owner(path) for path in old}}
+            old += [
+                each.path.removeprefix(folder)
+                for each in stored
+                if datetime.now(UTC) - each.modified > young
+            ]
+        needed = {
+            owner: await self._is_needed(cluster, *owner)
+            for owner in {_owner(path) for path in old}
+        }
         unneeded = {path for path in old if not needed[_owner(path)]}
         again, self._found_before = unneeded & self._found_before, unneeded
         if again:
@@ -74,18 +84,26 @@ class SealedSecrets:
             else:
                 return True
         family = names.job_workflow(cluster, names.root_id(owner))
-        query = f"{_running(cluster)} AND (WorkflowId = '{family}' OR WorkflowId STARTS_WITH '{family}/')"
+        query = (
+            f"{_running(cluster)} AND (WorkflowId = '{family}' OR WorkflowId STARTS_WITH"
+            f" '{family}/')"
+        )
         return (await self._client.count_workflows(query)).count > 0
 
     async def _any_lives(self, unneeded: UnneededSecrets) -> bool:
-        """Returns whether a job that has the secrets of the one above it lives: one of its children, or one below those."""
+        """Returns whether a job that has the secrets of the one above it lives: one of its
+        children, or one below those.
+        """
         cluster, children = unneeded.cluster, unneeded.children
         if await self._any_child_lives(cluster, children):
             return True
         known = {names.job_workflow(cluster, child.job) for child in children}
         jobs = {sealed_owner(path) for path in unneeded.objects} if children else set()
         for job in jobs:
-            below = f"{_running(cluster)} AND WorkflowId STARTS_WITH '{names.job_workflow(cluster, job)}/'"
+            below = (
+                f"{_running(cluster)} AND WorkflowId STARTS_WITH"
+                f" '{names.job_workflow(cluster, job)}/'"
+            )
             async for each in self._client.list_workflows(below):
                 if each.id not in known:  # lists may have jobs that have just ended
                     return True
@@ -93,7 +111,9 @@ class SealedSecrets:
 
     async def _any_child_lives(self, cluster: str, children: Collection[ChildRef]) -> bool:
         for child in children:
-            handle = self._client.get_workflow_handle(names.job_workflow(cluster, child.job), first_execution_run_id=child.run_id)
+            handle = self._client.get_workflow_handle(
+                names.job_workflow(cluster, child.job), first_execution_run_id=child.run_id
+            )
             try:
                 if (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
                     return True
@@ -108,5 +128,7 @@ def _running(cluster: str) -> str:
 
 
 def _owner(path: str) -> tuple[str, str]:
-    """Returns the kind of an object with sealed values, and the job or schedule that it belongs to."""
+    """Returns the kind of an object with sealed values, and the job or schedule that it belongs
+    to.
+    """
     return path.partition("/")[0], sealed_owner(path)

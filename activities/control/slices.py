@@ -12,14 +12,18 @@ logger = logging.getLogger(__name__)
 
 
 class Slices:
-    """Activities that act on a platform. Each may be repeated: the slice's id is its machines' name."""
+    """Activities that act on a platform. Each may be repeated: the slice's id is its machines'
+    name.
+    """
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
 
     @activity.defn
     async def create_slice(self, request: SliceRequest) -> CreateOutcome:
-        """Creates the slice. A refusal is an outcome; after no answer, or too many calls, Temporal retries."""
+        """Creates the slice. A refusal is an outcome; after no answer, or too many calls, Temporal
+        retries.
+        """
         try:
             return CreateOutcome(observation=await self._platform.create_slice(request))
         except QuotaExceeded as error:
@@ -34,14 +38,20 @@ class Slices:
 
     @activity.defn(name="last_words")
     async def console_output(self, ref: SliceRef) -> ConsoleOutput:
-        """Returns the last output of the slice's machines; empty if the platform does not give it now: it is only for display."""
+        """Returns the last output of the slice's machines; empty if the platform does not give it
+        now: it is only for display.
+        """
         try:
             return ConsoleOutput(text=await self._platform.last_output(ref.slice_id, ref.zone))
         except PlatformError as error:
-            logger.warning("the console output of slice %s is not available: %s", ref.slice_id, error)
+            logger.warning(
+                "the console output of slice %s is not available: %s", ref.slice_id, error
+            )
             return ConsoleOutput()
 
     @activity.defn
     async def delete_slice(self, ref: SliceRef) -> DeleteResult:
-        """Deletes the slice's machines; after GOING the caller repeats this until the result is GONE."""
+        """Deletes the slice's machines; after GOING the caller repeats this until the result is
+        GONE.
+        """
         return await self._platform.delete_slice(ref.slice_id, ref.zone)

@@ -1,4 +1,5 @@
-"""Fits one number to a data set by gradient descent, and leaves the loss in the output directory of its task.
+"""Fits one number to a data set by gradient descent, and leaves the loss in the output directory of
+its task.
 
 The data set is a file of numbers in $DATA, a directory that every host can read.
 """
@@ -13,7 +14,9 @@ parser.add_argument("--lr", type=float, required=True)
 parser.add_argument("--data", required=True)
 arguments = parser.parse_args()
 
-numbers = [float(line) for line in pathlib.Path(os.environ["DATA"], arguments.data).read_text().split()]
+numbers = [
+    float(line) for line in pathlib.Path(os.environ["DATA"], arguments.data).read_text().split()
+]
 weight = 0.0
 for step in range(1, 21):
     weight -= arguments.lr * 2 * sum(weight - number for number in numbers) / len(numbers)

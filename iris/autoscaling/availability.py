@@ -1,9 +1,11 @@
-"""Decides whether slices can be requested from a scale group now, and what the outcome of a slice changes about that.
+"""Decides whether slices can be requested from a scale group now, and what the outcome of a slice
+changes about that.
 
-Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail while they are provisioned, and
-short-lived slices. The end of one condition does not end another.
+Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail
+while they are provisioned, and short-lived slices. The end of one condition does not end another.
 
-A quota that counts in a zone or region does not stop requests in the group's other zones (`iris.autoscaling.quotas`).
+A quota that counts in a zone or region does not stop requests in the group's other zones
+(`iris.autoscaling.quotas`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +28,8 @@ MINUTE = timedelta(minutes=1)
 #: A zone whose last block ended longer ago than this starts again with the first delay.
 FORGOTTEN = timedelta(hours=1)
 
-#: The period in which slice ends count, how many are needed to judge, and the limits of a short and of a long lifetime.
+#: The period in which slice ends count, how many are needed to judge, and the limits of a short and
+#: of a long lifetime.
 CHURN_WINDOW = timedelta(minutes=30)
 CHURN_SAMPLES = 3
 SHORT_LIFETIME = timedelta(minutes=5)
@@ -36,19 +39,26 @@ CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
 #: From this share of short lifetimes on, idle slices are kept: the group might not get them back.
 CHURN_KEEPS = 0.5
 
-#: After this many slices in a row whose agents never reported, the group is stopped: what the slices start with is wrong. Then it
-#: tries one slice per `BROKEN_PAUSE`.
+#: After this many slices in a row whose agents never reported, the group is stopped: what the
+#: slices start with is wrong. Then it tries one slice per `BROKEN_PAUSE`.
 BREAKS_AFTER = 5
 BROKEN_PAUSE = timedelta(hours=1)
 
 #: Faults through which an existing slice is lost.
 LOST = frozenset({SliceFault.PREEMPTED, SliceFault.HOST_LOST, SliceFault.VANISHED})
-#: Slices that die within this time of each other count as one death. They have one cause, such as a wave of preemptions or a
-#: power cut.
+#: Slices that die within this time of each other count as one death. They have one cause, such as a
+#: wave of preemptions or a power cut.
 ONE_MOMENT = timedelta(minutes=1)
 _LEAVING = frozenset({SliceState.DRAINING, SliceState.DELETING})
-#: Updates of a group's failure memory: after a success, and when a stopped group is to be tried once more.
-_WELL = {"failures": 0, "failed_at": None, "backoff_until": None, "backoff_reason": "", "stopped": False}
+#: Updates of a group's failure memory: after a success, and when a stopped group is to be tried
+#: once more.
+_WELL = {
+    "failures": 0,
+    "failed_at": None,
+    "backoff_until": None,
+    "backoff_reason": "",
+    "stopped": False,
+}
 _TRY = {"backoff_until": None, "stopped": False}
 
 Stock = Mapping[tuple[str, str], StockedOut]
@@ -71,12 +81,15 @@ class Churn(NamedTuple):
 
 
 class GroupAvailability(NamedTuple):
-    """The availability of a group for new slices; if it is limited, the reason and the time until which it is."""
+    """The availability of a group for new slices; if it is limited, the reason and the time until
+    which it is.
+    """
 
     state: Availability
     why: str = ""
     until: datetime | None = None
-    #: The reason is that slices were short-lived. `min_slices` is restored nevertheless, but slowly.
+    #: The reason is that slices were short-lived. `min_slices` is restored nevertheless, but
+    #: slowly.
     churned: bool = False
 
     @property
@@ -91,12 +104,17 @@ class GroupAvailability(NamedTuple):
 
 
 def kind_of(group: ScaleGroup) -> str:
-    """Returns the platform's kind of the group's slices. Groups of one kind share what is known about stock-outs.
+    """Returns the platform's kind of the group's slices. Groups of one kind share what is known
+    about stock-outs.
 
     Each group of existing machines has a pool of its own, which no other group uses up.
     """
     tier = "preemptible" if group.preemptible else "on-demand"
-    machine = group.name if group.type is SliceType.MANUAL_VM else group.accelerator_variant or group.machine_type
+    machine = (
+        group.name
+        if group.type is SliceType.MANUAL_VM
+        else group.accelerator_variant or group.machine_type
+    )
     return f"{group.type}:{machine}:{tier}"
 
 
@@ -112,7 +130,9 @@ def churn(lives: Iterable[tuple[datetime, bool]], now: datetime) -> Churn:
 
 
 def churn_eases(lives: Sequence[tuple[datetime, bool]], now: datetime) -> datetime | None:
-    """Returns when ageing alone lowers the share of short lifetimes to the next better level; None: growth is not slowed down."""
+    """Returns when ageing alone lowers the share of short lifetimes to the next better level; None:
+    growth is not slowed down.
+    """
     level = churn(lives, now).factor
     ends = sorted(ended + CHURN_WINDOW for ended, _ in lives)
     return next((end for end in ends if end > now and churn(lives, end).factor > level), None)
@@ -159,34 +179,62 @@ def group_availability(
         return GroupAvailability(Availability.BACKOFF, "paused: its hosts accept no new tasks")
     if (until := remembered.quota_until) is not None and until > now:
         return GroupAvailability(
-            Availability.QUOTA_EXCEEDED, _because(f"quota used up, retried {clock(until)}", remembered), until
+            Availability.QUOTA_EXCEEDED,
+            _because(f"quota used up, retried {clock(until)}", remembered),
+            until,
         )
     if len(used_up) == len(group.zones):
         return GroupAvailability(Availability.QUOTA_EXCEEDED, *_nowhere((), used_up))
     if (until := remembered.backoff_until) is not None and until > now:
         if remembered.stopped:
-            many = f"stopped after {remembered.failures} slices in a row whose agents never reported"
-            why = f"{many}, retried {clock(until)} or when the configuration is reloaded: {remembered.backoff_reason}"
+            many = (
+                f"stopped after {remembered.failures} slices in a row whose agents never reported"
+            )
+            why = (
+                f"{many}, retried {clock(until)} or when the configuration is reloaded:"
+                f" {remembered.backoff_reason}"
+            )
             return GroupAvailability(Availability.BACKOFF, why, until)
-        times = f"failed {remembered.failures} times in a row" if remembered.failures > 1 else "failed"
-        return GroupAvailability(Availability.BACKOFF, f"{times}, retried {clock(until)}: {remembered.backoff_reason}", until)
+        times = (
+            f"failed {remembered.failures} times in a row" if remembered.failures > 1 else "failed"
+        )
+        return GroupAvailability(
+            Availability.BACKOFF,
+            f"{times}, retried {clock(until)}: {remembered.backoff_reason}",
+            until,
+        )
     lives = churn(remembered.lives, now)
     if not lives.factor:
         until = churn_eases(remembered.lives, now)
-        short = f"{lives.short} of {lives.of} slices were lost within {format_duration(SHORT_LIFETIME)} of being ready"
+        short = (
+            f"{lives.short} of {lives.of} slices were lost within {format_duration(SHORT_LIFETIME)}"
+            " of being ready"
+        )
         why = f"{short}, retried {clock(until) if until else 'later'}"
         return GroupAvailability(Availability.BACKOFF, why, until, churned=True)
     kind = kind_of(group)
-    empty = [out for zone in group.zones if zone not in used_up and (out := stock.get((zone, kind))) is not None]
+    empty = [
+        out
+        for zone in group.zones
+        if zone not in used_up and (out := stock.get((zone, kind))) is not None
+    ]
     if len(empty) + len(used_up) == len(group.zones):
         return GroupAvailability(Availability.BACKOFF, *_nowhere(empty, used_up))
     waiting = [each for each in requested if each.requested_at + pace.requesting_timeout > now]
     if waiting:
         last = max(waiting, key=lambda each: (each.requested_at, each.id))
-        why = f"requested slice {last.id} {format_duration(now - last.requested_at)} ago, the platform has not answered yet"
-        return GroupAvailability(Availability.REQUESTING, why, last.requested_at + pace.requesting_timeout)
+        why = (
+            f"requested slice {last.id} {format_duration(now - last.requested_at)} ago, the"
+            " platform has not answered yet"
+        )
+        return GroupAvailability(
+            Availability.REQUESTING, why, last.requested_at + pace.requesting_timeout
+        )
     if (until := remembered.cooldown_until) is not None and until > now:
-        why = f"grew less than scale_up_delay {format_duration(pace.scale_up_delay)} ago, can grow again {clock(until)}"
+        why = (
+            f"grew less than scale_up_delay {format_duration(pace.scale_up_delay)} ago, can grow"
+            f" again {clock(until)}"
+        )
         return GroupAvailability(Availability.COOLDOWN, why, until)
     if total >= group.max_slices:
         return GroupAvailability(Availability.AT_MAX, group.limit_reached)
@@ -208,7 +256,8 @@ def learn(
     Args:
         group: None: the group is no longer in the configuration.
         before: the slice before the change; None: it was unknown.
-        breaks: whether to stop a group whose slices' agents never report. Histories of version 0.1 do not do that.
+        breaks: whether to stop a group whose slices' agents never report. Histories of version 0.1
+            do not do that.
         sized: whether to learn the sizes of slices. Earlier histories do not do that.
     """
     if before is not None and before.state is facts.state:
@@ -224,14 +273,21 @@ def learn(
 
 def record(memory: Memory, *actions: Action) -> Memory:
     """Returns the memory with these actions; the oldest actions are dropped."""
-    return memory.model_copy(update={"actions": (*memory.actions, *actions)[-MOST_ACTIONS:]}) if actions else memory
+    return (
+        memory.model_copy(update={"actions": (*memory.actions, *actions)[-MOST_ACTIONS:]})
+        if actions
+        else memory
+    )
 
 
-def reconfigured(memory: Memory, before: Iterable[ScaleGroup], after: Iterable[ScaleGroup]) -> Memory:
+def reconfigured(
+    memory: Memory, before: Iterable[ScaleGroup], after: Iterable[ScaleGroup]
+) -> Memory:
     """Returns the memory after a change of the configuration.
 
-    Failures and sizes of a changed group are forgotten, because it may work now. A stopped group, or one whose slices lacked
-    devices, is tried once even if it did not change, because its machines' images are not part of the group.
+    Failures and sizes of a changed group are forgotten, because it may work now. A stopped group,
+    or one whose slices lacked devices, is tried once even if it did not change, because its
+    machines' images are not part of the group.
     """
     same, new = {group.name: group for group in before}, {group.name: group for group in after}
 
@@ -241,11 +297,15 @@ def reconfigured(memory: Memory, before: Iterable[ScaleGroup], after: Iterable[S
         each = each.model_copy(update=_TRY) if each.stopped else each
         return sizes.without_missing_devices(each, new[name]) if name in new else each
 
-    return memory.model_copy(update={"groups": {name: renewed(name, each) for name, each in memory.groups.items()}})
+    return memory.model_copy(
+        update={"groups": {name: renewed(name, each) for name, each in memory.groups.items()}}
+    )
 
 
 def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
-    """Returns the memory with the ids of the slices that were just created, in the order of their actions."""
+    """Returns the memory with the ids of the slices that were just created, in the order of their
+    actions.
+    """
     actions, ids = list(memory.actions), list(slice_ids)
     for number in range(len(actions) - 1, -1, -1):
         if ids and actions[number].what == "scale_up" and not actions[number].slice_id:
@@ -258,31 +318,47 @@ def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts, *, sized: b
     well = (sizes.record(remembered, facts) if sized else remembered).model_copy(update=_WELL)
     there = (facts.zone, kind_of(group))
     stock = tuple(each for each in memory.stocked_out if (each.zone, each.kind) != there)
-    return memory.model_copy(update={"groups": memory.groups | {group.name: well}, "stocked_out": stock})
+    return memory.model_copy(
+        update={"groups": memory.groups | {group.name: well}, "stocked_out": stock}
+    )
 
 
 def _failed(
-    memory: Memory, group: ScaleGroup | None, facts: SliceFacts, before: SliceFacts | None, now: datetime, *, breaks: bool
+    memory: Memory,
+    group: ScaleGroup | None,
+    facts: SliceFacts,
+    before: SliceFacts | None,
+    now: datetime,
+    *,
+    breaks: bool,
 ) -> Memory:
     fault = facts.fault or SliceFault.PLATFORM
     what = {SliceFault.QUOTA: "quota_exceeded", SliceFault.STOCK_OUT: "stock_out"}.get(
         fault, "lost" if fault in LOST else "failed"
     )
     reason = f"{fault}: {facts.reason}".removesuffix(": ")
-    memory = record(memory, Action(at=now, group=facts.group, what=what, slice_id=facts.id, reason=reason))
+    memory = record(
+        memory, Action(at=now, group=facts.group, what=what, slice_id=facts.id, reason=reason)
+    )
     if group is None or (before is not None and before.state in _LEAVING):
         return memory
     remembered = memory.groups.get(group.name, GroupMemory())
     if facts.ready_at is not None:
         # An agent that was stopped on purpose says nothing about its machine.
-        remembered = remembered if fault is SliceFault.HOST_LEFT else _record_lifetime(remembered, now - facts.ready_at, now)
+        remembered = (
+            remembered
+            if fault is SliceFault.HOST_LEFT
+            else _record_lifetime(remembered, now - facts.ready_at, now)
+        )
     elif fault is SliceFault.QUOTA and facts.quota_scope:
         memory = quotas.used_up(memory, kind_of(group), facts, now + group.pace.quota_timeout)
         # As with a zone without stock: the group has not grown.
         remembered = remembered.model_copy(update={"cooldown_until": None})
     elif fault is SliceFault.QUOTA:
         until = now + group.pace.quota_timeout
-        remembered = remembered.model_copy(update={"quota_until": until, "quota_reason": facts.reason})
+        remembered = remembered.model_copy(
+            update={"quota_until": until, "quota_reason": facts.reason}
+        )
     elif fault is SliceFault.STOCK_OUT:
         memory = _stock_out(memory, group, facts, now)
         # The group has not grown: the next zone may be tried at once.
@@ -299,7 +375,9 @@ def _record_lifetime(remembered: GroupMemory, lifetime: timedelta, now: datetime
     if short and any(not long and now - when < ONE_MOMENT for when, long in remembered.lives):
         return remembered  # both died of the same cause
     lives = tuple(each for each in remembered.lives if now - each[0] < CHURN_WINDOW)
-    return remembered.model_copy(update={"lives": (*lives, (now, lifetime >= LONG_LIFETIME))[-MOST_LIFETIMES:]})
+    return remembered.model_copy(
+        update={"lives": (*lives, (now, lifetime >= LONG_LIFETIME))[-MOST_LIFETIMES:]}
+    )
 
 
 def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: datetime) -> Memory:
@@ -314,31 +392,55 @@ def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: dateti
             times = each.times + 1
     delay = _doubled(group.pace.stockout_delay, times, group.pace.max_stockout_delay)
     reason = facts.reason if group.type is SliceType.MANUAL_VM else ""
-    out = StockedOut(zone=facts.zone, kind=kind, until=now + delay, times=times, at=now, reason=reason)
+    out = StockedOut(
+        zone=facts.zone, kind=kind, until=now + delay, times=times, at=now, reason=reason
+    )
     return memory.model_copy(update={"stocked_out": (*others, out)})
 
 
 def _returned(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
-    """Returns the memory after a slice of the group was deleted: its pool, if it has one, has a free machine again."""
+    """Returns the memory after a slice of the group was deleted: its pool, if it has one, has a
+    free machine again.
+    """
     if group.type is not SliceType.MANUAL_VM or facts.ready_at is None:
         return memory
     kind = kind_of(group)
-    return memory.model_copy(update={"stocked_out": tuple(each for each in memory.stocked_out if each.kind != kind)})
+    return memory.model_copy(
+        update={"stocked_out": tuple(each for each in memory.stocked_out if each.kind != kind)}
+    )
 
 
 def _backed_off(
-    remembered: GroupMemory, group: ScaleGroup, facts: SliceFacts, fault: SliceFault, now: datetime, *, breaks: bool
+    remembered: GroupMemory,
+    group: ScaleGroup,
+    facts: SliceFacts,
+    fault: SliceFault,
+    now: datetime,
+    *,
+    breaks: bool,
 ) -> GroupMemory:
     known = remembered.failed_at is not None and facts.requested_at < remembered.failed_at
     if known and fault is not SliceFault.BAD_CONFIG:
         return remembered  # requested before the last failure was known: the same failure
     failures = remembered.failures + (not known)
-    delay, reason = _doubled(group.pace.backoff, failures, group.pace.max_backoff), facts.reason or fault.value
+    delay, reason = (
+        _doubled(group.pace.backoff, failures, group.pace.max_backoff),
+        facts.reason or fault.value,
+    )
     if fault is SliceFault.BAD_CONFIG:
-        delay, reason = group.pace.max_backoff, f"{reason}; correct scale group {group.name} in the configuration and reload it"
+        delay, reason = (
+            group.pace.max_backoff,
+            f"{reason}; correct scale group {group.name} in the configuration and reload it",
+        )
     stopped = breaks and fault is SliceFault.INIT_TIMEOUT and failures >= BREAKS_AFTER
     until = now + (max(delay, BROKEN_PAUSE) if stopped else delay)
-    update = {"failures": failures, "failed_at": now, "backoff_until": until, "backoff_reason": reason, "stopped": stopped}
+    update = {
+        "failures": failures,
+        "failed_at": now,
+        "backoff_until": until,
+        "backoff_reason": reason,
+        "stopped": stopped,
+    }
     return remembered.model_copy(update=update)
 
 
@@ -348,8 +450,12 @@ def _doubled(first: timedelta, times: int, most: timedelta) -> timedelta:
 
 def _nowhere(empty: Sequence[StockedOut], used_up: Mapping[str, UsedUp]) -> tuple[str, datetime]:
     """Returns why no zone is left, and when the first zone can be tried again."""
-    causes = dict.fromkeys((*map(describe_stock_out, empty), *map(describe_used_up, used_up.values())))
-    return "; ".join(causes), min((*(out.until for out in empty), *(quota.until for quota in used_up.values())))
+    causes = dict.fromkeys(
+        (*map(describe_stock_out, empty), *map(describe_used_up, used_up.values()))
+    )
+    return "; ".join(causes), min(
+        (*(out.until for out in empty), *(quota.until for quota in used_up.values()))
+    )
 
 
 def _because(text: str, remembered: GroupMemory) -> str:
@@ -373,7 +479,12 @@ def describe_used_up(quota: UsedUp) -> str:
 
 
 def describe_stock_out(out: StockedOut) -> str:
-    """Describes a stock-out: where or why, until when it is assumed, and how often the zone was tried."""
+    """Describes a stock-out: where or why, until when it is assumed, and how often the zone was
+    tried.
+    """
     if out.reason:
         return f"{out.reason}, tried {format_times(out.times)}, again {clock(out.until)}"
-    return f"out of stock in {out.zone} until {out.until:%H:%M:%S} UTC, tried {format_times(out.times)}"
+    return (
+        f"out of stock in {out.zone} until {out.until:%H:%M:%S} UTC, tried"
+        f" {format_times(out.times)}"
+    )

@@ -1,4 +1,6 @@
-"""Explains the autoscaler's decision: the reason for each group, and the outlook of each waiting shape."""
+"""Explains the autoscaler's decision: the reason for each group, and the outlook of each waiting
+shape.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -25,8 +27,8 @@ class Tally(NamedTuple):
     """Counts the gangs of one shape by what they wait for."""
 
     coming: Counter[str]
-    #: Gangs that wait for new slices, requested now or later, by group; and those slices, by group and whether they are requested
-    #: now.
+    #: Gangs that wait for new slices, requested now or later, by group; and those slices, by group
+    #: and whether they are requested now.
     requested: Counter[str]
     later: Counter[str]
     new: dict[tuple[str, bool], set[int]]
@@ -38,7 +40,9 @@ class Tally(NamedTuple):
             new = [each for each in slices if each.facts is None]
             for each in new:
                 tally.new.setdefault((each.group.name, each.requested), set()).add(id(each))
-            group = next((each for each in new if not each.requested), (new or slices)[0]).group.name
+            group = next(
+                (each for each in new if not each.requested), (new or slices)[0]
+            ).group.name
             requested = tally.requested if all(each.requested for each in new) else tally.later
             (requested if new else tally.coming)[group] += gangs
         return tally
@@ -63,15 +67,26 @@ def group_status(scale: GroupScaler, gangs: int) -> GroupStatus:
 
 def unknown_group(holding: SliceInventory) -> GroupStatus:
     """Returns the state of a group that is not in the configuration."""
-    why = f"no longer in the configuration: its {_slices(holding.total)} {'is' if holding.total == 1 else 'are'} being deleted"
-    return GroupStatus(group=holding.name, availability=Availability.AT_MAX, why=why, counts=dict(holding.counts))
+    why = (
+        f"no longer in the configuration: its {_slices(holding.total)}"
+        f" {'is' if holding.total == 1 else 'are'} being deleted"
+    )
+    return GroupStatus(
+        group=holding.name, availability=Availability.AT_MAX, why=why, counts=dict(holding.counts)
+    )
 
 
-def outlook(catalog: Catalog, result: DemandResult, tally: Tally, scales: Mapping[str, GroupScaler]) -> Outlook:
+def outlook(
+    catalog: Catalog, result: DemandResult, tally: Tally, scales: Mapping[str, GroupScaler]
+) -> Outlook:
     """Returns the outlook of the waiting gangs of one shape."""
     request, count = result.demand.example, result.demand.count
     if (never := no_scale_group(catalog, request)) is not None:
-        promising = (each for each in scales.values() if each.shortfall and Catalog([each.promised]).candidates(request))
+        promising = (
+            each
+            for each in scales.values()
+            if each.shortfall and Catalog([each.promised]).candidates(request)
+        )
         causes = (never.message, *(each.shortfall for each in promising))
         return Outlook(example=request, message=_short("; ".join(causes)), possible=False)
     parts = []
@@ -80,11 +95,23 @@ def outlook(catalog: Catalog, result: DemandResult, tally: Tally, scales: Mappin
     for group, gangs in tally.requested.items():
         parts.append((gangs, f"scale group {group} requests {_new(tally, group, True)} now"))
     for group, gangs in tally.later.items():
-        parts.append((gangs, f"scale group {group} will request {_new(tally, group, False)}: {scales[group].why_later()}"))
+        parts.append(
+            (
+                gangs,
+                (
+                    f"scale group {group} will request {_new(tally, group, False)}:"
+                    f" {scales[group].why_later()}"
+                ),
+            )
+        )
     if result.left:
         every = f"every scale group that has {_what(request)} is " if not parts else ""
         parts.append((result.left, f"{every}blocked: {_blocks(result, scales)}"))
-    message = parts[0][1] if len(parts) == 1 else "; ".join(f"{gangs} of {count}: {text}" for gangs, text in parts)
+    message = (
+        parts[0][1]
+        if len(parts) == 1
+        else "; ".join(f"{gangs} of {count}: {text}" for gangs, text in parts)
+    )
     return Outlook(example=request, message=_short(message), since=result.since())
 
 
@@ -99,9 +126,14 @@ def _phrases(scale: GroupScaler, gangs: int) -> Iterable[str]:
         yield f"plans with less than its configuration promises: {shortfall}"
     lives = churn(scale.remembered.lives, now)
     if 0 < lives.factor < 1:
-        yield f"grows at {lives.factor:.0%} of its rate: {lives.short} of {lives.of} recent slices were short-lived"
+        yield (
+            f"grows at {lives.factor:.0%} of its rate: {lives.short} of {lives.of} recent slices"
+            " were short-lived"
+        )
     if scale.creates:
-        purposes = ", ".join(f"{count} for {purpose}" for purpose, count in scale.requested_for.items())
+        purposes = ", ".join(
+            f"{count} for {purpose}" for purpose, count in scale.requested_for.items()
+        )
         yield f"requests {_slices(len(scale.creates))}: {purposes}"
     if scale.lacking:
         why = "" if scale.availability.why else f": {scale.why_later()}"
@@ -117,9 +149,14 @@ def _phrases(scale: GroupScaler, gangs: int) -> Iterable[str]:
         named = drains[0].slice_id if len(drains) == 1 else _slices(len(drains))
         yield f"deletes {named}: {drains[0].reason}"
     if claimed := [each for each in scale.idle if each.gangs]:
-        yield f"{_idle(claimed)} kept: a gang needs {'it' if len(claimed) == 1 else 'them'} and slices on their way"
+        yield (
+            f"{_idle(claimed)} kept: a gang needs {'it' if len(claimed) == 1 else 'them'} and"
+            " slices on their way"
+        )
     gone = {drain.slice_id for drain in drains}
-    kept = [each for each in scale.idle if not each.gangs and each.facts and each.facts.id not in gone]
+    kept = [
+        each for each in scale.idle if not each.gangs and each.facts and each.facts.id not in gone
+    ]
     if kept and scale.shrinking.kept:
         yield f"{_idle(kept)} kept: {scale.shrinking.kept}"
     if holding.busy:
@@ -129,13 +166,20 @@ def _phrases(scale: GroupScaler, gangs: int) -> Iterable[str]:
 
 
 def _on_the_way(result: DemandResult) -> str:
-    slices = {id(each): each for some, _ in result.served if all(each.facts for each in some) for each in some}
+    slices = {
+        id(each): each
+        for some, _ in result.served
+        if all(each.facts for each in some)
+        for each in some
+    }
     facts = [each.facts for each in slices.values() if each.facts is not None and not each.idle]
     first, others = facts[0], len(facts) - 1
     of = f"of scale group {first.group}"
     if not others:
         return f"slice {first.id} {of} is on its way ({first.state} in {first.zone})"
-    return f"slice {first.id} {of} and {others} more are on their way ({first.state} in {first.zone})"
+    return (
+        f"slice {first.id} {of} and {others} more are on their way ({first.state} in {first.zone})"
+    )
 
 
 def _blocks(result: DemandResult, scales: Mapping[str, GroupScaler]) -> str:

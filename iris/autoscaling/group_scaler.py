@@ -24,12 +24,15 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Create, Drain, GroupMemory, Memory
 from iris.scheduling.placement.catalog import CandidateGroup, Share
 
-#: How many slices per minute are requested to restore `min_slices` of a group whose slices are short-lived.
+#: How many slices per minute are requested to restore `min_slices` of a group whose slices are
+#: short-lived.
 CHURNED_PER_MINUTE = 1
 
 
 class GroupScaler:
-    """One group in one decision: first what it offers to the waiting gangs, then what is done about it."""
+    """One group in one decision: first what it offers to the waiting gangs, then what is done about
+    it.
+    """
 
     def __init__(
         self,
@@ -48,10 +51,19 @@ class GroupScaler:
         self.now = now
         self.remembered = memory.groups.get(group.name, GroupMemory())
         kind = kind_of(group)
-        self.stocked_out = {zone: out for zone in group.zones if (out := stock.get((zone, kind))) is not None}
+        self.stocked_out = {
+            zone: out for zone in group.zones if (out := stock.get((zone, kind))) is not None
+        }
         self.used_up = exhausted(memory, kind, group.zones, now)
         self.availability = group_availability(
-            group, self.remembered, stock, inventory.requested, inventory.total, now, paused=paused, used_up=self.used_up
+            group,
+            self.remembered,
+            stock,
+            inventory.requested,
+            inventory.total,
+            now,
+            paused=paused,
+            used_up=self.used_up,
         )
         self.most_per_minute = most_per_minute(group, self.remembered, now)
         self.coming = inventory.planned(inventory.coming)
@@ -76,27 +88,44 @@ class GroupScaler:
         self.requested_for: Counter[str] = Counter()
 
     def decide(self) -> None:
-        """Requests slices that are wanted and allowed, and deletes idle ones. The waiting gangs must have been packed."""
+        """Requests slices that are wanted and allowed, and deletes idle ones. The waiting gangs
+        must have been packed.
+        """
         group, wanted = self.group, self.supply.wanted
         free = max(0, group.max_slices - self.inventory.total)
-        tokens = max(0, self.most_per_minute - len(within_minute(self.remembered.scale_ups, self.now)))
+        tokens = max(
+            0, self.most_per_minute - len(within_minute(self.remembered.scale_ups, self.now))
+        )
         allowed = 0 if self.availability.turns_away else min(free, tokens)
         for slice in wanted[: 0 if self.availability.holds_up else allowed]:
             slice.requested = True
             self._request(slice.zone, _purpose(slice), "waiting gangs")
         waiting = len(wanted) - len(self.creates)
         least = max(0, group.min_slices - self.inventory.alive - len(self.creates))
-        # The buffer comes after the waiting gangs. Otherwise they would take it, and it would grow in spite of what delays them.
+        # The buffer comes after the waiting gangs. Otherwise they would take it, and it would grow
+        # in spite of what delays them.
         reserve = 0 if waiting else max(0, group.buffer_slices - self.spare - least)
         zone = next((zone for zone in group.zones if zone in self.supply.zones), group.zones[0])
         more = min(least + reserve, allowed - len(self.creates))
         if self.availability.churned:
-            more = min(least, free, max(0, CHURNED_PER_MINUTE - len(within_minute(self.remembered.scale_ups, self.now))))
+            more = min(
+                least,
+                free,
+                max(
+                    0, CHURNED_PER_MINUTE - len(within_minute(self.remembered.scale_ups, self.now))
+                ),
+            )
         for number in range(more):
-            why = f"min_slices {group.min_slices}" if number < least else f"buffer_slices {group.buffer_slices}"
+            why = (
+                f"min_slices {group.min_slices}"
+                if number < least
+                else f"buffer_slices {group.buffer_slices}"
+            )
             self._request(zone, why, why)
         self.lacking = waiting + least + reserve - more
-        held_up = self.availability.turns_away or (self.availability.holds_up and least + reserve == more)
+        held_up = self.availability.turns_away or (
+            self.availability.holds_up and least + reserve == more
+        )
         if self.availability.churned and least > more:
             ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
             self.token_at = next_token(ups, CHURNED_PER_MINUTE, self.now)
@@ -104,11 +133,15 @@ class GroupScaler:
             ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
             self.token_at = next_token(ups, self.most_per_minute, self.now)
         claimed = (slice.facts.id for slice in self.idle if slice.gangs and slice.facts is not None)
-        self.shrinking = self.inventory.shrink(claimed, bool(wanted or self.creates), self.remembered, self.now)
+        self.shrinking = self.inventory.shrink(
+            claimed, bool(wanted or self.creates), self.remembered, self.now
+        )
 
     @property
     def shortfall(self) -> str:
-        """Returns what its slices offer less than the configuration promises; empty text: nothing."""
+        """Returns what its slices offer less than the configuration promises; empty text:
+        nothing.
+        """
         return sizes.shortfall(self.promised, self.remembered, self.now)
 
     @property
@@ -129,19 +162,34 @@ class GroupScaler:
     def target(self) -> int:
         """Returns how many slices the group should have."""
         used = len(self.inventory.busy) + sum(slice.gangs > 0 for slice in self.idle)
-        return min(max(used + self.demand + self.group.buffer_slices, self.group.min_slices), self.group.max_slices)
+        return min(
+            max(used + self.demand + self.group.buffer_slices, self.group.min_slices),
+            self.group.max_slices,
+        )
 
     @property
     def free_at(self) -> datetime | None:
-        """Returns when the first of the slices that are being deleted stops counting as capacity that is free soon."""
-        return min((each.changed_at + self.group.pace.requesting_timeout for each in self.inventory.leaving), default=None)
+        """Returns when the first of the slices that are being deleted stops counting as capacity
+        that is free soon.
+        """
+        return min(
+            (
+                each.changed_at + self.group.pace.requesting_timeout
+                for each in self.inventory.leaving
+            ),
+            default=None,
+        )
 
     def why_not(self, candidate: CandidateGroup | Share) -> str:
         """Returns why the group has no capacity for a request that it could serve."""
         if self.availability.turns_away:
             return self.availability.why
         quotas = [self.used_up[zone] for zone in candidate.zones if zone in self.used_up]
-        out = [self.stocked_out[zone] for zone in candidate.zones if zone in self.stocked_out and zone not in self.used_up]
+        out = [
+            self.stocked_out[zone]
+            for zone in candidate.zones
+            if zone in self.stocked_out and zone not in self.used_up
+        ]
         if quotas and len(out) + len(quotas) == len(candidate.zones):
             return describe_used_up(quotas[0])
         if len(out) == len(candidate.zones):
@@ -155,12 +203,19 @@ class GroupScaler:
         if self.availability.turns_away or self.availability.holds_up:
             return self.availability.why
         if self.token_at is not None:
-            return f"scale_ups_per_minute allows {self.most_per_minute}, the next {clock(self.token_at)}"
+            return (
+                f"scale_ups_per_minute allows {self.most_per_minute}, the next"
+                f" {clock(self.token_at)}"
+            )
         return f"{self.group.limit_reached} until a slice that is being deleted is gone"
 
     def waits_until(self) -> Iterable[datetime]:
         """Yields the times at which a wanted slice could become possible without an event."""
-        yield from (time for time in (self.availability.until, self.token_at, self.free_at) if time is not None)
+        yield from (
+            time
+            for time in (self.availability.until, self.token_at, self.free_at)
+            if time is not None
+        )
         yield from (out.until for out in self.stocked_out.values())
         yield from (quota.until for quota in self.used_up.values())
 
@@ -169,12 +224,19 @@ class GroupScaler:
         now, before = self.now, self.remembered
         update: dict[str, object] = {
             "scale_ups": (*within_minute(before.scale_ups, now), *(now for _ in self.creates)),
-            "scale_downs": (*within_minute(before.scale_downs, now), *(now for _ in self.shrinking.drains)),
+            "scale_downs": (
+                *within_minute(before.scale_downs, now),
+                *(now for _ in self.shrinking.drains),
+            ),
             "lives": tuple(life for life in before.lives if now - life[0] < CHURN_WINDOW),
         }
         if self.creates:
             update["cooldown_until"] = now + self.group.pace.scale_up_delay
-        for time, reason in (("quota_until", "quota_reason"), ("backoff_until", "backoff_reason"), ("cooldown_until", "")):
+        for time, reason in (
+            ("quota_until", "quota_reason"),
+            ("backoff_until", "backoff_reason"),
+            ("cooldown_until", ""),
+        ):
             until = update.get(time, getattr(before, time))
             if isinstance(until, datetime) and until <= now:
                 update |= {time: None} | ({reason: ""} if reason else {})

@@ -36,18 +36,32 @@ class Shrinking(NamedTuple):
 
 
 class SliceInventory:
-    """The slices of one group. `drains` holds those to delete at once; they count only towards the limit."""
+    """The slices of one group. `drains` holds those to delete at once; they count only towards the
+    limit.
+    """
 
-    def __init__(self, name: str, group: ScaleGroup | None, slices: Iterable[SliceFacts], wanted: Wanted, now: datetime) -> None:
+    def __init__(
+        self,
+        name: str,
+        group: ScaleGroup | None,
+        slices: Iterable[SliceFacts],
+        wanted: Wanted,
+        now: datetime,
+    ) -> None:
         self.name = name
         self.group = group
         slices = list(slices)
         self.counts = Counter(each.state for each in slices)
         self.total = len(slices)
         self.requested = [each for each in slices if each.state is _S.REQUESTED]
-        #: Slices that the platform deletes soon. Gangs wait for their capacity instead of going to another group.
+        #: Slices that the platform deletes soon. Gangs wait for their capacity instead of going to
+        #: another group.
         self.leaving = [
-            each for each in slices if group and each.state in _LEAVING and each.changed_at + group.pace.requesting_timeout > now
+            each
+            for each in slices
+            if group
+            and each.state in _LEAVING
+            and each.changed_at + group.pace.requesting_timeout > now
         ]
         #: On their way: not ready when the scheduler computed the demand.
         self.coming: list[SliceFacts] = []
@@ -61,7 +75,9 @@ class SliceInventory:
                 if group is not None and group.type is SliceType.MANUAL_VM:
                     continue  # the same machine would be leased again
                 self.drains.append(Drain(slice_id=each.id, reason=wanted.broken[each.id]))
-            elif each.state in _COMING and (each.state is not _S.READY or _ready(each) > wanted.as_of):
+            elif each.state in _COMING and (
+                each.state is not _S.READY or _ready(each) > wanted.as_of
+            ):
                 self.coming.append(each)
             elif each.state is _S.READY:
                 (self.idle if each.id in wanted.idle else self.busy).append(each)
@@ -76,8 +92,11 @@ class SliceInventory:
         """Returns the number of slices that are usable or will be."""
         return len(self.coming) + len(self.busy) + len(self.idle)
 
-    def shrink(self, claimed: Iterable[str], growing: bool, remembered: GroupMemory, now: datetime) -> Shrinking:
-        """Selects the slices to delete because they have been idle for long enough, the longest idle first.
+    def shrink(
+        self, claimed: Iterable[str], growing: bool, remembered: GroupMemory, now: datetime
+    ) -> Shrinking:
+        """Selects the slices to delete because they have been idle for long enough, the longest
+        idle first.
 
         Args:
             claimed: idle slices that a gang waits for nevertheless.
@@ -88,17 +107,25 @@ class SliceInventory:
             return Shrinking()
         claimed = set(claimed)
         idle = [each for each in self.idle if each.id not in claimed]
-        spare = min(len(self.busy) + len(self.idle) - group.min_slices, len(idle) - group.buffer_slices)
+        spare = min(
+            len(self.busy) + len(self.idle) - group.min_slices, len(idle) - group.buffer_slices
+        )
         if not idle:
             return Shrinking()
         if growing:
             return Shrinking(kept="new slices are needed")
         if spare <= 0:
-            least = f"min_slices {group.min_slices}" if group.min_slices else f"buffer_slices {group.buffer_slices}"
+            least = (
+                f"min_slices {group.min_slices}"
+                if group.min_slices
+                else f"buffer_slices {group.buffer_slices}"
+            )
             return Shrinking(kept=least)
         delay = group.pace.scale_down_delay
         ripe = [each for each in idle if self.idle_since[each.id] + delay <= now][:spare]
-        until = min((end for each in idle if (end := self.idle_since[each.id] + delay) > now), default=None)
+        until = min(
+            (end for each in idle if (end := self.idle_since[each.id] + delay) > now), default=None
+        )
         if not ripe:
             return Shrinking(kept=f"to be deleted {clock(until)}" if until else "", until=until)
         if (lives := churn(remembered.lives, now)).share >= CHURN_KEEPS:
@@ -120,14 +147,17 @@ class SliceInventory:
         return Shrinking(drains, kept, until)
 
     def could_idle(self, drained: int) -> bool:
-        """Returns whether slices would be deleted if they became idle. No event reports that, so the autoscaler must look again.
+        """Returns whether slices would be deleted if they became idle. No event reports that, so
+        the autoscaler must look again.
 
         Args:
             drained: number of idle slices that are being deleted.
         """
         if self.group is None:
             return False
-        there = len(self.busy) + len(self.idle) + sum(each.state is _S.READY for each in self.coming)
+        there = (
+            len(self.busy) + len(self.idle) + sum(each.state is _S.READY for each in self.coming)
+        )
         others = there - len(self.idle) + drained
         return others > 0 and there > self.group.min_slices and there > self.group.buffer_slices
 
@@ -136,11 +166,17 @@ class SliceInventory:
         excess = self.alive - most
         if excess <= 0:
             return
-        why = f"max_slices is {most}" if self.group else f"scale group {self.name} is no longer in the configuration"
+        why = (
+            f"max_slices is {most}"
+            if self.group
+            else f"scale group {self.name} is no longer in the configuration"
+        )
         idle, self.idle = self.idle[:excess], self.idle[excess:]
         self.drains += [Drain(slice_id=each.id, reason=why, idle_since=now) for each in idle]
         excess -= len(idle)
-        young = sorted(self.coming, key=lambda each: (each.requested_at, each.id), reverse=True)[:excess]
+        young = sorted(self.coming, key=lambda each: (each.requested_at, each.id), reverse=True)[
+            :excess
+        ]
         for each in young:
             # A ready slice may have received a task by now.
             ready = {"idle_since": now} if each.state is _S.READY else {}

@@ -1,8 +1,9 @@
 """Decides which hosts are missing in the scheduler's ledger, and describes them for operators.
 
-A slice becomes READY when the scheduler has its hosts. A host that the ledger does not have later gets no work, and no other
-check finds it: only hosts of the ledger can be silent. A look may fall between two messages, so two looks in a row must find the
-host missing. Then it is shown, and its slice offers its hosts to the scheduler again.
+A slice becomes READY when the scheduler has its hosts. A host that the ledger does not have later
+gets no work, and no other check finds it: only hosts of the ledger can be silent. A look may fall
+between two messages, so two looks in a row must find the host missing. Then it is shown, and its
+slice offers its hosts to the scheduler again.
 """
 
 from collections.abc import Container, Iterable
@@ -36,20 +37,32 @@ class MissingHost(BaseModel):
         """Returns one line for operators: the host, since when it is missing, and the remedy.
 
         Args:
-            created: the ids of the slices that Iris created; it cannot delete the machines of others.
+            created: the ids of the slices that Iris created; it cannot delete the machines of
+                others.
         """
         since = f", since {self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since is not None else ""
-        remedy = f"delete the slice: iris slice delete {self.slice_id}" if self.slice_id in created else "restart its agent"
+        remedy = (
+            f"delete the slice: iris slice delete {self.slice_id}"
+            if self.slice_id in created
+            else "restart its agent"
+        )
         where = f"host {self.host_id} of slice {self.slice_id}, which is READY"
-        return f"the scheduler does not have {where}{since}; the slice offers it again; if it lasts, {remedy}"
+        return (
+            f"the scheduler does not have {where}{since}; the slice offers it again; if it lasts,"
+            f" {remedy}"
+        )
 
 
-def still_missing(before: Iterable[MissingHost], found: Iterable[MissingHost], now: datetime) -> tuple[MissingHost, ...]:
+def still_missing(
+    before: Iterable[MissingHost], found: Iterable[MissingHost], now: datetime
+) -> tuple[MissingHost, ...]:
     """Returns the hosts that a look found missing, with the earlier looks that agree."""
     known = {(each.host_id, each.incarnation): each for each in before}
     return tuple(
-        each.model_copy(update={"since": now})
-        if (earlier := known.get((each.host_id, each.incarnation))) is None
-        else earlier.model_copy(update={"looks": earlier.looks + 1})
+        (
+            each.model_copy(update={"since": now})
+            if (earlier := known.get((each.host_id, each.incarnation))) is None
+            else earlier.model_copy(update={"looks": earlier.looks + 1})
+        )
         for each in found
     )

@@ -1,12 +1,14 @@
 """Packs the waiting gangs into slices: how many slices of which groups they need.
 
-Within a band, gangs are packed largest first, by shape. Capacity of slices on their way is used before new slices are requested.
-Groups are tried in the order of their priority numbers. What does not fit in a group goes to the next one that can serve it.
+Within a band, gangs are packed largest first, by shape. Capacity of slices on their way is used
+before new slices are requested. Groups are tried in the order of their priority numbers. What does
+not fit in a group goes to the next one that can serve it.
 
 1. A gang over whole slices gets slices of exactly its number of hosts, all in one group.
-2. A gang whose hosts share another attribute, and for which no group is enough, gets slices of several groups.
-3. A gang of one shares a host with others, if the host has enough of every resource. Hosts that are alike and have the same
-   resources left are counted, not examined one by one.
+2. A gang whose hosts share another attribute, and for which no group is enough, gets slices of
+   several groups.
+3. A gang of one shares a host with others, if the host has enough of every resource. Hosts that are
+   alike and have the same resources left are counted, not examined one by one.
 """
 
 from collections import Counter
@@ -58,11 +60,13 @@ class Supply:
     """A group's capacity for waiting gangs."""
 
     group: ScaleGroup
-    #: Idle slices. The scheduler could place no gang on them alone, but a gang that also gets other slices can use them.
+    #: Idle slices. The scheduler could place no gang on them alone, but a gang that also gets other
+    #: slices can use them.
     idle: Pool = field(default_factory=dict)
     #: Slices on their way that no gang has taken yet, the first to be ready first.
     coming: Pool = field(default_factory=dict)
-    #: How many new slices may be requested, at once or when the current delay has passed, and in which zones.
+    #: How many new slices may be requested, at once or when the current delay has passed, and in
+    #: which zones.
     free: int = 0
     zones: frozenset[str] = frozenset()
     #: New slices that gangs want.
@@ -90,7 +94,8 @@ class DemandResult:
     served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)
     #: The number of gangs for which no group has capacity.
     left: int = 0
-    #: Without candidates: the shares of several groups in each place where they are enough together.
+    #: Without candidates: the shares of several groups in each place where they are enough
+    #: together.
     mixed: list[tuple[Share, ...]] = field(default_factory=list)
 
     @property
@@ -101,15 +106,29 @@ class DemandResult:
 
     def since(self) -> datetime | None:
         """Returns when the first of the existing slices that they wait for was requested."""
-        facts = [each.facts for slices, _ in self.served for each in slices if each.facts is not None and not each.idle]
+        facts = [
+            each.facts
+            for slices, _ in self.served
+            for each in slices
+            if each.facts is not None and not each.idle
+        ]
         return min((each.requested_at for each in facts), default=None)
 
 
-def pack(catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand]) -> list[DemandResult]:
-    """Packs all demands and returns the results in their order. Leaves the slices that each group needs in its supply."""
-    results = [DemandResult(demand, catalog.candidates(demand.example), left=demand.count) for demand in demands]
+def pack(
+    catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand]
+) -> list[DemandResult]:
+    """Packs all demands and returns the results in their order. Leaves the slices that each group
+    needs in its supply.
+    """
+    results = [
+        DemandResult(demand, catalog.candidates(demand.example), left=demand.count)
+        for demand in demands
+    ]
     hosts = _OpenHosts()
-    for result in sorted(results, key=lambda each: (each.demand.example.band.rank, -each.demand.example.weight)):
+    for result in sorted(
+        results, key=lambda each: (each.demand.example.band.rank, -each.demand.example.weight)
+    ):
         if result.candidates and result.candidates[0].slices:
             _pack_gangs(result, supplies)
         elif result.candidates:
@@ -121,12 +140,16 @@ def pack(catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand
 
 
 def _pack_gangs(result: DemandResult, supplies: dict[str, Supply]) -> None:
-    """Packs gangs over whole slices: first those that need only slices on their way, then those that need new ones."""
+    """Packs gangs over whole slices: first those that need only slices on their way, then those
+    that need new ones.
+    """
     request = result.demand.example
     for new in (False, True):
         for candidate in result.candidates:
             supply = supplies[candidate.group.name]
-            while result.left and (gangs := _whole_slices(supply, candidate, request, result.left, new)):
+            while result.left and (
+                gangs := _whole_slices(supply, candidate, request, result.left, new)
+            ):
                 for slices in gangs:
                     for slice in slices:
                         slice.take(request, 1)
@@ -137,17 +160,22 @@ def _pack_gangs(result: DemandResult, supplies: dict[str, Supply]) -> None:
 def _whole_slices(
     supply: Supply, candidate: CandidateGroup, request: Request, most: int, new: bool
 ) -> list[tuple[PlannedSlice, ...]]:
-    """Returns slices of the group for at most `most` gangs, a complete set for each gang. Empty: not even one gang fits."""
+    """Returns slices of the group for at most `most` gangs, a complete set for each gang. Empty:
+    not even one gang fits.
+    """
     parts = 1 if request.group_by == TPU_NAME else request.groups
     each = parts * candidate.slices
     there = supply.count(candidate.zones) + (supply.free if new else 0)
     if not there:
         return []
-    one_by_one = len(candidate.places) > 1 or (each > 1 and any(supply.idle.get(zone) for zone in candidate.zones))
+    one_by_one = len(candidate.places) > 1 or (
+        each > 1 and any(supply.idle.get(zone) for zone in candidate.zones)
+    )
     most = 1 if one_by_one else min(most, there // candidate.slices)
     wanted = most * candidate.slices
     chosen: list[tuple[int, list[PlannedSlice], str]] = []
-    # If idle slices were enough for the gang, the scheduler would have placed it. So it gets at most all but one of them.
+    # If idle slices were enough for the gang, the scheduler would have placed it. So it gets at
+    # most all but one of them.
     idle = each - 1
     for zones in candidate.places:
         have = _first(supply.idle, zones, min(candidate.slices, idle))
@@ -178,21 +206,30 @@ def _pack_mixed(result: DemandResult, supplies: dict[str, Supply]) -> None:
         result.left -= 1
 
 
-def _mixed_slices(places: Sequence[tuple[Share, ...]], supplies: dict[str, Supply], request: Request) -> tuple[PlannedSlice, ...]:
-    """Returns a complete set of slices for one gang, those with the fewest new slices; empty: it does not fit."""
+def _mixed_slices(
+    places: Sequence[tuple[Share, ...]], supplies: dict[str, Supply], request: Request
+) -> tuple[PlannedSlice, ...]:
+    """Returns a complete set of slices for one gang, those with the fewest new slices; empty: it
+    does not fit.
+    """
     spent: Counter[str] = Counter()
     remaining = list(places)
     chosen: list[_Part] = []
     while remaining and len(chosen) < request.groups:
         options = [_part(place, supplies, spent, request.group_size) for place in remaining]
-        fewest = min(range(len(options)), key=lambda n: sum(options[n].new.values()) if options[n].enough else _ENDLESS)
+        fewest = min(
+            range(len(options)),
+            key=lambda n: sum(options[n].new.values()) if options[n].enough else _ENDLESS,
+        )
         if not options[fewest].enough:
             return ()
         chosen.append(options[fewest])
         spent.update({name: count for (name, _), count in options[fewest].new.items()})
         del remaining[fewest]
     # If idle slices were enough for the gang, the scheduler would have placed it.
-    if len(chosen) < request.groups or (not spent and all(slice.idle for part in chosen for slice in part.slices)):
+    if len(chosen) < request.groups or (
+        not spent and all(slice.idle for part in chosen for slice in part.slices)
+    ):
         return ()
     found = []
     for part in chosen:
@@ -206,14 +243,18 @@ def _mixed_slices(places: Sequence[tuple[Share, ...]], supplies: dict[str, Suppl
 
 
 class _Part(NamedTuple):
-    """Slices for a part of a gang: those that exist, and the number of new ones by group and zone."""
+    """Slices for a part of a gang: those that exist, and the number of new ones by group and
+    zone.
+    """
 
     slices: list[PlannedSlice]
     new: dict[tuple[str, str], int]
     enough: bool
 
 
-def _part(place: Iterable[Share], supplies: dict[str, Supply], spent: Counter[str], hosts: int) -> _Part:
+def _part(
+    place: Iterable[Share], supplies: dict[str, Supply], spent: Counter[str], hosts: int
+) -> _Part:
     """Returns the slices that would serve a part of so many hosts in this place.
 
     Args:
@@ -229,7 +270,11 @@ def _part(place: Iterable[Share], supplies: dict[str, Supply], spent: Counter[st
     for share in place:
         supply = supplies[share.group.name]
         zone = next((zone for zone in share.zones if zone in supply.zones), None)
-        count = min(-(-max(0, hosts) // share.hosts), max(0, supply.free - spent[share.group.name])) if zone else 0
+        count = (
+            min(-(-max(0, hosts) // share.hosts), max(0, supply.free - spent[share.group.name]))
+            if zone
+            else 0
+        )
         if zone and count:
             new[share.group.name, zone] = count
             hosts -= count * share.hosts
@@ -276,9 +321,15 @@ class _OpenHosts:
 
     @staticmethod
     def _put(
-        by_free: dict[_Amounts, list[PlannedSlice]], slices: list[PlannedSlice], free: _Amounts, each: int, result: DemandResult
+        by_free: dict[_Amounts, list[PlannedSlice]],
+        slices: list[PlannedSlice],
+        free: _Amounts,
+        each: int,
+        result: DemandResult,
     ) -> None:
-        """Packs `each` gangs on each of these hosts, which have `free` left, and the rest of the gangs on the last one."""
+        """Packs `each` gangs on each of these hosts, which have `free` left, and the rest of the
+        gangs on the last one.
+        """
         request = result.demand.example
         full, rest = divmod(min(result.left, each * len(slices)), each)
         for some, count in ((slices[:full], each), (slices[full:], rest)):
@@ -291,7 +342,9 @@ class _OpenHosts:
 
 
 def _pack_singles(result: DemandResult, supplies: dict[str, Supply], hosts: _OpenHosts) -> None:
-    """Packs gangs of one: on the rest of slices that are needed anyway, then on other slices on their way, then on new ones."""
+    """Packs gangs of one: on the rest of slices that are needed anyway, then on other slices on
+    their way, then on new ones.
+    """
     shape = result.demand.example.shape
     for candidate in result.candidates:
         supply = supplies[candidate.group.name]
@@ -305,14 +358,25 @@ def _pack_singles(result: DemandResult, supplies: dict[str, Supply], hosts: _Ope
             return
     for candidate in result.candidates:
         supply = supplies[candidate.group.name]
-        zone = next((zone for zone in candidate.zones if zone in supply.zones), None) if supply.free else None
+        zone = (
+            next((zone for zone in candidate.zones if zone in supply.zones), None)
+            if supply.free
+            else None
+        )
         if zone is not None and result.left:
-            hosts.open(result, supply.request(zone, min(supply.free, _slices_for(result, candidate, shape))), shape)
+            hosts.open(
+                result,
+                supply.request(zone, min(supply.free, _slices_for(result, candidate, shape))),
+                shape,
+            )
 
 
 def _slices_for(result: DemandResult, candidate: CandidateGroup, shape: Shape) -> int:
     """Returns how many empty slices of the group all remaining gangs need."""
-    return -(-result.left // (_fitting(candidate.group.offers.vector, shape.amounts) * candidate.group.hosts))
+    return -(
+        -result.left
+        // (_fitting(candidate.group.offers.vector, shape.amounts) * candidate.group.hosts)
+    )
 
 
 def _fitting(free: _Amounts, wanted: _Amounts) -> int:

@@ -1,13 +1,19 @@
-"""Makes one decision of the autoscaler about all scale groups, from the slices, the demand and the memory of past events.
+"""Makes one decision of the autoscaler about all scale groups, from the slices, the demand and the
+memory of past events.
 
-1. The waiting gangs are packed into slices on their way, and the rest into new slices (`iris.autoscaling.packing`).
-2. Each group creates slices for its share of the gangs, for `min_slices` and for its buffer (`iris.autoscaling.group_scaler`). It
-   stays within its maximum, its rate and its availability (`iris.autoscaling.availability`). If a quota, a failure or the maximum
-   blocks a group, the gangs go to the next group. If a request is unanswered or the group has just grown, they wait.
-3. Slices that have been idle for long enough, or that exceed the maximum, are deleted (`iris.autoscaling.inventory`).
-4. Every action, and every refusal to act, has a reason (`iris.autoscaling.explain`) and the time at which it may change.
+1. The waiting gangs are packed into slices on their way, and the rest into new slices
+   (`iris.autoscaling.packing`).
+2. Each group creates slices for its share of the gangs, for `min_slices` and for its buffer
+   (`iris.autoscaling.group_scaler`). It stays within its maximum, its rate and its availability
+   (`iris.autoscaling.availability`). If a quota, a failure or the maximum blocks a group, the gangs
+   go to the next group. If a request is unanswered or the group has just grown, they wait.
+3. Slices that have been idle for long enough, or that exceed the maximum, are deleted
+   (`iris.autoscaling.inventory`).
+4. Every action, and every refusal to act, has a reason (`iris.autoscaling.explain`) and the time at
+   which it may change.
 
-The module uses no clock and no random numbers: the same input gives the same plan, so it can run inside a workflow.
+The module uses no clock and no random numbers: the same input gives the same plan, so it can run
+inside a workflow.
 """
 
 from collections import Counter, defaultdict
@@ -60,15 +66,22 @@ def plan(
     }
     gone = [SliceInventory(name, None, by_group[name], wanted, now) for name in sorted(by_group)]
 
-    results = pack(catalog, {name: scaler.supply for name, scaler in scalers.items()}, wanted.demands)
+    results = pack(
+        catalog, {name: scaler.supply for name, scaler in scalers.items()}, wanted.demands
+    )
     for scaler in scalers.values():
         scaler.decide()
 
     creates = tuple(create for scaler in scalers.values() for create in scaler.creates)
-    drains = (*(d for scaler in scalers.values() for d in scaler.drains), *(d for inventory in gone for d in inventory.drains))
+    drains = (
+        *(d for scaler in scalers.values() for d in scaler.drains),
+        *(d for inventory in gone for d in inventory.drains),
+    )
     tallies = [explain.Tally.of(result) for result in results]
     coming: Counter[str] = sum((tally.coming for tally in tallies), Counter())
-    waiting = [result for result, tally in zip(results, tallies, strict=True) if result.left or tally.later]
+    waiting = [
+        result for result, tally in zip(results, tallies, strict=True) if result.left or tally.later
+    ]
     return ScalePlan(
         creates=creates,
         drains=drains,
@@ -80,8 +93,12 @@ def plan(
             explain.outlook(catalog, result, tally, scalers)
             for result, tally in zip(results[:MOST_OUTLOOKS], tallies[:MOST_OUTLOOKS], strict=True)
         ),
-        memory=_remember(memory, scalers, {each.id: each.group for each in slices}, creates, drains, now),
-        next_at=min((time for time in _moments(scalers, gone, waiting, now) if time > now), default=None),
+        memory=_remember(
+            memory, scalers, {each.id: each.group for each in slices}, creates, drains, now
+        ),
+        next_at=min(
+            (time for time in _moments(scalers, gone, waiting, now) if time > now), default=None
+        ),
     )
 
 
@@ -95,22 +112,38 @@ def _remember(
 ) -> Memory:
     """Returns the memory with this decision, without what has expired."""
     groups = {
-        name: scaler.remember() for name, scaler in scalers.items() if name in memory.groups or scaler.creates or scaler.drains
+        name: scaler.remember()
+        for name, scaler in scalers.items()
+        if name in memory.groups or scaler.creates or scaler.drains
     }
     stock = tuple(each for each in memory.stocked_out if now - each.until < availability.FORGOTTEN)
-    ups = [Action(at=now, group=each.group, what="scale_up", reason=f"{each.reason}, in {each.zone}") for each in creates]
+    ups = [
+        Action(at=now, group=each.group, what="scale_up", reason=f"{each.reason}, in {each.zone}")
+        for each in creates
+    ]
     downs = [
-        Action(at=now, group=group_of[each.slice_id], what="scale_down", slice_id=each.slice_id, reason=each.reason)
+        Action(
+            at=now,
+            group=group_of[each.slice_id],
+            what="scale_down",
+            slice_id=each.slice_id,
+            reason=each.reason,
+        )
         for each in drains
     ]
     quotas = tuple(each for each in memory.used_up if each.until > now)
     freed = tuple(each for each in memory.freed if now - each.at < availability.FORGOTTEN)
-    remembered = memory.model_copy(update={"groups": groups, "stocked_out": stock, "used_up": quotas, "freed": freed})
+    remembered = memory.model_copy(
+        update={"groups": groups, "stocked_out": stock, "used_up": quotas, "freed": freed}
+    )
     return availability.record(remembered, *ups, *downs)
 
 
 def _moments(
-    scalers: dict[str, GroupScaler], gone: list[SliceInventory], waiting: Iterable[DemandResult], now: datetime
+    scalers: dict[str, GroupScaler],
+    gone: list[SliceInventory],
+    waiting: Iterable[DemandResult],
+    now: datetime,
 ) -> Iterator[datetime]:
     """Yields the times at which the decision may change without an event."""
     for scaler in scalers.values():
@@ -120,7 +153,8 @@ def _moments(
             yield scaler.shrinking.until
         if (retried := sizes.retried_at(scaler.promised, scaler.remembered, now)) is not None:
             yield retried
-        # No event reports that a slice became idle, and a slice that is to be deleted may have received a task.
+        # No event reports that a slice became idle, and a slice that is to be deleted may have
+        # received a task.
         if scaler.inventory.could_idle(len(scaler.shrinking.drains)):
             yield now + scaler.group.pace.scale_down_delay
     for each in (*(scaler.inventory for scaler in scalers.values()), *gone):

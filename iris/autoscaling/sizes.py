@@ -1,10 +1,13 @@
-"""Learns how large the slices of a group are, and plans with the sizes found instead of those that the configuration promises.
+"""Learns how large the slices of a group are, and plans with the sizes found instead of those that
+the configuration promises.
 
-A new slice is requested for a gang only if a slice of that size could take it. Otherwise a shape that fits the promise, but no
-host that exists, would request slice after slice: each becomes ready, stays idle and is deleted.
+A new slice is requested for a gang only if a slice of that size could take it. Otherwise a shape
+that fits the promise, but no host that exists, would request slice after slice: each becomes ready,
+stays idle and is deleted.
 
-The largest of the last sizes counts, because one machine may be broken. After a pause one slice is requested from a group whose
-slices lack devices, because its driver may work again. The sizes of a group whose configuration changes are forgotten.
+The largest of the last sizes counts, because one machine may be broken. After a pause one slice is
+requested from a group whose slices lack devices, because its driver may work again. The sizes of a
+group whose configuration changes are forgotten.
 """
 
 from collections.abc import Iterable
@@ -30,7 +33,9 @@ def record(remembered: GroupMemory, facts: SliceFacts) -> GroupMemory:
 
 
 def planned(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> ScaleGroup:
-    """Returns the group with the resources to plan with: the largest found of each, or the promised ones if none is known."""
+    """Returns the group with the resources to plan with: the largest found of each, or the promised
+    ones if none is known.
+    """
     sizes = [each.offers for each in remembered.sizes if not _is_outdated(each, group, now)]
     if not sizes:
         return group
@@ -38,7 +43,10 @@ def planned(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> ScaleG
         cpu_millis=max(each.cpu_millis for each in sizes),
         memory_bytes=max(each.memory_bytes for each in sizes),
         disk_bytes=max(each.disk_bytes for each in sizes),
-        device=max((each.device for each in reversed(sizes)), key=lambda device: device.count if device else 0),
+        device=max(
+            (each.device for each in reversed(sizes)),
+            key=lambda device: device.count if device else 0,
+        ),
     )
     if largest == group.offers:
         return group
@@ -47,11 +55,15 @@ def planned(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> ScaleG
 
 def on_trial(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> bool:
     """Returns whether every slice found lacked devices, and it is time to try one more."""
-    return bool(remembered.sizes) and all(_is_outdated(each, group, now) for each in remembered.sizes)
+    return bool(remembered.sizes) and all(
+        _is_outdated(each, group, now) for each in remembered.sizes
+    )
 
 
 def retried_at(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> datetime | None:
-    """Returns when the group is tried again although its slices lacked devices; None: that is not pending."""
+    """Returns when the group is tried again although its slices lacked devices; None: that is not
+    pending.
+    """
     if not remembered.sizes or not all(_lacks_devices(each, group) for each in remembered.sizes):
         return None
     until = max(each.at for each in remembered.sizes) + RETRY_DEVICES_AFTER
@@ -59,9 +71,13 @@ def retried_at(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> dat
 
 
 def without_missing_devices(remembered: GroupMemory, group: ScaleGroup) -> GroupMemory:
-    """Returns the memory without sizes that a new image of the machines may have changed: those that lack devices."""
+    """Returns the memory without sizes that a new image of the machines may have changed: those
+    that lack devices.
+    """
     sizes = tuple(each for each in remembered.sizes if not _lacks_devices(each, group))
-    return remembered.model_copy(update={"sizes": sizes}) if sizes != remembered.sizes else remembered
+    return (
+        remembered.model_copy(update={"sizes": sizes}) if sizes != remembered.sizes else remembered
+    )
 
 
 def shortfall(promised: ScaleGroup, remembered: GroupMemory, now: datetime) -> str:
@@ -72,8 +88,13 @@ def shortfall(promised: ScaleGroup, remembered: GroupMemory, now: datetime) -> s
     if not less:
         return ""
     has = format_amounts({name: amounts[0] for name, amounts in less.items()}, found.device)
-    should = format_amounts({name: amounts[1] for name, amounts in less.items()}, promised.offers.device)
-    return f"slice {remembered.sizes[-1].slice_id} of scale group {promised.name} offers {has} of the promised {should}"
+    should = format_amounts(
+        {name: amounts[1] for name, amounts in less.items()}, promised.offers.device
+    )
+    return (
+        f"slice {remembered.sizes[-1].slice_id} of scale group {promised.name} offers {has} of the"
+        f" promised {should}"
+    )
 
 
 def _is_outdated(size: SizeFound, group: ScaleGroup, now: datetime) -> bool:
@@ -84,6 +105,11 @@ def _lacks_devices(size: SizeFound, group: ScaleGroup) -> bool:
     return size.offers.device_count < group.offers.device_count
 
 
-def planned_groups(groups: Iterable[ScaleGroup], remembered: dict[str, GroupMemory], now: datetime) -> list[ScaleGroup]:
+def planned_groups(
+    groups: Iterable[ScaleGroup], remembered: dict[str, GroupMemory], now: datetime
+) -> list[ScaleGroup]:
     """Returns the groups with the resources to plan with, in their order."""
-    return [planned(group, remembered[group.name], now) if group.name in remembered else group for group in groups]
+    return [
+        planned(group, remembered[group.name], now) if group.name in remembered else group
+        for group in groups
+    ]

@@ -30,7 +30,8 @@ def _set_cluster(ctx: click.Context, _: click.Parameter, value: str | None) -> N
         ctx.find_root().obj.update(cluster=value, from_environment=False)
 
 
-#: On every command, so that users may put it after the command. It overrides the option before the command.
+#: On every command, so that users may put it after the command. It overrides the option before the
+#: command.
 cluster_option = click.option(
     "--cluster", metavar="NAME|ADDRESS", expose_value=False, callback=_set_cluster,
     help="Name or address of the cluster.  [default: the only known cluster]",
@@ -44,26 +45,40 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 class Command(click.Command):
-    """A command that refuses an option given twice, if it takes one value. click would silently take the last one."""
+    """A command that refuses an option given twice, if it takes one value. click would silently
+    take the last one.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
             for param in given:
-                once = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+                once = isinstance(param, click.Option) and not (
+                    param.multiple or param.is_flag or param.count
+                )
                 if once and given.count(param) > 1:
-                    ctx.fail(f"{max(param.opts, key=len)} was given {given.count(param)} times; give it once")
+                    ctx.fail(
+                        f"{max(param.opts, key=len)} was given {given.count(param)} times; give it"
+                        " once"
+                    )
         return super().parse_args(ctx, args)
 
 
 class CommandGroup(click.Group):
-    """A group whose help shows the whole first sentence of each command. click cuts it at the width of the terminal."""
+    """A group whose help shows the whole first sentence of each command. click cuts it at the width
+    of the terminal.
+    """
 
     command_class = Command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=200)) for name in sorted(self.commands)])
+            formatter.write_dl(
+                [
+                    (name, self.commands[name].get_short_help_str(limit=200))
+                    for name in sorted(self.commands)
+                ]
+            )
 
 
 class Parsed(click.ParamType[Any]):
@@ -102,11 +117,15 @@ DEVICE = Parsed("kind[:variant[:count]]", _device)
 
 
 def utf8(text: str) -> str:
-    """Returns the text, if it is UTF-8. Python turns other bytes of an argument into surrogates, which no history can hold."""
+    """Returns the text, if it is UTF-8. Python turns other bytes of an argument into surrogates,
+    which no history can hold.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidValue("text", repr(text), "is not UTF-8", "put binary data into a file that the program reads") from None
+        raise InvalidValue(
+            "text", repr(text), "is not UTF-8", "put binary data into a file that the program reads"
+        ) from None
     return text
 
 
@@ -145,13 +164,24 @@ def selected(
     if name is not None and file is not None:
         raise click.UsageError("NAME and --config FILE exclude each other")
     options = ctx.find_root().obj
-    if name is not None and options["cluster"] not in (None, name) and not options["from_environment"]:
-        raise click.UsageError(f"NAME is {name!r} and --cluster is {options['cluster']!r}: name one cluster")
-    return resolve_cluster(options["cluster"] if name is None else name, file or options.get("config"), none_known=none_known)
+    if (
+        name is not None
+        and options["cluster"] not in (None, name)
+        and not options["from_environment"]
+    ):
+        raise click.UsageError(
+            f"NAME is {name!r} and --cluster is {options['cluster']!r}: name one cluster"
+        )
+    return resolve_cluster(
+        options["cluster"] if name is None else name,
+        file or options.get("config"),
+        none_known=none_known,
+    )
 
 
 async def locate(cluster: ClusterRef) -> None:
-    """Finds a cluster on Google Cloud that has not been used from here. Does nothing for other clusters.
+    """Finds a cluster on Google Cloud that has not been used from here. Does nothing for other
+    clusters.
 
     Raises:
         Unreachable: the cluster does not run.
@@ -188,7 +218,8 @@ def with_client(
     """Connects to the cluster, else to the one that the options select, and runs `work`.
 
     Args:
-        known: returns what is known without the control plane. It is printed if that does not answer, before the error.
+        known: returns what is known without the control plane. It is printed if that does not
+            answer, before the error.
         as_json: print its fields instead of its text.
 
     Raises:
@@ -203,7 +234,9 @@ def with_client(
             return await work(client)
         except Unreachable:
             if known is not None:
-                with contextlib.suppress(IrisError):  # the service does not answer either, as the first error says
+                with contextlib.suppress(
+                    IrisError
+                ):  # the service does not answer either, as the first error says
                     _print_known(await known(client), as_json=as_json)
             raise
 
@@ -217,7 +250,9 @@ def _print_known(known: Known, *, as_json: bool) -> None:
         print_json({**known.fields, "not_asked": known.not_asked})
 
 
-def for_each(ctx: click.Context, names: Sequence[str], work: Callable[[AsyncIrisClient, str], Awaitable[str]]) -> None:
+def for_each(
+    ctx: click.Context, names: Sequence[str], work: Callable[[AsyncIrisClient, str], Awaitable[str]]
+) -> None:
     """Runs `work` for every name, even if it fails for others, and prints the results.
 
     Raises:
@@ -252,14 +287,22 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
     """Returns the id of the job in `NAME`, `USER/NAME` or `NAME:3`, and the number of the task.
 
     Raises:
-        InvalidValue: the text after the colon is not a number, or differs from `task`; or the text names a run (`job_and_run`).
+        InvalidValue: the text after the colon is not a number, or differs from `task`; or the text
+            names a run (`job_and_run`).
     """
     if "#" in job:
-        raise InvalidValue("job", job, "names one run", "this command acts on the latest run: leave out # and the number")
+        raise InvalidValue(
+            "job",
+            job,
+            "names one run",
+            "this command acts on the latest run: leave out # and the number",
+        )
     name, colon, number = job.partition(":")
     if colon:
         if not number.isdecimal():
-            raise InvalidValue("job", job, "does not name a task", "write NAME:NUMBER, such as train:3")
+            raise InvalidValue(
+                "job", job, "does not name a task", "write NAME:NUMBER, such as train:3"
+            )
         if task not in (None, int(number)):
             raise InvalidValue("job", job, f"differs from --task {task}", "name the task once")
         task = int(number)
@@ -267,7 +310,8 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
 
 
 async def named_job(client: AsyncIrisClient, text: str) -> str:
-    """Returns the id of the job in `NAME`, `USER/NAME`, or with a run or a task: `NAME#2:3`. In a job, NAME is its child first.
+    """Returns the id of the job in `NAME`, `USER/NAME`, or with a run or a task: `NAME#2:3`. In a
+    job, NAME is its child first.
 
     Raises:
         InvalidValue: the text does not name a job.
@@ -278,7 +322,8 @@ async def named_job(client: AsyncIrisClient, text: str) -> str:
 
 
 async def whole_job(client: AsyncIrisClient, text: str) -> str:
-    """Returns the id of the job as `named_job` does; of `NAME:0`, as lists print it, if the job has no other task.
+    """Returns the id of the job as `named_job` does; of `NAME:0`, as lists print it, if the job has
+    no other task.
 
     Raises:
         NotFound: there is no such job.
@@ -290,12 +335,17 @@ async def whole_job(client: AsyncIrisClient, text: str) -> str:
         return job
     tasks = (await client.jobs.log_source(job)).tasks
     if (task, tasks) != (0, 1):
-        raise Rejected(f"{text} is a task of {job}, which has {tasks}; this command acts on whole jobs: name {job}")
+        raise Rejected(
+            f"{text} is a task of {job}, which has {tasks}; this command acts on whole jobs: name"
+            f" {job}"
+        )
     return job
 
 
 def named_cluster(ctx: click.Context) -> str:
-    """Returns `iris` for hints at other commands, with `--cluster` if this command was given that option."""
+    """Returns `iris` for hints at other commands, with `--cluster` if this command was given that
+    option.
+    """
     options = ctx.find_root().obj
     named = options["cluster"] is not None and not options["from_environment"]
     return f"iris --cluster {options['cluster']}" if named else "iris"

@@ -1,7 +1,8 @@
 """Implements `iris completion`, and answers a shell that asks how a command line may go on.
 
-A shell asks at each press of the key. So the names of a cluster's objects are kept for some seconds, and where the
-place of a name is plain, the modules of the command are not imported: they, and the client, take a third of a second.
+A shell asks at each press of the key. So the names of a cluster's objects are kept for some
+seconds, and where the place of a name is plain, the modules of the command are not imported: they,
+and the client, take a third of a second.
 """
 
 import asyncio
@@ -51,7 +52,8 @@ class Kind(StrEnum):
     CLUSTERS = "clusters"
 
 
-#: Commands whose first argument is a name, for the answer without their modules; of the nouns, the verbs.
+#: Commands whose first argument is a name, for the answer without their modules; of the nouns, the
+#: verbs.
 _COMMANDS = {
     **dict.fromkeys(
         (
@@ -62,13 +64,21 @@ _COMMANDS = {
     ),
     **dict.fromkeys(("host show", "host cordon", "host uncordon", "host drain"), Kind.HOSTS),
     "host remove": Kind.MACHINES,
-    **dict.fromkeys((f"schedule {verb}" for verb in ("show", "pause", "resume", "trigger", "delete")), Kind.SCHEDULES),
+    **dict.fromkeys(
+        (f"schedule {verb}" for verb in ("show", "pause", "resume", "trigger", "delete")),
+        Kind.SCHEDULES,
+    ),
     **dict.fromkeys(("slice show", "slice drain", "slice delete"), Kind.SLICES),
-    **dict.fromkeys(("cluster stop", "cluster status", "cluster restart", "cluster reload", "cluster tunnel"), Kind.CLUSTERS),
+    **dict.fromkeys(
+        ("cluster stop", "cluster status", "cluster restart", "cluster reload", "cluster tunnel"),
+        Kind.CLUSTERS,
+    ),
 }
 _OPTIONS = {
     **{"--cluster": Kind.CLUSTERS, "--group": Kind.GROUPS, "--agent": Kind.HOSTS},
-    **dict.fromkeys(("--after", "--after-ok", "--after-any", "--after-fail", "--from-checkpoint"), Kind.JOBS),
+    **dict.fromkeys(
+        ("--after", "--after-ok", "--after-any", "--after-fail", "--from-checkpoint"), Kind.JOBS
+    ),
 }
 #: The arguments of commands that have names, for all other places.
 _PARAMETERS = {
@@ -83,7 +93,8 @@ _PARAMETERS = {
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that lets SHELL complete commands, options, and the names of jobs, schedules, hosts and the like.
+    """Print the script that lets SHELL complete commands, options, and the names of jobs,
+    schedules, hosts and the like.
 
     \b
     eval "$(iris completion bash)"     in ~/.bashrc
@@ -110,7 +121,8 @@ def answer(instruction: str) -> int:
 
 
 def kind_of(words: Sequence[str], incomplete: str) -> Kind | None:
-    """Returns what may stand at the end of a command line, where that is plain; None: only the command itself knows.
+    """Returns what may stand at the end of a command line, where that is plain; None: only the
+    command itself knows.
 
     Args:
         words: the words before the last one, without `iris`.
@@ -131,7 +143,9 @@ def kind_of(words: Sequence[str], incomplete: str) -> Kind | None:
 
 
 def _without_watch(words: list[str], incomplete: str) -> list[str]:
-    """Returns the words before the last one without `watch` and its options: what it runs is completed as if alone."""
+    """Returns the words before the last one without `watch` and its options: what it runs is
+    completed as if alone.
+    """
     at = 0
     while words[at : at + 1] in (["--cluster"], ["--debug"]):
         at += 2 if words[at] == "--cluster" else 1
@@ -156,9 +170,15 @@ class _Names(ShellComplete):
             kind = _PARAMETERS.get(str(found.name)) if isinstance(found, click.Parameter) else None
             if kind is None:
                 return found.shell_complete(ctx, incomplete)
-        before, comma, start = incomplete.rpartition(",")  # `--after` takes several names, and no name has a comma
+        before, comma, start = incomplete.rpartition(
+            ","
+        )  # `--after` takes several names, and no name has a comma
         known = names_of(kind, _cluster(args))
-        return [CompletionItem(f"{before}{comma}{name}", help=text) for name, text in known if name.startswith(start)]
+        return [
+            CompletionItem(f"{before}{comma}{name}", help=text)
+            for name, text in known
+            if name.startswith(start)
+        ]
 
 
 class _Bash(_Names, BashComplete):
@@ -190,8 +210,14 @@ def names_of(kind: Kind, cluster: str | None) -> list[tuple[str, str]]:
         IrisError: the cluster does not answer.
     """
     if kind is Kind.CLUSTERS:
-        return [(path.parent.name, "") for path in sorted(state_dir().glob("clusters/*/cluster.json"))]
-    within = f"-{quote(job, safe='')}" if kind is Kind.JOBS and (job := os.environ.get(ENV_JOB_ID)) else ""
+        return [
+            (path.parent.name, "") for path in sorted(state_dir().glob("clusters/*/cluster.json"))
+        ]
+    within = (
+        f"-{quote(job, safe='')}"
+        if kind is Kind.JOBS and (job := os.environ.get(ENV_JOB_ID))
+        else ""
+    )
     kept = state_dir() / "completions" / quote(cluster or "-", safe="") / f"{kind}{within}.json"
     with contextlib.suppress(OSError, ValueError):
         if 0 <= time.time() - kept.stat().st_mtime < KEPT_S:
@@ -211,7 +237,8 @@ def _keep(file: Path, found: list[tuple[str, str]]) -> None:
 
 
 def job_words(jobs: Sequence[str], user: str, within: str | None) -> list[str]:
-    """Returns the shortest word that names each of the jobs: the name alone for the user's jobs, and in a job for its children.
+    """Returns the shortest word that names each of the jobs: the name alone for the user's jobs,
+    and in a job for its children.
 
     Args:
         within: the job in which the shell runs; None: in none.
@@ -235,18 +262,31 @@ async def _ask(kind: Kind, cluster: str | None) -> list[tuple[str, str]]:
             match kind:
                 case Kind.JOBS:
                     rows = await client.jobs.list(limit=MAX_NAMES)
-                    words = job_words([row.id for row in rows], current_user(), os.environ.get(ENV_JOB_ID))
+                    words = job_words(
+                        [row.id for row in rows], current_user(), os.environ.get(ENV_JOB_ID)
+                    )
                     return [(word, row.state) for word, row in zip(words, rows, strict=True)]
                 case Kind.SCHEDULES:
-                    return [(row.id.removeprefix(own), row.when) for row in await client.schedules.list()]
+                    return [
+                        (row.id.removeprefix(own), row.when)
+                        for row in await client.schedules.list()
+                    ]
                 case Kind.HOSTS:
                     return [(view.host.id, "") for view in await client.hosts.list()]
                 case Kind.MACHINES:
-                    return [(view.host.address, view.host.id) for view in await client.hosts.list() if view.host.address]
+                    return [
+                        (view.host.address, view.host.id)
+                        for view in await client.hosts.list()
+                        if view.host.address
+                    ]
                 case Kind.SLICES:
                     return [(row.id, row.state) for row in await client.slices.list()]
                 case _:
                     settings = (await client.autoscaler.status()).settings
-                    return [(group.name, str(group.offers)) for group in settings.groups] if settings is not None else []
+                    return (
+                        [(group.name, str(group.offers)) for group in settings.groups]
+                        if settings is not None
+                        else []
+                    )
     except TimeoutError:
         return []

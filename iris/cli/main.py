@@ -23,7 +23,12 @@ RUNS_A_COMMAND = {
 }
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, aliases=ALIASES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    aliases=ALIASES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--cluster",
     metavar="NAME|ADDRESS",
@@ -51,8 +56,12 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
 
 
 def main() -> None:
-    """Runs the `iris` command. Ends the process itself, because Temporal's client may abort during the interpreter's clean-up."""
-    for stream in range(3):  # a closed one is opened to nowhere: otherwise the next file or socket would get its number
+    """Runs the `iris` command. Ends the process itself, because Temporal's client may abort during
+    the interpreter's clean-up.
+    """
+    for stream in range(
+        3
+    ):  # a closed one is opened to nowhere: otherwise the next file or socket would get its number
         try:
             os.fstat(stream)
         except OSError:
@@ -63,7 +72,9 @@ def main() -> None:
         click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
         os._exit(1)
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: other locales than UTF-8 lack letters
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # as standard error: other locales than UTF-8 lack letters
     guard_terminal()
     survive_readers()
     if instruction := os.environ.get("_IRIS_COMPLETE"):
@@ -85,9 +96,11 @@ def main() -> None:
 
 
 def _keep_pydantic_from_plugins() -> None:
-    """Has Pydantic find no plugins. It would look for them in the metadata of every installed package.
+    """Has Pydantic find no plugins. It would look for them in the metadata of every installed
+    package.
 
-    Pydantic's own switch is a variable of the environment, and with it each command still imports the reader of metadata.
+    Pydantic's own switch is a variable of the environment, and with it each command still imports
+    the reader of metadata.
     """
     loader = ModuleType("pydantic.plugin._loader")
     vars(loader).update(get_plugins=tuple)
@@ -102,7 +115,12 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     try:
-        result = cli.main(args=arguments, prog_name="iris", standalone_mode=False, obj={"ends_with_it": ends_with_it})
+        result = cli.main(
+            args=arguments,
+            prog_name="iris",
+            standalone_mode=False,
+            obj={"ends_with_it": ends_with_it},
+        )
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
@@ -117,8 +135,11 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
         if not _reader_is_gone():
             if "--debug" in own:
                 raise
-            return _explain(error.__context__ or error, as_json="--json" in own)  # click's exit hides the error before it
-        # The reader of the output has closed it (`iris logs … | head`). Click turns some of these errors into its own exit.
+            return _explain(
+                error.__context__ or error, as_json="--json" in own
+            )  # click's exit hides the error before it
+        # The reader of the output has closed it (`iris logs … | head`). Click turns some of these
+        # errors into its own exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -128,7 +149,9 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
 
 
 def _reader_is_gone() -> bool:
-    """Returns whether the output is a pipe that its reader has closed. Other connections break with the same errors."""
+    """Returns whether the output is a pipe that its reader has closed. Other connections break with
+    the same errors.
+    """
     watched = select.poll()
     watched.register(1, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in watched.poll(0))
@@ -145,8 +168,13 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
     code = error.exit_code if isinstance(error, IrisError) else 1
     if isinstance(error, IrisError):
         message = str(error)
-    elif isinstance(error, ImportError) and (extra := _EXTRAS.get((error.name or "").partition(".")[0])):
-        message = f"this needs {error.name}, which is not installed; install it with: pip install 'iris-temporal[{extra}]'"
+    elif isinstance(error, ImportError) and (
+        extra := _EXTRAS.get((error.name or "").partition(".")[0])
+    ):
+        message = (
+            f"this needs {error.name}, which is not installed; install it with: pip install"
+            f" 'iris-temporal[{extra}]'"
+        )
     elif isinstance(error, OSError) and error.filename is None and is_full(error):
         message = f"the output cannot be written: {error.strerror}"
     elif isinstance(error, FileNotFoundError) and error.filename is None and _directory_is_gone():
@@ -158,7 +186,10 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
     else:
         message = f"{type(error).__name__}: {error} (--debug shows where)"
     if as_json:
-        click.echo(json.dumps({"error": type(error).__name__, "message": message, "exit_code": code}), err=True)
+        click.echo(
+            json.dumps({"error": type(error).__name__, "message": message, "exit_code": code}),
+            err=True,
+        )
     else:
         click.echo(f"error: {message}", err=True)
     return code
@@ -171,7 +202,9 @@ def _is_of_state_directory(error: OSError) -> bool:
     state, path = state_dir(), Path(str(error.filename))
     if error.errno in (errno.ENOENT, errno.ENOTDIR):  # of a file in it, something else is wrong
         return path in (state, *state.parents)
-    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and (path in state.parents or state in (path, *path.parents))
+    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and (
+        path in state.parents or state in (path, *path.parents)
+    )
 
 
 def _directory_is_gone() -> bool:

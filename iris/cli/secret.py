@@ -45,15 +45,20 @@ def secret() -> None:
     "file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="PATH",
-    help="Take the value from this file.  [default: standard input; on a terminal, the command asks for it]",
+    help=(
+        "Take the value from this file.  [default: standard input; on a terminal, the command asks"
+        " for it]"
+    ),
 )
 @cluster_option
 @click.argument("value", nargs=-1, metavar="")
 @click.pass_context
 def set_secret(ctx: click.Context, name: str, file: Path | None, value: tuple[str, ...]) -> None:
-    """Set secret NAME for your jobs, for `iris submit --secret NAME`. It replaces the value from before.
+    """Set secret NAME for your jobs, for `iris submit --secret NAME`. It replaces the value from
+    before.
 
-    Nobody can read the value back, except for programs that get it. An attempt gets the value that is set when it starts.
+    Nobody can read the value back, except for programs that get it. An attempt gets the value that
+    is set when it starts.
 
     \b
     iris secret set HF_TOKEN                 asks for the value
@@ -63,12 +68,16 @@ def set_secret(ctx: click.Context, name: str, file: Path | None, value: tuple[st
     check_secret_name(name)
     if value:
         raise click.UsageError(
-            "a value in the command line is in the history of your shell, and other users of this machine can read it; "
-            f"replace it at its source, and pass it on standard input: iris secret set {name} < FILE"
+            "a value in the command line is in the history of your shell, and other users of this"
+            " machine can read it; replace it at its source, and pass it on standard input: iris"
+            f" secret set {name} < FILE"
         )
     given = _given(name, file)
     found = with_client(ctx, lambda client: client.secrets.set(name, given))
-    click.echo(f"secret {found.name} of {found.user} is set; jobs get it with --secret {found.name}", err=True)
+    click.echo(
+        f"secret {found.name} of {found.user} is set; jobs get it with --secret {found.name}",
+        err=True,
+    )
 
 
 @secret.command("list")
@@ -101,8 +110,9 @@ def rm(ctx: click.Context, names: tuple[str, ...]) -> None:
 def rotate(ctx: click.Context, as_json: bool) -> None:
     """Replace the key with which secrets are sealed, and seal again what is in the store.
 
-    Run it where the cluster was started, or on the machine of its control plane. Jobs go on, and no process needs a restart. The
-    key from before is kept until the next rotation, and for as long as a secret is sealed with it.
+    Run it where the cluster was started, or on the machine of its control plane. Jobs go on, and no
+    process needs a restart. The key from before is kept until the next rotation, and for as long as
+    a secret is sealed with it.
     """
 
     async def here(client: AsyncIrisClient) -> dict[str, Any]:
@@ -113,12 +123,20 @@ def rotate(ctx: click.Context, as_json: bool) -> None:
         return (await rotate_keys(client.record)).facts
 
     cluster = selected(ctx)
-    over_ssh = cluster.record is not None and cluster.record.ssh is not None and not os.environ.get(ENV_SECRET_KEYS)
+    over_ssh = (
+        cluster.record is not None
+        and cluster.record.ssh is not None
+        and not os.environ.get(ENV_SECRET_KEYS)
+    )
     done = _over_ssh(cluster) if over_ssh else with_client(ctx, here, cluster)
     if as_json:
         print_json(done)
         return
-    click.echo(f"secrets are sealed with key {done['key']} from now on; {done['sealed_again']} were sealed again", err=True)
+    click.echo(
+        f"secrets are sealed with key {done['key']} from now on; {done['sealed_again']} were sealed"
+        " again",
+        err=True,
+    )
     removed = f"; {done['removed']} earlier keys were removed" if done["removed"] else ""
     click.echo(f"the keys are in {done['file']}{removed}", err=True)
 
@@ -151,5 +169,7 @@ def _given(name: str, file: Path | None) -> bytes:
         with file.open("rb") as opened:
             return opened.read(MAX_VALUE_BYTES + 3)
     if sys.stdin.isatty():
-        return str(click.prompt(f"value of {name}", hide_input=True, err=True)).encode(errors="surrogateescape")
+        return str(click.prompt(f"value of {name}", hide_input=True, err=True)).encode(
+            errors="surrogateescape"
+        )
     return sys.stdin.buffer.read(MAX_VALUE_BYTES + 3)

@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 #: The jobs that are shown.
 MAX_JOBS = 20
-#: How long each of the three questions may take: the next screen must not wait for a control plane that is away.
+#: How long each of the three questions may take: the next screen must not wait for a control plane
+#: that is away.
 PATIENCE_S = 5.0
 
 
@@ -41,12 +42,15 @@ class View(NamedTuple):
 
 @click.command(cls=Command)
 @click.option("--once", is_flag=True, help="Print the present state once, also without a terminal.")
-@click.option("-n", "--interval", type=DURATION, default="2s", show_default=True, help="Between two looks.")
+@click.option(
+    "-n", "--interval", type=DURATION, default="2s", show_default=True, help="Between two looks."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the present state once, as JSON.")
 @cluster_option
 @click.pass_context
 def top(ctx: click.Context, once: bool, interval: timedelta, as_json: bool) -> None:
-    """Show the cluster, its scale groups and your jobs, and keep them up to date. q or Ctrl-C ends it.
+    """Show the cluster, its scale groups and your jobs, and keep them up to date. q or Ctrl-C ends
+    it.
 
     Shows what it can while the control plane does not answer, and says what it could not ask.
     """
@@ -95,14 +99,24 @@ async def look(client: AsyncIrisClient) -> View:
 def top_json(view: View) -> dict[str, Any]:
     """Returns what the screen shows. What could not be asked is null, and `not_asked` says why."""
     snapshot, scaling, jobs = view.snapshot, view.autoscaler, view.jobs
-    counts = None if snapshot is None else {"total": snapshot.total_hosts, "quarantined": snapshot.quarantined}
-    queue = None if snapshot is None else {"waiting": snapshot.waiting, "held": snapshot.held, "paused": snapshot.paused}
+    counts = (
+        None
+        if snapshot is None
+        else {"total": snapshot.total_hosts, "quarantined": snapshot.quarantined}
+    )
+    queue = (
+        None
+        if snapshot is None
+        else {"waiting": snapshot.waiting, "held": snapshot.held, "paused": snapshot.paused}
+    )
     return {
         "cluster": view.cluster,
         "user": view.user,
         "hosts": counts,
         "queue": queue,
-        "groups": None if scaling is None else [render_fleet.GROUPS.json(each) for each in scaling.groups],
+        "groups": None
+        if scaling is None
+        else [render_fleet.GROUPS.json(each) for each in scaling.groups],
         "problems": None if scaling is None else render_fleet.problems(scaling),
         "jobs": None if jobs is None else [render.JOBS.json(row) for row in jobs],
         "not_asked": "; ".join(view.unknown),
@@ -125,6 +139,8 @@ def top_text(view: View, now: datetime) -> str:
     if view.autoscaler is not None and view.autoscaler.groups:
         parts.append(render_fleet.GROUPS.table(view.autoscaler.groups, now, cut=True))
     if view.jobs is not None:
-        ordered = sorted(view.jobs, key=lambda row: row.state.ended)  # live ones first, and the newest first among them
+        ordered = sorted(
+            view.jobs, key=lambda row: row.state.ended
+        )  # live ones first, and the newest first among them
         parts.append(f"jobs of {view.user}\n{render.JOBS.table(ordered, now, cut=True)}")
     return "\n\n".join(parts)

@@ -33,7 +33,9 @@ def show_version(ctx: click.Context, as_json: bool) -> None:
         rows["control plane"] = ", ".join(_text(each) for each in found.control_plane)
     if found.agents:
         counted = ((len(each.hosts), _text(each.version)) for each in found.agents)
-        rows["agents"] = ", ".join(f"{version} on {count} host{'s' * (count != 1)}" for count, version in counted)
+        rows["agents"] = ", ".join(
+            f"{version} on {count} host{'s' * (count != 1)}" for count, version in counted
+        )
     for name, text in rows.items():
         click.echo(f"{name:<15}{text}")
     if found.not_asked:

@@ -33,7 +33,15 @@ WATCHED = (
         "host list",
         "host show",
     ),
-    *("slice list", "slice show", "autoscaler status", "cluster status", "cluster list", "schedule list", "schedule show"),
+    *(
+        "slice list",
+        "slice show",
+        "autoscaler status",
+        "cluster status",
+        "cluster list",
+        "schedule list",
+        "schedule show",
+    ),
 )
 _AGES = re.compile(r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b")
 #: Of `--watch`.
@@ -43,13 +51,15 @@ INTERVAL = timedelta(seconds=2)
 class Watchable(Command):
     """A reading command with `--json` that has the option `--watch`.
 
-    On a terminal, its output stays up to date in place. Elsewhere, and with `--json`, it is printed again after each change.
+    On a terminal, its output stays up to date in place. Elsewhere, and with `--json`, it is printed
+    again after each change.
     """
 
     def __init__(self, *args: object, **attributes: object) -> None:
         super().__init__(*args, **attributes)  # type: ignore[arg-type]
         text = (
-            "Keep the output up to date until q or Ctrl-C; without a terminal or with --json, print it again after each change."
+            "Keep the output up to date until q or Ctrl-C; without a terminal or with --json, print"
+            " it again after each change."
         )
         self.params.append(click.Option(["--watch"], is_flag=True, help=text))
 
@@ -73,12 +83,22 @@ class Watchable(Command):
         return None
 
 
-@click.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-n", "--interval", type=DURATION, default="2s", show_default=True, help="Between the ends and the next runs.")
+@click.command(
+    cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "-n",
+    "--interval",
+    type=DURATION,
+    default="2s",
+    show_default=True,
+    help="Between the ends and the next runs.",
+)
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND...")
 @click.pass_context
 def watch(ctx: click.Context, interval: timedelta, command: tuple[str, ...]) -> None:
-    """Run a reading COMMAND of iris again and again, and show its output on the whole terminal. q or Ctrl-C ends it.
+    """Run a reading COMMAND of iris again and again, and show its output on the whole terminal. q
+    or Ctrl-C ends it.
 
     \b
     iris watch jobs --user ada
@@ -87,9 +107,14 @@ def watch(ctx: click.Context, interval: timedelta, command: tuple[str, ...]) -> 
     """
     words = [word for word in command if not word.startswith("-")]
     if not {" ".join(words[:1]), " ".join(words[:2])} & {*WATCHED}:
-        raise click.UsageError(f"cannot watch `iris {' '.join(command)}`; commands that only read are: {', '.join(WATCHED)}")
+        raise click.UsageError(
+            f"cannot watch `iris {' '.join(command)}`; commands that only read are:"
+            f" {', '.join(WATCHED)}"
+        )
     if "--watch" in command:
-        raise click.UsageError("`iris watch` runs the command again and again by itself; leave out --watch")
+        raise click.UsageError(
+            "`iris watch` runs the command again and again by itself; leave out --watch"
+        )
     cluster = ctx.find_root().obj["cluster"]
     arguments = [*(["--cluster", cluster] if cluster else []), *command]
     _leave_no_loops_open()
@@ -97,7 +122,10 @@ def watch(ctx: click.Context, interval: timedelta, command: tuple[str, ...]) -> 
         while True:
             shown = _output(arguments)
             now = datetime.now().astimezone()
-            draw(f"iris {' '.join(command)}  every {interval.total_seconds():g} s, {now:%H:%M:%S}\n\n{shown}")
+            draw(
+                f"iris {' '.join(command)}  every {interval.total_seconds():g} s,"
+                f" {now:%H:%M:%S}\n\n{shown}"
+            )
             time.sleep(max(0.1, interval.total_seconds()))
 
 
@@ -126,7 +154,9 @@ def _output(arguments: list[str]) -> str:
 
 
 def _redraw(command: str, show: Callable[[], str]) -> None:
-    """Keeps what `show` returns on the whole terminal. An error of the first time ends the command, a later one is shown."""
+    """Keeps what `show` returns on the whole terminal. An error of the first time ends the command,
+    a later one is shown.
+    """
     text = show()
     with full_screen("") as draw:
         while True:
@@ -140,16 +170,22 @@ def _redraw(command: str, show: Callable[[], str]) -> None:
 
 
 def _print_changes(show: Callable[[], str], *, as_json: bool) -> None:
-    """Prints what `show` returns, with the time, when it has changed other than in ages; JSON is printed in one line.
+    """Prints what `show` returns, with the time, when it has changed other than in ages; JSON is
+    printed in one line.
 
-    An error of the first time ends the command. A later one is printed once. Ends when standard output is closed.
+    An error of the first time ends the command. A later one is printed once. Ends when standard
+    output is closed.
     """
     printed = failed = None
     while True:
         try:
             text = show()
             if (state := text if as_json else without_ages(text)) != printed:
-                click.echo(json.dumps(json.loads(text)) if as_json else f"{datetime.now().astimezone():%H:%M:%S}\n{text}")
+                click.echo(
+                    json.dumps(json.loads(text))
+                    if as_json
+                    else f"{datetime.now().astimezone():%H:%M:%S}\n{text}"
+                )
                 printed, failed = state, None
         except IrisError as error:
             if printed is None:
@@ -162,7 +198,9 @@ def _print_changes(show: Callable[[], str], *, as_json: bool) -> None:
 
 
 def without_ages(text: str) -> str:
-    """Returns a text without what passes with time alone: durations, and the widths of the columns that they are in."""
+    """Returns a text without what passes with time alone: durations, and the widths of the columns
+    that they are in.
+    """
     return " ".join(_AGES.sub("", text).split())
 
 

@@ -24,7 +24,9 @@ class Setting(NamedTuple):
 
 
 _SETTINGS: Listing[Setting] = Listing(
-    Column("SETTING", "name"), Column("VALUE", "value", wraps=True), Column("ORIGIN", "origin", wraps=True)
+    Column("SETTING", "name"),
+    Column("VALUE", "value", wraps=True),
+    Column("ORIGIN", "origin", wraps=True),
 )
 
 
@@ -33,7 +35,8 @@ _SETTINGS: Listing[Setting] = Listing(
 @cluster_option
 @click.pass_context
 def config(ctx: click.Context, as_json: bool) -> None:
-    """Show which cluster, user and directory commands use, and what decides it. Contacts no cluster.
+    """Show which cluster, user and directory commands use, and what decides it. Contacts no
+    cluster.
 
     `iris cluster config` checks and shows configuration files.
     """
@@ -43,7 +46,10 @@ def config(ctx: click.Context, as_json: bool) -> None:
     except IrisError as error:
         cluster = error
     origin = f"${names.ENV_CLUSTER}" if options["from_environment"] else "--cluster"
-    _SETTINGS.show(settings(cluster, origin if options["cluster"] else "the only cluster that is known here"), as_json=as_json)
+    _SETTINGS.show(
+        settings(cluster, origin if options["cluster"] else "the only cluster that is known here"),
+        as_json=as_json,
+    )
 
 
 def settings(cluster: ClusterRef | IrisError, origin: str) -> list[Setting]:
@@ -54,7 +60,9 @@ def settings(cluster: ClusterRef | IrisError, origin: str) -> list[Setting]:
         origin: what has chosen it.
     """
     found = [
-        Setting("cluster", None, str(cluster)) if isinstance(cluster, IrisError) else Setting("cluster", cluster.name, origin)
+        Setting("cluster", None, str(cluster))
+        if isinstance(cluster, IrisError)
+        else Setting("cluster", cluster.name, origin)
     ]
     if isinstance(cluster, ClusterRef) and (record := cluster.record) is not None:
         file = str(cluster_dir(record.name) / "cluster.json")
@@ -65,9 +73,17 @@ def settings(cluster: ClusterRef | IrisError, origin: str) -> list[Setting]:
             Setting("web_ui", record.ui or None, file),
         ]
     elif isinstance(cluster, ClusterRef):
-        found.append(Setting("address", cluster.name if cluster.is_address else None, "looked up when a command connects"))
+        found.append(
+            Setting(
+                "address",
+                cluster.name if cluster.is_address else None,
+                "looked up when a command connects",
+            )
+        )
     user = f"${names.ENV_USER}" if os.environ.get(names.ENV_USER) else "login name"
-    state = next((name for name in (names.ENV_STATE_DIR, "XDG_STATE_HOME") if os.environ.get(name)), None)
+    state = next(
+        (name for name in (names.ENV_STATE_DIR, "XDG_STATE_HOME") if os.environ.get(name)), None
+    )
     return [
         *found,
         Setting("user", current_user(), user),

@@ -1,4 +1,6 @@
-"""The client of one cluster. It needs only the Temporal service; statuses and explanations also need a control plane."""
+"""The client of one cluster. It needs only the Temporal service; statuses and explanations also
+need a control plane.
+"""
 
 import os
 import warnings
@@ -20,7 +22,9 @@ from iris.client.jobs.client import JobsClient
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, Unreachable
 
-if TYPE_CHECKING:  # most commands need jobs only, and the other messages cost a tenth of a command's imports
+if (
+    TYPE_CHECKING
+):  # most commands need jobs only, and the other messages cost a tenth of a command's imports
     from iris.client.build.entrypoint import Entrypoint
     from iris.client.build.job import Work
     from iris.client.build.options import CallOptions, JobOptions
@@ -50,7 +54,9 @@ class AsyncIrisClient:
     loss = await job
     """
 
-    def __init__(self, client: Client, record: ClusterRecord, workspace: Path | str | bool | None = None) -> None:
+    def __init__(
+        self, client: Client, record: ClusterRecord, workspace: Path | str | bool | None = None
+    ) -> None:
         """Creates a client. Programs use `connect`, `remote` or `from_env`.
 
         Args:
@@ -132,7 +138,9 @@ class AsyncIrisClient:
         return await cls.connect()
 
     @classmethod
-    async def connect(cls, cluster: str | ClusterRef | None = None, *, workspace: Path | str | bool | None = None) -> Self:
+    async def connect(
+        cls, cluster: str | ClusterRef | None = None, *, workspace: Path | str | bool | None = None
+    ) -> Self:
         """Connects to a cluster.
 
         Args:
@@ -151,7 +159,9 @@ class AsyncIrisClient:
 
     @classmethod
     @asynccontextmanager
-    async def remote(cls, cluster: str, *, workspace: Path | str | bool | None = None) -> AsyncIterator[Self]:
+    async def remote(
+        cls, cluster: str, *, workspace: Path | str | bool | None = None
+    ) -> AsyncIterator[Self]:
         """Connects to a cluster for a block: `async with AsyncIrisClient.remote("lab") as client`.
 
         For one on this machine that ends with the program, connect to
@@ -292,11 +302,16 @@ class AsyncIrisClient:
         """
         from iris.client.jobs.handle import AsyncJob
 
-        if require_feasible and (never := await self.jobs.why_infeasible(await self._trial(**options))) is not None:
+        if (
+            require_feasible
+            and (never := await self.jobs.why_infeasible(await self._trial(**options))) is not None
+        ):
             from iris.client.build.warnings import infeasible
 
             raise Rejected(infeasible(never))
-        spec = await self._make(work, args, kwargs, workspace, await self.enclosing_job(), **options)
+        spec = await self._make(
+            work, args, kwargs, workspace, await self.enclosing_job(), **options
+        )
         submitted = await self.jobs.submit(spec)
         return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
 
@@ -400,7 +415,9 @@ class AsyncIrisClient:
 
         policy = parse_overlap(overlap)
         if "name" not in options:
-            raise InvalidValue("name", "", "is missing: a schedule is found by it", "write name='nightly'")
+            raise InvalidValue(
+                "name", "", "is missing: a schedule is found by it", "write name='nightly'"
+            )
         spec = await self._make(work, args, kwargs, workspace, None, **options)
         return await self.schedules.create(spec, when, overlap=policy, paused=paused)
 
@@ -417,7 +434,8 @@ class AsyncIrisClient:
         return await self.jobs.forecast(await self._trial(**options))
 
     async def enclosing_job(self) -> "EnclosingJob | None":
-        """Returns the job of this cluster in which the program runs. The jobs that it submits belong to that job.
+        """Returns the job of this cluster in which the program runs. The jobs that it submits
+        belong to that job.
 
         Raises:
             Rejected: that job has ended.
@@ -448,12 +466,20 @@ class AsyncIrisClient:
         named, number = job_and_run(job)
         if ":" in named:
             name, _, task = named.partition(":")
-            raise InvalidValue("job", job, "is a task", f"write job({name!r}), and task={task} in the calls of its methods")
+            raise InvalidValue(
+                "job",
+                job,
+                "is a task",
+                f"write job({name!r}), and task={task} in the calls of its methods",
+            )
         full = full_job_id(named)
         page = self.jobs.page(full) if number is None else ""
-        return AsyncJob(self, full, None, page, run_number=number, is_bare=in_a_job() and "/" not in named)
+        return AsyncJob(
+            self, full, None, page, run_number=number, is_bare=in_a_job() and "/" not in named
+        )
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _make(
         self,

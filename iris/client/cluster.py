@@ -1,4 +1,6 @@
-"""Operations on a cluster as a whole: its state, pauses of new placements, and its configuration."""
+"""Operations on a cluster as a whole: its state, pauses of new placements, and its
+configuration.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -27,7 +29,9 @@ class ClusterClient:
         Raises:
             Unreachable: no control plane answers.
         """
-        return await self._connection.query(self._connection.scheduler, "snapshot", Snapshot, SnapshotPage(limit=0))
+        return await self._connection.query(
+            self._connection.scheduler, "snapshot", Snapshot, SnapshotPage(limit=0)
+        )
 
     async def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.
@@ -117,11 +121,15 @@ class ClusterClient:
         return await delete_unused(self._connection, folders)
 
     async def check_exists(self) -> None:
-        """Raises unless this service has the cluster. Another service or namespace has no workflow of the cluster's slices.
+        """Raises unless this service has the cluster. Another service or namespace has no workflow
+        of the cluster's slices.
 
         Raises:
             Unreachable: the service does not answer, or does not have the cluster's autoscaler.
         """
         if not await self._connection.is_running(self._connection.autoscaler):
             record = self._connection.record
-            raise Unreachable(f"the service at {record.address}, namespace {record.namespace}, has no cluster {record.name}")
+            raise Unreachable(
+                f"the service at {record.address}, namespace {record.namespace}, has no cluster"
+                f" {record.name}"
+            )

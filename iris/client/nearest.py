@@ -11,10 +11,11 @@ from iris.model.job.children import Parent, parent_in
 
 
 async def nearest(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:
-    """Returns the id of the job that a user names by `NAME`, `USER/NAME` or `USER/NAME/CHILD`, with or without `#2` and `:3`.
+    """Returns the id of the job that a user names by `NAME`, `USER/NAME` or `USER/NAME/CHILD`, with
+    or without `#2` and `:3`.
 
-    In a job, a bare name means the job's child of that name, if this run of the job has one; else that of the job to which the
-    job itself belongs, and so on; else the user's job.
+    In a job, a bare name means the job's child of that name, if this run of the job has one; else
+    that of the job to which the job itself belongs, and so on; else the user's job.
 
     Raises:
         InvalidValue: the text has another form.
@@ -22,7 +23,11 @@ async def nearest(connection: Connection, text: str, env: Mapping[str, str] = os
     """
     name = text.partition("#")[0].partition(":")[0]
     job, found = full_job_id(name), None
-    if "/" not in name and names.ENV_JOB_ID in env and env.get(names.ENV_CLUSTER) == connection.record.name:
+    if (
+        "/" not in name
+        and names.ENV_JOB_ID in env
+        and env.get(names.ENV_CLUSTER) == connection.record.name
+    ):
         run = env.get(names.ENV_ATTEMPT_KEY, "").rpartition("/")[2]
         found = await _child(connection, env[names.ENV_JOB_ID], run, name)
     return found or job
@@ -41,7 +46,9 @@ async def _child(connection: Connection, job: str, run: str, name: str) -> str |
     if above is None:
         return None
     parent = await _parent(connection, job)
-    return await _child(connection, above, names.short_run(parent.run_id) if parent is not None else "", name)
+    return await _child(
+        connection, above, names.short_run(parent.run_id) if parent is not None else "", name
+    )
 
 
 async def _belongs(connection: Connection, child: str, run: str) -> bool:

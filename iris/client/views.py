@@ -54,11 +54,13 @@ class JobRow(BaseModel):
     priority: str = Band.INTERACTIVE
     #: None: unknown, because this client cannot read the job's description.
     tasks: int | None = 1
-    #: Its number among the runs of its name, the oldest of which is 1; None: it is the latest of them.
+    #: Its number among the runs of its name, the oldest of which is 1; None: it is the latest of
+    #: them.
     run: int | None = None
     #: The accelerators of each task, such as `gpu:H100:8`; empty: none.
     device: str = ""
-    #: For a waiting job the code of the scheduler's reason; why a job is held or did not succeed; empty: none is known.
+    #: For a waiting job the code of the scheduler's reason; why a job is held or did not succeed;
+    #: empty: none is known.
     reason: str = ""
     #: The cancellation of a job whose programs still run.
     cancelling: Cancelling | None = None
@@ -68,7 +70,8 @@ class JobRow(BaseModel):
     commit: str = ""
     tags: dict[str, str] = Field(default_factory=dict)
     note: str = ""
-    #: Temporal's id of the run that was listed; empty: unknown. A job that has continued as new has others before and after it.
+    #: Temporal's id of the run that was listed; empty: unknown. A job that has continued as new has
+    #: others before and after it.
     run_id: str = ""
 
     @property
@@ -78,7 +81,9 @@ class JobRow(BaseModel):
 
 
 class Refused(BaseModel):
-    """The part of the scheduler's `Answer` that tells why a job cannot run. The whole would import the scheduler's state."""
+    """The part of the scheduler's `Answer` that tells why a job cannot run. The whole would import
+    the scheduler's state.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -116,9 +121,11 @@ class Explanation(BaseModel):
     message: str
     #: Why the job waits, by the scheduler; None if it does not wait.
     refusal: Refusal | None = None
-    #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its first task.
+    #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its
+    #: first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
-    #: Why the attempts of a job that has ended are not known: no control plane answers. Empty: they are.
+    #: Why the attempts of a job that has ended are not known: no control plane answers. Empty: they
+    #: are.
     attempts_unknown: str = ""
     #: The jobs that belong to it.
     children: tuple[JobRow, ...] = ()
@@ -140,17 +147,24 @@ def attribute(execution: WorkflowExecution, name: str) -> str:
 
 def tags_of(execution: WorkflowExecution) -> dict[str, str]:
     """Returns the tags of a job in a list."""
-    return tags_in(execution.typed_search_attributes.get(SearchAttributeKey.for_keyword_list(names.SA_TAGS)) or ())
+    return tags_in(
+        execution.typed_search_attributes.get(SearchAttributeKey.for_keyword_list(names.SA_TAGS))
+        or ()
+    )
 
 
 def page_of(ui: str, namespace: str, workflow_id: str, run_id: str | None = None) -> str:
-    """Returns the address of a workflow's page, of its latest run if none is given; empty without a Web UI (`ui`)."""
+    """Returns the address of a workflow's page, of its latest run if none is given; empty without a
+    Web UI (`ui`).
+    """
     run = f"/{run_id}" if run_id else ""
     return f"{ui}/namespaces/{namespace}/workflows/{quote(workflow_id, safe='')}{run}" if ui else ""
 
 
 def state_of(execution: WorkflowExecution) -> JobState:
-    """Returns the job's state for a list: from the workflow's own end, else from the state that it last published."""
+    """Returns the job's state for a list: from the workflow's own end, else from the state that it
+    last published.
+    """
     match execution.status:
         case WorkflowExecutionStatus.COMPLETED:
             return JobState.SUCCEEDED
@@ -166,7 +180,9 @@ def state_of(execution: WorkflowExecution) -> JobState:
 
 
 def overruled(status: JobStatus, end: JobState) -> JobStatus:
-    """Applies the workflow's end state to the job's status. A terminated workflow cannot record its own end."""
+    """Applies the workflow's end state to the job's status. A terminated workflow cannot record its
+    own end.
+    """
     if status.state is end:
         return status
     reason = "its workflow was terminated"
@@ -176,7 +192,13 @@ def overruled(status: JobStatus, end: JobState) -> JobStatus:
             return task.model_copy(update={"state": TaskState.KILLED, "reason": reason})
         return task
 
-    return status.model_copy(update={"state": end, "reason": reason, "tasks": tuple(ended(task) for task in status.tasks)})
+    return status.model_copy(
+        update={
+            "state": end,
+            "reason": reason,
+            "tasks": tuple(ended(task) for task in status.tasks),
+        }
+    )
 
 
 def task_of(job: str, index: int, tasks: Sequence[TaskStatus]) -> TaskStatus:
@@ -199,18 +221,30 @@ def check_task(job: str, index: int, tasks: Sequence[int]) -> None:
     """
     if index not in tasks:
         text = format_indices(tasks)
-        numbers = f"0 to {tasks[-1]}" if len(tasks) == tasks[-1] + 1 else text if len(text) <= 60 else f"{text[:57]}..."
+        numbers = (
+            f"0 to {tasks[-1]}"
+            if len(tasks) == tasks[-1] + 1
+            else text
+            if len(text) <= 60
+            else f"{text[:57]}..."
+        )
         raise NotFound(f"job {job} has no task {index}; its tasks are {numbers}")
 
 
 def cancelling_of(status: JobStatus, index: int | None) -> Cancelling | None:
-    """Returns the cancellation of the job, or of its task with that index; None: it is not being cancelled."""
+    """Returns the cancellation of the job, or of its task with that index; None: it is not being
+    cancelled.
+    """
     task = find_task(status.tasks, index) if index is not None else None
-    return task.cancelling if task is not None and task.cancelling is not None else status.cancelling
+    return (
+        task.cancelling if task is not None and task.cancelling is not None else status.cancelling
+    )
 
 
 def described(status: JobStatus, index: int | None = None) -> str:
-    """Describes why a job, or its task with that index, is in its state, without the scheduler's help."""
+    """Describes why a job, or its task with that index, is in its state, without the scheduler's
+    help.
+    """
     if (cancelling := cancelling_of(status, index)) is not None or status.reason:
         return str(cancelling or status.reason)
     if status.state is JobState.SUCCEEDED:

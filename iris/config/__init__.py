@@ -1,6 +1,7 @@
-"""Reads, checks, completes and writes a cluster's configuration: YAML to `ClusterConfig` to scale groups and scheduling rules.
-Open `schema.py` first, then `load.py`; `defaults.py` and `rules.py` complete and check what `load.py` has read.
-Must not import temporalio, google, click or a role's package, and must not read the clock or the environment.
+"""Reads, checks, completes and writes a cluster's configuration: YAML to `ClusterConfig` to scale
+groups and scheduling rules. Open `schema.py` first, then `load.py`; `defaults.py` and `rules.py`
+complete and check what `load.py` has read. Must not import temporalio, google, click or a role's
+package, and must not read the clock or the environment.
 """
 
 from iris.config.defaults import apply_defaults, secrets_of

@@ -1,8 +1,11 @@
-"""Bounds what a YAML text becomes: aliases and merge keys of a few lines can stand for billions of values."""
+"""Bounds what a YAML text becomes: aliases and merge keys of a few lines can stand for billions of
+values.
+"""
 
 import yaml
 
-#: The most values that aliases and merge keys of a document may repeat. A configuration of a thousand groups repeats fewer.
+#: The most values that aliases and merge keys of a document may repeat. A configuration of a
+#: thousand groups repeats fewer.
 MAX_REPEATED = 100_000
 
 
@@ -33,11 +36,16 @@ class _Repeats:
             yaml.composer.ComposerError: aliases repeat too many, or the node itself.
         """
         if node in self._within:
-            raise yaml.composer.ComposerError(None, None, "the value contains an alias of itself", node.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, "the value contains an alias of itself", node.start_mark
+            )
         if node in self._sizes:  # an alias: repeated once more
             self._repeated += self._sizes[node]
             if self._repeated > MAX_REPEATED:
-                problem = f"aliases and merge keys repeat more than {MAX_REPEATED:,} values; write fewer of them"
+                problem = (
+                    f"aliases and merge keys repeat more than {MAX_REPEATED:,} values; write fewer"
+                    " of them"
+                )
                 raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
             return self._sizes[node]
         self._within.add(node)

@@ -1,7 +1,7 @@
 """Computes defaults for the values that a configuration file does not give.
 
-A completed section keeps its `model_fields_set`. So completing it again changes nothing, writing it out shows only what the user
-wrote, and `origins_of` can give the source of every other value.
+A completed section keeps its `model_fields_set`. So completing it again changes nothing, writing it
+out shows only what the user wrote, and `origins_of` can give the source of every other value.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,8 @@ BUILT_IN = "built-in default"
 TPU_TABLE = "accelerator table"
 MACHINE_TABLE = "machine type table"
 
-#: Keys that apply only to some types of group. For other types they are not shown, and writing them is an error.
+#: Keys that apply only to some types of group. For other types they are not shown, and writing them
+#: is an error.
 IN_CLOUD = frozenset({SliceType.TPU_VM, SliceType.GCE_VM})
 ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "hosts": frozenset({SliceType.MANUAL_VM}),
@@ -58,13 +59,15 @@ MANUAL_ZONE = "manual-a"
 MAX_POOL_DELAY = timedelta(minutes=1)
 #: A cloud machine's disk, unless the configuration gives another size.
 CLOUD_DISK = 50 * GIB
-#: Programs survive a restart of the controller's virtual machine, which takes minutes if it pulls its image.
+#: Programs survive a restart of the controller's virtual machine, which takes minutes if it pulls
+#: its image.
 CLOUD_LEASE = timedelta(minutes=5)
-#: The part of a cloud machine's memory that its hosts do not offer: a share, because the kernel of an n2-standard-8 reports 31.4
-#: of 32 GiB, and an amount for the system's programs, Docker and the agent. At most half of a small machine is reserved.
+#: The part of a cloud machine's memory that its hosts do not offer: a share, because the kernel of
+#: an n2-standard-8 reports 31.4 of 32 GiB, and an amount for the system's programs, Docker and the
+#: agent. At most half of a small machine is reserved.
 MEMORY_SHARE, SYSTEM_MEMORY = 0.02, GIB
-#: The part of a virtual machine's boot disk that the system's image and Iris's use: the larger of a share and an amount. A TPU
-#: machine's boot disk has its own size.
+#: The part of a virtual machine's boot disk that the system's image and Iris's use: the larger of a
+#: share and an amount. A TPU machine's boot disk has its own size.
 DISK_SHARE, LEAST_DISK = 0.1, 15 * GIB
 
 S = TypeVar("S", bound=Section)
@@ -78,7 +81,9 @@ class Source(NamedTuple):
 
 
 def apply_defaults(config: ClusterConfig) -> ClusterConfig:
-    """Returns the configuration with a value for every key. Written values stay. Applying it twice changes nothing."""
+    """Returns the configuration with a value for every key. Written values stay. Applying it twice
+    changes nothing.
+    """
     return _complete(config, {})
 
 
@@ -94,14 +99,19 @@ def secrets_of(config: ClusterConfig, *, own_users: bool) -> tuple[str, ...]:
 
     Args:
         config: completed.
-        own_users: the host's jobs have users of their own. The default of a local cluster is for jobs of the agent's user.
+        own_users: the host's jobs have users of their own. The default of a local cluster is for
+            jobs of the agent's user.
     """
-    written = "secrets" in config.bootstrap.model_fields_set | config.defaults.bootstrap.model_fields_set
+    written = (
+        "secrets" in config.bootstrap.model_fields_set | config.defaults.bootstrap.model_fields_set
+    )
     return config.bootstrap.secrets if written or not own_users else ()
 
 
 def secret_manager_references(config: ClusterConfig) -> tuple[str, ...]:
-    """Returns the keys that make hosts read from Google Secret Manager. Their credentials then need the scope of all APIs."""
+    """Returns the keys that make hosts read from Google Secret Manager. Their credentials then need
+    the scope of all APIs.
+    """
     temporal, boot = config.controller.temporal, config.bootstrap
     if "secrets" not in boot.model_fields_set:
         boot = config.defaults.bootstrap
@@ -111,7 +121,11 @@ def secret_manager_references(config: ClusterConfig) -> tuple[str, ...]:
         "controller.secret_keys": (config.controller.secret_keys,),
         "bootstrap.secrets": boot.secrets,
     }
-    return tuple(key for key, found in references.items() if any(each.startswith(f"{SecretKind.GCP}:") for each in found))
+    return tuple(
+        key
+        for key, found in references.items()
+        if any(each.startswith(f"{SecretKind.GCP}:") for each in found)
+    )
 
 
 def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
@@ -125,7 +139,9 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
     boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
     pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
     # Jobs with users of their own may not have all that the agent can read for them.
-    run_as = (config.bootstrap if "run_as" in config.bootstrap.model_fields_set else defaults.bootstrap).run_as
+    run_as = (
+        config.bootstrap if "run_as" in config.bootstrap.model_fields_set else defaults.bootstrap
+    ).run_as
     of_the_user = config.platform.local is not None and run_as in ("", AGENT_USER)
     secrets = Source(BUILT_IN, {"secrets": ALL_OF_THE_USERS} if of_the_user else {})
     lease = Source(BUILT_IN, {"lease": CLOUD_LEASE} if gcp is not None else {})
@@ -137,14 +153,21 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
         "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
         "scale_groups": {
-            name: _group(config, group, f"scale_groups.{name}", origins) for name, group in config.scale_groups.items()
+            name: _group(config, group, f"scale_groups.{name}", origins)
+            for name, group in config.scale_groups.items()
         },
     }
     return _with_values(config, sections)
 
 
-def _filled(section: S, path: str, origins: dict[str, str], sources: Mapping[str, list[Source]] | None = None) -> S:
-    """Returns the section with every field decided: as written, else from the first source that has it, else built in.
+def _filled(
+    section: S,
+    path: str,
+    origins: dict[str, str],
+    sources: Mapping[str, list[Source]] | None = None,
+) -> S:
+    """Returns the section with every field decided: as written, else from the first source that has
+    it, else built in.
 
     Args:
         sources: by subsection; the empty name stands for the section itself.
@@ -169,25 +192,44 @@ def _filled(section: S, path: str, origins: dict[str, str], sources: Mapping[str
 
 
 def _with_values(section: S, values: Mapping[str, Any]) -> S:
-    """Returns the section with these values, without validation. `model_fields_set` stays as it was."""
+    """Returns the section with these values, without validation. `model_fields_set` stays as it
+    was.
+    """
     unchanged = {name: getattr(section, name) for name in type(section).model_fields}
-    made = type(section).model_construct(_fields_set=set(section.model_fields_set), **{**unchanged, **values})
+    made = type(section).model_construct(
+        _fields_set=set(section.model_fields_set), **{**unchanged, **values}
+    )
     return cast(S, made)
 
 
 def _present(origin: str, section: Section, known: type[Section]) -> Source:
-    """Returns what was written in a section of `defaults`, limited to the fields that the receiving section has."""
-    return Source(origin, {name: getattr(section, name) for name in section.model_fields_set if name in known.model_fields})
+    """Returns what was written in a section of `defaults`, limited to the fields that the receiving
+    section has.
+    """
+    return Source(
+        origin,
+        {
+            name: getattr(section, name)
+            for name in section.model_fields_set
+            if name in known.model_fields
+        },
+    )
 
 
 def _controller(config: ClusterConfig, origins: dict[str, str]) -> Controller:
-    """Returns the controller, by default the platform's. A manual platform has none: the user must name the machine."""
+    """Returns the controller, by default the platform's. A manual platform has none: the user must
+    name the machine.
+    """
     controller, gcp = config.controller, config.platform.gcp
     if not controller.kind and gcp is not None:
         controller = _with_values(controller, {"gcp": GcpControllerConfig()})
     elif not controller.kind and config.platform.local is not None:
         controller = _with_values(controller, {"local": LocalControllerConfig()})
-    zones = [Source("platform.gcp.default_zones", {"zone": gcp.default_zones[0]})] if gcp and gcp.default_zones else []
+    zones = (
+        [Source("platform.gcp.default_zones", {"zone": gcp.default_zones[0]})]
+        if gcp and gcp.default_zones
+        else []
+    )
     return _filled(controller, "controller", origins, {"gcp": zones})
 
 
@@ -198,7 +240,10 @@ def meaningless_keys(group: ScaleGroupConfig) -> set[str]:
 
 def tpu_of(group: ScaleGroupConfig) -> Tpu | None:
     """Returns the TPU slice that the group's variant names, or None."""
-    if group.accelerator_type is not Accelerator.TPU and "accelerator_type" in group.model_fields_set:
+    if (
+        group.accelerator_type is not Accelerator.TPU
+        and "accelerator_type" in group.model_fields_set
+    ):
         return None
     try:
         return tpu(group.accelerator_variant)
@@ -208,7 +253,10 @@ def tpu_of(group: ScaleGroupConfig) -> Tpu | None:
 
 def gpu_of(group: ScaleGroupConfig) -> Device | None:
     """Returns the GPUs that the group's variant names, or None."""
-    if group.accelerator_type is not Accelerator.GPU and "accelerator_type" in group.model_fields_set:
+    if (
+        group.accelerator_type is not Accelerator.GPU
+        and "accelerator_type" in group.model_fields_set
+    ):
         return None
     try:
         return parse_gpu(group.accelerator_variant)
@@ -216,7 +264,9 @@ def gpu_of(group: ScaleGroupConfig) -> Device | None:
         return None
 
 
-def _group(config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: dict[str, str]) -> ScaleGroupConfig:
+def _group(
+    config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: dict[str, str]
+) -> ScaleGroupConfig:
     defaults = config.defaults
     kind = tpu_of(group)
     ssh = _present("defaults.ssh", defaults.ssh, Ssh).values
@@ -226,18 +276,29 @@ def _group(config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: d
         _machine(group),
         Source(BUILT_IN, _reserves(group, kind)),
         _zones(config, group),
-        Source("hosts", {"max_slices": len(group.hosts)} if group.type is SliceType.MANUAL_VM and group.hosts else {}),
+        Source(
+            "hosts",
+            {"max_slices": len(group.hosts)}
+            if group.type is SliceType.MANUAL_VM and group.hosts
+            else {},
+        ),
         Source("defaults.ssh", {f"ssh_{name}": value for name, value in ssh.items()}),
         _present("defaults.autoscaler", defaults.autoscaler, ScaleGroupConfig),
         _present("defaults.timeouts", defaults.timeouts, ScaleGroupConfig),
         # A group takes only the image from the bootstrap sections.
         *(
             Source(f"{origin}.task_image", {"task_image": boot.task_image})
-            for origin, boot in (("bootstrap", config.bootstrap), ("defaults.bootstrap", defaults.bootstrap))
+            for origin, boot in (
+                ("bootstrap", config.bootstrap),
+                ("defaults.bootstrap", defaults.bootstrap),
+            )
             if "task_image" in boot.model_fields_set
         ),
         # To look whether a machine of a pool is free costs nothing.
-        Source(BUILT_IN, {"max_stockout_delay": MAX_POOL_DELAY} if group.type is SliceType.MANUAL_VM else {}),
+        Source(
+            BUILT_IN,
+            {"max_stockout_delay": MAX_POOL_DELAY} if group.type is SliceType.MANUAL_VM else {},
+        ),
     ]
     filled = _filled(group, path, origins, {"": sources, "resources": _resources(group, kind)})
     for key in meaningless_keys(group):
@@ -248,14 +309,21 @@ def _group(config: ClusterConfig, group: ScaleGroupConfig, path: str, origins: d
 def _slice_facts(group: ScaleGroupConfig, kind: Tpu | None) -> dict[str, Any]:
     if kind is None:
         return {}
-    return {"topology": kind.topology} | ({"runtime_version": kind.runtime_version} if group.type is SliceType.TPU_VM else {})
+    return {"topology": kind.topology} | (
+        {"runtime_version": kind.runtime_version} if group.type is SliceType.TPU_VM else {}
+    )
 
 
 def _zones(config: ClusterConfig, group: ScaleGroupConfig) -> Source:
     gcp = config.platform.gcp
     if group.type in IN_CLOUD:
-        return Source("platform.gcp.default_zones", {"zones": gcp.default_zones} if gcp and gcp.default_zones else {})
-    return Source(BUILT_IN, {"zones": (MANUAL_ZONE if group.type is SliceType.MANUAL_VM else LOCAL_ZONE,)})
+        return Source(
+            "platform.gcp.default_zones",
+            {"zones": gcp.default_zones} if gcp and gcp.default_zones else {},
+        )
+    return Source(
+        BUILT_IN, {"zones": (MANUAL_ZONE if group.type is SliceType.MANUAL_VM else LOCAL_ZONE,)}
+    )
 
 
 def _accelerator(group: ScaleGroupConfig) -> Source:
@@ -266,11 +334,15 @@ def _accelerator(group: ScaleGroupConfig) -> Source:
         return Source("accelerator_variant", {"accelerator_type": found})
     written = "device" in group.resources.model_fields_set
     device = parse_device(group.resources.device) if written else None
-    return Source("resources.device", {"accelerator_type": Accelerator(device.kind.value)} if device else {})
+    return Source(
+        "resources.device", {"accelerator_type": Accelerator(device.kind.value)} if device else {}
+    )
 
 
 def _machine(group: ScaleGroupConfig) -> Source:
-    """Returns the smallest machine type with the group's CPU and memory, for a gce_vm group that names no type."""
+    """Returns the smallest machine type with the group's CPU and memory, for a gce_vm group that
+    names no type.
+    """
     resources = group.resources
     if group.type is not SliceType.GCE_VM or not {"cpu", "memory"} <= resources.model_fields_set:
         return Source(MACHINE_TABLE, {})
@@ -279,13 +351,15 @@ def _machine(group: ScaleGroupConfig) -> Source:
 
 
 def _reserves(group: ScaleGroupConfig, kind: Tpu | None) -> dict[str, int]:
-    """Returns what hosts of a cloud machine do not offer. Resources that were written smaller than the machine's leave less to
-    reserve.
+    """Returns what hosts of a cloud machine do not offer. Resources that were written smaller than
+    the machine's leave less to reserve.
     """
     if group.type not in IN_CLOUD:
         return {}
     resources, written = group.resources, group.resources.model_fields_set
-    machine = machine_type(group.machine_type) or smallest_machine_type(round(resources.cpu * 1000), resources.memory)
+    machine = machine_type(group.machine_type) or smallest_machine_type(
+        round(resources.cpu * 1000), resources.memory
+    )
     table = kind.host_memory_bytes if kind else machine.memory_bytes if machine else 0
     memory = resources.memory if "memory" in written or not table else table
     whole = max(memory, table)
@@ -302,18 +376,28 @@ def _share(size: int, share: float) -> int:
 
 
 def _resources(group: ScaleGroupConfig, kind: Tpu | None) -> list[Source]:
-    """Returns the sources of a machine's resources: its accelerator, its machine type, and the disk of a cloud machine."""
+    """Returns the sources of a machine's resources: its accelerator, its machine type, and the disk
+    of a cloud machine.
+    """
     sources = []
     gpus = gpu_of(group)
     if kind is not None:
         device = Device(kind=DeviceKind.TPU, variant=kind.variant, count=kind.chips_per_host)
-        table = {"cpu": kind.host_cpu_millis / 1000, "memory": kind.host_memory_bytes, "device": str(device)}
+        table = {
+            "cpu": kind.host_cpu_millis / 1000,
+            "memory": kind.host_memory_bytes,
+            "device": str(device),
+        }
         sources.append(Source(TPU_TABLE, table))
     elif gpus is not None:
         sources.append(Source("accelerator_variant", {"device": str(gpus)}))
     machine = machine_type(group.machine_type) if group.type is SliceType.GCE_VM else None
     if machine is not None:
-        sources.append(Source(MACHINE_TABLE, {"cpu": machine.cpu_millis / 1000, "memory": machine.memory_bytes}))
+        sources.append(
+            Source(
+                MACHINE_TABLE, {"cpu": machine.cpu_millis / 1000, "memory": machine.memory_bytes}
+            )
+        )
     if group.type in IN_CLOUD:
         sources.append(Source(BUILT_IN, {"disk": CLOUD_DISK}))
     return sources

@@ -1,7 +1,9 @@
-"""Changes which machines a configuration lists, in the text that its user wrote: comments and layout stay.
+"""Changes which machines a configuration lists, in the text that its user wrote: comments and
+layout stay.
 
-Each change finds the place of a value in the parsed text and replaces only that. Afterwards the text is loaded again: a change
-that has another effect than the wanted one is refused, for example where an alias makes two groups share a list.
+Each change finds the place of a value in the parsed text and replaces only that. Afterwards the
+text is loaded again: a change that has another effect than the wanted one is refused, for example
+where an alias makes two groups share a list.
 """
 
 import re
@@ -26,7 +28,8 @@ _NEWLINE = re.compile(r"\r?\n|\r|$")
 def add_hosts(text: str, group: str, addresses: Sequence[str]) -> str:
     """Returns the text with these machines in the group. Those that were leaving it stay.
 
-    If all machines of the group are hosts at all times, the new ones are, too. A limit below the number of machines stays.
+    If all machines of the group are hosts at all times, the new ones are, too. A limit below the
+    number of machines stays.
 
     Raises:
         Rejected: the text has to be changed by hand; the message says how.
@@ -34,7 +37,9 @@ def add_hosts(text: str, group: str, addresses: Sequence[str]) -> str:
     before = load_config(text).scale_groups[group]
     hosts = (*before.hosts, *(each for each in addresses if each not in before.hosts))
     retiring = _without(before.retiring_hosts, addresses)
-    always = before.min_slices and before.min_slices == len(before.hosts) - len(before.retiring_hosts)
+    always = before.min_slices and before.min_slices == len(before.hosts) - len(
+        before.retiring_hosts
+    )
     limited = before.max_slices < len(before.hosts)
     least = min(len(hosts) - len(retiring), before.max_slices if limited else len(hosts))
     sizes = {
@@ -51,7 +56,10 @@ def retire_hosts(text: str, group: str, addresses: Sequence[str]) -> str:
         Rejected: as in `add_hosts`.
     """
     before = load_config(text).scale_groups[group]
-    retiring = (*before.retiring_hosts, *(each for each in addresses if each not in before.retiring_hosts))
+    retiring = (
+        *before.retiring_hosts,
+        *(each for each in addresses if each not in before.retiring_hosts),
+    )
     sizes = {"min_slices": min(before.min_slices, len(before.hosts) - len(retiring))}
     return _changed(text, group, before.hosts, retiring, sizes)
 
@@ -78,7 +86,9 @@ def _without(addresses: Sequence[str], others: Collection[str]) -> tuple[str, ..
     return tuple(each for each in addresses if each not in others)
 
 
-def _changed(text: str, group: str, hosts: tuple[str, ...], retiring: tuple[str, ...], sizes: dict[str, int]) -> str:
+def _changed(
+    text: str, group: str, hosts: tuple[str, ...], retiring: tuple[str, ...], sizes: dict[str, int]
+) -> str:
     """Returns the text with these values in the group.
 
     Raises:
@@ -93,14 +103,19 @@ def _changed(text: str, group: str, hosts: tuple[str, ...], retiring: tuple[str,
         changed = _with_list(changed, group, "retiring_hosts", retiring)
         for key, size in numbers.items():
             changed = _with_number(changed, group, key, size)
-        if load_config(changed) == config.model_copy(update={"scale_groups": {**config.scale_groups, group: after}}):
+        if load_config(changed) == config.model_copy(
+            update={"scale_groups": {**config.scale_groups, group: after}}
+        ):
             return changed
     except (_NotWritten, InvalidConfig):
         pass
     lists = {"hosts": (before.hosts, hosts), "retiring_hosts": (before.retiring_hosts, retiring)}
     values = [f"{key}: [{', '.join(new)}]" for key, (old, new) in lists.items() if old != new]
     values += [f"{key}: {size}" for key, size in numbers.items()]
-    raise Rejected(f"the file is too intricate to be changed here; write in scale_groups.{group}: {', '.join(values)}")
+    raise Rejected(
+        f"the file is too intricate to be changed here; write in scale_groups.{group}:"
+        f" {', '.join(values)}"
+    )
 
 
 def _without_group(text: str, group: str) -> str:
@@ -112,10 +127,13 @@ def _without_group(text: str, group: str) -> str:
             return changed
     except (_NotWritten, InvalidConfig):
         pass
-    raise Rejected(f"the file is too intricate to be changed here; remove scale_groups.{group} from it")
+    raise Rejected(
+        f"the file is too intricate to be changed here; remove scale_groups.{group} from it"
+    )
 
 
-# -- lists and numbers of a group ----------------------------------------------------------------------------------------------
+# -- lists and numbers of a group
+# ----------------------------------------------------------------------------------------------
 
 
 class _NotWritten(Exception):
@@ -123,10 +141,16 @@ class _NotWritten(Exception):
 
 
 def _with_list(text: str, group: str, key: str, wanted: Sequence[str]) -> str:
-    """Returns the text in which the list of the group has these items. Those that stay keep their places and comments."""
+    """Returns the text in which the list of the group has these items. Those that stay keep their
+    places and comments.
+    """
     found = _entry(text, group, key)
     if found is None:
-        return _with_entry(text, group, f"{key}: [{', '.join(map(as_yaml, wanted))}]") if wanted else text
+        return (
+            _with_entry(text, group, f"{key}: [{', '.join(map(as_yaml, wanted))}]")
+            if wanted
+            else text
+        )
     if not wanted:
         return _without_entry(text, ("scale_groups", group), key)
     items = [each.value for each in _list(text, group, key).value]
@@ -136,7 +160,11 @@ def _with_list(text: str, group: str, key: str, wanted: Sequence[str]) -> str:
         sequence = _list(text, group, key)
         number = [each.value for each in sequence.value].index(address)
         spans = [(each.start_mark.index, each.end_mark.index) for each in sequence.value]
-        text = _without_flow_span(text, spans, number) if sequence.flow_style else _without_lines(text, *spans[number])
+        text = (
+            _without_flow_span(text, spans, number)
+            if sequence.flow_style
+            else _without_lines(text, *spans[number])
+        )
     return text
 
 
@@ -163,8 +191,17 @@ def _mapping(text: str, path: Sequence[str]) -> yaml.MappingNode:
 
 
 def _entry(text: str, group: str, key: str) -> tuple[yaml.Node, yaml.Node] | None:
-    """Returns the places of a key of the group and of its value; None: the group has no such key."""
-    return next(((name, value) for name, value in _mapping(text, ("scale_groups", group)).value if name.value == key), None)
+    """Returns the places of a key of the group and of its value; None: the group has no such
+    key.
+    """
+    return next(
+        (
+            (name, value)
+            for name, value in _mapping(text, ("scale_groups", group)).value
+            if name.value == key
+        ),
+        None,
+    )
 
 
 def _list(text: str, group: str, key: str) -> yaml.SequenceNode:
@@ -174,7 +211,8 @@ def _list(text: str, group: str, key: str) -> yaml.SequenceNode:
     return found[1]
 
 
-# -- changes of a text at a place ----------------------------------------------------------------------------------------------
+# -- changes of a text at a place
+# ----------------------------------------------------------------------------------------------
 
 
 def _with_entry(text: str, group: str, entry: str) -> str:
@@ -192,7 +230,11 @@ def _without_entry(text: str, path: Sequence[str], key: str) -> str:
     mapping = _mapping(text, path)
     spans = [(name.start_mark.index, _end(value)) for name, value in mapping.value]
     number = [name.value for name, _ in mapping.value].index(key)
-    return _without_flow_span(text, spans, number) if mapping.flow_style else _without_lines(text, *spans[number])
+    return (
+        _without_flow_span(text, spans, number)
+        if mapping.flow_style
+        else _without_lines(text, *spans[number])
+    )
 
 
 def _with_item(text: str, sequence: yaml.SequenceNode, item: str) -> str:
@@ -228,12 +270,16 @@ def _without_lines(text: str, start: int, end: int) -> str:
 
 
 def _without_flow_span(text: str, spans: Sequence[tuple[int, int]], number: int) -> str:
-    """Returns the text without one of several values that commas separate. A comma after the last one may stay."""
+    """Returns the text without one of several values that commas separate. A comma after the last
+    one may stay.
+    """
     start, end = spans[number]
     comma = _COMMA.match(text, end)
     line = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
     after = comma.end() if comma else end
-    if not text[line:start].strip() and (rest := _NO_VALUE.match(text, after)):  # it has lines of its own
+    if not text[line:start].strip() and (
+        rest := _NO_VALUE.match(text, after)
+    ):  # it has lines of its own
         return text[:line] + text[_match(_NEWLINE, text, rest.end()) :]
     if number + 1 < len(spans):
         return text[:start] + text[_match(_BLANKS, text, after) :]

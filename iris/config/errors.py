@@ -15,7 +15,8 @@ Where = tuple[str | int, ...]
 
 #: A problem of the YAML itself.
 _IN_LINE = re.compile(r"line (\d+), column ")
-#: Pydantic's error types -> problem and remedy. `{name}` is a number or list from the error's own context.
+#: Pydantic's error types -> problem and remedy. `{name}` is a number or list from the error's own
+#: context.
 _TEXTS = {
     "string_type": ("is not text", "put it in quotes"),
     "string_too_short": ("is empty", "set a value or remove it"),
@@ -86,7 +87,9 @@ def shape_problems(error: ValidationError) -> dict[Where, str]:
 
 
 def _plain(path: Where) -> Where:
-    """Removes what pydantic adds to a path: a mark at keys, and the union alternatives that it tried (`attributes.team.str`)."""
+    """Removes what pydantic adds to a path: a mark at keys, and the union alternatives that it
+    tried (`attributes.team.str`).
+    """
     path = tuple(part for part in path if part != "[key]")
     return path[:4] if path[:1] == ("scale_groups",) and path[2:3] == ("attributes",) else path
 
@@ -103,20 +106,39 @@ def _problem(path: Where, each: Mapping[str, Any]) -> str:
     if each["type"] == "missing":
         section = section_at(path[:-1])
         meaning = section.model_fields[str(path[-1])].description if section else None
-        return f"{dotted(path)}: is required" + (f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else "")
+        return f"{dotted(path)}: is required" + (
+            f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
+        )
     if "attributes" in path[2:3] and len(path) > 3:
-        return str(InvalidValue(dotted(path), each["input"], "is not an attribute value", "use text, a number, true or false"))
-    problem, remedy = _TEXTS.get(each["type"], (f"is not valid: {each['msg']}", "see docs/configuration.md"))
-    return str(InvalidValue(dotted(path), each["input"], problem.format(**context), remedy.format(**context)))
+        return str(
+            InvalidValue(
+                dotted(path),
+                each["input"],
+                "is not an attribute value",
+                "use text, a number, true or false",
+            )
+        )
+    problem, remedy = _TEXTS.get(
+        each["type"], (f"is not valid: {each['msg']}", "see docs/configuration.md")
+    )
+    return str(
+        InvalidValue(
+            dotted(path), each["input"], problem.format(**context), remedy.format(**context)
+        )
+    )
 
 
 def unknown_key(path: Where) -> str:
     """Returns the problem line for an unknown key, with the key that the user probably meant."""
     known = list(known_keys(path[:-1]))
     key = str(path[-1])
-    near = get_close_matches(key, known, n=1) or get_close_matches(key.lower().replace("-", "_"), known, n=1)
+    near = get_close_matches(key, known, n=1) or get_close_matches(
+        key.lower().replace("-", "_"), known, n=1
+    )
     where = dotted(path[:-1]) or "the configuration"
-    remedy = f"did you mean {near[0]!r}?" if near else f"{where} has {', '.join(known) or 'no keys'}"
+    remedy = (
+        f"did you mean {near[0]!r}?" if near else f"{where} has {', '.join(known) or 'no keys'}"
+    )
     return f"{dotted(path)}: unknown key; {remedy}"
 
 
@@ -135,7 +157,11 @@ def section_at(path: Where) -> type[BaseModel] | None:
             here = field.annotation if field else None
         else:
             here = next(iter(get_args(here)[1:2]), None)  # the type of a mapping's values
-        here = next((each for each in get_args(here) if _is_section(each)), here) if not _is_mapping(here) else here
+        here = (
+            next((each for each in get_args(here) if _is_section(each)), here)
+            if not _is_mapping(here)
+            else here
+        )
     return here if _is_section(here) else None
 
 

@@ -9,7 +9,9 @@ from iris.model.slice.scale_groups import Pace, ScaleGroup
 
 
 def scale_groups_of(config: ClusterConfig) -> tuple[ScaleGroup, ...]:
-    """Returns the scale groups, in the configuration's order. The defaults must have been applied."""
+    """Returns the scale groups, in the configuration's order. The defaults must have been
+    applied.
+    """
     return tuple(_scale_group(name, group) for name, group in config.scale_groups.items())
 
 

@@ -34,7 +34,8 @@ def parse_hosts(texts: Iterable[str], user: str) -> tuple[Login, ...]:
         user: logs in where a text names no user.
 
     Raises:
-        InvalidValue: a text is not a machine, two name one machine differently, or there are too many.
+        InvalidValue: a text is not a machine, two name one machine differently, or there are too
+            many.
     """
     found: dict[str, Login] = {}
     for text in texts:
@@ -45,17 +46,27 @@ def parse_hosts(texts: Iterable[str], user: str) -> tuple[Login, ...]:
                 problem = f"is listed as {before.user}@{before.address}:{before.port} already"
                 raise InvalidValue("HOST", name, problem, "list each machine once")
         if len(found) > MAX_MACHINES:
-            raise InvalidValue("HOST", text, f"makes more than {MAX_MACHINES} machines", "correct the range")
+            raise InvalidValue(
+                "HOST", text, f"makes more than {MAX_MACHINES} machines", "correct the range"
+            )
     return tuple(found.values())
 
 
 def _expanded(text: str) -> list[str]:
-    """Returns the texts that one with ranges stands for. The numbers of `[01-12]` have two digits."""
+    """Returns the texts that one with ranges stands for. The numbers of `[01-12]` have two
+    digits.
+    """
     names = [""]
     for position, part in enumerate(_RANGES.split(text)):
-        choices = [part] if position % 2 == 0 else list(chain.from_iterable(_numbers(each, text) for each in part.split(",")))
+        choices = (
+            [part]
+            if position % 2 == 0
+            else list(chain.from_iterable(_numbers(each, text) for each in part.split(",")))
+        )
         if len(names) * len(choices) > MAX_MACHINES:
-            raise InvalidValue("HOST", text, f"makes more than {MAX_MACHINES} machines", "correct the range")
+            raise InvalidValue(
+                "HOST", text, f"makes more than {MAX_MACHINES} machines", "correct the range"
+            )
         names = [name + choice for name in names for choice in choices]
     return names
 
@@ -63,10 +74,14 @@ def _expanded(text: str) -> list[str]:
 def _numbers(part: str, text: str) -> list[str]:
     match = _RANGE.fullmatch(part)
     if match is None or int(match[2] or match[1]) < int(match[1]):
-        raise InvalidValue("HOST", text, f"has the range {part!r}", "write a range such as gpu[1-4] or gpu[1,3-5]")
+        raise InvalidValue(
+            "HOST", text, f"has the range {part!r}", "write a range such as gpu[1-4] or gpu[1,3-5]"
+        )
     first, last = int(match[1]), int(match[2] or match[1])
     if last - first >= MAX_MACHINES:
-        raise InvalidValue("HOST", text, f"makes more than {MAX_MACHINES} machines", "correct the range")
+        raise InvalidValue(
+            "HOST", text, f"makes more than {MAX_MACHINES} machines", "correct the range"
+        )
     return [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
 
 

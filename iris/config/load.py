@@ -22,7 +22,8 @@ def load_config(source: str | Path) -> ClusterConfig:
     """Returns the configuration in a text, or in the file at a path, with its defaults applied.
 
     Args:
-        source: a `Path`, or the text of a configuration. A text of one word that ends in `.yaml` or `.yml` is a path, too.
+        source: a `Path`, or the text of a configuration. A text of one word that ends in `.yaml` or
+            `.yml` is a path, too.
 
     Raises:
         InvalidConfig: the configuration has errors; `problems` lists them.
@@ -64,8 +65,8 @@ def _load(text: str, name: str) -> ClusterConfig:
 def lines_of(text: str) -> dict[str, int]:
     """Returns the line of each key and list item by its path: `scale_groups.tpu.zones.0`.
 
-    A text that is not YAML, or whose aliases multiply, has none. The keys that a YAML alias repeats have lines only at their
-    first place.
+    A text that is not YAML, or whose aliases multiply, has none. The keys that a YAML alias repeats
+    have lines only at their first place.
     """
     try:
         root = yaml.compose(text, BoundedLoader)
@@ -76,7 +77,11 @@ def lines_of(text: str) -> dict[str, int]:
 
 def dump_config(config: ClusterConfig, *, complete: bool = False) -> str:
     """Returns the configuration as YAML, which loads to an equal configuration."""
-    return str(yaml.safe_dump(config_values(config, complete=complete), sort_keys=False, allow_unicode=True, width=120))
+    return str(
+        yaml.safe_dump(
+            config_values(config, complete=complete), sort_keys=False, allow_unicode=True, width=120
+        )
+    )
 
 
 def config_values(config: ClusterConfig, *, complete: bool = False) -> dict[str, Any]:
@@ -111,13 +116,25 @@ def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = ", ".join(part for part in (error.context, error.problem) if part)
         raise InvalidConfig([f"{where}{problem}"], name) from None
-    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, ValueError) as error:
-        # For a value that does not match its tag (`!!bool maybe`), PyYAML lets Python's own exception through.
+    except (
+        yaml.YAMLError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        ValueError,
+    ) as error:
+        # For a value that does not match its tag (`!!bool maybe`), PyYAML lets Python's own
+        # exception through.
         raise InvalidConfig([f"invalid YAML: {' '.join(str(error).split())}"], name) from None
     if tree is None:
-        raise InvalidConfig(["the file is empty; add a platform, such as platform: {local: {}}"], name)
+        raise InvalidConfig(
+            ["the file is empty; add a platform, such as platform: {local: {}}"], name
+        )
     if not isinstance(tree, dict):
-        raise InvalidConfig([f"the top level is a {type(tree).__name__}, not a mapping; start with platform:"], name)
+        raise InvalidConfig(
+            [f"the top level is a {type(tree).__name__}, not a mapping; start with platform:"], name
+        )
     return tree, loader.repeated
 
 
@@ -135,14 +152,21 @@ class _Loader(BoundedLoader):
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    problem = f"the key {key.value!r} is repeated; it is first set in line {seen[key.value]}"
-                    self.repeated.append(f"line {line}, column {key.start_mark.column + 1}: {problem}")
+                    problem = (
+                        f"the key {key.value!r} is repeated; it is first set in line"
+                        f" {seen[key.value]}"
+                    )
+                    self.repeated.append(
+                        f"line {line}, column {key.start_mark.column + 1}: {problem}"
+                    )
                 seen.setdefault(key.value, line)
         return node
 
 
 def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:
-    """Returns the tree with an empty mapping for an empty section (`local:`). Other keys without a value go to `found`."""
+    """Returns the tree with an empty mapping for an empty section (`local:`). Other keys without a
+    value go to `found`.
+    """
     if not isinstance(tree, Mapping) or not _has_keys(path):
         return tree
     kept = {}
@@ -163,11 +187,15 @@ def _has_keys(path: Where) -> bool:
 def _further_problems(tree: Any, found: Mapping[Where, str]) -> Iterator[str]:
     """Checks the groups and sections without errors in `found`, and yields their problems.
 
-    Yields nothing if the platform, the controller or the name has errors, because the other checks depend on them.
+    Yields nothing if the platform, the controller or the name has errors, because the other checks
+    depend on them.
     """
     if any(len(path) == 0 or path[0] in ("platform", "controller", "name") for path in found):
         return
-    rest = {key: dict(value) if key == "scale_groups" and isinstance(value, Mapping) else value for key, value in tree.items()}
+    rest = {
+        key: dict(value) if key == "scale_groups" and isinstance(value, Mapping) else value
+        for key, value in tree.items()
+    }
     for path in found:
         if path[0] == "scale_groups" and len(path) > 1:
             rest["scale_groups"].pop(path[1], None)
@@ -177,7 +205,9 @@ def _further_problems(tree: Any, found: Mapping[Where, str]) -> Iterator[str]:
     yield from problems_of(apply_defaults(ClusterConfig.model_validate(rest)), sorted(left_out))
 
 
-def _lines_below(node: yaml.Node, path: tuple[str | int, ...], seen: set[int]) -> Iterator[tuple[str, int]]:
+def _lines_below(
+    node: yaml.Node, path: tuple[str | int, ...], seen: set[int]
+) -> Iterator[tuple[str, int]]:
     """Yields the paths below a node. Visits each node once: aliases could multiply them."""
     if id(node) in seen:
         return

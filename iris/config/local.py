@@ -1,4 +1,6 @@
-"""Builds the configurations of clusters on this machine: any configuration as a local simulation, or one without a file."""
+"""Builds the configurations of clusters on this machine: any configuration as a local simulation,
+or one without a file.
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -33,16 +35,26 @@ LOCAL_SCALE_DOWN_DELAY = timedelta(minutes=5)
 #: Keys that apply only to remote machines. A local group drops them.
 _NOT_LOCAL = {
     *("type", "machine_type", "runtime_version", "queued", "reservation"),
-    *("hosts", "retiring_hosts", "ssh_user", "ssh_port", "ssh_key_file", "ssh_jump_host", "scale_up_delay"),
+    *(
+        "hosts",
+        "retiring_hosts",
+        "ssh_user",
+        "ssh_port",
+        "ssh_key_file",
+        "ssh_jump_host",
+        "scale_up_delay",
+    ),
 }
-#: Keys that a local group keeps even when they were not written: their defaults depend on the original platform or machine type.
+#: Keys that a local group keeps even when they were not written: their defaults depend on the
+#: original platform or machine type.
 _PINNED = {"zones", "max_slices", "topology", "reserved_memory", "reserved_disk"}
 
 S = TypeVar("S", bound=Section)
 
 
 def make_local_config(config: ClusterConfig, name: str | None = None) -> ClusterConfig:
-    """Returns the same cluster as a local one. Its groups keep their shapes, limits and zones; its hosts are processes.
+    """Returns the same cluster as a local one. Its groups keep their shapes, limits and zones; its
+    hosts are processes.
 
     The autoscaler's delays are shortened; a written `scale_down_delay` stays.
 
@@ -65,11 +77,15 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
 
 
 def on_its_machine(config: ClusterConfig) -> ClusterConfig:
-    """Returns the configuration of a cluster with `controller.manual` as the machine of its control plane uses it."""
+    """Returns the configuration of a cluster with `controller.manual` as the machine of its control
+    plane uses it.
+    """
     manual = config.controller.manual
     if manual is None:
         return config
-    local = Controller(bundle_prefix=config.controller.bundle_prefix, local=LocalControllerConfig(port=manual.port))
+    local = Controller(
+        bundle_prefix=config.controller.bundle_prefix, local=LocalControllerConfig(port=manual.port)
+    )
     return check_config(apply_defaults(_with(config, controller=local)))
 
 
@@ -79,7 +95,10 @@ def with_rules(config: ClusterConfig, **rules: Any) -> ClusterConfig:
 
 
 def _local_pace(pace: AutoscalerDefaults) -> AutoscalerDefaults:
-    changes = {"evaluation_interval": LOCAL_EVALUATION_INTERVAL, "scale_up_delay": LOCAL_SCALE_UP_DELAY}
+    changes = {
+        "evaluation_interval": LOCAL_EVALUATION_INTERVAL,
+        "scale_up_delay": LOCAL_SCALE_UP_DELAY,
+    }
     if "scale_down_delay" not in pace.model_fields_set:
         changes["scale_down_delay"] = LOCAL_SCALE_DOWN_DELAY
     return _with(pace, **changes)
@@ -88,13 +107,19 @@ def _local_pace(pace: AutoscalerDefaults) -> AutoscalerDefaults:
 def _local_group(group: ScaleGroupConfig) -> ScaleGroupConfig:
     kept = {name: getattr(group, name) for name in group.model_fields_set - _NOT_LOCAL}
     pinned = {name: getattr(group, name) for name in _PINNED if getattr(group, name)}
-    resources = GroupResources(**{name: getattr(group.resources, name) for name in GroupResources.model_fields})
-    return ScaleGroupConfig(**{**kept, **pinned, "type": SliceType.LOCAL_VM, "resources": resources})
+    resources = GroupResources(
+        **{name: getattr(group.resources, name) for name in GroupResources.model_fields}
+    )
+    return ScaleGroupConfig(
+        **{**kept, **pinned, "type": SliceType.LOCAL_VM, "resources": resources}
+    )
 
 
 def _with(section: S, **changes: Any) -> S:
     """Returns the section as it was written, with these changes."""
-    return type(section)(**{name: getattr(section, name) for name in section.model_fields_set} | changes)
+    return type(section)(
+        **{name: getattr(section, name) for name in section.model_fields_set} | changes
+    )
 
 
 def local_config(
@@ -113,10 +138,11 @@ def local_config(
     """Returns the configuration of a cluster on this machine that has no file.
 
     Args:
-        hosts, min_hosts: maximum and minimum number of hosts outside TPU slices; each is a slice by itself.
-        tpu, slices: the kind of TPU slice, and how many of them the cluster always has.
-        cpu_millis, memory_bytes, disk_bytes: of each host, instead of what a local host or one of such a TPU slice has.
-        device, attributes: of each host outside TPU slices. A host with a device also takes jobs without one, because there may
+        hosts, min_hosts: maximum and minimum number of hosts outside TPU slices; each is a slice by
+        itself. tpu, slices: the kind of TPU slice, and how many of them the cluster always has.
+        cpu_millis, memory_bytes, disk_bytes: of each host, instead of what a local host or one of
+        such a TPU slice has. device, attributes: of each host outside TPU slices. A host with a
+        device also takes jobs without one, because there may
             be no other host.
 
     Raises:
@@ -146,5 +172,7 @@ def local_config(
             max_slices=slices,
             resources=GroupResources(**given),
         )
-    plain = ClusterConfig(name=name, platform=PlatformConfig(local=LocalPlatformConfig()), scale_groups=scale_groups)
+    plain = ClusterConfig(
+        name=name, platform=PlatformConfig(local=LocalPlatformConfig()), scale_groups=scale_groups
+    )
     return make_local_config(apply_defaults(plain))

@@ -1,4 +1,6 @@
-"""Decides which machines a user adds to a configuration or removes from it, and whether a machine fits its scale group. Pure."""
+"""Decides which machines a user adds to a configuration or removes from it, and whether a machine
+fits its scale group. Pure.
+"""
 
 import difflib
 from collections.abc import Sequence
@@ -24,12 +26,21 @@ def group_to_join(config: ClusterConfig, given: str | None) -> str:
     """
     groups = machine_groups(config)
     if not groups:
-        raise Rejected("the configuration has no scale group of machines over SSH; write one with type: manual_vm")
-    choices = ", ".join(f"{name} ({_device_text(_device_of(group))})" for name, group in groups.items())
+        raise Rejected(
+            "the configuration has no scale group of machines over SSH; write one with type:"
+            " manual_vm"
+        )
+    choices = ", ".join(
+        f"{name} ({_device_text(_device_of(group))})" for name, group in groups.items()
+    )
     if given is None and len(groups) > 1:
-        raise InvalidValue("--group", "", "is not given", f"name one of the scale groups: {choices}")
+        raise InvalidValue(
+            "--group", "", "is not given", f"name one of the scale groups: {choices}"
+        )
     if given is not None and given not in groups:
-        raise InvalidValue("--group", given, "is not a scale group of machines over SSH", f"use one of: {choices}")
+        raise InvalidValue(
+            "--group", given, "is not a scale group of machines over SSH", f"use one of: {choices}"
+        )
     return given or next(iter(groups))
 
 
@@ -41,7 +52,12 @@ def addresses_in(texts: Sequence[str]) -> tuple[str, ...]:
     """
     for text in texts:
         if "@" in text or ":" in text:
-            raise InvalidValue("MACHINE", text, "has a login", "write the address only: the login is that of the scale group")
+            raise InvalidValue(
+                "MACHINE",
+                text,
+                "has a login",
+                "write the address only: the login is that of the scale group",
+            )
     return tuple(each.address for each in parse_hosts(texts, ""))
 
 
@@ -59,15 +75,21 @@ def machines_to_add(config: ClusterConfig, group: str, texts: Sequence[str]) -> 
     for address in addresses:
         if owners.get(address, group) != group:
             remedy = "remove it there first, with: iris host remove"
-            raise InvalidValue("MACHINE", address, f"is a machine of scale group {owners[address]}", remedy)
+            raise InvalidValue(
+                "MACHINE", address, f"is a machine of scale group {owners[address]}", remedy
+            )
     return addresses
 
 
-def machines_to_remove(config: ClusterConfig, applied: ClusterConfig | None, addresses: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the machines by their groups, without those that an interrupted removal took out of the configuration already.
+def machines_to_remove(
+    config: ClusterConfig, applied: ClusterConfig | None, addresses: Sequence[str]
+) -> dict[str, list[str]]:
+    """Returns the machines by their groups, without those that an interrupted removal took out of
+    the configuration already.
 
     Args:
-        applied: the configuration of the running cluster; None: it does not run, or that is not known.
+        applied: the configuration of the running cluster; None: it does not run, or that is not
+            known.
 
     Raises:
         NotFound: there is no such machine.
@@ -81,24 +103,36 @@ def machines_to_remove(config: ClusterConfig, applied: ClusterConfig | None, add
         elif applied is None or address not in before:
             near = difflib.get_close_matches(address, owners, n=1)
             few = ", ".join(list(owners)[:SHOWN]) + (", …" if len(owners) > SHOWN else "")
-            hint = f"did you mean {near[0]}?" if near else f"its machines over SSH are: {few or 'none'}"
+            hint = (
+                f"did you mean {near[0]}?"
+                if near
+                else f"its machines over SSH are: {few or 'none'}"
+            )
             raise NotFound(f"the configuration has no machine {address}; {hint}")
         elif address not in applied.scale_groups[before[address]].retiring_hosts:
             raise Rejected(
-                f"the configuration does not list {address}, but the running cluster uses it; add it to hosts of scale group "
-                f"{before[address]} again, so that it can be given back"
+                f"the configuration does not list {address}, but the running cluster uses it; add"
+                f" it to hosts of scale group {before[address]} again, so that it can be given back"
             )
     if found and config.platform.manual is not None and set(owners) <= set(addresses):
-        raise Rejected(f"no machine would remain; to end the cluster, run: iris cluster stop {config.name}")
+        raise Rejected(
+            f"no machine would remain; to end the cluster, run: iris cluster stop {config.name}"
+        )
     return found
 
 
 def misfit(report: MachineReport, group: ScaleGroupConfig) -> str:
-    """Returns how the accelerators of a machine differ from those of its group; empty: not at all."""
+    """Returns how the accelerators of a machine differ from those of its group; empty: not at
+    all.
+    """
     has, wanted = report.device, _device_of(group)
     same = has is None and wanted is None
     if has is not None and wanted is not None:
-        same = (has.kind, has.variant.lower(), has.count) == (wanted.kind, wanted.variant.lower(), wanted.count)
+        same = (has.kind, has.variant.lower(), has.count) == (
+            wanted.kind,
+            wanted.variant.lower(),
+            wanted.count,
+        )
     return "" if same else f"has {_device_text(has)}, and the scale group {_device_text(wanted)}"
 
 
@@ -106,7 +140,9 @@ def lacks(report: MachineReport, group: ScaleGroupConfig) -> list[str]:
     """Returns which resources of its group a machine does not have. Its host offers what it has."""
     found = []
     if report.cores < group.resources.cpu:
-        found.append(f"has {report.cores} cores, less than the {group.resources.cpu:g} of its scale group")
+        found.append(
+            f"has {report.cores} cores, less than the {group.resources.cpu:g} of its scale group"
+        )
     if report.memory_bytes < group.resources.memory:
         has, wanted = format_bytes(report.memory_bytes), format_bytes(group.resources.memory)
         found.append(f"has {has} of memory, less than the {wanted} of its scale group")
@@ -115,7 +151,9 @@ def lacks(report: MachineReport, group: ScaleGroupConfig) -> list[str]:
 
 def _owners(config: ClusterConfig) -> dict[str, str]:
     """Returns the scale group of each machine."""
-    return {address: name for name, group in machine_groups(config).items() for address in group.hosts}
+    return {
+        address: name for name, group in machine_groups(config).items() for address in group.hosts
+    }
 
 
 def _device_of(group: ScaleGroupConfig) -> Device | None:

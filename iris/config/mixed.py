@@ -1,7 +1,7 @@
 """Checks clusters that have machines over SSH (`manual_vm` groups) beside those of Google Cloud.
 
-The control plane of such a cluster runs on Google Cloud and reaches the machines over SSH. It has no files of the user, so the
-key and the known keys of the machines are secrets in Secret Manager.
+The control plane of such a cluster runs on Google Cloud and reaches the machines over SSH. It has
+no files of the user, so the key and the known keys of the machines are secrets in Secret Manager.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,11 @@ _STORE_IT = "store the file as a secret and write gcp:SECRET, as docs/gcp.md say
 
 def machine_groups(config: ClusterConfig) -> dict[str, ScaleGroupConfig]:
     """Returns the groups of machines that Iris reaches over SSH."""
-    return {name: group for name, group in config.scale_groups.items() if group.type is SliceType.MANUAL_VM}
+    return {
+        name: group
+        for name, group in config.scale_groups.items()
+        if group.type is SliceType.MANUAL_VM
+    }
 
 
 def is_mixed(config: ClusterConfig) -> bool:
@@ -27,7 +31,8 @@ def is_mixed(config: ClusterConfig) -> bool:
 
 
 def ssh_secret(config: ClusterConfig, file: str) -> str:
-    """Returns the complete name of the secret in Secret Manager that has a file for SSH; empty: it is a file.
+    """Returns the complete name of the secret in Secret Manager that has a file for SSH; empty: it
+    is a file.
 
     Args:
         file: `ssh.known_hosts`, or the `ssh_key_file` of a group.
@@ -39,12 +44,19 @@ def ssh_secret(config: ClusterConfig, file: str) -> str:
 
 
 def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields an error for each reference to a file for SSH that cannot be used, and for machines in a zone of the cloud."""
+    """Yields an error for each reference to a file for SSH that cannot be used, and for machines in
+    a zone of the cloud.
+    """
     for path, file in _files(config):
         if not file.startswith(REFERENCE):
             continue
         if config.platform.gcp is None:
-            yield InvalidValue(path, file, "is a secret of Google Cloud", "write the path of a file, or use platform.gcp")
+            yield InvalidValue(
+                path,
+                file,
+                "is a secret of Google Cloud",
+                "write the path of a file, or use platform.gcp",
+            )
             continue
         try:
             parse_source("ssh", file)
@@ -56,7 +68,9 @@ def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
     for name, group in machine_groups(config).items():
         for zone in filter(is_gcp_zone, group.zones):
             remedy = "use another name, such as lab-a, for where the machines are"
-            yield InvalidValue(f"scale_groups.{name}.zones", zone, "is a zone of Google Cloud", remedy)
+            yield InvalidValue(
+                f"scale_groups.{name}.zones", zone, "is a zone of Google Cloud", remedy
+            )
 
 
 def unreachable(config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -65,11 +79,18 @@ def unreachable(config: ClusterConfig) -> Iterator[InvalidValue]:
     """
     temporal = config.controller.temporal
     if temporal is not None and temporal.tls:
-        remedy = "remove it: machines over SSH reach only the controller's own service or one without TLS"
-        yield InvalidValue("controller.temporal.tls", "true", "is not served with manual_vm groups", remedy)
+        remedy = (
+            "remove it: machines over SSH reach only the controller's own service or one"
+            " without TLS"
+        )
+        yield InvalidValue(
+            "controller.temporal.tls", "true", "is not served with manual_vm groups", remedy
+        )
     for path, file in _files(config):
         if not file.startswith(REFERENCE):
-            yield InvalidValue(path, file, "is not on the controller, which connects to the machines", _STORE_IT)
+            yield InvalidValue(
+                path, file, "is not on the controller, which connects to the machines", _STORE_IT
+            )
 
 
 def _files(config: ClusterConfig) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,6 @@
-"""Writes the first configuration of a cluster of existing machines: which of them form a scale group, and the commented file."""
+"""Writes the first configuration of a cluster of existing machines: which of them form a scale
+group, and the commented file.
+"""
 
 import json
 import re
@@ -15,9 +17,11 @@ from iris.model.host.accelerators import GPU_VARIANTS, tpu
 from iris.model.host.resources import Device, DeviceKind, is_partition
 from iris.model.units import GIB, MIB
 
-#: Machines with at least this part of the memory of the largest one are equal: firmware and kernels take different amounts.
+#: Machines with at least this part of the memory of the largest one are equal: firmware and kernels
+#: take different amounts.
 ALIKE = 0.9
-#: The priority of groups with accelerators. Jobs that need none use the others first, whose priority is 100.
+#: The priority of groups with accelerators. Jobs that need none use the others first, whose
+#: priority is 100.
 LATER = 200
 #: Values that YAML reads as text without quotes.
 _PLAIN = re.compile(r"[A-Za-z~/][A-Za-z0-9._~/@-]*")
@@ -65,9 +69,11 @@ class MachineGroup(BaseModel):
 
 
 def group_machines(machines: Sequence[MachineReport]) -> tuple[MachineGroup, ...]:
-    """Returns the scale groups: machines with the same login, cores and accelerators, and about the same memory.
+    """Returns the scale groups: machines with the same login, cores and accelerators, and about the
+    same memory.
 
-    Each machine is in one group. Groups without accelerators come first; groups and machines keep the order of the list.
+    Each machine is in one group. Groups without accelerators come first; groups and machines keep
+    the order of the list.
     """
     groups: list[list[MachineReport]] = []
     for machine in machines:
@@ -78,11 +84,17 @@ def group_machines(machines: Sequence[MachineReport]) -> tuple[MachineGroup, ...
             alike.append(machine)
     groups.sort(key=lambda group: group[0].device is not None)
     names = _names([group[0] for group in groups])
-    return tuple(MachineGroup(name=name, machines=tuple(group)) for name, group in zip(names, groups, strict=True))
+    return tuple(
+        MachineGroup(name=name, machines=tuple(group))
+        for name, group in zip(names, groups, strict=True)
+    )
 
 
-def render_config(new: NewCluster, machines: Sequence[MachineReport], unused: Mapping[str, str]) -> str:
-    """Returns the configuration file. With a store, `load_config` accepts it and a start needs no change of it.
+def render_config(
+    new: NewCluster, machines: Sequence[MachineReport], unused: Mapping[str, str]
+) -> str:
+    """Returns the configuration file. With a store, `load_config` accepts it and a start needs no
+    change of it.
 
     Args:
         unused: why machines are not in the cluster, by address. A comment lists them.
@@ -108,7 +120,10 @@ def render_config(new: NewCluster, machines: Sequence[MachineReport], unused: Ma
         "    connect_timeout: 10s",
         "",
         "controller:",
-        "  # Bundles, logs and results: s3://BUCKET/PATH, gs://BUCKET/PATH, or file:///PATH of a directory that all machines",
+        (
+            "  # Bundles, logs and results: s3://BUCKET/PATH, gs://BUCKET/PATH, or file:///PATH of"
+            " a directory that all machines"
+        ),
         "  # share with this one, at the same path.",
         f"  bundle_prefix: {as_yaml(new.store)}",
         "  # The control plane runs on the machine that starts the cluster. It needs no open port.",
@@ -128,25 +143,35 @@ def render_config(new: NewCluster, machines: Sequence[MachineReport], unused: Ma
 def _alike(group: list[MachineReport], machine: MachineReport) -> bool:
     first, sizes = group[0], [each.memory_bytes for each in (*group, machine)]
     same = (first.login.user, first.login.port, first.cores, first.device)
-    return same == (machine.login.user, machine.login.port, machine.cores, machine.device) and min(sizes) >= ALIKE * max(sizes)
+    return same == (machine.login.user, machine.login.port, machine.cores, machine.device) and min(
+        sizes
+    ) >= ALIKE * max(sizes)
 
 
 def _names(firsts: Sequence[MachineReport]) -> list[str]:
-    """Returns a name for each group: its accelerators, with its cores and a number where others would have the same name."""
+    """Returns a name for each group: its accelerators, with its cores and a number where others
+    would have the same name.
+    """
 
     def kind(machine: MachineReport) -> str:
         device = machine.device
         if device is None:
             return "cpu"
-        return device.variant if device.kind is DeviceKind.TPU else f"{device.variant}x{device.count}"
+        return (
+            device.variant if device.kind is DeviceKind.TPU else f"{device.variant}x{device.count}"
+        )
 
     names = [re.sub(r"[^a-z0-9]+", "-", kind(each).lower()).strip("-") for each in firsts]
-    names = _distinct(names, lambda position, _: f"{names[position]}-{firsts[position].cores}-cores")
+    names = _distinct(
+        names, lambda position, _: f"{names[position]}-{firsts[position].cores}-cores"
+    )
     return _distinct(names, lambda position, number: f"{names[position]}-{number}")
 
 
 def _distinct(names: list[str], longer: Callable[[int, int], str]) -> list[str]:
-    """Returns the names, and longer ones for those that occur several times; `longer` gets a position and a number from 1."""
+    """Returns the names, and longer ones for those that occur several times; `longer` gets a
+    position and a number from 1.
+    """
     seen, found = Counter[str](), []
     for position, name in enumerate(names):
         seen[name] += 1
@@ -162,13 +187,21 @@ def _group(group: MachineGroup, user: str, port: int, *, others: bool) -> list[s
         min(machine.memory_bytes for machine in group.machines),
         min(machine.disk_bytes for machine in group.machines),
     )
-    lines = [f"  {group.name}:", "    type: manual_vm", "    hosts:", *(f"      - {as_yaml(each)}" for each in addresses)]
+    lines = [
+        f"  {group.name}:",
+        "    type: manual_vm",
+        "    hosts:",
+        *(f"      - {as_yaml(each)}" for each in addresses),
+    ]
     if first.login.user != user:
         lines.append(f"    ssh_user: {as_yaml(first.login.user)}")
     if first.login.port != port:
         lines.append(f"    ssh_port: {first.login.port}")
     lines += [
-        "    # All machines are hosts at all times. With a lower number, the others become hosts when jobs need them.",
+        (
+            "    # All machines are hosts at all times. With a lower number, the others become"
+            " hosts when jobs need them."
+        ),
         f"    min_slices: {count}",
     ]
     device = first.device
@@ -177,8 +210,10 @@ def _group(group: MachineGroup, user: str, port: int, *, others: bool) -> list[s
         lines.append(f"    accelerator_variant: {variant}")
     if device is not None:
         lines += [
-            f"    # Jobs that request no accelerator also run here{', after the groups without' if others else ''}; "
-            "false keeps them away.",
+            (
+                "    # Jobs that request no accelerator also run"
+                f" here{', after the groups without' if others else ''}; false keeps them away."
+            ),
             "    accept_cpu_jobs: true",
             f"    priority: {LATER}",
         ]

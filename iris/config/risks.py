@@ -1,4 +1,6 @@
-"""Finds what a configuration permits that its author may not want: the default account, public addresses, images that change."""
+"""Finds what a configuration permits that its author may not want: the default account, public
+addresses, images that change.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,52 +10,72 @@ from iris.config.schema import ClusterConfig, GcpPlatformConfig
 from iris.config.served import unread
 from iris.model.job.environments import has_digest
 
-#: The account that a project has by default. In older projects it may change everything in the project.
+#: The account that a project has by default. In older projects it may change everything in the
+#: project.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
 
 
 def risks(config: ClusterConfig) -> tuple[str, ...]:
-    """Returns a line with the remedy for each risk of a complete configuration, and for each setting without effect.
+    """Returns a line with the remedy for each risk of a complete configuration, and for each
+    setting without effect.
 
     The configuration can be used as it is.
     """
     gcp = config.platform.gcp
-    return (*(_risks_of_gcp(config, gcp) if gcp is not None else ()), *_changing_images(config), *unread(config))
+    return (
+        *(_risks_of_gcp(config, gcp) if gcp is not None else ()),
+        *_changing_images(config),
+        *unread(config),
+    )
 
 
 def _risks_of_gcp(config: ClusterConfig, gcp: GcpPlatformConfig) -> Iterator[str]:
     controller = config.controller.gcp
     if config.scale_groups and _DEFAULT_ACCOUNT.fullmatch(gcp.service_account):
         yield (
-            "platform.gcp.service_account: hosts and jobs have the project's default account with the scopes "
-            f"{', '.join(gcp.scopes)}; set an account of their own with the roles that docs/gcp.md lists"
+            "platform.gcp.service_account: hosts and jobs have the project's default account with"
+            f" the scopes {', '.join(gcp.scopes)}; set an account of their own with the roles that"
+            " docs/gcp.md lists"
         )
-    if config.scale_groups and "scopes" not in gcp.model_fields_set and (keys := secret_manager_references(config)):
+    if (
+        config.scale_groups
+        and "scopes" not in gcp.model_fields_set
+        and (keys := secret_manager_references(config))
+    ):
         yield (
-            f"platform.gcp.scopes: {' and '.join(keys)} refer to Secret Manager, which needs the scope cloud-platform, so jobs "
-            "can read all secrets of the hosts' account and use all APIs that its roles permit; refer to files of the hosts, or "
-            "accept it with scopes: [cloud-platform]"
+            f"platform.gcp.scopes: {' and '.join(keys)} refer to Secret Manager, which needs the"
+            " scope cloud-platform, so jobs can read all secrets of the hosts' account and use all"
+            " APIs that its roles permit; refer to files of the hosts, or accept it with scopes:"
+            " [cloud-platform]"
         )
     if controller is not None and _DEFAULT_ACCOUNT.fullmatch(controller.service_account):
         yield (
-            "controller.gcp.service_account: the controller has the project's default account with the scope cloud-platform; "
-            "set an account of its own with the roles that docs/gcp.md lists"
+            "controller.gcp.service_account: the controller has the project's default account with"
+            " the scope cloud-platform; set an account of its own with the roles that docs/gcp.md"
+            " lists"
         )
-    elif controller is not None and config.scale_groups and controller.service_account == gcp.service_account:
+    elif (
+        controller is not None
+        and config.scale_groups
+        and controller.service_account == gcp.service_account
+    ):
         yield (
-            "platform.gcp.service_account: hosts have the controller's account, so jobs can create and delete machines; "
-            "set an account of their own"
+            "platform.gcp.service_account: hosts have the controller's account, so jobs can create"
+            " and delete machines; set an account of their own"
         )
     if gcp.external_ips:
         yield (
-            "platform.gcp.external_ips: machines have public addresses, which only the firewall protects; set it to false "
-            "and controller.gcp.iap to true, and give the subnetwork Private Google Access or Cloud NAT"
+            "platform.gcp.external_ips: machines have public addresses, which only the firewall"
+            " protects; set it to false and controller.gcp.iap to true, and give the subnetwork"
+            " Private Google Access or Cloud NAT"
         )
 
 
 def _changing_images(config: ClusterConfig) -> Iterator[str]:
     """Yields a line for each image of Iris that is named by a tag."""
-    images = {} if config.controller.local is not None else {"controller.image": config.controller.image}
+    images = (
+        {} if config.controller.local is not None else {"controller.image": config.controller.image}
+    )
     if config.platform.local is None and config.scale_groups:
         images["bootstrap.image"] = config.bootstrap.image
     for key, image in images.items():

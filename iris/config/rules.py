@@ -30,20 +30,23 @@ from iris.model.rules import SHORTEST_LEASE
 from iris.model.slice.scale_groups import SliceType, is_gcp_zone, region_of
 from iris.model.units import format_bytes, format_cpu
 
-#: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique part and the host's number.
+#: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique
+#: part and the host's number.
 _MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
-#: Maximum length of a virtual machine's name. Source: name in cloud.google.com/compute/docs/reference/rest/v1/instances
+#: Maximum length of a virtual machine's name. Source: name in
+#: cloud.google.com/compute/docs/reference/rest/v1/instances
 _MAX_MACHINE = 63
 _ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
-#: Source: cloud.google.com/resource-manager/docs/creating-managing-projects. The ids of some organizations begin with their
-#: domain.
+#: Source: cloud.google.com/resource-manager/docs/creating-managing-projects. The ids of some
+#: organizations begin with their domain.
 _PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 #: A bucket, or a directory of the machine that reads it.
 _STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
 _LAST_PORT = 65535
-#: A reservation of the project, or one that another project shares. Sources: cloud.google.com/tpu/docs/consume-reservation, and
-#: reservationAffinity.values in cloud.google.com/compute/docs/reference/rest/v1/instances
+#: A reservation of the project, or one that another project shares. Sources:
+#: cloud.google.com/tpu/docs/consume-reservation, and reservationAffinity.values in
+#: cloud.google.com/compute/docs/reference/rest/v1/instances
 _RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -51,7 +54,8 @@ def problems_of(config: ClusterConfig, groups: Iterable[str] = ()) -> list[str]:
     """Returns a line for each error of a configuration whose defaults have been applied.
 
     Args:
-        groups: names of groups that were left out of the configuration because they have other errors.
+        groups: names of groups that were left out of the configuration because they have other
+            errors.
     """
     return [str(each) for each in _all(config, groups)]
 
@@ -74,7 +78,9 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     if config.scheduler.lease < SHORTEST_LEASE:
         problem = f"is less than {write_duration(SHORTEST_LEASE)}"
         remedy = "use more: a program must survive a call that fails"
-        yield InvalidValue("scheduler.lease", write_duration(config.scheduler.lease), problem, remedy)
+        yield InvalidValue(
+            "scheduler.lease", write_duration(config.scheduler.lease), problem, remedy
+        )
     yield from _ceilings("defaults.autoscaler", config.defaults.autoscaler)
     yield from bootstrap_problems(config)
     yield from _group_names(config, [*config.scale_groups, *groups])
@@ -97,29 +103,50 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
         return
     path = "platform.gcp"
     if _PROJECT.fullmatch(gcp.project_id) is None:
-        remedy = "use 6 to 30 lower-case letters, digits and hyphens; start with a letter and do not end with a hyphen"
-        yield InvalidValue(f"{path}.project_id", gcp.project_id, "is not a valid project id", remedy)
+        remedy = (
+            "use 6 to 30 lower-case letters, digits and hyphens; start with a letter and do not end"
+            " with a hyphen"
+        )
+        yield InvalidValue(
+            f"{path}.project_id", gcp.project_id, "is not a valid project id", remedy
+        )
     for zone in gcp.default_zones:
         yield from _gcp_zone(f"{path}.default_zones", zone)
         if "region" in gcp.model_fields_set and is_gcp_zone(zone) and region_of(zone) != gcp.region:
             remedy = "list zones of other regions in the groups that use them"
-            yield InvalidValue(f"{path}.default_zones", zone, f"is not in {path}.region ({gcp.region})", remedy)
+            yield InvalidValue(
+                f"{path}.default_zones", zone, f"is not in {path}.region ({gcp.region})", remedy
+            )
     yield from _twice(f"{path}.default_zones", gcp.default_zones)
     if _LABEL.fullmatch(gcp.label_prefix) is None:
         remedy = "use up to 32 lower-case letters, digits and dashes; start with a letter"
-        yield InvalidValue(f"{path}.label_prefix", gcp.label_prefix, "is not a valid label prefix", remedy)
+        yield InvalidValue(
+            f"{path}.label_prefix", gcp.label_prefix, "is not a valid label prefix", remedy
+        )
     if ALL_APIS not in gcp.scopes and (keys := secret_manager_references(config)):
         problem = f"do not cover Secret Manager, to which {' and '.join(keys)} refer"
-        yield InvalidValue(f"{path}.scopes", ", ".join(gcp.scopes), problem, f"add {ALL_APIS}, or refer to files of the hosts")
+        yield InvalidValue(
+            f"{path}.scopes",
+            ", ".join(gcp.scopes),
+            problem,
+            f"add {ALL_APIS}, or refer to files of the hosts",
+        )
 
 
 def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     controller, kind = config.controller, config.controller.kind
     if not kind:
-        yield InvalidValue("controller", "", "has no location", "add local: {} to run it on the machine that starts the cluster")
+        yield InvalidValue(
+            "controller",
+            "",
+            "has no location",
+            "add local: {} to run it on the machine that starts the cluster",
+        )
     if kind == "gcp" and config.platform.gcp is None:
         remedy = "use another controller, or use platform.gcp"
-        yield InvalidValue("controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy)
+        yield InvalidValue(
+            "controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy
+        )
     if controller.temporal is not None:
         yield from _temporal(config, controller.temporal)
     if controller.payload_keys and config.platform.gcp is None:
@@ -133,10 +160,16 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
     machine = names.controller_machine(config.slice_prefix, config.name)
     if kind == "gcp" and len(machine) > _MAX_MACHINE:
         problem = f"makes the name of the control plane's machine, {machine}, too long"
-        remedy = f"shorten it, or platform.gcp.label_prefix, by {len(machine) - _MAX_MACHINE} characters"
+        remedy = (
+            f"shorten it, or platform.gcp.label_prefix, by {len(machine) - _MAX_MACHINE} characters"
+        )
         yield InvalidValue("name", config.name, problem, remedy)
     own = controller.gcp
-    if own is not None and config.platform.gcp is not None and ("zone" in own.model_fields_set or not own.zone):
+    if (
+        own is not None
+        and config.platform.gcp is not None
+        and ("zone" in own.model_fields_set or not own.zone)
+    ):
         yield from _gcp_zone("controller.gcp.zone", own.zone)
     if kind == "local" and config.platform.gcp is not None:
         remedy = "use gcp; iris cluster start --local runs any configuration locally"
@@ -144,30 +177,64 @@ def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
         yield InvalidValue("controller.local", "local", problem, remedy)
     if kind == "manual" and config.platform.manual is None:
         remedy = "use another controller, or use platform.manual"
-        yield InvalidValue("controller.manual", "manual", f"does not work with platform.{config.platform.kind}", remedy)
-    if kind in ("local", "manual") and config.platform.manual is not None and not controller.bundle_prefix:
+        yield InvalidValue(
+            "controller.manual",
+            "manual",
+            f"does not work with platform.{config.platform.kind}",
+            remedy,
+        )
+    if (
+        kind in ("local", "manual")
+        and config.platform.manual is not None
+        and not controller.bundle_prefix
+    ):
         problem = "is required by platform.manual"
-        remedy = "set a place that every host reaches: s3://bucket/path, gs://bucket/path, or file:///PATH of a shared directory"
+        remedy = (
+            "set a place that every host reaches: s3://bucket/path, gs://bucket/path, or"
+            " file:///PATH of a shared directory"
+        )
         yield InvalidValue("controller.bundle_prefix", "", problem, remedy)
     if kind == "gcp":
         if not controller.image:
-            yield InvalidValue("controller.image", "", "is required by controller.gcp", "set a container image")
+            yield InvalidValue(
+                "controller.image", "", "is required by controller.gcp", "set a container image"
+            )
         if not controller.bundle_prefix:
             yield InvalidValue(
-                "controller.bundle_prefix", "", "is required by controller.gcp", "set a URL, such as gs://bucket/path"
+                "controller.bundle_prefix",
+                "",
+                "is required by controller.gcp",
+                "set a URL, such as gs://bucket/path",
             )
     if controller.bundle_prefix and _STORE.match(controller.bundle_prefix) is None:
         remedy = "use a URL such as gs://bucket/path or s3://bucket/path"
-        yield InvalidValue("controller.bundle_prefix", controller.bundle_prefix, "is not the URL of an object store", remedy)
+        yield InvalidValue(
+            "controller.bundle_prefix",
+            controller.bundle_prefix,
+            "is not the URL of an object store",
+            remedy,
+        )
     if controller.gcp is not None and controller.gcp.port == _LAST_PORT:
         problem = "leaves no port for the Web UI, which uses the next port"
-        yield InvalidValue("controller.gcp.port", controller.gcp.port, problem, f"use a port from 1 to {_LAST_PORT - 1}")
+        yield InvalidValue(
+            "controller.gcp.port",
+            controller.gcp.port,
+            problem,
+            f"use a port from 1 to {_LAST_PORT - 1}",
+        )
 
 
 def _temporal(config: ClusterConfig, temporal: TemporalService) -> Iterator[InvalidValue]:
     if config.platform.gcp is None and temporal.tls:
-        remedy = "remove it and its credentials; set Temporal's environment variables for the machines"
-        yield InvalidValue("controller.temporal.tls", "true", f"does not work with platform.{config.platform.kind}", remedy)
+        remedy = (
+            "remove it and its credentials; set Temporal's environment variables for the machines"
+        )
+        yield InvalidValue(
+            "controller.temporal.tls",
+            "true",
+            f"does not work with platform.{config.platform.kind}",
+            remedy,
+        )
 
 
 def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
@@ -175,7 +242,9 @@ def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
         start, end = getattr(pace, first), getattr(pace, most)
         if end < start:
             problem = f"is less than {first} ({write_duration(start)})"
-            yield InvalidValue(f"{path}.{most}", write_duration(end), problem, f"increase it or reduce {first}")
+            yield InvalidValue(
+                f"{path}.{most}", write_duration(end), problem, f"increase it or reduce {first}"
+            )
 
 
 def _group_names(config: ClusterConfig, groups: Sequence[str]) -> Iterator[InvalidValue]:
@@ -188,12 +257,21 @@ def _group_names(config: ClusterConfig, groups: Sequence[str]) -> Iterator[Inval
             continue
         machines = names.slice_id(config.slice_prefix, name, "")
         if machines in spelled:
-            problem = f"gives machines the same names as the group {spelled[machines]!r}: {machines}…"
-            yield InvalidValue(path, name, problem, "use names that differ in letters or digits, not only in case or punctuation")
+            problem = (
+                f"gives machines the same names as the group {spelled[machines]!r}: {machines}…"
+            )
+            yield InvalidValue(
+                path,
+                name,
+                problem,
+                "use names that differ in letters or digits, not only in case or punctuation",
+            )
         spelled.setdefault(machines, name)
         if len(machines) > _MAX_GROUP_ID:
             problem = f"makes the names of machines, {machines}…, too long"
-            yield InvalidValue(path, name, problem, f"use at most {_MAX_GROUP_ID} characters, including the prefix")
+            yield InvalidValue(
+                path, name, problem, f"use at most {_MAX_GROUP_ID} characters, including the prefix"
+            )
 
 
 def _addresses(config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -201,8 +279,14 @@ def _addresses(config: ClusterConfig) -> Iterator[InvalidValue]:
     for name, group in config.scale_groups.items():
         for address in group.hosts:
             if address in owners:
-                problem = "is listed twice" if owners[address] == name else f"is also a host of the group {owners[address]!r}"
-                yield InvalidValue(f"scale_groups.{name}.hosts", address, problem, "list each machine once")
+                problem = (
+                    "is listed twice"
+                    if owners[address] == name
+                    else f"is also a host of the group {owners[address]!r}"
+                )
+                yield InvalidValue(
+                    f"scale_groups.{name}.hosts", address, problem, "list each machine once"
+                )
             owners.setdefault(address, name)
 
 
@@ -210,53 +294,86 @@ def _size(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     most = group.max_slices
     if group.min_slices > most:
         remedy = "increase it or reduce min_slices"
-        yield InvalidValue(f"{path}.max_slices", most, f"is less than min_slices ({group.min_slices})", remedy)
+        yield InvalidValue(
+            f"{path}.max_slices", most, f"is less than min_slices ({group.min_slices})", remedy
+        )
     if group.buffer_slices > most:
         remedy = "increase it or reduce buffer_slices"
-        yield InvalidValue(f"{path}.max_slices", most, f"is less than buffer_slices ({group.buffer_slices})", remedy)
+        yield InvalidValue(
+            f"{path}.max_slices",
+            most,
+            f"is less than buffer_slices ({group.buffer_slices})",
+            remedy,
+        )
     if group.type is SliceType.MANUAL_VM and group.hosts and most > len(group.hosts):
         problem = f"is more than the number of hosts ({len(group.hosts)})"
         yield InvalidValue(f"{path}.max_slices", most, problem, "remove it: each host is a slice")
     for address in group.retiring_hosts:
         if address not in group.hosts:
             yield InvalidValue(
-                f"{path}.retiring_hosts", address, "is not one of the group's hosts", "remove it, or add it to hosts"
+                f"{path}.retiring_hosts",
+                address,
+                "is not one of the group's hosts",
+                "remove it, or add it to hosts",
             )
     yield from _twice(f"{path}.retiring_hosts", group.retiring_hosts, "machine")
     staying = len(set(group.hosts) - set(group.retiring_hosts))
     if group.retiring_hosts and group.min_slices > staying:
         problem = f"is more than the number of hosts that stay ({staying})"
-        yield InvalidValue(f"{path}.min_slices", group.min_slices, problem, "reduce it, or remove a machine from retiring_hosts")
+        yield InvalidValue(
+            f"{path}.min_slices",
+            group.min_slices,
+            problem,
+            "reduce it, or remove a machine from retiring_hosts",
+        )
 
 
 def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterator[InvalidValue]:
     platform = config.platform.kind
     if group.type in IN_CLOUD and platform != "gcp":
         remedy = "use manual_vm or local_vm, or platform.gcp"
-        yield InvalidValue(f"{path}.type", group.type, f"is not available on the platform {platform}", remedy)
+        yield InvalidValue(
+            f"{path}.type", group.type, f"is not available on the platform {platform}", remedy
+        )
     elif group.type is SliceType.LOCAL_VM and platform != "local":
         remedy = "iris cluster start --local runs any configuration locally"
-        yield InvalidValue(f"{path}.type", group.type, f"is not available on the platform {platform}", remedy)
+        yield InvalidValue(
+            f"{path}.type", group.type, f"is not available on the platform {platform}", remedy
+        )
     elif group.type is SliceType.MANUAL_VM and platform == "local":
         yield InvalidValue(
-            f"{path}.type", group.type, "is not available on the platform local", "use local_vm, or platform.manual"
+            f"{path}.type",
+            group.type,
+            "is not available on the platform local",
+            "use local_vm, or platform.manual",
         )
     if not group.zones:
         where = " or in platform.gcp.default_zones" if platform == "gcp" else ""
-        yield InvalidValue(f"{path}.zones", "", "has no zone", f"set one here{where}, such as europe-west4-b")
+        yield InvalidValue(
+            f"{path}.zones", "", "has no zone", f"set one here{where}, such as europe-west4-b"
+        )
     for zone in group.zones if "zones" in group.model_fields_set else ():
         if group.type in IN_CLOUD:
             yield from _gcp_zone(f"{path}.zones", zone)
         elif _ANY_ZONE.fullmatch(zone) is None:
-            yield InvalidValue(f"{path}.zones", zone, "is not a zone", "use lower-case letters, digits and dashes, such as lab-a")
+            yield InvalidValue(
+                f"{path}.zones",
+                zone,
+                "is not a zone",
+                "use lower-case letters, digits and dashes, such as lab-a",
+            )
     yield from _twice(f"{path}.zones", group.zones)
     if group.type is SliceType.MANUAL_VM and not group.hosts:
-        yield InvalidValue(f"{path}.hosts", "", "has no machines", "list the addresses of the machines")
+        yield InvalidValue(
+            f"{path}.hosts", "", "has no machines", "list the addresses of the machines"
+        )
 
 
 def _gcp_zone(path: str, zone: str) -> Iterator[InvalidValue]:
     if not is_gcp_zone(zone):
-        yield InvalidValue(path, zone, "is not a zone", "use a region and a letter, such as europe-west4-b")
+        yield InvalidValue(
+            path, zone, "is not a zone", "use a region and a letter, such as europe-west4-b"
+        )
 
 
 def _twice(path: str, values: Sequence[str], what: str = "zone") -> Iterator[InvalidValue]:
@@ -270,16 +387,28 @@ def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     kind, gpus = tpu_of(group), gpu_of(group)
     field = f"{path}.accelerator_variant"
     if group.type is SliceType.TPU_VM and written is not Accelerator.TPU:
-        yield InvalidValue(f"{path}.accelerator_type", written, "is not possible for a tpu_vm", "remove it")
+        yield InvalidValue(
+            f"{path}.accelerator_type", written, "is not possible for a tpu_vm", "remove it"
+        )
     elif group.type is SliceType.GCE_VM and written is Accelerator.TPU:
-        yield InvalidValue(field, variant, "is a TPU; a gce_vm group cannot have one", "use the type tpu_vm")
+        yield InvalidValue(
+            field, variant, "is a TPU; a gce_vm group cannot have one", "use the type tpu_vm"
+        )
     elif (variant or group.type is SliceType.TPU_VM) and kind is None and gpus is None:
-        likely_gpu = written is Accelerator.GPU or (written is Accelerator.CPU and "-" not in variant)
+        likely_gpu = written is Accelerator.GPU or (
+            written is Accelerator.CPU and "-" not in variant
+        )
         check = accelerators.parse_gpu if likely_gpu else accelerators.tpu
         unknown = list(raised_by(lambda at, value: check(value, at), field, variant))
-        yield from unknown or [InvalidValue(field, variant, f"is not of accelerator_type {written}", "remove accelerator_type")]
+        yield from unknown or [
+            InvalidValue(
+                field, variant, f"is not of accelerator_type {written}", "remove accelerator_type"
+            )
+        ]
     elif gpus is not None and (gpus.variant == ANY_VARIANT or "," in gpus.variant):
-        yield InvalidValue(field, variant, "is not one variant", "set the variant of the machines, such as H100x8")
+        yield InvalidValue(
+            field, variant, "is not one variant", "set the variant of the machines, such as H100x8"
+        )
     elif kind is not None and kind.hosts > 1 and group.type is SliceType.MANUAL_VM:
         problem = f"is a slice of {kind.hosts} hosts; a slice of a manual_vm group is one machine"
         yield InvalidValue(field, variant, problem, "use a variant with one host")
@@ -288,44 +417,75 @@ def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
         yield from _topology(path, group, kind)
 
 
-def _device(path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None) -> Iterator[InvalidValue]:
+def _device(
+    path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None
+) -> Iterator[InvalidValue]:
     """Yields an error if `resources.device` differs from the group's accelerator."""
     device = parse_device(group.resources.device)
-    field, shown, remedy = f"{path}.resources.device", group.resources.device, "remove it: it follows from accelerator_variant"
+    field, shown, remedy = (
+        f"{path}.resources.device",
+        group.resources.device,
+        "remove it: it follows from accelerator_variant",
+    )
     found = device.kind.value if device else "cpu"
     if found != group.accelerator_type:
         if "device" in group.resources.model_fields_set:
-            yield InvalidValue(field, shown, f"does not match the group's accelerator_type ({group.accelerator_type})", remedy)
+            yield InvalidValue(
+                field,
+                shown,
+                f"does not match the group's accelerator_type ({group.accelerator_type})",
+                remedy,
+            )
         else:
             fix = "add accelerator_variant, such as H100x8"
-            yield InvalidValue(f"{path}.accelerator_type", group.accelerator_type, "gives no variant or count", fix)
+            yield InvalidValue(
+                f"{path}.accelerator_type", group.accelerator_type, "gives no variant or count", fix
+            )
         return
     if device is None or "device" not in group.resources.model_fields_set:
         return
     follows = parse_device(f"tpu:{kind.variant}:{kind.chips_per_host}") if kind else gpu_of(group)
-    if follows is not None and (device.variant.lower(), device.count) != (follows.variant.lower(), follows.count):
+    if follows is not None and (device.variant.lower(), device.count) != (
+        follows.variant.lower(),
+        follows.count,
+    ):
         yield InvalidValue(field, shown, f"does not match accelerator_variant ({follows})", remedy)
 
 
-def _topology(path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None) -> Iterator[InvalidValue]:
+def _topology(
+    path: str, group: ScaleGroupConfig, kind: accelerators.Tpu | None
+) -> Iterator[InvalidValue]:
     if not group.topology or group.topology == (kind.topology if kind else ""):
         return
     field = f"{path}.topology"
     if kind is None:
-        yield InvalidValue(field, group.topology, "is set without a TPU variant", "add accelerator_variant, or remove it")
+        yield InvalidValue(
+            field,
+            group.topology,
+            "is set without a TPU variant",
+            "add accelerator_variant, or remove it",
+        )
     elif re.fullmatch("[1-9][0-9]{0,3}(x[1-9][0-9]{0,3}){1,2}", group.topology) is None:
-        yield InvalidValue(field, group.topology, "is not a topology", f"use one such as {kind.topology}")
-    elif prod(map(int, group.topology.split("x"))) != kind.chips or group.topology.count("x") != kind.topology.count("x"):
+        yield InvalidValue(
+            field, group.topology, "is not a topology", f"use one such as {kind.topology}"
+        )
+    elif prod(map(int, group.topology.split("x"))) != kind.chips or group.topology.count(
+        "x"
+    ) != kind.topology.count("x"):
         problem = f"is not a topology of {kind.variant}, which has {kind.chips} chips"
         yield InvalidValue(field, group.topology, problem, f"use {kind.topology}, or remove it")
 
 
 def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Checks the size of the machines. A gce_vm group needs a machine type or resources: each determines the other."""
+    """Checks the size of the machines. A gce_vm group needs a machine type or resources: each
+    determines the other.
+    """
     resources = group.resources
     for name in ("cpu", "memory"):
         if not getattr(resources, name):
-            yield InvalidValue(f"{path}.resources.{name}", 0, "is zero", "set the amount of each machine")
+            yield InvalidValue(
+                f"{path}.resources.{name}", 0, "is zero", "set the amount of each machine"
+            )
     for key, there in (("reserved_memory", resources.memory), ("reserved_disk", resources.disk)):
         if (reserved := getattr(group, key)) >= there and key in group.model_fields_set:
             problem = f"leaves nothing of {format_bytes(there)} for tasks"
@@ -336,29 +496,46 @@ def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     lacking = [name for name in ("cpu", "memory") if name not in resources.model_fields_set]
     if group.machine_type and known is None and lacking:
         remedy = f"add resources with {' and '.join(lacking)}"
-        yield InvalidValue(f"{path}.machine_type", group.machine_type, "has an unknown size", remedy)
+        yield InvalidValue(
+            f"{path}.machine_type", group.machine_type, "has an unknown size", remedy
+        )
     elif not group.machine_type and lacking:
         yield InvalidValue(
-            f"{path}.machine_type", "", "is required for a gce_vm", "set one, such as n2-standard-8, or add resources"
+            f"{path}.machine_type",
+            "",
+            "is required for a gce_vm",
+            "set one, such as n2-standard-8, or add resources",
         )
     elif not group.machine_type:
-        shown = f"{format_cpu(round(resources.cpu * 1000))} cpu, {format_bytes(resources.memory)} memory"
-        yield InvalidValue(f"{path}.resources", shown, "is more than any n2 machine has", "set a machine_type")
+        shown = (
+            f"{format_cpu(round(resources.cpu * 1000))} cpu, {format_bytes(resources.memory)}"
+            " memory"
+        )
+        yield InvalidValue(
+            f"{path}.resources", shown, "is more than any n2 machine has", "set a machine_type"
+        )
     elif known is not None:
         yield from _beyond(path, group, known)
 
 
 def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[InvalidValue]:
-    """Yields an error for each resource of which the group offers more than its machine type has."""
+    """Yields an error for each resource of which the group offers more than its machine type
+    has.
+    """
     if round(group.resources.cpu * 1000) > known.cpu_millis:
         problem = f"is more than a {known.name} has ({format_cpu(known.cpu_millis)})"
         yield InvalidValue(
-            f"{path}.resources.cpu", f"{group.resources.cpu:g}", problem, "remove it, or set a larger machine_type"
+            f"{path}.resources.cpu",
+            f"{group.resources.cpu:g}",
+            problem,
+            "remove it, or set a larger machine_type",
         )
     if group.resources.memory > known.memory_bytes:
         problem = f"is more than a {known.name} has ({format_bytes(known.memory_bytes)})"
         shown = format_bytes(group.resources.memory)
-        yield InvalidValue(f"{path}.resources.memory", shown, problem, "remove it, or set a larger machine_type")
+        yield InvalidValue(
+            f"{path}.resources.memory", shown, problem, "remove it, or set a larger machine_type"
+        )
 
 
 def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
@@ -367,25 +544,44 @@ def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
     if not name or group.type not in IN_CLOUD:
         return
     if _RESERVATION.fullmatch(name) is None:
-        remedy = "use NAME, or projects/OWNER/reservations/NAME for a reservation that another project shares"
+        remedy = (
+            "use NAME, or projects/OWNER/reservations/NAME for a reservation that another project"
+            " shares"
+        )
         yield InvalidValue(field, name, "is not a valid name of a reservation", remedy)
     elif group.preemptible:
-        yield InvalidValue(field, name, "has no preemptible capacity", "remove preemptible or the reservation")
+        yield InvalidValue(
+            field, name, "has no preemptible capacity", "remove preemptible or the reservation"
+        )
     elif group.type is SliceType.TPU_VM and not group.queued:
         problem = "is possible only for queued slices"
         yield InvalidValue(field, name, problem, "add queued: true")
 
 
 def _keys(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Finds keys that would be ignored, and attributes that the hosts of a group cannot have in common."""
+    """Finds keys that would be ignored, and attributes that the hosts of a group cannot have in
+    common.
+    """
     for name in sorted(meaningless_keys(group) & group.model_fields_set):
         remedy = f"remove it: only {' or '.join(sorted(ONLY_FOR[name]))} groups have it"
-        yield InvalidValue(f"{path}.{name}", getattr(group, name), f"does not apply to a {group.type}", remedy)
+        yield InvalidValue(
+            f"{path}.{name}", getattr(group, name), f"does not apply to a {group.type}", remedy
+        )
     for key, value in group.attributes.items():
-        yield from raised_by(lambda at, name: constraints.check_key(name, at), f"{path}.attributes.{key}", key)
+        yield from raised_by(
+            lambda at, name: constraints.check_key(name, at), f"{path}.attributes.{key}", key
+        )
         if key in (constraints.TPU_NAME, constraints.TPU_WORKER_ID):
-            yield InvalidValue(f"{path}.attributes.{key}", value, "differs from host to host", "remove it: Iris sets it")
+            yield InvalidValue(
+                f"{path}.attributes.{key}",
+                value,
+                "differs from host to host",
+                "remove it: Iris sets it",
+            )
         if isinstance(value, float) and not isfinite(value):
             yield InvalidValue(
-                f"{path}.attributes.{key}", value, "is not a finite number", "use a finite number, or text in quotes"
+                f"{path}.attributes.{key}",
+                value,
+                "is not a finite number",
+                "use a finite number, or text in quotes",
             )

@@ -10,8 +10,11 @@ from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
 #: The paths of the settings for machines that Iris reaches over SSH.
-_OVER_SSH = re.compile(r"defaults\.(ssh\..*|timeouts\.ssh_poll_interval)|scale_groups\.[^.]+\.ssh_.*")
-#: The paths of the settings for containers of Iris itself. On machines over SSH, the agent is a process with its own directory.
+_OVER_SSH = re.compile(
+    r"defaults\.(ssh\..*|timeouts\.ssh_poll_interval)|scale_groups\.[^.]+\.ssh_.*"
+)
+#: The paths of the settings for containers of Iris itself. On machines over SSH, the agent is a
+#: process with its own directory.
 _OF_CONTAINERS = re.compile(r"controller\.image|(defaults\.)?bootstrap\.(image|cache_dir)")
 _SIMULATE = "run the same cluster on this machine with --local"
 
@@ -39,7 +42,9 @@ def unserved(config: ClusterConfig) -> Iterator[InvalidValue]:
         if controller.temporal is not None:
             remedy = "remove it: the control plane runs a Temporal service of its own"
             address = controller.temporal.address
-            yield InvalidValue("controller.temporal", address, "is not served with platform.manual", remedy)
+            yield InvalidValue(
+                "controller.temporal", address, "is not served with platform.manual", remedy
+            )
     elif kind != "local" or platform.local is None:
         yield InvalidValue("platform", platform.kind, "is not served by this version", _SIMULATE)
 
@@ -53,7 +58,11 @@ def unread(config: ClusterConfig) -> Iterator[str]:
         if manual
         else "in this version, which reaches only machines of manual_vm groups over SSH"
     )
-    reached = ("defaults.", *(f"scale_groups.{name}." for name in machine_groups(config))) if is_mixed(config) else ()
+    reached = (
+        ("defaults.", *(f"scale_groups.{name}." for name in machine_groups(config)))
+        if is_mixed(config)
+        else ()
+    )
     for path, origin in origins_of(config).items():
         if origin == IN_FILE and without_effect.fullmatch(path) and not path.startswith(reached):
             yield f"{path}: has no effect {reason}; remove it"

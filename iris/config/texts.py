@@ -1,7 +1,8 @@
 """Checks the texts of a configuration against what the places allow in which they end.
 
-Those are lines of files and arguments of command lines: of ssh, docker, gcloud, systemd, shells, and of Temporal's profile.
-There, a line feed begins another line, and a text that begins with a dash is an option.
+Those are lines of files and arguments of command lines: of ssh, docker, gcloud, systemd, shells,
+and of Temporal's profile. There, a line feed begins another line, and a text that begins with a
+dash is an option.
 """
 
 import re
@@ -15,16 +16,19 @@ from iris.model.errors import InvalidValue
 from iris.model.host.constraints import Attribute
 from iris.model.job.environments import check_image
 
-#: Unicode's categories of control characters, of separators of lines and paragraphs, and of halves of characters.
+#: Unicode's categories of control characters, of separators of lines and paragraphs, and of halves
+#: of characters.
 _CONTROL = ("Cc", "Cs", "Zl", "Zp")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
-#: Also `DOMAIN\ada` and `ada@domain`. ssh expands `%`, `~` and `$` in other places, and a shell reads quotes.
+#: Also `DOMAIN\ada` and `ada@domain`. ssh expands `%`, `~` and `$` in other places, and a shell
+#: reads quotes.
 _LOGIN_USER = re.compile(r"\w([\w.@+\\-]*[\w.@+-])?")
 _JUMP_HOST = re.compile(r"((?P<user>[^@]*)@)?(?P<host>[^@:]*)(:(?P<port>[0-9]{1,5}))?")
 _MAX_PORT = 65535
 #: ssh has no notation of its own for these in a path: it ends a quotation, and replaces variables.
 _NOT_IN_SSH_PATHS = re.compile(r"[\"\\$]")
-#: Names and paths of names in a cloud: `default`, `projects/shared/global/networks/lab`, `agent@project.iam.gserviceaccount.com`.
+#: Names and paths of names in a cloud: `default`, `projects/shared/global/networks/lab`,
+#: `agent@project.iam.gserviceaccount.com`.
 _CLOUD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HOST_AND_PORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -34,12 +38,23 @@ def check_line(text: str) -> str:
     """Returns the text, which may be a line of any file and an argument of any program.
 
     Raises:
-        InvalidValue: it has a character that ends a line or controls a terminal, or begins as an option does.
+        InvalidValue: it has a character that ends a line or controls a terminal, or begins as an
+            option does.
     """
     if any(unicodedata.category(each) in _CONTROL for each in text):
-        raise InvalidValue("text", text, "has a line feed or another control character", "write printable characters on one line")
+        raise InvalidValue(
+            "text",
+            text,
+            "has a line feed or another control character",
+            "write printable characters on one line",
+        )
     if text.startswith("-"):
-        raise InvalidValue("text", text, "begins with a dash, as an option of a program does", "begin with another character")
+        raise InvalidValue(
+            "text",
+            text,
+            "begins with a dash, as an option of a program does",
+            "begin with another character",
+        )
     return text
 
 
@@ -61,7 +76,9 @@ def check_lines(value: Any) -> Any:
 
 def _read_address(value: str) -> str:
     if "@" in value:
-        raise InvalidValue("host", value, "contains a user name", "write only the address and set ssh_user")
+        raise InvalidValue(
+            "host", value, "contains a user name", "write only the address and set ssh_user"
+        )
     if _HOST.fullmatch(value) is None:
         raise InvalidValue("host", value, "is not an address", "use an IP address or a host name")
     return value
@@ -79,14 +96,18 @@ def _read_jump_host(value: str) -> str:
     user, port = (parts["user"], parts["port"]) if parts else (None, None)
     is_user = user is None or (user != "" and _LOGIN_USER.fullmatch(user) is not None)
     is_port = port is None or 0 < int(port) <= _MAX_PORT
-    if value and (parts is None or not is_user or not is_port or _HOST.fullmatch(parts["host"]) is None):
+    if value and (
+        parts is None or not is_user or not is_port or _HOST.fullmatch(parts["host"]) is None
+    ):
         raise InvalidValue("jump_host", value, "is not a machine", "write [USER@]HOST[:PORT]")
     return value
 
 
 def _read_ssh_file(value: str) -> str:
     if _NOT_IN_SSH_PATHS.search(value):
-        problem = "has a double quote, a backslash or a dollar sign, which ssh does not take literally"
+        problem = (
+            "has a double quote, a backslash or a dollar sign, which ssh does not take literally"
+        )
         raise InvalidValue("file", value, problem, "give the file another name, or link to it")
     return value
 
@@ -104,7 +125,12 @@ def read_mount(value: str) -> str:
         InvalidValue: Docker would read it as several.
     """
     if ":" in value:
-        raise InvalidValue("directory", value, "has a colon, which separates the paths of a mount", "use another directory")
+        raise InvalidValue(
+            "directory",
+            value,
+            "has a colon, which separates the paths of a mount",
+            "use another directory",
+        )
     return value
 
 
@@ -139,11 +165,23 @@ Mount = Annotated[str, AfterValidator(read_mount)]
 Image = Annotated[str, AfterValidator(_read_image)]
 #: A name of a cloud's resource, or the path of one; empty: a default.
 CloudName = Annotated[
-    str, _pattern(_CLOUD_NAME, "the name of a resource", "use letters, digits and . _ : / @ -; begin with a letter or a digit")
+    str,
+    _pattern(
+        _CLOUD_NAME,
+        "the name of a resource",
+        "use letters, digits and . _ : / @ -; begin with a letter or a digit",
+    ),
 ]
 #: A namespace of Temporal's.
-Namespace = Annotated[str, _pattern(_NAMESPACE, "a namespace", "use letters, digits and . _ -; begin with a letter or a digit")]
+Namespace = Annotated[
+    str,
+    _pattern(
+        _NAMESPACE, "a namespace", "use letters, digits and . _ -; begin with a letter or a digit"
+    ),
+]
 #: The address of a service.
 HostAndPort = Annotated[str, _pattern(_HOST_AND_PORT, "an address", "write HOST:PORT")]
 #: The name in a certificate; empty: that in the address.
-ServerName = Annotated[str, _pattern(_HOST, "the name of a server", "use the host name of its certificate")]
+ServerName = Annotated[
+    str, _pattern(_HOST, "the name of a server", "use the host name of its certificate")
+]

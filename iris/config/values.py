@@ -1,4 +1,6 @@
-"""Reads the values of a configuration file into the types that Iris uses, and writes them back as text."""
+"""Reads the values of a configuration file into the types that Iris uses, and writes them back as
+text.
+"""
 
 import math
 import re
@@ -52,8 +54,12 @@ class Section(BaseModel):
         return value if info.field_name in cls.free_texts else check_lines(value)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Returns the JSON schema with the defaults in the form that users write: `10s`, not `PT10S`."""
+    def __get_pydantic_json_schema__(
+        cls, schema: Any, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Returns the JSON schema with the defaults in the form that users write: `10s`, not
+        `PT10S`.
+        """
         made = handler.resolve_ref_schema(handler(schema))
         defaults = cls.model_construct().model_dump(mode="json")
         for name, field in made["properties"].items():
@@ -63,7 +69,8 @@ class Section(BaseModel):
 
 
 def read_duration(value: object) -> timedelta:
-    """Returns the duration of `"10s"`, `{seconds: 10}` or a plain number of seconds, rounded to the millisecond.
+    """Returns the duration of `"10s"`, `{seconds: 10}` or a plain number of seconds, rounded to the
+    millisecond.
 
     Raises:
         InvalidValue: the value is not a duration, is negative, or is longer than a year.
@@ -75,7 +82,12 @@ def read_duration(value: object) -> timedelta:
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         found = parse_duration(value)
     else:
-        raise InvalidValue("duration", value, "is not a duration", 'write a number with a unit, such as "30s" or {seconds: 30}')
+        raise InvalidValue(
+            "duration",
+            value,
+            "is not a duration",
+            'write a number with a unit, such as "30s" or {seconds: 30}',
+        )
     if found < timedelta():
         raise InvalidValue("duration", value, "is negative", "use 0 or more")
     if found > MAX_CONFIG_DURATION:
@@ -90,13 +102,25 @@ def _sum_of_parts(value: Mapping[Any, Any]) -> timedelta:
     for part, number in value.items():
         if part not in DURATION_PARTS:
             raise InvalidValue("duration", value, f"has the unknown part {part!r}", remedy)
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number) or abs(number) > 1e12:
-            raise InvalidValue("duration", value, f"gives {part} as {number!r}, which is not a valid number", remedy)
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not math.isfinite(number)
+            or abs(number) > 1e12
+        ):
+            raise InvalidValue(
+                "duration",
+                value,
+                f"gives {part} as {number!r}, which is not a valid number",
+                remedy,
+            )
     return timedelta(**value)
 
 
 def write_duration(duration: timedelta) -> str:
-    """Returns the exact duration, to the millisecond, in the form that `read_duration` reads: `1h30m`, `500ms`, `0s`."""
+    """Returns the exact duration, to the millisecond, in the form that `read_duration` reads:
+    `1h30m`, `500ms`, `0s`.
+    """
     left, parts = round(duration / _MILLISECOND), []
     for unit, scale in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
         count, left = divmod(left, scale)
@@ -118,12 +142,19 @@ def read_size(value: object) -> int:
         InvalidValue: the value is not a size.
     """
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InvalidValue("size", value, "is not a size", 'write a number with a unit, such as "512m", "8g" or "1.5t"')
+        raise InvalidValue(
+            "size",
+            value,
+            "is not a size",
+            'write a number with a unit, such as "512m", "8g" or "1.5t"',
+        )
     return parse_bytes(value, "size")
 
 
 def write_size(size: int) -> str | int:
-    """Returns the exact size in the largest unit that divides it (`8g`, `1536m`), else as a number of bytes."""
+    """Returns the exact size in the largest unit that divides it (`8g`, `1536m`), else as a number
+    of bytes.
+    """
     for unit, scale in (("t", TIB), ("g", GIB), ("m", MIB)):
         if size and size % scale == 0:
             return f"{size // scale}{unit}"
@@ -132,7 +163,12 @@ def write_size(size: int) -> str | int:
 
 def _read_cores(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InvalidValue("cpu", value, "is not a number of cores", 'write a number of cores, such as "4" or "0.5"')
+        raise InvalidValue(
+            "cpu",
+            value,
+            "is not a number of cores",
+            'write a number of cores, such as "4" or "0.5"',
+        )
     return parse_cpu(value) / 1000
 
 
@@ -141,38 +177,58 @@ def _write_cores(cores: float) -> float | int:
 
 
 def _read_device(value: object) -> str:
-    """Returns the device in the form that `parse_device` reads. Refuses a choice of several variants: a machine has one."""
+    """Returns the device in the form that `parse_device` reads. Refuses a choice of several
+    variants: a machine has one.
+    """
     if not isinstance(value, str):
         raise InvalidValue(
-            "device", value, "is not a device", 'write KIND:VARIANT:COUNT, such as "gpu:H100:8", or "cpu" for none'
+            "device",
+            value,
+            "is not a device",
+            'write KIND:VARIANT:COUNT, such as "gpu:H100:8", or "cpu" for none',
         )
     device = parse_device(value)
     if device is not None and "," in device.variant:
-        raise InvalidValue("device", value, "has several variants", "set the variant of the machines")
+        raise InvalidValue(
+            "device", value, "has several variants", "set the variant of the machines"
+        )
     return str(device or "cpu")
 
 
 def _read_scope(value: str) -> str:
     if _SCOPE.fullmatch(value) is None:
-        raise InvalidValue("scope", value, "is not the name of a scope", "write it without the URL: devstorage.read_write")
+        raise InvalidValue(
+            "scope",
+            value,
+            "is not the name of a scope",
+            "write it without the URL: devstorage.read_write",
+        )
     return value
 
 
 def _read_secret_source(value: object) -> str:
-    """Returns the reference unchanged. The error does not show the value, because it may be the secret itself."""
+    """Returns the reference unchanged. The error does not show the value, because it may be the
+    secret itself.
+    """
     if isinstance(value, str):
         if not value or _SECRET_FILE.fullmatch(value) is not None:
             return value
         with suppress(InvalidValue):
             if parse_source("", value).kind is SecretKind.GCP:
                 return value
-    remedy = "write gcp:SECRET for one in Google Secret Manager or file:/PATH for a file of the machine, never the value itself"
+    remedy = (
+        "write gcp:SECRET for one in Google Secret Manager or file:/PATH for a file of the machine,"
+        " never the value itself"
+    )
     raise InvalidValue("secret", "***", "is not a reference to a secret", remedy)
 
 
 _DURATION_SCHEMA = {
     "anyOf": [
-        {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+)\s*$"},
+        {
+            "type": "string",
+            "pattern": r"^\s*([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+)\s*$",
+        },
         {"type": "number", "minimum": 0, "description": "seconds"},
         {
             "type": "object",
@@ -213,8 +269,11 @@ Cores = Annotated[
 ]
 #: `gpu:H100:8`, or `cpu` for none.
 DeviceText = Annotated[str, BeforeValidator(_read_device), WithJsonSchema({"type": "string"})]
-#: A reference to a secret, which the machine that needs it looks up: `gcp:SECRET` or `file:/PATH`; empty: none.
-SecretSource = Annotated[str, BeforeValidator(_read_secret_source), WithJsonSchema({"type": "string"})]
+#: A reference to a secret, which the machine that needs it looks up: `gcp:SECRET` or `file:/PATH`;
+#: empty: none.
+SecretSource = Annotated[
+    str, BeforeValidator(_read_secret_source), WithJsonSchema({"type": "string"})
+]
 #: The name of one of Google's OAuth scopes, without the URL.
 Scope = Annotated[str, AfterValidator(_read_scope)]
 #: Strict, because YAML has its own booleans and numbers: text that looks like one is a mistake.

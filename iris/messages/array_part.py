@@ -34,6 +34,8 @@ class Places(Wire):
 
 
 class PartReport(Wire):
-    """The status of tasks of a part: of those that have changed since the last report, or of all at the end."""
+    """The status of tasks of a part: of those that have changed since the last report, or of all at
+    the end.
+    """
 
     tasks: tuple[TaskStatus, ...]

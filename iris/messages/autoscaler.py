@@ -28,7 +28,9 @@ class ScalingSettings(Wire):
 
 
 class Unowned(Wire):
-    """Machines of this cluster without a workflow, and the number of observations in a row that found them so."""
+    """Machines of this cluster without a workflow, and the number of observations in a row that
+    found them so.
+    """
 
     observation: SliceObservation
     looks: int = 1
@@ -50,7 +52,8 @@ class AutoscalerStart(Wire):
     #: None: it only observes the hosts.
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
-    #: The slices whose workflow was terminated, and in how many observations in a row their machines were not seen.
+    #: The slices whose workflow was terminated, and in how many observations in a row their
+    #: machines were not seen.
     strays: dict[str, int] = Field(default_factory=dict)
     memory: Memory = Memory()
     unowned: tuple[Unowned, ...] = ()
@@ -60,15 +63,19 @@ class AutoscalerStart(Wire):
     paused: str | None = None
     #: The request under which all slices are being deleted; None: there is none.
     closing: CloseDown | None = None
-    #: Whether to query the slices for their state first, because the state of an earlier workflow was or may have been lost.
+    #: Whether to query the slices for their state first, because the state of an earlier workflow
+    #: was or may have been lost.
     gather: bool = False
 
 
 class FleetReport(Wire):
-    """The deviations that an observation found. It is empty if all is well: a quiet fleet of any size adds the same history."""
+    """The deviations that an observation found. It is empty if all is well: a quiet fleet of any
+    size adds the same history.
+    """
 
     silent: tuple[Silent, ...] = ()
-    #: How many hosts are silent and not listed, because too many of them are: the service or the network is the likely cause.
+    #: How many hosts are silent and not listed, because too many of them are: the service or the
+    #: network is the likely cause.
     held: int = 0
     #: The time of the observation by the server's clock; None in reports of version 0.1.
     at: datetime | None = None
@@ -86,12 +93,15 @@ class FleetReport(Wire):
     unreachable: dict[str, str] = Field(default_factory=dict)
     #: The slices that have a workflow, if they were requested.
     owned: tuple[str, ...] | None = None
-    #: The hosts of READY slices that the scheduler's ledger does not have; None: the two were not compared.
+    #: The hosts of READY slices that the scheduler's ledger does not have; None: the two were not
+    #: compared.
     missing: tuple[MissingHost, ...] | None = None
 
 
 class Patience(Repetition):
-    """How an activity waits for news, and what the autoscaler knows: a report that says the same is no news."""
+    """How an activity waits for news, and what the autoscaler knows: a report that says the same is
+    no news.
+    """
 
     #: How many observations preceded the first one of the activity.
     before: int = 0
@@ -112,7 +122,14 @@ class Patience(Repetition):
 
     def is_news(self, report: FleetReport) -> bool:
         """Returns whether the autoscaler has to act on the report, or to show what it says."""
-        found = (report.silent, report.changed, report.absent, report.unowned, report.owned is not None, report.missing)
+        found = (
+            report.silent,
+            report.changed,
+            report.absent,
+            report.unowned,
+            report.owned is not None,
+            report.missing,
+        )
         return any(found) or report.held != self.held or report.unreachable != self.unreachable
 
 
@@ -133,7 +150,8 @@ class ObserveFleet(Wire):
     census: bool = False
     #: Whether to compare the READY slices with the scheduler's ledger.
     ledger: bool = False
-    #: Set: the activity observes again and again, with this pause, until a report has news. None: it observes once.
+    #: Set: the activity observes again and again, with this pause, until a report has news. None:
+    #: it observes once.
     patience: Patience | None = None
 
 

@@ -1,8 +1,8 @@
 """Messages for commands that run beside a task (`iris exec`) and for profiles of its processes.
 
-Both sides exchange data in *chunks*: numbered objects in the store, for each of a session's two directions. A chunk is a
-sequence of frames. A frame is a letter, the length of the data in four bytes (big-endian), and the data. An empty chunk is a
-heartbeat.
+Both sides exchange data in *chunks*: numbered objects in the store, for each of a session's two
+directions. A chunk is a sequence of frames. A frame is a letter, the length of the data in four
+bytes (big-endian), and the data. An empty chunk is a heartbeat.
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,8 @@ class ExecEnd(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: The command's own exit code, 128 plus the number of the signal that killed it, or `TIMED_OUT`.
+    #: The command's own exit code, 128 plus the number of the signal that killed it, or
+    #: `TIMED_OUT`.
     exit_code: int
     #: Why it could not be started or was ended; empty: it ended by itself.
     reason: str = ""
@@ -130,7 +131,9 @@ def decode(chunk: bytes) -> list[Frame]:
         length = int.from_bytes(chunk[at + 1 : start], "big")
         if start + length > len(chunk):
             raise ValueError(f"a frame of {length} bytes is cut off")
-        found.append(Frame(FrameKind(chunk[at : at + 1].decode("latin-1")), chunk[start : start + length]))
+        found.append(
+            Frame(FrameKind(chunk[at : at + 1].decode("latin-1")), chunk[start : start + length])
+        )
         at = start + length
     return found
 

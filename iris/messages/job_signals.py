@@ -1,4 +1,6 @@
-"""The signals that a job passes on to what runs its tasks. Clients need none of them, and would import the scheduler's state."""
+"""The signals that a job passes on to what runs its tasks. Clients need none of them, and would
+import the scheduler's state.
+"""
 
 from iris.messages.array_part import PartReport
 from iris.messages.scheduler import Reason
@@ -7,4 +9,13 @@ from iris.model.job.requests import Placement
 from iris.model.job.spec import Overrides, TaskStatus
 from iris.scheduling.placement.preemption import Eviction
 
-JobMessage = Placement | Eviction | Reason | TaskProgress | Overrides | TaskCancellation | TaskStatus | PartReport
+JobMessage = (
+    Placement
+    | Eviction
+    | Reason
+    | TaskProgress
+    | Overrides
+    | TaskCancellation
+    | TaskStatus
+    | PartReport
+)

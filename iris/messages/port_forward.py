@@ -1,7 +1,8 @@
 """Messages for connections to the ports of a task (`iris port-forward`).
 
-They travel as frames through the store, like the input and output of commands (`iris.messages.exec`). The frames of a connection
-begin with its number. Each side gives the other one credit for each connection, so that one that is not read delays no other.
+They travel as frames through the store, like the input and output of commands
+(`iris.messages.exec`). The frames of a connection begin with its number. Each side gives the other
+one credit for each connection, so that one that is not read delays no other.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,8 @@ FORWARD_PORTS = "forward_ports"
 WINDOW = 1 * MIB
 #: The most bytes of one frame of data.
 BLOCK = 64 * KIB
-#: How many connections of a session may be open. Each may need the memory of its window on both sides.
+#: How many connections of a session may be open. Each may need the memory of its window on both
+#: sides.
 MAX_CONNECTIONS = 128
 _NUMBER_BYTES = 4
 
@@ -74,4 +76,6 @@ def parse(frame: Frame) -> OfConnection:
     """
     if len(frame.data) < _NUMBER_BYTES:
         raise ValueError("a frame of a connection has no number")
-    return OfConnection(int.from_bytes(frame.data[:_NUMBER_BYTES], "big"), frame.data[_NUMBER_BYTES:])
+    return OfConnection(
+        int.from_bytes(frame.data[:_NUMBER_BYTES], "big"), frame.data[_NUMBER_BYTES:]
+    )

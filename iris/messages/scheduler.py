@@ -18,14 +18,18 @@ from iris.scheduling.placement.refusals import Refusal
 
 
 class Ask(Wire):
-    """A gang's request for hosts. The answer is its placement, or a refusal, which a `placed` signal follows later."""
+    """A gang's request for hosts. The answer is its placement, or a refusal, which a `placed`
+    signal follows later.
+    """
 
     kind: Literal["ask"] = "ask"
     request: Request
 
 
 class Release(Wire):
-    """Withdraws the key's request or releases its hosts. If the gang was still waiting, the answer has the refusal."""
+    """Withdraws the key's request or releases its hosts. If the gang was still waiting, the answer
+    has the refusal.
+    """
 
     kind: Literal["release"] = "release"
     key: str
@@ -33,14 +37,17 @@ class Release(Wire):
     spoilt_by: tuple[str, ...] = ()
     #: Whether the attempt ran on the other hosts.
     ran: bool = False
-    #: When the attempt was placed, if a host spoilt it: attempts of one time may be lost by one cause.
+    #: When the attempt was placed, if a host spoilt it: attempts of one time may be lost by one
+    #: cause.
     placed_at: datetime | None = None
     #: (host, incarnation) of incarnations that have ended, as reported by the hosts.
     over: tuple[tuple[str, str], ...] = ()
 
 
 class Vacate(Wire):
-    """Releases one host of a gang. The host sends it when no workflow is left to release all of them."""
+    """Releases one host of a gang. The host sends it when no workflow is left to release all of
+    them.
+    """
 
     kind: Literal["vacate"] = "vacate"
     key: str
@@ -49,7 +56,9 @@ class Vacate(Wire):
 
 
 class Amend(Wire):
-    """Changes the band of a waiting request, or sets or ends its hold. The answer is as for `Ask`."""
+    """Changes the band of a waiting request, or sets or ends its hold. The answer is as for
+    `Ask`.
+    """
 
     kind: Literal["amend"] = "amend"
     key: str
@@ -70,7 +79,8 @@ class SliceDown(Wire):
     """Removes a slice with all its hosts."""
 
     kind: Literal["slice_down"] = "slice_down"
-    #: (host, incarnation): a late copy of this message must not remove the machines' next incarnations.
+    #: (host, incarnation): a late copy of this message must not remove the machines' next
+    #: incarnations.
     lives: tuple[tuple[str, str], ...]
 
 
@@ -117,7 +127,9 @@ class Resume(Wire):
 
 
 class Configure(Wire):
-    """Sets the rules of this cluster's scheduler, and the scale groups whose slices can be created."""
+    """Sets the rules of this cluster's scheduler, and the scale groups whose slices can be
+    created.
+    """
 
     kind: Literal["configure"] = "configure"
     #: None: unchanged.
@@ -126,7 +138,9 @@ class Configure(Wire):
 
 
 class Retire(Wire):
-    """A slice asks to be removed. If its hosts are free they are removed; otherwise the answer's `problem` names what runs."""
+    """A slice asks to be removed. If its hosts are free they are removed; otherwise the answer's
+    `problem` names what runs.
+    """
 
     kind: Literal["retire"] = "retire"
     #: (host, incarnation).
@@ -140,7 +154,9 @@ class Retire(Wire):
 
 
 class Outlooks(Wire):
-    """The complete list of outlooks of the waiting gangs, from the autoscaler. It replaces the previous one."""
+    """The complete list of outlooks of the waiting gangs, from the autoscaler. It replaces the
+    previous one.
+    """
 
     kind: Literal["outlooks"] = "outlooks"
     outlooks: tuple[Outlook, ...]
@@ -172,7 +188,9 @@ class Envelope(Wire):
 
 
 class Batch(Wire):
-    """The messages that a process collected for the scheduler while its previous batch was under way."""
+    """The messages that a process collected for the scheduler while its previous batch was under
+    way.
+    """
 
     messages: tuple[Message, ...]
 
@@ -184,9 +202,11 @@ class Answer(Wire):
     refusal: Refusal | None = None
     #: What is wrong with the message; in that case nothing was changed.
     problem: str = ""
-    #: To `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin new ones.
+    #: To `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin
+    #: new ones.
     ended: tuple[tuple[str, str], ...] = ()
-    #: To `Retire`: the scheduler's time, by which the slice decides. Its own clock may differ in a replay.
+    #: To `Retire`: the scheduler's time, by which the slice decides. Its own clock may differ in a
+    #: replay.
     at: datetime | None = None
 
 
@@ -201,18 +221,20 @@ class SchedulerStart(Wire):
 
     cluster: str
     ledger: LedgerState = LedgerState()
-    #: Placements that their owners have not received yet: the keys of those that the ledger has, and the others in full.
+    #: Placements that their owners have not received yet: the keys of those that the ledger has,
+    #: and the others in full.
     noticed: tuple[str, ...] = ()
     notices: tuple[Placement, ...] = ()
     #: The same of evictions, the keys by reason.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
-    #: By shape, as short text: the code of the last reason that the waiting gangs of the shape received.
+    #: By shape, as short text: the code of the last reason that the waiting gangs of the shape
+    #: received.
     told: dict[str, str] = Field(default_factory=dict)
     #: When the scheduler last checked that the owners of requests and placements still exist.
     checked_at: datetime | None = None
-    #: Whether to run recovery first, which asks all slices and gangs. The ledger is empty because an earlier one was or may have
-    #: been lost.
+    #: Whether to run recovery first, which asks all slices and gangs. The ledger is empty because
+    #: an earlier one was or may have been lost.
     call_roll: bool = False
 
 
@@ -224,7 +246,9 @@ class SnapshotPage(Wire):
 
 
 class HostView(Wire):
-    """A host with its free resources, its running tasks, and the reason if it accepts no new ones."""
+    """A host with its free resources, its running tasks, and the reason if it accepts no new
+    ones.
+    """
 
     host: Host
     free: dict[str, int]
@@ -268,7 +292,9 @@ class Notices(Wire):
 
 
 class Signalled(Keys):
-    """The result of signalling owners: the keys of those that are gone, and the keys of those that could not be signalled."""
+    """The result of signalling owners: the keys of those that are gone, and the keys of those that
+    could not be signalled.
+    """
 
     unsent: tuple[str, ...] = ()
 

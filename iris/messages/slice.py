@@ -20,9 +20,11 @@ class HostReady(Wire):
     host: Host
     #: The token of the slice's request, from agents of version 0.1.
     token: str = ""
-    #: As `iris.model.slice.keys.sign` makes it, with the key of the slice, or with the machine's own if a user brought it.
+    #: As `iris.model.slice.keys.sign` makes it, with the key of the slice, or with the machine's
+    #: own if a user brought it.
     signature: str = ""
-    #: Verifies the signature of a machine that a user brought; empty: the slice was created, or its agent is of an older version.
+    #: Verifies the signature of a machine that a user brought; empty: the slice was created, or its
+    #: agent is of an older version.
     public_key: str = ""
 
     @property
@@ -66,7 +68,8 @@ class SliceInput(Wire):
         """Returns the slice with which a run starts.
 
         Args:
-            now: when the slice counts as requested if no earlier run or autoscaler has recorded that.
+            now: when the slice counts as requested if no earlier run or autoscaler has recorded
+                that.
         """
         facts = self.facts or SliceFacts(
             id=self.id,
@@ -76,7 +79,11 @@ class SliceInput(Wire):
             requested_at=now,
             changed_at=now,
         )
-        first = (SliceStep(at=facts.requested_at, state=facts.state, reason=facts.reason),) if self.request is not None else ()
+        first = (
+            (SliceStep(at=facts.requested_at, state=facts.state, reason=facts.reason),)
+            if self.request is not None
+            else ()
+        )
         return SliceRecord(
             cluster=self.cluster,
             facts=facts,
@@ -93,7 +100,9 @@ class SliceInput(Wire):
         )
 
     @classmethod
-    def of(cls, slice: SliceRecord, reports: Iterable[HostReady | HostLost | CloudState | Drain]) -> "SliceInput":
+    def of(
+        cls, slice: SliceRecord, reports: Iterable[HostReady | HostLost | CloudState | Drain]
+    ) -> "SliceInput":
         """Returns the input of the run that continues with this slice and these signals."""
         return cls(
             cluster=slice.cluster,

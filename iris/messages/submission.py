@@ -1,11 +1,15 @@
-"""The input of a job's first run, as its submitter writes it. The workflow reads it as a `JobInput`."""
+"""The input of a job's first run, as its submitter writes it. The workflow reads it as a
+`JobInput`.
+"""
 
 from iris.messages.wire import Wire
 from iris.model.job.spec import JobSpec
 
 
 class JobSubmission(Wire):
-    """A job to start. It is all that a client needs of a `JobInput`, which has the state of the job as well."""
+    """A job to start. It is all that a client needs of a `JobInput`, which has the state of the job
+    as well.
+    """
 
     cluster: str
     spec: JobSpec

@@ -17,7 +17,9 @@ from iris.model.states import TaskState
 
 
 class TaskInput(Gang):
-    """One task of a job of several independent tasks, as a gang of one. On the wire it has its only task as `status`."""
+    """One task of a job of several independent tasks, as a gang of one. On the wire it has its only
+    task as `status`.
+    """
 
     index: int
     #: The workflow of its job, or of its part of a large array.
@@ -64,7 +66,9 @@ class TaskCancellation(Wire):
 
 
 class TaskProgress(Wire):
-    """A change of a running attempt. Its host sends it only for attempts that run for more than a second."""
+    """A change of a running attempt. Its host sends it only for attempts that run for more than a
+    second.
+    """
 
     key: str
     state: TaskState
@@ -76,7 +80,9 @@ class TaskProgress(Wire):
 
 
 class GangStart(Wire):
-    """A host's question whether the programs of a gang's attempt may start. All hosts of the gang ask the same."""
+    """A host's question whether the programs of a gang's attempt may start. All hosts of the gang
+    ask the same.
+    """
 
     #: The scheduler's key of the gang's placement.
     claim: str
@@ -105,7 +111,8 @@ class RunTask(Wire):
     index: int
     attempt: int
     num_tasks: int
-    #: Only this incarnation of the host may run the attempt. Another one does not have the resources reserved for it.
+    #: Only this incarnation of the host may run the attempt. Another one does not have the
+    #: resources reserved for it.
     incarnation: str
     command: tuple[str, ...]
     #: The array of the task; it has only this task. None: it is not a task of an array.
@@ -131,18 +138,28 @@ class RunTask(Wire):
     call: Bundle | None = None
     #: Where in the object store its output directory is uploaded; empty: nowhere.
     outputs: str = ""
-    #: Where in the object store the saves of its checkpoint directory are, for all attempts of the task; empty: nowhere.
+    #: Where in the object store the saves of its checkpoint directory are, for all attempts of the
+    #: task; empty: nowhere.
     checkpoints: str = ""
-    #: Where those of another job's task are that it starts from while it has none of its own; empty: it starts from none.
+    #: Where those of another job's task are that it starts from while it has none of its own;
+    #: empty: it starts from none.
     from_checkpoint: str = ""
 
     @property
     def placement_key(self) -> str:
-        """The scheduler's key of its placement. Tasks of a gang that share a host have the same one."""
+        """The scheduler's key of its placement. Tasks of a gang that share a host have the same
+        one.
+        """
         return self.claim or self.key
 
     @property
     def coordinator_port(self) -> int | None:
-        """Returns the port on which the task listens for its gang; None: it is not the first task of one."""
+        """Returns the port on which the task listens for its gang; None: it is not the first task
+        of one.
+        """
         is_first = self.rank is not None and self.rank.coordinator and self.index == 0
-        return int(self.rank.coordinator.rpartition(":")[2]) if self.rank is not None and is_first else None
+        return (
+            int(self.rank.coordinator.rpartition(":")[2])
+            if self.rank is not None and is_first
+            else None
+        )

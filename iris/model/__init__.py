@@ -1,5 +1,6 @@
-"""Values that all roles share (jobs, gangs, hosts, slices, resources, constraints) and the state tables of tasks and slices.
+"""Values that all roles share (jobs, gangs, hosts, slices, resources, constraints) and the state
+tables of tasks and slices.
 
-Open `jobs.py` first, then `states.py` and `requests.py`.
-It must not import another package of Iris, do I/O, or read the clock, randomness or the process environment.
+Open `jobs.py` first, then `states.py` and `requests.py`. It must not import another package of
+Iris, do I/O, or read the clock, randomness or the process environment.
 """

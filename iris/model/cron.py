@@ -1,7 +1,9 @@
-"""Cron expressions as Temporal reads them: what they name, whether they ever come, and what changes of the clock mean for them.
+"""Cron expressions as Temporal reads them: what they name, whether they ever come, and what changes
+of the clock mean for them.
 
-Temporal evaluates an expression on the clock of a time zone. Where the clock is set back, an hour comes twice, and the service
-does not treat all zones and expressions alike (`docs/decisions/0140-a-time-that-comes-twice-starts-one-run.md`).
+Temporal evaluates an expression on the clock of a time zone. Where the clock is set back, an hour
+comes twice, and the service does not treat all zones and expressions alike
+(`docs/decisions/0140-a-time-that-comes-twice-starts-one-run.md`).
 """
 
 import calendar
@@ -35,7 +37,9 @@ _YEARS = range(2000, 2101)
 
 
 class Cron(NamedTuple):
-    """The values that an expression names. A time matches if all of its parts do, also both of day and weekday."""
+    """The values that an expression names. A time matches if all of its parts do, also both of day
+    and weekday.
+    """
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -70,7 +74,9 @@ class Excluded(NamedTuple):
 
 
 def parse_cron(text: str) -> Cron | None:
-    """Returns what an expression names; None: it is an interval (`@every`), or one of which the service may say what is wrong."""
+    """Returns what an expression names; None: it is an interval (`@every`), or one of which the
+    service may say what is wrong.
+    """
     fields = _SHORTCUTS.get(text.strip(), text).partition("#")[0].split()
     match len(fields):
         case 5:
@@ -97,17 +103,28 @@ def parse_cron(text: str) -> Cron | None:
 
 def excluded(crons: Sequence[Cron]) -> list[Excluded]:
     """Returns the times of the day at which none of the expressions comes."""
-    by_hour = {hour: frozenset[int]().union(*(each.minutes for each in crons if hour in each.hours)) for hour in range(24)}
+    by_hour = {
+        hour: frozenset[int]().union(*(each.minutes for each in crons if hour in each.hours))
+        for hour in range(24)
+    }
     hours_by_minutes: dict[frozenset[int], list[int]] = {}
     for hour, minutes in by_hour.items():
         hours_by_minutes.setdefault(frozenset(range(60)) - minutes, []).append(hour)
-    return [Excluded(tuple(hours), tuple(sorted(rest))) for rest, hours in hours_by_minutes.items() if rest]
+    return [
+        Excluded(tuple(hours), tuple(sorted(rest)))
+        for rest, hours in hours_by_minutes.items()
+        if rest
+    ]
 
 
 def is_in_whole_hours(zone: tzinfo, since: datetime) -> bool:
-    """Returns whether the zone differs from UTC by whole hours, in each month of the ten years from this time on."""
+    """Returns whether the zone differs from UTC by whole hours, in each month of the ten years from
+    this time on.
+    """
     times = (since + timedelta(days=30 * month) for month in range(122))
-    return not any((time.astimezone(zone).utcoffset() or timedelta()) % timedelta(hours=1) for time in times)
+    return not any(
+        (time.astimezone(zone).utcoffset() or timedelta()) % timedelta(hours=1) for time in times
+    )
 
 
 def zone_of(name: str) -> tzinfo | None:
@@ -125,11 +142,16 @@ def comes_again(time: datetime, zone: tzinfo) -> bool:
     """
     local = time.astimezone(zone)
     again = local.replace(fold=1).utcoffset()
-    return local.fold == 0 and again is not None and again != local.utcoffset() and again < timedelta()
+    return (
+        local.fold == 0 and again is not None and again != local.utcoffset() and again < timedelta()
+    )
 
 
-def _values(text: str, known: range, words: Sequence[str] = (), *, first: int = 0) -> frozenset[int]:
-    """Returns the values of a field, such as `*`, `5`, `1-5`, `MON-FRI`, `*/15`, `3/5` or several with commas.
+def _values(
+    text: str, known: range, words: Sequence[str] = (), *, first: int = 0
+) -> frozenset[int]:
+    """Returns the values of a field, such as `*`, `5`, `1-5`, `MON-FRI`, `*/15`, `3/5` or several
+    with commas.
 
     Raises:
         ValueError: it has another form, or a value that is not known.
@@ -152,7 +174,11 @@ def _values(text: str, known: range, words: Sequence[str] = (), *, first: int = 
 def _value(text: str, known: range, words: Iterable[str], first: int) -> int:
     named: Mapping[str, int] = {word: number for number, word in enumerate(words, start=first)}
     shortest = 3 if first else 2
-    alike = [number for word, number in named.items() if len(text) >= shortest and word.startswith(text.lower())]
+    alike = [
+        number
+        for word, number in named.items()
+        if len(text) >= shortest and word.startswith(text.lower())
+    ]
     value = alike[0] if alike else int(text)
     if value not in known:
         raise ValueError(text)

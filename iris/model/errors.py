@@ -94,12 +94,17 @@ class _HasStatus(Exception):
 
     Attributes:
         exit_code: that of the command `iris` for this kind of error, not that of the job's program.
-        status: the job's last status, with the state, reason and exit code of each task; None: not known.
-        task: the task that the error is about, such as the first that failed; None: no single one, or not known.
-        last_lines: the last lines of that task's output, where the result was asked for; empty: not known.
+        status: the job's last status, with the state, reason and exit code of each task; None: not
+            known.
+        task: the task that the error is about, such as the first that failed; None: no single one,
+            or not known.
+        last_lines: the last lines of that task's output, where the result was asked for; empty: not
+            known.
     """
 
-    def __init__(self, message: str, status: "JobStatus | None" = None, task: "TaskStatus | None" = None) -> None:
+    def __init__(
+        self, message: str, status: "JobStatus | None" = None, task: "TaskStatus | None" = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.task = task
@@ -107,7 +112,9 @@ class _HasStatus(Exception):
 
     @property
     def task_exit_code(self) -> int | None:
-        """The exit code of that task's program; None: it has none, for example because its host was lost."""
+        """The exit code of that task's program; None: it has none, for example because its host was
+        lost.
+        """
         return self.task.exit_code if self.task is not None else None
 
 
@@ -124,5 +131,7 @@ class JobCancelled(_HasStatus, IrisError):
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's text, or the error's type if it has no text. Some libraries append pages of text."""
+    """Returns the first line of an error's text, or the error's type if it has no text. Some
+    libraries append pages of text.
+    """
     return (str(error).strip() or type(error).__name__).splitlines()[0]

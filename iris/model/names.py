@@ -1,4 +1,5 @@
-"""Names in one place: workflow ids, task queues, search attributes, object store paths and environment variables.
+"""Names in one place: workflow ids, task queues, search attributes, object store paths and
+environment variables.
 
 No other file spells any of them.
 """
@@ -8,18 +9,22 @@ from collections.abc import Sequence
 
 from iris.model.errors import InvalidValue
 
-# -- ids people use ------------------------------------------------------------------------------------------------------------
+# -- ids people use
+# --------------------------------------------------------------------------------------------------
 
-#: The longest name in characters. Temporal's SQL stores keep ids in 255 characters. `<cluster>/task/<user>/<name>:<index>` with
-#: three names of this length stays below 200.
+#: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
+#: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
-#: The longest id of a job that belongs to other jobs: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
+#: The longest id of a job that belongs to other jobs:
+#: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
 MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
 
 
 def is_name(name: str) -> bool:
-    """Returns whether the name can be that of a cluster or a job: it is safe in a path, an id and a query."""
+    """Returns whether the name can be that of a cluster or a job: it is safe in a path, an id and a
+    query.
+    """
     return _NAME.fullmatch(name) is not None
 
 
@@ -34,7 +39,8 @@ def check_name(field: str, name: str) -> str:
             field,
             name,
             "is not a valid name",
-            f"use 1 to {MAX_NAME} letters, digits, dots, dashes or underscores, the first a letter or digit",
+            f"use 1 to {MAX_NAME} letters, digits, dots, dashes or underscores, the first a letter"
+            " or digit",
         )
     return name
 
@@ -55,7 +61,9 @@ def parent_id(job: str) -> str | None:
 
 
 def root_id(job: str) -> str:
-    """Returns the id of the job at the top of those that a job belongs to; its own if it belongs to none."""
+    """Returns the id of the job at the top of those that a job belongs to; its own if it belongs to
+    none.
+    """
     return "/".join(job.split("/")[:2])
 
 
@@ -73,41 +81,57 @@ def gang_attempt_id(job: str, attempt: int) -> str:
 
 
 def short_run(run_id: str) -> str:
-    """Returns the first 13 characters of a run id, enough to stay unique. Ids that sort by time hold the time in them."""
+    """Returns the first 13 characters of a run id, enough to stay unique. Ids that sort by time
+    hold the time in them.
+    """
     return run_id[:13]
 
 
 def attempt_key(attempt: str, run_id: str) -> str:
-    """Returns a key of the attempt that is never used again. A job's name can be reused, the id of its run cannot."""
+    """Returns a key of the attempt that is never used again. A job's name can be reused, the id of
+    its run cannot.
+    """
     return f"{attempt}/{short_run(run_id)}"
 
 
 def slice_id(prefix: str, group: str, token: str) -> str:
-    """Returns a slice's id, which is also the name of its machines. Cloud providers require lower case, digits and dashes.
+    """Returns a slice's id, which is also the name of its machines. Cloud providers require lower
+    case, digits and dashes.
 
     Args:
         prefix: distinguishes this cluster's machines from those of other clusters; may be empty.
     """
-    return "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in (prefix, group, token) if part)
+    return "-".join(
+        re.sub("[^a-z0-9]+", "-", part.lower()).strip("-")
+        for part in (prefix, group, token)
+        if part
+    )
 
 
 def controller_machine(prefix: str, cluster: str) -> str:
-    """Returns the name of a cluster's controller VM. A cluster has one: a zone cannot have two VMs of the same name."""
+    """Returns the name of a cluster's controller VM. A cluster has one: a zone cannot have two VMs
+    of the same name.
+    """
     return slice_id(prefix, cluster, "controller")
 
 
 def host_of_slice(slice_id: str, worker: int, hosts: int) -> str:
-    """Returns the id of the slice's host with this worker id. The only host of a slice has the slice's name."""
+    """Returns the id of the slice's host with this worker id. The only host of a slice has the
+    slice's name.
+    """
     return slice_id if hosts == 1 else f"{slice_id}-w-{worker}"
 
 
 def slice_of_host(host_id: str) -> str:
-    """Returns the id of the slice that has a host with this id, if `host_of_slice` named the host."""
+    """Returns the id of the slice that has a host with this id, if `host_of_slice` named the
+    host.
+    """
     slice_id, _, worker = host_id.rpartition("-w-")
     return slice_id if slice_id and worker.isdecimal() else host_id
 
 
-# -- Temporal ------------------------------------------------------------------------------------------------------------------
+# -- Temporal
+# --------------------------------------------------------------------------------------------------
 
 
 def job_workflow(cluster: str, job: str) -> str:
@@ -131,7 +155,9 @@ def autoscaler_workflow(cluster: str) -> str:
 
 
 def schedule_id(cluster: str, job: str) -> str:
-    """Returns the id of the schedule that starts the job. The ids of its workflows have the time appended."""
+    """Returns the id of the schedule that starts the job. The ids of its workflows have the time
+    appended.
+    """
     return f"{cluster}/schedule/{job}"
 
 
@@ -149,7 +175,9 @@ def planner_queue(cluster: str) -> str:
 
 
 def patient_queue(cluster: str) -> str:
-    """Returns the queue of activities that wait for a workflow, of which there may be one for each job."""
+    """Returns the queue of activities that wait for a workflow, of which there may be one for each
+    job.
+    """
     return f"{cluster}/patient"
 
 
@@ -158,12 +186,16 @@ def host_queue(cluster: str, host_id: str) -> str:
 
 
 def pool_queue(cluster: str, job: str, token: str) -> str:
-    """Returns the queue of a pool's calls. The token distinguishes pools whose workers' jobs have the same name."""
+    """Returns the queue of a pool's calls. The token distinguishes pools whose workers' jobs have
+    the same name.
+    """
     return f"{cluster}/pool/{job}-{token}"
 
 
 def host_of_queue(cluster: str, queue: str) -> str | None:
-    """Returns the host that a task queue belongs to, or None if it is not a host's queue of this cluster."""
+    """Returns the host that a task queue belongs to, or None if it is not a host's queue of this
+    cluster.
+    """
     prefix = host_queue(cluster, "")
     return queue.removeprefix(prefix) if queue.startswith(prefix) else None
 
@@ -206,14 +238,16 @@ SCHEDULER_TYPE, AUTOSCALER_TYPE = "SchedulerWorkflow", "AutoscalerWorkflow"
 def own_workflows(cluster: str, *kinds: str) -> str:
     """Returns the visibility query for the cluster's workflows of these kinds: of `WORKFLOW_TYPES`.
 
-    Anybody in the namespace can start a workflow with the search attributes of Iris, or with such an id. The workflows of a
-    cluster also have one of its types and are on its queue, so only its control plane runs them.
+    Anybody in the namespace can start a workflow with the search attributes of Iris, or with such
+    an id. The workflows of a cluster also have one of its types and are on its queue, so only its
+    control plane runs them.
     """
     types = [WORKFLOW_TYPES[kind] for kind in kinds]
     ids = f"{cluster}/{kinds[0]}/" if len(kinds) == 1 else f"{cluster}/"
     return (
-        f"{SA_CLUSTER} = '{cluster}' AND {_is_one_of(SA_KIND, kinds)} AND {_is_one_of('WorkflowType', types)} "
-        f"AND TaskQueue = '{control_queue(cluster)}' AND WorkflowId STARTS_WITH '{ids}'"
+        f"{SA_CLUSTER} = '{cluster}' AND {_is_one_of(SA_KIND, kinds)} AND"
+        f" {_is_one_of('WorkflowType', types)} AND TaskQueue = '{control_queue(cluster)}' AND"
+        f" WorkflowId STARTS_WITH '{ids}'"
     )
 
 
@@ -222,19 +256,23 @@ def _is_one_of(attribute: str, values: Sequence[str]) -> str:
     return f"{attribute} = {quoted}" if len(values) == 1 else f"{attribute} IN ({quoted})"
 
 
-#: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only an address.
+#: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only
+#: an address.
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
-#: Memo of both planners' workflows: the version of the state. A control plane with a later version replaces the workflow.
+#: Memo of both planners' workflows: the version of the state. A control plane with a later version
+#: replaces the workflow.
 MEMO_VERSION = "iris_book"
-#: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of its logs.
+#: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of
+#: its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
 #: Memo of a job with accelerators: those of each task, for lists.
 MEMO_DEVICE = "iris_device"
 #: Memo of a job with files from a git work tree: their commit, as in `JobSpec`.
 MEMO_COMMIT = "iris_commit"
-#: Memo of a job that waits, is held, or did not wholly succeed: its state and the reason of that, for lists.
+#: Memo of a job that waits, is held, or did not wholly succeed: its state and the reason of that,
+#: for lists.
 MEMO_REASON = "iris_reason"
 #: Memo of a job that was submitted in a batch: identifies its line.
 MEMO_BATCH = "iris_batch"
@@ -247,11 +285,14 @@ MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 
-# -- object store --------------------------------------------------------------------------------------------------------------
+# -- object store
+# --------------------------------------------------------------------------------------------------
 
 
 def cluster_uid(cluster: str) -> str:
-    """Returns the path of the id that distinguishes the cluster's machines from those of another cluster of the same name."""
+    """Returns the path of the id that distinguishes the cluster's machines from those of another
+    cluster of the same name.
+    """
     return f"clusters/{cluster}/uid"
 
 
@@ -264,7 +305,8 @@ def secret_key(cluster: str) -> str:
     return f"clusters/{cluster}/secret-key"
 
 
-#: The folders of sealed values: those given to a job, to a schedule, and those that a user has named.
+#: The folders of sealed values: those given to a job, to a schedule, and those that a user has
+#: named.
 SEALED_JOB, SEALED_SCHEDULE, SEALED_USER = "job", "schedule", "user"
 
 
@@ -309,7 +351,9 @@ def job_uid(logs: str) -> str:
 
 
 def log_chunk(prefix: str, sequence: int) -> str:
-    """Returns the path of a log chunk. The number has ten digits, so that names sort in the order of their numbers."""
+    """Returns the path of a log chunk. The number has ten digits, so that names sort in the order
+    of their numbers.
+    """
     return f"{prefix}/{sequence:010d}.log"
 
 
@@ -330,7 +374,9 @@ def job_checkpoints(job: str, run_id: str) -> str:
 
 
 def task_checkpoints(job: str, run_id: str, index: int) -> str:
-    """Returns the folder of the saves of a task's checkpoint directory. All attempts of the task have the same."""
+    """Returns the folder of the saves of a task's checkpoint directory. All attempts of the task
+    have the same.
+    """
     return f"{job_checkpoints(job, run_id)}/{index}"
 
 
@@ -341,12 +387,16 @@ def task_of_checkpoints(saves: str) -> str:
 
 
 def shared_checkpoints(saves: str) -> str:
-    """Returns the folder in which programs of a job store checkpoints themselves: beside the saves of any of its tasks."""
+    """Returns the folder in which programs of a job store checkpoints themselves: beside the saves
+    of any of its tasks.
+    """
     return f"{saves.rpartition('/')[0]}/shared"
 
 
 def agent_logs(cluster: str, host_id: str) -> str:
-    """Returns the folder of an agent's logs. Each incarnation of the agent has a folder in it, and these sort by time."""
+    """Returns the folder of an agent's logs. Each incarnation of the agent has a folder in it, and
+    these sort by time.
+    """
     return f"agents/{cluster}/{host_id}"
 
 
@@ -374,11 +424,13 @@ def pool_files(queue: str) -> str:
     return f"pools/{queue}"
 
 
-# -- environment variables -----------------------------------------------------------------------------------------------------
+# -- environment variables
+# --------------------------------------------------------------------------------------------------
 
 ENV_CLUSTER = "IRIS_CLUSTER"
 ENV_STATE_DIR = "IRIS_STATE_DIR"
-#: In a program: the address of its cluster, for a client that does not know the cluster of the name in `IRIS_CLUSTER`.
+#: In a program: the address of its cluster, for a client that does not know the cluster of the name
+#: in `IRIS_CLUSTER`.
 ENV_ADDRESS = "IRIS_CLUSTER_ADDRESS"
 #: In a program: the namespace at that address, if it is not the default one.
 ENV_NAMESPACE = "IRIS_CLUSTER_NAMESPACE"
@@ -400,9 +452,11 @@ ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
 #: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
-#: Iris saves what the program leaves in this directory, and restores it for the task's next attempt.
+#: Iris saves what the program leaves in this directory, and restores it for the task's next
+#: attempt.
 ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
-#: A folder of the object store for programs that store checkpoints there themselves, the same for all tasks and attempts.
+#: A folder of the object store for programs that store checkpoints there themselves, the same for
+#: all tasks and attempts.
 ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
 #: The directory of the function that the task runs.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
@@ -410,9 +464,14 @@ ENV_CALL_DIR = "IRIS_CALL_DIR"
 ENV_WORKDIR = "IRIS_WORKDIR"
 #: The address at which other hosts reach this one.
 ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
-#: Set for members of a gang: `host:port` on the host of task 0, and the task's position in the gang.
+#: Set for members of a gang: `host:port` on the host of task 0, and the task's position in the
+#: gang.
 ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
-ENV_SLICE_INDEX, ENV_NUM_SLICES, ENV_TASKS_PER_SLICE = "IRIS_SLICE_INDEX", "IRIS_NUM_SLICES", "IRIS_TASKS_PER_SLICE"
+ENV_SLICE_INDEX, ENV_NUM_SLICES, ENV_TASKS_PER_SLICE = (
+    "IRIS_SLICE_INDEX",
+    "IRIS_NUM_SLICES",
+    "IRIS_TASKS_PER_SLICE",
+)
 #: The prefix of variables that Iris sets. A user may not set them for a job.
 RESERVED_PREFIX = "IRIS_"
 
@@ -422,8 +481,13 @@ def env_port(name: str) -> str:
     return f"IRIS_PORT_{re.sub('[^A-Z0-9]', '_', name.upper())}"
 
 
-# Set for members of a gang under the names that other software reads. Unlike the variables above, a job may override them.
-ENV_JAX_COORDINATOR, ENV_JAX_NUM_PROCESSES, ENV_JAX_PROCESS_ID = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
+# Set for members of a gang under the names that other software reads. Unlike the variables above, a
+# job may override them.
+ENV_JAX_COORDINATOR, ENV_JAX_NUM_PROCESSES, ENV_JAX_PROCESS_ID = (
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+)
 ENV_TPU_NAME = "TPU_NAME"
 ENV_TPU_WORKER_ID = "TPU_WORKER_ID"
 ENV_TPU_TOPOLOGY = "TPU_TOPOLOGY"

@@ -6,7 +6,8 @@ from iris.model.units import format_duration
 
 
 def why_no_output(status: JobStatus, task: int | None = None) -> str:
-    """Returns the sentence for a job whose log is empty: whether it ran, and its state or how it ended.
+    """Returns the sentence for a job whose log is empty: whether it ran, and its state or how it
+    ended.
 
     Args:
         task: only this task was asked for; None: all.
@@ -20,5 +21,8 @@ def why_no_output(status: JobStatus, task: int | None = None) -> str:
     if shown.reason:
         state += f": {shown.reason}"
     if status.state.ended or shown.finished_at is not None:
-        return f"{name} {'wrote no output' if ran else 'never ran, so it has no output'}; it ended {state}"
+        return (
+            f"{name} {'wrote no output' if ran else 'never ran, so it has no output'}; it ended"
+            f" {state}"
+        )
     return f"{name} {'has written no output yet' if ran else 'has not run yet'}; it is {state}"

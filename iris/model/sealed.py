@@ -1,5 +1,5 @@
-"""Values that only the agents of a cluster can read: sealed with the cluster's public key, and bound
-to where they may be used.
+"""Values that only the agents of a cluster can read: sealed with the cluster's public key, and
+bound to where they may be used.
 
 X25519 with a new key for each value, HKDF with SHA-256, and ChaCha20-Poly1305. Sources: RFC 7748,
 RFC 5869 and RFC 8439. Who seals needs only the public key, which is in the store. A value is bound
@@ -32,7 +32,9 @@ _USE = b"iris secret 1"
 
 
 class SealedWith(Exception):
-    """The value was sealed with a key that is not among the private keys. Its text is the key's id."""
+    """The value was sealed with a key that is not among the private keys. Its text is the key's
+    id.
+    """
 
 
 class Place(NamedTuple):
@@ -92,7 +94,9 @@ class PrivateKeys(NamedTuple):
         public = X25519PublicKey.from_public_bytes(sender)
         shared = X25519PrivateKey.from_private_bytes(private).exchange(public)
         try:
-            return _cipher(shared, sender, public_of(private)).decrypt(_NONCE, sealed, _bound(place))
+            return _cipher(shared, sender, public_of(private)).decrypt(
+                _NONCE, sealed, _bound(place)
+            )
         except InvalidTag:
             raise ValueError("it was changed, or sealed for another place") from None
 
@@ -160,7 +164,11 @@ def keys_text(keys: Sequence[bytes], day: str, before: str = "") -> str:
         day: the date of keys that the file did not have before.
         before: the earlier content, whose lines stay as they are.
     """
-    known = {base64.b64decode(line.split()[-1]): line for line in before.splitlines() if line.strip()[:1] not in ("", "#")}
+    known = {
+        base64.b64decode(line.split()[-1]): line
+        for line in before.splitlines()
+        if line.strip()[:1] not in ("", "#")
+    }
     lines = [known.get(key, f"{day} {base64.b64encode(key).decode()}") for key in keys]
     return "".join(f"{line}\n" for line in lines)
 
@@ -172,7 +180,8 @@ def rotated(keys: Sequence[bytes], new: bytes, used: Sequence[str]) -> tuple[byt
 
     Args:
         keys: the current key, the next one if there is one, and earlier ones.
-        used: the ids of the keys of all values that are sealed now. Earlier keys of no value are left out.
+        used: the ids of the keys of all values that are sealed now. Earlier keys of no value are
+            left out.
     """
     current, rest = keys[0], keys[1:]
     following, earlier = (rest[0], rest[1:]) if rest else (new, ())
@@ -182,7 +191,9 @@ def rotated(keys: Sequence[bytes], new: bytes, used: Sequence[str]) -> tuple[byt
 
 
 def _cipher(shared: bytes, sender: bytes, receiver: bytes) -> ChaCha20Poly1305:
-    return ChaCha20Poly1305(HKDF(SHA256(), KEY_BYTES, salt=sender + receiver, info=_USE).derive(shared))
+    return ChaCha20Poly1305(
+        HKDF(SHA256(), KEY_BYTES, salt=sender + receiver, info=_USE).derive(shared)
+    )
 
 
 def _bound(place: Place) -> bytes:

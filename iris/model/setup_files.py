@@ -42,7 +42,8 @@ def installs_itself(script: str, config: str, *, has_pyproject: bool) -> bool:
 
 
 def lacks_a_build(script: str, config: str, *, has_pyproject: bool) -> bool:
-    """Returns whether `setup.cfg` declares a package that no tool installs, because nothing says how to build it.
+    """Returns whether `setup.cfg` declares a package that no tool installs, because nothing says
+    how to build it.
 
     Args:
         script, config, has_pyproject: as for `installs_itself`.
@@ -51,10 +52,12 @@ def lacks_a_build(script: str, config: str, *, has_pyproject: bool) -> bool:
 
 
 def cannot_build(place: object) -> str:
-    """Returns the refusal of a directory for which `lacks_a_build` is true, without the name of the step."""
+    """Returns the refusal of a directory for which `lacks_a_build` is true, without the name of the
+    step.
+    """
     return (
-        f"{place} has a {CONFIG}, but neither a {SCRIPT} nor a {PYPROJECT}, so no tool installs it; "
-        f"add an empty {PYPROJECT} beside it, or use --no-sync"
+        f"{place} has a {CONFIG}, but neither a {SCRIPT} nor a {PYPROJECT}, so no tool installs it;"
+        f" add an empty {PYPROJECT} beside it, or use --no-sync"
     )
 
 
@@ -75,17 +78,24 @@ def version_variable(script: str, config: str, requires: Sequence[str]) -> tuple
 
 
 def not_installed(names: Container[str]) -> str:
-    """Returns the line about a project for which nothing is installed; empty: there is nothing to say.
+    """Returns the line about a project for which nothing is installed; empty: there is nothing to
+    say.
 
     Args:
         names: the files of its directory.
     """
     if (file := next((each for each in UNREAD if each in names), None)) is not None:
         problem = f"{file} is for {UNREAD[file]}, and Iris does not read it"
-        return f"{problem}: nothing is installed for it; list its packages in requirements.txt, or use an image that has them"
+        return (
+            f"{problem}: nothing is installed for it; list its packages in requirements.txt, or use"
+            " an image that has them"
+        )
     if PYPROJECT in names:
         problem = f"{PYPROJECT} has no [project]"
-        return f"{problem}: nothing is installed for it; declare its dependencies there, or in requirements.txt"
+        return (
+            f"{problem}: nothing is installed for it; declare its dependencies there, or in"
+            " requirements.txt"
+        )
     return ""
 
 
@@ -107,7 +117,9 @@ def _name_of(script: str, config: str) -> str:
 
 
 def _values(config: str) -> dict[tuple[str, str], str]:
-    """Returns the values of a `setup.cfg` by section and key; none: it cannot be read, which the build reports."""
+    """Returns the values of a `setup.cfg` by section and key; none: it cannot be read, which the
+    build reports.
+    """
     if not config:
         return {}
     import configparser  # few projects have such a file
@@ -117,4 +129,8 @@ def _values(config: str) -> dict[tuple[str, str], str]:
         parser.read_string(config)
     except configparser.Error:
         return {}
-    return {(name, key): value.strip() for name in parser.sections() for key, value in parser.items(name)}
+    return {
+        (name, key): value.strip()
+        for name in parser.sections()
+        for key, value in parser.items(name)
+    }

@@ -1,10 +1,11 @@
 """The states of tasks and jobs, and the table of a task's transitions.
 
-Rule 1: a task's state changes only through `move_task`. A transition that is not in the table raises `IllegalMove` and changes
-nothing.
-Rule 2: a job has no transitions of its own. `roll_up` derives its state from its tasks each time it is needed.
+Rule 1: a task's state changes only through `move_task`. A transition that is not in the table
+raises `IllegalMove` and changes nothing. Rule 2: a job has no transitions of its own. `roll_up`
+derives its state from its tasks each time it is needed.
 
-Not in this module: which account pays for a failed attempt (`iris.scheduling.retries`), and when to check (the workflows).
+Not in this module: which account pays for a failed attempt (`iris.scheduling.retries`), and when to
+check (the workflows).
 """
 
 from collections import Counter
@@ -53,7 +54,8 @@ _ENDS = (_T.SUCCEEDED, _T.FAILED, _T.KILLED, _T.CANCELLED, _T.WORKER_FAILED, _T.
 
 TASK_MOVES: dict[TaskState, frozenset[TaskState]] = {
     _T.PENDING: frozenset({_T.ASSIGNED, _T.KILLED, _T.CANCELLED, _T.UNSCHEDULABLE}),
-    # A short program can end before its host's first report, hence the end states. If no host took the attempt: back to PENDING.
+    # A short program can end before its host's first report, hence the end states. If no host took
+    # the attempt: back to PENDING.
     _T.ASSIGNED: frozenset({_T.BUILDING, _T.RUNNING, _T.PENDING, *_ENDS}),
     _T.BUILDING: frozenset({_T.RUNNING, *_ENDS}),
     _T.RUNNING: frozenset(_ENDS),
@@ -88,18 +90,23 @@ def step(moves: Mapping[State, frozenset[State]], now: State, to: State, what: s
     """
     if to not in moves[now]:
         allowed = ", ".join(sorted(moves[now])) or "nothing: it has ended"
-        raise IllegalMove(f"{what} that is {now} cannot become {to}; from {now} it may become {allowed}")
+        raise IllegalMove(
+            f"{what} that is {now} cannot become {to}; from {now} it may become {allowed}"
+        )
     return to
 
 
-def roll_up(tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: bool = False) -> JobState:
+def roll_up(
+    tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: bool = False
+) -> JobState:
     """Derives a job's state from the states of its tasks, by the first rule that holds.
 
-    Tasks that a user cancelled one by one do not count, unless all of them were: then the job is KILLED.
+    Tasks that a user cancelled one by one do not count, unless all of them were: then the job is
+    KILLED.
 
     Args:
-        tasks: the tasks' states. FAILED, WORKER_FAILED and PREEMPTED count as ended: a task to be retried is already PENDING
-            again.
+        tasks: the tasks' states. FAILED, WORKER_FAILED and PREEMPTED count as ended: a task to be
+            retried is already PENDING again.
         max_task_failures: how many FAILED tasks the job tolerates.
         held: whether its user holds it. HELD shows only while none of its tasks runs.
     """
@@ -117,7 +124,11 @@ def roll_up(tasks: Iterable[TaskState], *, max_task_failures: int = 0, held: boo
         return JobState.KILLED
     if _T.BUILDING in states and _T.RUNNING not in states:
         return JobState.BUILDING
-    if states & LIVE:  # the program of a task that is ASSIGNED may run: hosts report only those that run for a second
+    if (
+        states & LIVE
+        # the program of a task that is ASSIGNED may run: hosts report only those that run for a
+        # second
+    ):
         return JobState.RUNNING
     if states <= ENDED:
         if _T.WORKER_FAILED in states or _T.PREEMPTED in states:

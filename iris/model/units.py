@@ -1,6 +1,7 @@
 """Parsing and formatting of quantities: memory, CPU, durations.
 
-Inside Iris a quantity is an integer (bytes, millicores) or a `timedelta`. Only this module converts it from and to text.
+Inside Iris a quantity is an integer (bytes, millicores) or a `timedelta`. Only this module converts
+it from and to text.
 """
 
 import re
@@ -19,7 +20,8 @@ _SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])i?b?|b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]|)")
 
-#: More than any machine has: an exbibyte, a million cores. A larger number is a mistake in the unit and is refused.
+#: More than any machine has: an exbibyte, a million cores. A larger number is a mistake in the unit
+#: and is refused.
 MAX_BYTES = TIB * 1024 * 1024
 MAX_MILLICORES = 1_000_000 * 1000
 #: A hundred years, well within the limit of a Temporal timer.
@@ -27,14 +29,20 @@ MAX_DURATION = timedelta(days=36_500)
 
 
 def parse_bytes(text: str | int, field: str = "memory") -> int:
-    """Parses `"8g"`, `"512MiB"`, `"8Gi"`, `"1.5tb"` or a plain number to bytes. Each unit is a power of 1024, as in `docker run`.
+    """Parses `"8g"`, `"512MiB"`, `"8Gi"`, `"1.5tb"` or a plain number to bytes. Each unit is a
+    power of 1024, as in `docker run`.
 
     Raises:
         InvalidValue: the text is not a size, or is more than any machine has.
     """
     match = _BYTES.fullmatch(str(text).strip())
     if match is None:
-        raise InvalidValue(field, text, "is not a size", 'write a number with a unit, such as "512m", "8g" or "1.5t"')
+        raise InvalidValue(
+            field,
+            text,
+            "is not a size",
+            'write a number with a unit, such as "512m", "8g" or "1.5t"',
+        )
     size = Decimal(match[1]) * _BYTE_UNITS[(match[2] or "").lower()]
     if size > MAX_BYTES:
         raise InvalidValue(field, text, "is more than any machine has", "check the unit")
@@ -42,7 +50,8 @@ def parse_bytes(text: str | int, field: str = "memory") -> int:
 
 
 def parse_size(text: str | int, field: str = "memory") -> int:
-    """Parses a size that a person asks for, as `parse_bytes` does. A small number without a unit is not meant to be bytes.
+    """Parses a size that a person asks for, as `parse_bytes` does. A small number without a unit is
+    not meant to be bytes.
 
     Raises:
         InvalidValue: as in `parse_bytes`, or the number is less than a mebibyte and has no unit.
@@ -57,8 +66,8 @@ def parse_cpu(text: str | float, field: str = "cpu") -> int:
     """Parses `"0.5"`, `2` or `"1500m"` to millicores.
 
     Raises:
-        InvalidValue: the text is not a number of cores, is out of range, or is less than a millicore (finer fractions are
-            rounded).
+        InvalidValue: the text is not a number of cores, is out of range, or is less than a
+            millicore (finer fractions are rounded).
     """
     raw = str(text).strip()
     remedy = 'write a number of cores, such as "4" or "0.5"'
@@ -88,16 +97,29 @@ def parse_duration(text: str | float, field: str = "duration") -> timedelta:
     """
     raw = str(text).strip().lower()
     parts = list(_DURATION.finditer(raw))
-    if not raw or "".join(part[0] for part in parts) != raw or (len(parts) > 1 and any(p[2] == "" for p in parts)):
-        raise InvalidValue(field, text, "is not a duration", 'write a number with a unit, such as "30s", "10m", "1h30m" or "2d"')
+    if (
+        not raw
+        or "".join(part[0] for part in parts) != raw
+        or (len(parts) > 1 and any(p[2] == "" for p in parts))
+    ):
+        raise InvalidValue(
+            field,
+            text,
+            "is not a duration",
+            'write a number with a unit, such as "30s", "10m", "1h30m" or "2d"',
+        )
     seconds = sum(float(part[1]) * _SECOND_UNITS[part[2]] for part in parts if part[0])
     if seconds > MAX_DURATION.total_seconds():
-        raise InvalidValue(field, text, "is longer than a hundred years", "leave it unset to wait without a limit")
+        raise InvalidValue(
+            field, text, "is longer than a hundred years", "leave it unset to wait without a limit"
+        )
     return timedelta(seconds=seconds)
 
 
 def format_bytes(size: int) -> str:
-    """Formats a size in the largest unit that fits, from bytes to TiB, with at most one decimal: `8 GiB`, `1.5 TiB`."""
+    """Formats a size in the largest unit that fits, from bytes to TiB, with at most one decimal: `8
+    GiB`, `1.5 TiB`.
+    """
     for unit, scale in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if size >= scale:
             return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"

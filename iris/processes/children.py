@@ -1,4 +1,6 @@
-"""Child processes of a supervisor: restarted when they die, and ended when the supervisor is gone."""
+"""Child processes of a supervisor: restarted when they die, and ended when the supervisor is
+gone.
+"""
 
 import asyncio
 import contextlib
@@ -45,13 +47,20 @@ class Child:
     """One child process.
 
     Args:
-        log: a file that its output is appended to. None: its output goes where the supervisor's goes, as is usual in a container.
+        log: a file that its output is appended to. None: its output goes where the supervisor's
+            goes, as is usual in a container.
         umask: its umask; -1: the supervisor's.
         directory: its working directory; None: the supervisor's.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path | None, *, umask: int = -1, directory: Path | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path | None,
+        *,
+        umask: int = -1,
+        directory: Path | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -80,13 +89,20 @@ class Child:
         return self.process
 
     async def keep(
-        self, stop: asyncio.Event, restarts: Restarts, started: Callable[["Child"], None], *, tries: int | None = None
+        self,
+        stop: asyncio.Event,
+        restarts: Restarts,
+        started: Callable[["Child"], None],
+        *,
+        tries: int | None = None,
     ) -> None:
-        """Keeps the process running until `stop` is set: starts it, and restarts it after each death. Does not end it.
+        """Keeps the process running until `stop` is set: starts it, and restarts it after each
+        death. Does not end it.
 
         Args:
             started: called after each start.
-            tries: how many early deaths are allowed from the first start on. A child that once ran longer is always restarted.
+            tries: how many early deaths are allowed from the first start on. A child that once ran
+                longer is always restarted.
 
         Raises:
             IrisError: the child died early that many times.
@@ -110,7 +126,9 @@ class Child:
             tries = None if lived >= restarts.soon or tries is None else tries - 1
             if tries == 0:
                 raise IrisError(f"{self.name} {ending}, as each time before")
-            logger.warning("%s %s, and is started again in %g s", self.name, ending, delay.total_seconds())
+            logger.warning(
+                "%s %s, and is started again in %g s", self.name, ending, delay.total_seconds()
+            )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay.total_seconds())
 
@@ -148,7 +166,8 @@ async def _ended(process: asyncio.subprocess.Process, stop: asyncio.Event) -> bo
 
 
 def _die_with_parent() -> None:
-    """Makes the kernel send SIGTERM to this process when the supervisor dies; runs between fork and exec.
+    """Makes the kernel send SIGTERM to this process when the supervisor dies; runs between fork and
+    exec.
 
     Works on Linux only. On other systems the cluster's record names the processes that are left.
     """

@@ -25,14 +25,17 @@ def stop_event() -> asyncio.Event:
 
 
 def rest_memory() -> None:
-    """Excludes the present objects from garbage collection, which otherwise costs a tenth of a control plane's CPU."""
+    """Excludes the present objects from garbage collection, which otherwise costs a tenth of a
+    control plane's CPU.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
 def be_private() -> int:
-    """Makes this process and its children create files and directories that only their user can access.
+    """Makes this process and its children create files and directories that only their user can
+    access.
 
     Returns:
         The previous umask, which the user's programs get.
@@ -41,7 +44,9 @@ def be_private() -> int:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Runs work that cannot be undone to its end. A cancellation takes effect afterwards, when the result can be found."""
+    """Runs work that cannot be undone to its end. A cancellation takes effect afterwards, when the
+    result can be found.
+    """
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -51,7 +56,8 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
 
 @contextlib.contextmanager
 def locked(directory: Path, refusal: str) -> Iterator[None]:
-    """Holds the lock of this directory. Creates the directory if it is missing, and makes it private.
+    """Holds the lock of this directory. Creates the directory if it is missing, and makes it
+    private.
 
     Args:
         refusal: the message of the error.
@@ -68,13 +74,16 @@ def locked(directory: Path, refusal: str) -> Iterator[None]:
         yield
 
 
-#: Where `free_ports` looks. They are below the ports that Linux (32768 and above) and macOS (49152 and above) give to outgoing
-#: connections: a server that restarts on its port finds it free, and no connection takes the port before the server starts.
+#: Where `free_ports` looks. They are below the ports that Linux (32768 and above) and macOS (49152
+#: and above) give to outgoing
+#: connections: a server that restarts on its port finds it free, and no connection takes the port
+#: before the server starts.
 SERVER_PORTS = range(20_000, 32_000)
 
 
 def free_ports(wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """Returns these two ports of this machine if both are free, else two free ports of `SERVER_PORTS`.
+    """Returns these two ports of this machine if both are free, else two free ports of
+    `SERVER_PORTS`.
 
     Another server can still take them first.
 

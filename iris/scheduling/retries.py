@@ -1,11 +1,13 @@
 """Decides which account an unsuccessful attempt counts against, and whether the task is retried.
 
-Each task has separate accounts. Preemptions must not use up the retries of a correct program. A program that crashes must not be
-retried a hundred times because the limit for preemptions is high, and neither must a set-up whose package index is gone.
+Each task has separate accounts. Preemptions must not use up the retries of a correct program. A
+program that crashes must not be retried a hundred times because the limit for preemptions is high,
+and neither must a set-up whose package index is gone.
 
-The tasks of a gang share one outcome, so their accounts are equal. When several of them end badly, **a lost host explains its
-siblings' crashes**: programs that compute together fail within seconds when one of them disappears, long before the loss of its
-host is known. So a gang is judged when all its tasks have ended.
+The tasks of a gang share one outcome, so their accounts are equal. When several of them end badly,
+**a lost host explains its siblings' crashes**: programs that compute together fail within seconds
+when one of them disappears, long before the loss of its host is known. So a gang is judged when all
+its tasks have ended.
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,9 @@ from iris.model.states import TaskState, move_task
 
 
 class RetryDecision(BaseModel):
-    """The decision after an attempt: the account that it counts against, and whether and when there is another."""
+    """The decision after an attempt: the account that it counts against, and whether and when there
+    is another.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -62,13 +66,21 @@ class HostsAfter(NamedTuple):
     over: tuple[tuple[str, str], ...] = ()
 
 
-#: The delay before the first retry. It doubles each time, so that a broken host or program does not cause a busy loop.
+#: The delay before the first retry. It doubles each time, so that a broken host or program does not
+#: cause a busy loop.
 FIRST_DELAY = timedelta(seconds=1)
 MAX_DELAY = timedelta(minutes=5)
-#: The delay before each retry of a set-up that something outside the cluster has failed; after the last one the job ends. A host
-#: tries again for some seconds itself, so these are for longer trouble: in all some eight minutes, in which the hosts are free.
-SETUP_DELAYS = (timedelta(seconds=10), timedelta(seconds=30), timedelta(minutes=2), timedelta(minutes=5))
-#: The most hosts that a gang avoids at once. Each is a constraint of its request, whose size is limited (`REQUEST_BYTES`).
+#: The delay before each retry of a set-up that something outside the cluster has failed; after the
+#: last one the job ends. A host tries again for some seconds itself, so these are for longer
+#: trouble: in all some eight minutes, in which the hosts are free.
+SETUP_DELAYS = (
+    timedelta(seconds=10),
+    timedelta(seconds=30),
+    timedelta(minutes=2),
+    timedelta(minutes=5),
+)
+#: The most hosts that a gang avoids at once. Each is a constraint of its request, whose size is
+#: limited (`REQUEST_BYTES`).
 MAX_AVOIDED = 4
 
 #: The precedence of accounts when several tasks of a gang end badly.
@@ -93,22 +105,37 @@ def judge(outcomes: Sequence[TaskOutcome], evicted: str = "") -> AttemptResult:
         evicted: why the scheduler evicted the gang; empty when it did not.
     """
     if evicted and not all(outcome.state is TaskState.SUCCEEDED for outcome in outcomes):
-        preempted = tuple(outcome.model_copy(update={"state": TaskState.PREEMPTED, "reason": evicted}) for outcome in outcomes)
+        preempted = tuple(
+            outcome.model_copy(update={"state": TaskState.PREEMPTED, "reason": evicted})
+            for outcome in outcomes
+        )
         return AttemptResult(account=Account.PREEMPTIONS, culprit=0, outcomes=preempted)
     accounts = [account_of(outcome) for outcome in outcomes]
     account = next((each for each in _WEIGHT if each in accounts), Account.NONE)
     if account is Account.NONE:
         # A task that was stopped decides, not one that had succeeded by then.
-        stopped = (index for index, outcome in enumerate(outcomes) if outcome.state is not TaskState.SUCCEEDED)
+        stopped = (
+            index
+            for index, outcome in enumerate(outcomes)
+            if outcome.state is not TaskState.SUCCEEDED
+        )
         return AttemptResult(account=account, culprit=next(stopped, 0), outcomes=tuple(outcomes))
-    # The culprit is the task that ended first. The time at which a host was lost is unknown: the time it was given up counts.
+    # The culprit is the task that ended first. The time at which a host was lost is unknown: the
+    # time it was given up counts.
     guilty = [index for index, each in enumerate(accounts) if each is account]
-    culprit = min(guilty, key=lambda index: (outcomes[index].finished_at is None, outcomes[index].finished_at, index))
-    return AttemptResult(account=account, culprit=culprit, outcomes=tuple(_shared(outcomes, culprit, account)))
+    culprit = min(
+        guilty,
+        key=lambda index: (outcomes[index].finished_at is None, outcomes[index].finished_at, index),
+    )
+    return AttemptResult(
+        account=account, culprit=culprit, outcomes=tuple(_shared(outcomes, culprit, account))
+    )
 
 
 def _shared(outcomes: Sequence[TaskOutcome], culprit: int, account: Account) -> list[TaskOutcome]:
-    """Returns the outcomes of all tasks of a gang that the culprit ended: no other task succeeds or fails on its own."""
+    """Returns the outcomes of all tasks of a gang that the culprit ended: no other task succeeds or
+    fails on its own.
+    """
     if len(outcomes) == 1:
         return list(outcomes)
     cause = outcomes[culprit]
@@ -142,20 +169,38 @@ def decide(spec: JobSpec, before: TaskStatus, result: AttemptResult) -> RetryDec
     if account is Account.SETUPS:
         if before.setups < len(SETUP_DELAYS):
             return RetryDecision(account=account, retry=True, delay=SETUP_DELAYS[before.setups])
-        return RetryDecision(account=account, retry=False, reason=f"{outcome.reason} ({_in_a_row(before.setups + 1)})")
+        return RetryDecision(
+            account=account,
+            retry=False,
+            reason=f"{outcome.reason} ({_in_a_row(before.setups + 1)})",
+        )
     spent, limit = {
         Account.FAILURES: (before.failures + 1, spec.max_retries_failure),
         Account.PREEMPTIONS: (before.preemptions + 1, spec.max_retries_preemption),
     }[account]
     if spent <= limit and not outcome.final:
-        # A preempted task did nothing wrong and is queued again at once, unless an infrastructure fault ended it.
-        in_a_row = {Account.FAILURES: spent - 1, Account.PREEMPTIONS: before.faults if outcome.fault else None}[account]
-        return RetryDecision(account=account, retry=True, delay=_delay(in_a_row) if in_a_row is not None else timedelta(0))
-    used_up = f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})" if spent > limit > 0 else ""
+        # A preempted task did nothing wrong and is queued again at once, unless an infrastructure
+        # fault ended it.
+        in_a_row = {
+            Account.FAILURES: spent - 1,
+            Account.PREEMPTIONS: before.faults if outcome.fault else None,
+        }[account]
+        return RetryDecision(
+            account=account,
+            retry=True,
+            delay=_delay(in_a_row) if in_a_row is not None else timedelta(0),
+        )
+    used_up = (
+        f" ({account} {spent}, max_retries_{account.rstrip('s')} {limit})"
+        if spent > limit > 0
+        else ""
+    )
     return RetryDecision(account=account, retry=False, reason=f"{outcome.reason}{used_up}")
 
 
-def after(tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDecision, now: datetime) -> list[TaskStatus]:
+def after(
+    tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDecision, now: datetime
+) -> list[TaskStatus]:
     """Returns the tasks of a gang after an attempt, with their outcomes and updated accounts.
 
     Raises:
@@ -174,11 +219,14 @@ def after(tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDec
     }[decision.account]
     ended = []
     for place, (task, outcome) in enumerate(zip(tasks, result.outcomes, strict=True)):
-        # If there is another attempt, siblings take the culprit's state. If there is none, their own outcome is final.
+        # If there is another attempt, siblings take the culprit's state. If there is none, their
+        # own outcome is final.
         state = result.outcome.state if decision.retry else outcome.state
         changes = {
             "state": move_task(task.state, state),
-            "reason": decision.reason if place == result.culprit and decision.reason else outcome.reason,
+            "reason": decision.reason
+            if place == result.culprit and decision.reason
+            else outcome.reason,
             "exit_code": outcome.exit_code,
             "started_at": outcome.started_at or task.started_at,
             "finished_at": outcome.finished_at or now,
@@ -190,8 +238,9 @@ def after(tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDec
 def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) -> HostsAfter:
     """Returns which hosts spoilt an attempt, and which incarnations are over.
 
-    An incarnation is over if it said so itself. Its slice reports that too, but perhaps after the gang was placed there again.
-    A refusal by another agent of the host proves nothing: that agent may be the older one, or about to hand over.
+    An incarnation is over if it said so itself. Its slice reports that too, but perhaps after the
+    gang was placed there again. A refusal by another agent of the host proves nothing: that agent
+    may be the older one, or about to hand over.
 
     Args:
         placement: None if there were no hosts.
@@ -206,7 +255,9 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
             over.append((seat.host_id, seat.incarnation))
         elif outcome.refused:
             continue
-        elif outcome.fault not in BEYOND_THE_HOST and (outcome.fault or account_of(outcome) is Account.UNDELIVERED):
+        elif outcome.fault not in BEYOND_THE_HOST and (
+            outcome.fault or account_of(outcome) is Account.UNDELIVERED
+        ):
             spoilt_by.append(seat.host_id)
     ran = any(outcome.started_at for outcome in outcomes)
     # Tasks that share a host name it several times.
@@ -215,16 +266,24 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
 
 
 def avoided_after(avoided: Sequence[str], spoilt_by: Sequence[str]) -> tuple[str, ...]:
-    """Returns the hosts that the next attempt avoids: those that spoilt the last ones, once for each attempt that they spoilt."""
+    """Returns the hosts that the next attempt avoids: those that spoilt the last ones, once for
+    each attempt that they spoilt.
+    """
     return (*avoided, *spoilt_by)[-MAX_AVOIDED:]
 
 
 def unprepared(placement: Placement | None, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
-    """Returns the hosts on which a set-up failed. They are not to blame, but the network of another one may do better."""
+    """Returns the hosts on which a set-up failed. They are not to blame, but the network of another
+    one may do better.
+    """
     if placement is None or not outcomes:
         return ()
     ends = zip(placement.seat_of_each_task, outcomes, strict=True)
-    return tuple(dict.fromkeys(seat.host_id for seat, outcome in ends if account_of(outcome) is Account.SETUPS))
+    return tuple(
+        dict.fromkeys(
+            seat.host_id for seat, outcome in ends if account_of(outcome) is Account.SETUPS
+        )
+    )
 
 
 def _in_a_row(setups: int) -> str:

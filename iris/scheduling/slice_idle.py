@@ -5,7 +5,9 @@ from datetime import datetime
 
 
 class SliceIdle:
-    """The time at which a task last ran on each slice. For a new slice it is the time at which the slice came."""
+    """The time at which a task last ran on each slice. For a new slice it is the time at which the
+    slice came.
+    """
 
     def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
         self.at = dict(at or {})
@@ -28,6 +30,8 @@ class SliceIdle:
             self.at.pop(slice_id, None)
 
     def after(self, slice_id: str, when: datetime | None) -> datetime | None:
-        """Returns when a task last ran on the slice if that is later than `when`; None otherwise, or if `when` is None."""
+        """Returns when a task last ran on the slice if that is later than `when`; None otherwise,
+        or if `when` is None.
+        """
         used = self.at.get(slice_id)
         return used if used is not None and when is not None and used > when else None

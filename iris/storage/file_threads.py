@@ -1,7 +1,8 @@
 """Runs the file calls of `file://` stores in threads of their own.
 
-A call to a network file system that hangs may take hours. In asyncio's threads, such calls leave no thread for other work. When
-the interpreter exits, it waits for them, and for the threads of every `ThreadPoolExecutor`. It does not wait for these threads.
+A call to a network file system that hangs may take hours. In asyncio's threads, such calls leave no
+thread for other work. When the interpreter exits, it waits for them, and for the threads of every
+`ThreadPoolExecutor`. It does not wait for these threads.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ THREAD_PREFIX = "iris-store"
 
 
 async def in_file_thread(call: Callable[[], T]) -> T:
-    """Makes the call in a thread and returns its result. A call waits while `MOST_THREADS` others run.
+    """Makes the call in a thread and returns its result. A call waits while `MOST_THREADS` others
+    run.
 
     A cancellation does not wait for a running call.
 
@@ -46,7 +48,9 @@ class _FileThreads:
         self._calls.put((future, call))
         with self._starting:
             if not self._free.acquire(blocking=False) and self._started < MOST_THREADS:
-                threading.Thread(target=self._work, name=f"{THREAD_PREFIX}-{self._started}", daemon=True).start()
+                threading.Thread(
+                    target=self._work, name=f"{THREAD_PREFIX}-{self._started}", daemon=True
+                ).start()
                 self._started += 1
         return future
 

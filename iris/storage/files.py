@@ -38,7 +38,8 @@ def is_full(error: OSError) -> bool:
 
 
 def write_whole(path: Path, text: str, mode: int | None = None) -> None:
-    """Writes the file atomically: a reader gets the old or the new text, never a part. Only one writer at a time is allowed.
+    """Writes the file atomically: a reader gets the old or the new text, never a part. Only one
+    writer at a time is allowed.
 
     Args:
         mode: the file's mode from the first byte on; None: as the process' umask allows.
@@ -55,7 +56,8 @@ def write_whole(path: Path, text: str, mode: int | None = None) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Creates the directory and missing parents with mode 0700. Removes other users' permissions from an existing directory.
+    """Creates the directory and missing parents with mode 0700. Removes other users' permissions
+    from an existing directory.
 
     A sticky directory such as `/tmp` is shared on purpose and stays unchanged.
 
@@ -75,7 +77,8 @@ def make_private(directory: Path) -> None:
 def make_private_tree(directory: Path) -> None:
     """Makes the directory and all that is below it private.
 
-    It skips the contents of a directory that is private already, because other users cannot reach them.
+    It skips the contents of a directory that is private already, because other users cannot reach
+    them.
 
     Raises:
         OSError: the directory cannot be created or read.
@@ -101,7 +104,8 @@ def open_to_others(path: Path) -> bool:
 
 
 def private_file(path: Path) -> Path:
-    """Creates the file if needed, with mode 0600 regardless of the process' umask, and returns its path.
+    """Creates the file if needed, with mode 0600 regardless of the process' umask, and returns its
+    path.
 
     Raises:
         OSError: the file cannot be created.
@@ -117,7 +121,8 @@ def _close(path: Path, mode: int) -> None:
             path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
         except PermissionError:
             logger.warning(
-                "%s is accessible to other users (%s) and cannot be changed: it belongs to another user",
+                "%s is accessible to other users (%s) and cannot be changed: it belongs to another"
+                " user",
                 path,
                 stat.filemode(mode),
             )

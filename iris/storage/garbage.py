@@ -1,7 +1,8 @@
 """Decides which objects of a store no job needs any more. Pure.
 
-Objects are deleted by folders: all that one run of a job has left, one pool, one bundle. A folder is kept while any of its
-objects is young, and while a job of the same family lives: the job `ada/sweep`, and all that belong to it.
+Objects are deleted by folders: all that one run of a job has left, one pool, one bundle. A folder
+is kept while any of its objects is young, and while a job of the same family lives: the job
+`ada/sweep`, and all that belong to it.
 """
 
 import re
@@ -48,8 +49,11 @@ class UnusedFolder(NamedTuple):
     modified: datetime
 
 
-def unused(stored: Iterable[Stored], needed: Needed, before: datetime, bundles_before: datetime) -> list[UnusedFolder]:
-    """Returns the folders of which all objects were written before a time, and which no job needs, the largest first.
+def unused(
+    stored: Iterable[Stored], needed: Needed, before: datetime, bundles_before: datetime
+) -> list[UnusedFolder]:
+    """Returns the folders of which all objects were written before a time, and which no job needs,
+    the largest first.
 
     Args:
         bundles_before: the time for bundles, which jobs of other names and later jobs may share.
@@ -63,17 +67,23 @@ def unused(stored: Iterable[Stored], needed: Needed, before: datetime, bundles_b
         newest = max(each.modified for each in objects)
         if newest < (bundles_before if folder.startswith("bundles/") else before):
             size = sum(each.size for each in objects)
-            found.append(UnusedFolder(folder, tuple(sorted(each.path for each in objects)), size, newest))
+            found.append(
+                UnusedFolder(folder, tuple(sorted(each.path for each in objects)), size, newest)
+            )
     return sorted(found, key=lambda each: (-each.size, each.folder))
 
 
 def is_run(folder: str) -> bool:
-    """Returns whether the name of a folder in a job's folder is that of one of its runs. Others belong to its child jobs."""
+    """Returns whether the name of a folder in a job's folder is that of one of its runs. Others
+    belong to its child jobs.
+    """
     return _RUN.fullmatch(folder) is not None
 
 
 def _folder_of(path: str) -> str:
-    """Returns the folder with which the object is deleted; empty: Iris has not made it, or it is never deleted."""
+    """Returns the folder with which the object is deleted; empty: Iris has not made it, or it is
+    never deleted.
+    """
     parts = path.split("/")
     match parts[0]:
         case "logs" | "outputs" | "checkpoints":
@@ -97,7 +107,9 @@ def is_needed(folder: str, needed: Needed) -> bool:
         return True
     kind, *parts = folder.split("/")
     if kind == "actors":  # whose folder is named by a job's uid
-        return any(parts[0].startswith(f"{family.replace('/', '-')}-") for family in needed.families)
+        return any(
+            parts[0].startswith(f"{family.replace('/', '-')}-") for family in needed.families
+        )
     if kind == "pools":  # CLUSTER/pool/USER/NAME-TOKEN, or USER/PARENT of a job's pool
         owner = "/".join(parts[2:4])
         # The first workers have the pool's NAME, later ones NAME-2, and so on.

@@ -1,8 +1,9 @@
-"""The format of stored log lines, and the conversion of a task's output to it. Pure: no files, no clock.
+"""The format of stored log lines, and the conversion of a task's output to it. Pure: no files, no
+clock.
 
-A chunk is a sequence of records, each on a line of its own. A record has the milliseconds since 1970, the stream's letter, how
-the line ends (with a newline: `.`, in a later record: `+`, or with the output, without a newline: `!`), and the bytes as the
-program wrote them:
+A chunk is a sequence of records, each on a line of its own. A record has the milliseconds since
+1970, the stream's letter, how the line ends (with a newline: `.`, in a later record: `+`, or with
+the output, without a newline: `!`), and the bytes as the program wrote them:
 
     1763700000123 o. epoch 1 loss 0.42
 """
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-#: A longer line is stored in pieces, so that a program cannot make an agent hold an unbounded line in memory.
+#: A longer line is stored in pieces, so that a program cannot make an agent hold an unbounded line
+#: in memory.
 MAX_PIECE = 64 * 1024
 
 
@@ -22,7 +24,8 @@ class Stream(StrEnum):
 
 
 class LogLine(NamedTuple):
-    """One record: a line of output, or a piece of one that `goes_on` in the next record of the same stream.
+    """One record: a line of output, or a piece of one that `goes_on` in the next record of the same
+    stream.
 
     It is a named tuple and not a model because a log has millions of records.
     """
@@ -57,7 +60,9 @@ class LineSplitter:
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[tuple[bytes, bool]]:
-        """Returns (bytes, goes on) of each line that is now complete, and of pieces that are too long to keep."""
+        """Returns (bytes, goes on) of each line that is now complete, and of pieces that are too
+        long to keep.
+        """
         *whole, rest = (self._rest + data).split(b"\n")
         found = [piece for line in whole for piece in _pieces(line)]
         while len(rest) > MAX_PIECE:
@@ -67,12 +72,16 @@ class LineSplitter:
         return found
 
     def flush(self, *, ended: bool) -> list[tuple[bytes, bool]]:
-        """Returns the rest without a newline: a prompt or progress bar while the program runs, the last output after it ended."""
+        """Returns the rest without a newline: a prompt or progress bar while the program runs, the
+        last output after it ended.
+        """
         rest, self._rest = self._rest, b""
         return [(rest, not ended)] if rest else []
 
 
-def encode(at_ms: int, stream: Stream, pieces: list[tuple[bytes, bool]], *, cut: bool = False) -> bytes:
+def encode(
+    at_ms: int, stream: Stream, pieces: list[tuple[bytes, bool]], *, cut: bool = False
+) -> bytes:
     """Encodes pieces of one stream as records.
 
     Args:

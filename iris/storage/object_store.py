@@ -1,7 +1,9 @@
-"""The object store: `file://` on one machine, `gs://` or `s3://` on several. Logs are stored here, never in a history.
+"""The object store: `file://` on one machine, `gs://` or `s3://` on several. Logs are stored here,
+never in a history.
 
-Files of a `file://` store get the mode of its directory, regardless of the umask of the process that writes them. A cluster's
-own store is private. The contents of a store that several users share are shared.
+Files of a `file://` store get the mode of its directory, regardless of the umask of the process
+that writes them. A cluster's own store is private. The contents of a store that several users share
+are shared.
 """
 
 import asyncio
@@ -30,21 +32,26 @@ STORE_ERRORS = (OSError, BaseError)
 
 #: The bytes in one block of a file transfer.
 _BLOCK = 1024 * 1024
-#: Larger files are written in parts of this size, the smallest that S3 accepts. Each part costs a request.
+#: Larger files are written in parts of this size, the smallest that S3 accepts. Each part costs a
+#: request.
 _PART = 5 * 1024 * 1024
 
 
 class StoreAway(Unreachable, OSError):
-    """The directory of a `file://` store does not exist, for instance because it is not mounted now. Another try may find it."""
+    """The directory of a `file://` store does not exist, for instance because it is not mounted
+    now. Another try may find it.
+    """
 
 
 class Store:
     """The objects under one URL. Every failure to reach it is one of `STORE_ERRORS`.
 
-    The directory of a `file://` store is never created by a write: a store that is not mounted would continue on the local disk.
+    The directory of a `file://` store is never created by a write: a store that is not mounted
+    would continue on the local disk.
 
     Args:
-        create: creates that directory if it is missing. Only for those who set up a store, to start a cluster.
+        create: creates that directory if it is missing. Only for those who set up a store, to start
+            a cluster.
 
     Raises:
         Unreachable: a store cannot be opened at this URL, or its directory cannot be created.
@@ -73,7 +80,9 @@ class Store:
         await self._open_as_the_directory(path)
 
     async def put_new(self, path: str, data: bytes) -> bool:
-        """Writes the whole object unless it exists. Returns whether it did; of several concurrent callers one gets True."""
+        """Writes the whole object unless it exists. Returns whether it did; of several concurrent
+        callers one gets True.
+        """
         try:
             await obstore.put_async(await self._opened(), path, data, mode="create")
         except obstore.exceptions.AlreadyExistsError:
@@ -85,7 +94,8 @@ class Store:
         """Returns the object's bytes, or None if it does not exist.
 
         Args:
-            most: the most bytes that are read. A job may be able to write to the store, and must not fill its reader's memory.
+            most: the most bytes that are read. A job may be able to write to the store, and must
+                not fill its reader's memory.
 
         Raises:
             OSError: with the number EFBIG, the object is larger.
@@ -95,7 +105,9 @@ class Store:
         except FileNotFoundError:
             return None
         if most is not None and result.meta["size"] > most:
-            raise OSError(errno.EFBIG, f"it has {result.meta['size']:,} bytes and may have {most:,}", path)
+            raise OSError(
+                errno.EFBIG, f"it has {result.meta['size']:,} bytes and may have {most:,}", path
+            )
         return (await result.bytes_async()).to_bytes()
 
     async def modified(self, path: str) -> datetime | None:
@@ -105,8 +117,11 @@ class Store:
         except FileNotFoundError:
             return None
 
-    async def put_file(self, path: str, file: Path | BinaryIO, progress: Callable[[int], None] | None = None) -> None:
-        """Writes the file as one object, in parts if it is large. The object exists whole or not at all.
+    async def put_file(
+        self, path: str, file: Path | BinaryIO, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Writes the file as one object, in parts if it is large. The object exists whole or not at
+        all.
 
         Args:
             file: the file's path, or the open file.
@@ -114,11 +129,19 @@ class Store:
         """
         size = file.stat().st_size if isinstance(file, Path) else 0
         if progress is None or not isinstance(file, Path) or size <= _PART:
-            await obstore.put_async(await self._opened(), path, file, chunk_size=_PART, max_concurrency=4)
+            await obstore.put_async(
+                await self._opened(), path, file, chunk_size=_PART, max_concurrency=4
+            )
             if progress is not None:
                 progress(size)
         else:
-            await obstore.put_async(await self._opened(), path, _blocks(file, progress), chunk_size=_PART, max_concurrency=4)
+            await obstore.put_async(
+                await self._opened(),
+                path,
+                _blocks(file, progress),
+                chunk_size=_PART,
+                max_concurrency=4,
+            )
         await self._open_as_the_directory(path)
 
     async def get_file(self, path: str, file: Path) -> bool:
@@ -149,12 +172,18 @@ class Store:
         return True
 
     async def put_blocks(self, path: str, blocks: Iterator[bytes]) -> None:
-        """Writes the blocks as one object, in parts. If the iterator raises, so does this, and no object is written."""
-        await obstore.put_async(await self._opened(), path, blocks, chunk_size=_PART, max_concurrency=4)
+        """Writes the blocks as one object, in parts. If the iterator raises, so does this, and no
+        object is written.
+        """
+        await obstore.put_async(
+            await self._opened(), path, blocks, chunk_size=_PART, max_concurrency=4
+        )
         await self._open_as_the_directory(path)
 
     async def get_blocks(self, path: str, take: Callable[[bytes], object]) -> bool:
-        """Passes the object's bytes on in blocks, in a thread. Returns False if the object does not exist."""
+        """Passes the object's bytes on in blocks, in a thread. Returns False if the object does not
+        exist.
+        """
         try:
             result = await obstore.get_async(await self._opened(), path)
         except FileNotFoundError:
@@ -184,12 +213,20 @@ class Store:
 
     async def sizes(self, prefix: str) -> list[tuple[str, int]]:
         """Returns the paths and sizes of all objects below the prefix, at any depth."""
-        return [(entry["path"], entry["size"]) async for batch in obstore.list(await self._opened(), prefix) for entry in batch]
+        return [
+            (entry["path"], entry["size"])
+            async for batch in obstore.list(await self._opened(), prefix)
+            for entry in batch
+        ]
 
     async def stored(self, prefix: str = "") -> list[Stored]:
         """Returns all objects below the prefix, at any depth."""
         listed = obstore.list(await self._opened(), prefix or None)
-        return [Stored(entry["path"], entry["size"], entry["last_modified"]) async for batch in listed for entry in batch]
+        return [
+            Stored(entry["path"], entry["size"], entry["last_modified"])
+            async for batch in listed
+            for entry in batch
+        ]
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Deletes these objects. An object that does not exist is ignored."""
@@ -197,7 +234,9 @@ class Store:
             # In a `file://` store, also delete directories that become empty.
             here = await self._opened()
             if self.directory is not None:
-                here = await in_file_thread(partial(LocalStore, self.directory, automatic_cleanup=True))
+                here = await in_file_thread(
+                    partial(LocalStore, self.directory, automatic_cleanup=True)
+                )
             with contextlib.suppress(FileNotFoundError):
                 await obstore.delete_async(here, list(paths))
 
@@ -210,7 +249,10 @@ class Store:
 
     def _opened_directory(self, directory: Path) -> ObjectStore:
         if not directory.is_dir():
-            raise StoreAway(f"the store {self.url} is away: the directory does not exist; mount it, or create it")
+            raise StoreAway(
+                f"the store {self.url} is away: the directory does not exist; mount it, or"
+                " create it"
+            )
         if self._handle is None:
             self._handle = LocalStore(directory)
         return self._handle
@@ -221,10 +263,14 @@ class Store:
 
 
 def _open_as(directory: Path, path: str) -> None:
-    """Gives the object's file, and the directories between it and the store's directory, that directory's mode."""
+    """Gives the object's file, and the directories between it and the store's directory, that
+    directory's mode.
+    """
     mode = stat.S_IMODE(directory.stat().st_mode)
     made = directory / path
-    with contextlib.suppress(FileNotFoundError, PermissionError):  # deleted since, or owned by another user
+    with contextlib.suppress(
+        FileNotFoundError, PermissionError
+    ):  # deleted since, or owned by another user
         made.chmod(mode & 0o666)
         while (made := made.parent) != directory and stat.S_IMODE(made.stat().st_mode) != mode:
             made.chmod(mode)
@@ -234,13 +280,17 @@ def _directory(url: str) -> Path | None:
     """Returns the directory that a `file://` URL names, or None for another scheme.
 
     Raises:
-        Unreachable: the URL names no directory of this machine, or a character would cut off its path.
+        Unreachable: the URL names no directory of this machine, or a character would cut off its
+            path.
     """
     parts = urlsplit(url)
     if parts.scheme != "file":
         return None
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise Unreachable(f"the store {url} cannot be used: it is not an absolute path on this machine; write file:///PATH")
+        raise Unreachable(
+            f"the store {url} cannot be used: it is not an absolute path on this machine; write"
+            " file:///PATH"
+        )
     for character in "#?":
         if character in url:
             remedy = f"it contains {character!r}; write {quote(character)} instead"

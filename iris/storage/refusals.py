@@ -1,4 +1,6 @@
-"""Which failures of a store another try cannot mend. Its library gives some of them no type, so the text decides."""
+"""Which failures of a store another try cannot mend. Its library gives some of them no type, so the
+text decides.
+"""
 
 import errno
 import re
@@ -13,7 +15,8 @@ from obstore.exceptions import (
 #: What the library says of an answer to a request, and of a failed call of the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-#: HTTP statuses between 400 and 499 after which another try may succeed: timeout, conflict, too early, too many requests.
+#: HTTP statuses between 400 and 499 after which another try may succeed: timeout, conflict, too
+#: early, too many requests.
 _TRANSIENT = {408, 409, 425, 429}
 _RIGHTS = "let this machine and the hosts of the cluster read, write and delete below this URL"
 _CREDENTIALS = "renew the credentials for the store on this machine and on the hosts of the cluster"
@@ -32,10 +35,12 @@ _OS_REMEDIES = {
 
 
 def remedy(error: BaseException) -> str | None:
-    """Returns what a user can do about a failure that lasts until then; None: another try may succeed.
+    """Returns what a user can do about a failure that lasts until then; None: another try may
+    succeed.
 
     Args:
-        error: one of `STORE_ERRORS`, from writing or deleting an object. From reading, a missing object is none.
+        error: one of `STORE_ERRORS`, from writing or deleting an object. From reading, a missing
+            object is none.
     """
     if isinstance(error, PermissionDeniedError):
         return _RIGHTS

@@ -27,7 +27,9 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
         except OSError as error:
             if error.errno != errno.EFBIG:
                 raise
-            raise InvalidValue("checkpoint", name, "is larger than a manifest of Iris", "check what wrote it") from None
+            raise InvalidValue(
+                "checkpoint", name, "is larger than a manifest of Iris", "check what wrote it"
+            ) from None
         if data is not None:  # otherwise a later save has just replaced it
             return _parsed(prefix, name, data)
     return None
@@ -52,10 +54,16 @@ async def tasks_with_saves(store: Store, folder: str) -> list[int]:
 
 
 async def _latest_manifest(store: Store, prefix: str) -> str | None:
-    """Returns the name of the latest manifest. Ignores names that no agent gives: a job may be able to write to the store."""
-    for attempt in sorted((int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True):
+    """Returns the name of the latest manifest. Ignores names that no agent gives: a job may be able
+    to write to the store.
+    """
+    for attempt in sorted(
+        (int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True
+    ):
         names = await store.objects(attempt_folder(prefix, attempt))
-        if found := [name for name in names if name == save_name(prefix, attempt, number_of(name) or 0)]:
+        if found := [
+            name for name in names if name == save_name(prefix, attempt, number_of(name) or 0)
+        ]:
             return found[-1]
     return None
 
@@ -64,8 +72,12 @@ def _parsed(prefix: str, name: str, data: bytes) -> Save:
     try:
         save = Save.model_validate_json(data)
     except ValueError as error:
-        raise InvalidValue("checkpoint", name, "is not a manifest of Iris", "check what wrote it") from error
+        raise InvalidValue(
+            "checkpoint", name, "is not a manifest of Iris", "check what wrote it"
+        ) from error
     # A job may be able to write to the store. It must not get other users' objects by their names.
     if not all(each.startswith(f"{prefix}/") for each in save.objects):
-        raise InvalidValue("checkpoint", name, "names objects that are not the task's", "check what wrote it")
+        raise InvalidValue(
+            "checkpoint", name, "names objects that are not the task's", "check what wrote it"
+        )
     return save

@@ -1,7 +1,8 @@
 """Simulates a cloud in memory: its capacity, delays and failures, and an audit log.
 
-Nothing runs in the background. A machine's state follows from its creation time, from what the test did to it, and from the time
-that the clock returns. A test can therefore advance the clock by days in one step.
+Nothing runs in the background. A machine's state follows from its creation time, from what the test
+did to it, and from the time that the clock returns. A test can therefore advance the clock by days
+in one step.
 """
 
 from collections import Counter, deque
@@ -51,9 +52,11 @@ class Verb(StrEnum):
 
 
 class FakeCloud:
-    """The state of the cloud, for all clusters in it. A test may set the public attributes at any time.
+    """The state of the cloud, for all clusters in it. A test may set the public attributes at any
+    time.
 
-    In a table keyed by name, a name is a slice id, a group or a zone. The first of these with an entry applies.
+    In a table keyed by name, a name is a slice id, a group or a zone. The first of these with an
+    entry applies.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -68,9 +71,11 @@ class FakeCloud:
         self.partial: dict[str, int] = {}
         #: By name: the latest diagnostics of a slice's machines.
         self.console: dict[str, str] = {}
-        #: The number of slices that a zone can hold, by zone and kind (see `kind_of`). A missing entry means no limit.
+        #: The number of slices that a zone can hold, by zone and kind (see `kind_of`). A missing
+        #: entry means no limit.
         self.capacity: dict[tuple[str, str], int] = {}
-        #: The number of slices that the project may have, by region or group. Preempted and broken slices count until deleted.
+        #: The number of slices that the project may have, by region or group. Preempted and broken
+        #: slices count until deleted.
         self.quota: dict[str, int] = {}
         self.shortages: list[Shortage] = []
         #: The number of calls that all clusters together may make per minute; None: no limit.
@@ -89,7 +94,8 @@ class FakeCloud:
         self._failures: dict[Verb, deque[PlatformError]] = {verb: deque() for verb in Verb}
         self._lost_replies: Counter[Verb] = Counter()
 
-    # Actions of tests. Preempting, breaking or removing a slice that does not exist any more has no effect.
+    # Actions of tests. Preempting, breaking or removing a slice that does not exist any more has no
+    # effect.
 
     def fail_next(self, verb: Verb, error: PlatformError, times: int = 1) -> None:
         """Makes the next calls of the verb raise this error and do nothing else."""
@@ -100,7 +106,9 @@ class FakeCloud:
         self._lost_replies[verb] += times
 
     async def plant(self, request: SliceRequest, *, manual: bool = False) -> None:
-        """Adds machines that no call created: another cluster's, without a cluster (its name is empty), or marked as manual."""
+        """Adds machines that no call created: another cluster's, without a cluster (its name is
+        empty), or marked as manual.
+        """
         self._put(request, await self._clock(), EventKind.PLANTED).manual = manual
 
     def mark_manual(self, slice_id: str) -> None:
@@ -113,11 +121,17 @@ class FakeCloud:
         machines.in_repair, machines.reason = begins, "UNHEALTHY_MAINTENANCE" if begins else ""
 
     async def preempt(self, *slice_ids: str) -> None:
-        """Preempts the slices. They stay in lists and count against quotas until they are deleted."""
-        await self._end(slice_ids, MachineState.PREEMPTED, EventKind.PREEMPTED, "Instance was preempted.")
+        """Preempts the slices. They stay in lists and count against quotas until they are
+        deleted.
+        """
+        await self._end(
+            slice_ids, MachineState.PREEMPTED, EventKind.PREEMPTED, "Instance was preempted."
+        )
 
     async def break_(self, *slice_ids: str, reason: str = "terminated by maintenance") -> None:
-        """Stops the slices for good. Also simulates a create that the cloud accepts first and that fails later."""
+        """Stops the slices for good. Also simulates a create that the cloud accepts first and that
+        fails later.
+        """
         await self._end(slice_ids, MachineState.FAILED, EventKind.BROKEN, reason)
 
     async def vanish(self, *slice_ids: str) -> None:
@@ -144,7 +158,9 @@ class FakeCloud:
         return list(self.machines)
 
     def up(self, now: datetime) -> list[tuple[SliceRequest, int]]:
-        """Returns request and worker id of each running machine: the machines on which an agent would run."""
+        """Returns request and worker id of each running machine: the machines on which an agent
+        would run.
+        """
         return [
             (machines.request, worker)
             for machines in self.machines.values()
@@ -160,7 +176,9 @@ class FakeCloud:
         """
         made = Counter(self.created + self._slices_of(EventKind.PLANTED))
         ended = Counter(self.deleted + self._slices_of(EventKind.VANISHED))
-        assert made == ended + Counter(self.alive), f"made {made}, but ended {ended} and alive {self.alive}"
+        assert made == ended + Counter(self.alive), (
+            f"made {made}, but ended {ended} and alive {self.alive}"
+        )
 
     # Calls of `CloudAccount`.
 
@@ -174,7 +192,9 @@ class FakeCloud:
         while self._calls and self._calls[0] <= now - MINUTE:
             self._calls.popleft()
         if self.calls_per_minute is not None and len(self._calls) >= self.calls_per_minute:
-            raise RateLimited(f"Quota exceeded for requests per minute: limit {self.calls_per_minute}")
+            raise RateLimited(
+                f"Quota exceeded for requests per minute: limit {self.calls_per_minute}"
+            )
         self._calls.append(now)
         if zone in self.unreachable:
             raise Unavailable(f"zone {zone}: {self.unreachable[zone]}")
@@ -200,17 +220,26 @@ class FakeCloud:
         """
         group, zone, kind = request.group, request.zone, kind_of(request)
         for scope in (region_of(zone), group.name):
-            held = sum(scope in (region_of(each.request.zone), each.request.group.name) for each in self.machines.values())
+            held = sum(
+                scope in (region_of(each.request.zone), each.request.group.name)
+                for each in self.machines.values()
+            )
             if held >= self.quota.get(scope, held + 1):
                 message = f"Quota '{kind}' exhausted. Limit {self.quota[scope]} in {scope}"
                 raise QuotaExceeded(message, scope if scope == region_of(zone) else ANYWHERE)
-        short = any(each.zone == zone and each.kind in ("", kind) and each.since <= now < each.until for each in self.shortages)
+        short = any(
+            each.zone == zone and each.kind in ("", kind) and each.since <= now < each.until
+            for each in self.shortages
+        )
         taken = sum(
-            (each.request.zone, kind_of(each.request)) == (zone, kind) and each.end is not MachineState.PREEMPTED
+            (each.request.zone, kind_of(each.request)) == (zone, kind)
+            and each.end is not MachineState.PREEMPTED
             for each in self.machines.values()
         )
         if short or taken >= self.capacity.get((zone, kind), taken + 1):
-            raise StockOut(f'There is no more capacity in the zone "{zone}"; you can try in another zone')
+            raise StockOut(
+                f'There is no more capacity in the zone "{zone}"; you can try in another zone'
+            )
         return self._put(request, now, EventKind.CREATED)
 
     def console_of(self, request: SliceRequest) -> str:
@@ -218,7 +247,9 @@ class FakeCloud:
         return _of(request, self.console, "")
 
     def remove(self, machines: FakeMachines, now: datetime) -> bool:
-        """Begins to delete the machines, unless that has begun already. Returns whether nothing is left of them."""
+        """Begins to delete the machines, unless that has begun already. Returns whether nothing is
+        left of them.
+        """
         if machines.gone_at is None:
             self._log(now, EventKind.DELETING, machines.request)
             machines.gone_at = now + _of(machines.request, self.delete_delays, self.delete_delay)
@@ -227,7 +258,9 @@ class FakeCloud:
 
     async def note_refusal(self, request: SliceRequest, error: PlatformError) -> None:
         """Logs a create that failed."""
-        self._log(await self._clock(), EventKind.NOT_CREATED, request, f"{type(error).__name__}: {error}")
+        self._log(
+            await self._clock(), EventKind.NOT_CREATED, request, f"{type(error).__name__}: {error}"
+        )
 
     def _put(self, request: SliceRequest, now: datetime, how: EventKind) -> FakeMachines:
         machines = FakeMachines(
@@ -240,11 +273,16 @@ class FakeCloud:
         self.machines[request.slice_id] = machines
         self._log(now, how, request)
         group = request.group.name
-        living = sum(each.state(now) in LIVING and each.request.group.name == group for each in self.machines.values())
+        living = sum(
+            each.state(now) in LIVING and each.request.group.name == group
+            for each in self.machines.values()
+        )
         self.most_alive[group] = max(self.most_alive[group], living)
         return machines
 
-    async def _end(self, slice_ids: tuple[str, ...], state: MachineState, what: EventKind, reason: str) -> None:
+    async def _end(
+        self, slice_ids: tuple[str, ...], state: MachineState, what: EventKind, reason: str
+    ) -> None:
         now = await self._settle()
         for machines in (self.machines[each] for each in slice_ids if each in self.machines):
             machines.end, machines.reason = state, reason
@@ -257,7 +295,9 @@ class FakeCloud:
 
     def _sweep(self, now: datetime) -> None:
         due = [
-            (each.gone_at, each.request) for each in self.machines.values() if each.gone_at is not None and each.gone_at <= now
+            (each.gone_at, each.request)
+            for each in self.machines.values()
+            if each.gone_at is not None and each.gone_at <= now
         ]
         for gone_at, request in due:
             del self.machines[request.slice_id]
@@ -265,7 +305,12 @@ class FakeCloud:
 
     def _log(self, at: datetime, what: EventKind, request: SliceRequest, reason: str = "") -> None:
         event = AuditEvent(
-            at=at, what=what, slice_id=request.slice_id, group=request.group.name, zone=request.zone, reason=reason
+            at=at,
+            what=what,
+            slice_id=request.slice_id,
+            group=request.group.name,
+            zone=request.zone,
+            reason=reason,
         )
         self.audit.append(event)
 

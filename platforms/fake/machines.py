@@ -1,4 +1,6 @@
-"""Defines the data of the simulated cloud: machines whose state follows from the time, and the entries of its audit log."""
+"""Defines the data of the simulated cloud: machines whose state follows from the time, and the
+entries of its audit log.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -95,6 +97,8 @@ class FakeMachines:
 
 
 def kind_of(request: SliceRequest) -> str:
-    """Returns the key that capacity is counted by: the accelerator's variant, else the machine type, else the group's name."""
+    """Returns the key that capacity is counted by: the accelerator's variant, else the machine
+    type, else the group's name.
+    """
     group = request.group
     return group.accelerator_variant or group.machine_type or group.name

@@ -15,7 +15,9 @@ from iris.platforms.fake.machines import FakeMachines
 
 
 class CloudAccount:
-    """The view of one cluster on the cloud. Slices of other clusters, of no cluster or marked as manual are invisible."""
+    """The view of one cluster on the cloud. Slices of other clusters, of no cluster or marked as
+    manual are invisible.
+    """
 
     def __init__(self, cloud: FakeCloud, cluster: str) -> None:
         self._cloud = cloud
@@ -71,18 +73,26 @@ class CloudAccount:
 
     def _mine(self, slice_id: str, zone: str) -> FakeMachines | None:
         machines = self._cloud.machines.get(slice_id)
-        return machines if machines and self._owns(machines) and machines.request.zone == zone else None
+        return (
+            machines
+            if machines and self._owns(machines) and machines.request.zone == zone
+            else None
+        )
 
     def _same(self, request: SliceRequest) -> FakeMachines | None:
         """Returns the machines that an earlier call with this request created."""
         if request.cluster != self._cluster:
             raise BadConfig(
-                f"cannot create a slice of cluster {request.cluster!r}: this platform serves cluster {self._cluster!r}"
+                f"cannot create a slice of cluster {request.cluster!r}: this platform serves"
+                f" cluster {self._cluster!r}"
             )
         there = self._cloud.machines.get(request.slice_id)
         if there is None:
             return None
-        if not self._owns(there) or (there.request.token, there.request.zone) != (request.token, request.zone):
+        if not self._owns(there) or (there.request.token, there.request.zone) != (
+            request.token,
+            request.zone,
+        ):
             raise BadConfig(f"{request.slice_id} already exists and was created by another request")
         if there.gone_at is not None:
             raise Unavailable(f"{request.slice_id} is being deleted")
@@ -90,7 +100,9 @@ class CloudAccount:
 
 
 class FakePlatform(FakeCloud, CloudAccount):
-    """A cloud together with the account of one cluster. `CloudAccount(fake, "other")` gives the account of another cluster."""
+    """A cloud together with the account of one cluster. `CloudAccount(fake, "other")` gives the
+    account of another cluster.
+    """
 
     def __init__(self, clock: Clock, cluster: str = "local") -> None:
         FakeCloud.__init__(self, clock)

@@ -1,5 +1,7 @@
-"""Implements a platform on Google Cloud: TPU nodes, queued resources, virtual machines, and the machine of the control plane.
+"""Implements a platform on Google Cloud: TPU nodes, queued resources, virtual machines, and the
+machine of the control plane.
 
-Open `platform.py` first: `GcpPlatform` implements the five calls. `controller_ops.py` operates the control plane's machine.
-Code here must not touch machines without this cluster's uid label, nor machines marked as manual.
+Open `platform.py` first: `GcpPlatform` implements the five calls. `controller_ops.py` operates the
+control plane's machine. Code here must not touch machines without this cluster's uid label, nor
+machines marked as manual.
 """

@@ -1,7 +1,9 @@
-"""Connects Google's clients and calls them in threads. Each call has its own deadline, and the clients retry nothing.
+"""Connects Google's clients and calls them in threads. Each call has its own deadline, and the
+clients retry nothing.
 
-Compute's client can only block. The TPU client is used in the same way, so that there is one way to make a call. Temporal makes
-the retries: it heartbeats and keeps its state; a retry inside a client does neither.
+Compute's client can only block. The TPU client is used in the same way, so that there is one way to
+make a call. Temporal makes the retries: it heartbeats and keeps its state; a retry inside a client
+does neither.
 """
 
 import asyncio
@@ -22,8 +24,9 @@ from iris.platforms.gcp.settings import GcpSettings
 
 T = TypeVar("T")
 
-#: The deadline of one call, in seconds. `Platform.create_slice` waits for its turn, makes the create call and reads the result.
-#: All of that has to fit into the 60 s that the workflows allow for a platform call (`PLATFORM_CALL`).
+#: The deadline of one call, in seconds. `Platform.create_slice` waits for its turn, makes the
+#: create call and reads the result. All of that has to fit into the 60 s that the workflows allow
+#: for a platform call (`PLATFORM_CALL`).
 DEADLINE = 15.0
 #: The maximum number of calls in flight.
 THREADS = 32
@@ -37,7 +40,8 @@ class Clients:
 
     tpu: tpu_v2.TpuClient
     instances: compute_v1.InstancesClient
-    #: Compute's own futures always call Google's public address and ignore the endpoint, so operations have a client here.
+    #: Compute's own futures always call Google's public address and ignore the endpoint, so
+    #: operations have a client here.
     operations: compute_v1.ZoneOperationsClient
 
 
@@ -61,7 +65,9 @@ def connect(settings: GcpSettings, credentials: Credentials | None = None) -> Cl
 class Calls:
     """Makes calls to Google in a thread pool, within the limits of a `RateLimiter`."""
 
-    def __init__(self, settings: GcpSettings, connect: Callable[[GcpSettings], Clients] = connect) -> None:
+    def __init__(
+        self, settings: GcpSettings, connect: Callable[[GcpSettings], Clients] = connect
+    ) -> None:
         self._settings = settings
         self._connect = connect
         self._clients: Clients | None = None
@@ -72,8 +78,8 @@ class Calls:
     async def make(self, urgency: Urgency, call: Callable[[Clients], T]) -> T:
         """Makes one call and returns its answer.
 
-        If the caller of a create is cancelled, this method first waits for the end of the call. Otherwise the create could take
-        effect after the delete that follows it.
+        If the caller of a create is cancelled, this method first waits for the end of the call.
+        Otherwise the create could take effect after the delete that follows it.
 
         Raises:
             CallFailed: Google refused the call or did not answer.
@@ -122,10 +128,13 @@ async def get_or_none(calls: Calls, call: Callable[[Clients], T]) -> T | None:
         raise
 
 
-async def pages(calls: Calls, ask: Callable[[Clients, str], Any], most: int | None = None) -> AsyncIterator[Any]:
+async def pages(
+    calls: Calls, ask: Callable[[Clients, str], Any], most: int | None = None
+) -> AsyncIterator[Any]:
     """Yields the pages of a list, one call each.
 
-    The clients' own pagers make calls outside the rate limiter, and drop the fields of a page other than its items.
+    The clients' own pagers make calls outside the rate limiter, and drop the fields of a page other
+    than its items.
 
     Args:
         ask: requests the page with this token.
@@ -156,7 +165,8 @@ def _options(endpoint: str, credentials: Credentials | None) -> dict[str, Any]:
 
 def _tpu(endpoint: str, credentials: Credentials | None) -> tpu_v2.TpuClient:
     if not endpoint.startswith(_PLAIN):
-        # Never REST: the REST client cannot parse the service's operations, so it fails after the create took effect.
+        # Never REST: the REST client cannot parse the service's operations, so it fails after the
+        # create took effect.
         return tpu_v2.TpuClient(transport="grpc", **_options(endpoint, credentials))
     address = endpoint.partition("://")[2]
     channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])

@@ -1,7 +1,7 @@
 """Makes the calls on virtual machines.
 
-Compute's futures call another address than the client. Therefore the calls here return plain operations, and code here gets an
-operation by its name.
+Compute's futures call another address than the client. Therefore the calls here return plain
+operations, and code here gets an operation by its name.
 """
 
 from datetime import UTC, datetime
@@ -20,7 +20,8 @@ from iris.platforms.gcp.requests import CreateRequest, zone_of
 PAGE = 500
 #: The maximum number of pages of operations. A page may be empty although others follow.
 MOST_PAGES = 5
-#: The bytes read from the end of a console; Google keeps a million. The system prints much between the startup script's lines.
+#: The bytes read from the end of a console; Google keeps a million. The system prints much between
+#: the startup script's lines.
 CONSOLE_END = 32 * 1024
 
 
@@ -34,23 +35,39 @@ class Instances:
     async def create(self, request: CreateRequest) -> str:
         """Requests the machine. Returns the name of the operation that creates it."""
         return await self._calls.make(
-            Urgency.CREATE, lambda to: _begun(to.instances.insert_unary(request, retry=None, timeout=DEADLINE))
+            Urgency.CREATE,
+            lambda to: _begun(to.instances.insert_unary(request, retry=None, timeout=DEADLINE)),
         )
 
     async def get(self, slice_id: str, zone: str) -> ObservedResource | None:
         request = compute_v1.GetInstanceRequest(project=self._project, zone=zone, instance=slice_id)
-        found = await get_or_none(self._calls, lambda to: to.instances.get(request, retry=None, timeout=DEADLINE))
+        found = await get_or_none(
+            self._calls, lambda to: to.instances.get(request, retry=None, timeout=DEADLINE)
+        )
         return observed_instance(found) if found is not None else None
 
     async def delete(self, slice_id: str, zone: str) -> None:
-        """Deletes the machine. Sends no request id: with one, a repeated delete would get the failure of the earlier one."""
-        request = compute_v1.DeleteInstanceRequest(project=self._project, zone=zone, instance=slice_id)
-        await self._calls.make(Urgency.DELETE, lambda to: to.instances.delete_unary(request, retry=None, timeout=DEADLINE))
+        """Deletes the machine. Sends no request id: with one, a repeated delete would get the
+        failure of the earlier one.
+        """
+        request = compute_v1.DeleteInstanceRequest(
+            project=self._project, zone=zone, instance=slice_id
+        )
+        await self._calls.make(
+            Urgency.DELETE,
+            lambda to: to.instances.delete_unary(request, retry=None, timeout=DEADLINE),
+        )
 
-    async def find_create_operation(self, slice_id: str, zone: str, operation: str) -> CreateOperation | None:
+    async def find_create_operation(
+        self, slice_id: str, zone: str, operation: str
+    ) -> CreateOperation | None:
         if operation:
-            request = compute_v1.GetZoneOperationRequest(project=self._project, zone=zone, operation=operation)
-            found = await get_or_none(self._calls, lambda to: to.operations.get(request, retry=None, timeout=DEADLINE))
+            request = compute_v1.GetZoneOperationRequest(
+                project=self._project, zone=zone, operation=operation
+            )
+            found = await get_or_none(
+                self._calls, lambda to: to.operations.get(request, retry=None, timeout=DEADLINE)
+            )
         else:
             found = max(await self._inserts_of(slice_id, zone), key=_begun_at, default=None)
         if found is None:
@@ -64,7 +81,8 @@ class Instances:
             project=self._project, zone=zone, instance=slice_id, start=-CONSOLE_END
         )
         output = await get_or_none(
-            self._calls, lambda to: to.instances.get_serial_port_output(request, retry=None, timeout=DEADLINE)
+            self._calls,
+            lambda to: to.instances.get_serial_port_output(request, retry=None, timeout=DEADLINE),
         )
         return output.contents if output is not None else ""
 
@@ -79,17 +97,26 @@ class Instances:
             )
             return next(iter(to.operations.list(request, retry=None, timeout=DEADLINE).pages))
 
-        return [each async for listed in pages(self._calls, page, MOST_PAGES) for each in listed.items]
+        return [
+            each async for listed in pages(self._calls, page, MOST_PAGES) for each in listed.items
+        ]
 
 
-async def list_instances(calls: Calls, project: str, uid: str) -> tuple[list[ObservedResource], dict[str, str]]:
-    """Returns the project's virtual machines with the cluster's uid, and the reason for each zone that did not answer."""
+async def list_instances(
+    calls: Calls, project: str, uid: str
+) -> tuple[list[ObservedResource], dict[str, str]]:
+    """Returns the project's virtual machines with the cluster's uid, and the reason for each zone
+    that did not answer.
+    """
     found: list[ObservedResource] = []
     unreachable: dict[str, str] = {}
 
     def page(to: Clients, token: str) -> Any:
         request = compute_v1.AggregatedListInstancesRequest(
-            project=project, filter=f"labels.{label_rules.UID}={uid}", max_results=PAGE, page_token=token
+            project=project,
+            filter=f"labels.{label_rules.UID}={uid}",
+            max_results=PAGE,
+            page_token=token,
         )
         return next(iter(to.instances.aggregated_list(request, retry=None, timeout=DEADLINE).pages))
 
@@ -105,7 +132,9 @@ def instances_on(page: compute_v1.InstanceAggregatedList) -> list[compute_v1.Ins
 
 
 def silent_on(page: compute_v1.InstanceAggregatedList) -> dict[str, str]:
-    """Returns the reason for each zone that did not answer. An iteration over the client's own pager would drop them."""
+    """Returns the reason for each zone that did not answer. An iteration over the client's own
+    pager would drop them.
+    """
     silent = {zone_of(place): "Compute Engine cannot reach the zone" for place in page.unreachables}
     for place, listed in page.items.items():
         warning: Any = listed.warning  # the package's types confuse it with the built-in Warning
@@ -120,10 +149,17 @@ def _begun(operation: compute_v1.Operation) -> str:
     Raises:
         CallFailed: the operation has failed already.
     """
-    if operation.status == compute_v1.Operation.Status.DONE and (api_error := api_error_of_operation(operation)) is not None:
+    if (
+        operation.status == compute_v1.Operation.Status.DONE
+        and (api_error := api_error_of_operation(operation)) is not None
+    ):
         raise CallFailed(api_error)
     return operation.name
 
 
 def _begun_at(operation: compute_v1.Operation) -> datetime:
-    return datetime.fromisoformat(operation.insert_time) if operation.insert_time else datetime.min.replace(tzinfo=UTC)
+    return (
+        datetime.fromisoformat(operation.insert_time)
+        if operation.insert_time
+        else datetime.min.replace(tzinfo=UTC)
+    )

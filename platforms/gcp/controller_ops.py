@@ -1,7 +1,8 @@
 """Operates the control plane's machine: finds, creates, starts, resets, updates and deletes it.
 
-Each operation is complete when its method returns, and may be repeated. The methods block, as Compute's client does: only CLI
-commands use them. Calls that fail temporarily are retried for `OPERATION_TIMEOUT`.
+Each operation is complete when its method returns, and may be repeated. The methods block, as
+Compute's client does: only CLI commands use them. Calls that fail temporarily are retried for
+`OPERATION_TIMEOUT`.
 """
 
 import json
@@ -36,9 +37,11 @@ T = TypeVar("T")
 
 #: The longest time for which a call is retried that is refused temporarily or gets no answer.
 OPERATION_TIMEOUT = timedelta(minutes=2)
-#: The longest wait for an operation. Creating a machine takes about a minute, deleting one about two.
+#: The longest wait for an operation. Creating a machine takes about a minute, deleting one about
+#: two.
 OPERATION = timedelta(minutes=10)
-#: The time between two polls of an operation, and the longest time between two tries of a call, in seconds.
+#: The time between two polls of an operation, and the longest time between two tries of a call, in
+#: seconds.
 POLL_INTERVAL_S = 1.0
 MAX_PAUSE = 15.0
 #: The maximum of a random time that is added to the delay between two tries, in seconds.
@@ -81,7 +84,9 @@ class ControllerMachine:
         Unavailable: there are no credentials.
     """
 
-    def __init__(self, settings: GcpSettings, zone: str, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, settings: GcpSettings, zone: str, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._settings = settings
         self._name = label_rules.controller_name(settings)
         self._zone = zone
@@ -96,8 +101,9 @@ class ControllerMachine:
         """Returns the machine from any zone; None if there is none.
 
         Raises:
-            BadConfig: a machine of its name belongs to another owner, or the account has no permission to read.
-            RateLimited, Unavailable: Google did not answer, or not for every zone, and the machine may be in one of the others.
+            BadConfig: a machine of its name belongs to another owner, or the account has no
+            permission to read. RateLimited, Unavailable: Google did not answer, or not for every
+            zone, and the machine may be in one of the others.
         """
         there = self._get(self._zone)
         if there is None:
@@ -105,8 +111,8 @@ class ControllerMachine:
             if not marked and silent:
                 zones = "; ".join(f"{zone} ({why})" for zone, why in sorted(silent.items()))
                 raise Unavailable(
-                    f"cannot find the control plane of cluster {self._settings.cluster}: zones do not answer: {zones}; "
-                    f"try again later"
+                    f"cannot find the control plane of cluster {self._settings.cluster}: zones do"
+                    f" not answer: {zones}; try again later"
                 )
             there = next(iter(marked), None)
         if there is None:
@@ -114,20 +120,24 @@ class ControllerMachine:
         seen = _seen(there)
         if not label_rules.is_ours(self._settings, there.labels):
             raise BadConfig(
-                f"machine {seen.name} in {seen.zone} belongs to another cluster; delete it, or choose another name or "
-                f"platform.gcp.label_prefix"
+                f"machine {seen.name} in {seen.zone} belongs to another cluster; delete it, or"
+                " choose another name or platform.gcp.label_prefix"
             )
         return seen
 
     def create(self, request: compute_v1.InsertInstanceRequest) -> None:
-        """Creates the machine. If another process has created it in the meantime, that is a success.
+        """Creates the machine. If another process has created it in the meantime, that is a
+        success.
 
         Raises:
             PlatformError: Google refused and created nothing.
         """
         what = request.instance_resource.machine_type.rpartition("/")[2]
         try:
-            operation = self._call(lambda: self._instances.insert_unary(request, retry=None, timeout=DEADLINE), self._zone)
+            operation = self._call(
+                lambda: self._instances.insert_unary(request, retry=None, timeout=DEADLINE),
+                self._zone,
+            )
         except CallFailed as error:
             if not error.api_error.already_exists:
                 raise platform_error(error.api_error, self._zone, what) from None
@@ -135,20 +145,32 @@ class ControllerMachine:
             self._wait(operation, self._zone, what, lambda api_error: api_error.already_exists)
 
     def switch_on(self, seen: SeenMachine) -> None:
-        """Starts a stopped machine or resumes a suspended one. Does nothing to a running machine."""
+        """Starts a stopped machine or resumes a suspended one. Does nothing to a running
+        machine.
+        """
         named = self._named(seen.name, seen.zone)
         if seen.status in _OFF:
-            self._do(lambda: self._instances.start_unary(retry=None, timeout=DEADLINE, **named), seen.zone)
+            self._do(
+                lambda: self._instances.start_unary(retry=None, timeout=DEADLINE, **named),
+                seen.zone,
+            )
         elif seen.status in _SUSPENDED:
-            self._do(lambda: self._instances.resume_unary(retry=None, timeout=DEADLINE, **named), seen.zone)
+            self._do(
+                lambda: self._instances.resume_unary(retry=None, timeout=DEADLINE, **named),
+                seen.zone,
+            )
 
     def reset(self, seen: SeenMachine) -> None:
         """Resets the machine, which boots again. Its disk is kept."""
         named = self._named(seen.name, seen.zone)
-        self._do(lambda: self._instances.reset_unary(retry=None, timeout=DEADLINE, **named), seen.zone)
+        self._do(
+            lambda: self._instances.reset_unary(retry=None, timeout=DEADLINE, **named), seen.zone
+        )
 
     def rebuild(self, seen: SeenMachine, request: compute_v1.InsertInstanceRequest) -> None:
-        """Sets the metadata that a machine created by this request would have. The change takes effect at the next boot."""
+        """Sets the metadata that a machine created by this request would have. The change takes
+        effect at the next boot.
+        """
         asked = request.instance_resource.metadata.items
         # The settings in MADE_KEY never change after the creation.
         wanted = {item.key: item.value for item in asked if item.key != label_rules.MADE_KEY}
@@ -157,18 +179,27 @@ class ControllerMachine:
             named = self._named(seen.name, seen.zone)
             there = self._instances.get(retry=None, timeout=DEADLINE, **named)
             others = [item for item in there.metadata.items if item.key not in wanted]
-            items = [*others, *(compute_v1.Items(key=key, value=value) for key, value in wanted.items())]
-            # Google refuses the call if another one changed the metadata first; `again` then retries it.
+            items = [
+                *others,
+                *(compute_v1.Items(key=key, value=value) for key, value in wanted.items()),
+            ]
+            # Google refuses the call if another one changed the metadata first; `again` then
+            # retries it.
             metadata = compute_v1.Metadata(items=items, fingerprint=there.metadata.fingerprint)
-            return self._instances.set_metadata_unary(metadata_resource=metadata, retry=None, timeout=DEADLINE, **named)
+            return self._instances.set_metadata_unary(
+                metadata_resource=metadata, retry=None, timeout=DEADLINE, **named
+            )
 
-        self._do(change, seen.zone, again=lambda api_error: bool(api_error.reasons & {"conditionNotMet"}))
+        self._do(
+            change, seen.zone, again=lambda api_error: bool(api_error.reasons & {"conditionNotMet"})
+        )
 
     def delete(self) -> list[str]:
-        """Deletes the machine, and every other that is marked as this cluster's control plane. Returns their names.
+        """Deletes the machine, and every other that is marked as this cluster's control plane.
+        Returns their names.
 
-        Returns only after Google confirms that the machines are gone. A machine in a zone that does not answer is left. The
-        deletion of the cluster's slices reports that zone, too.
+        Returns only after Google confirms that the machines are gone. A machine in a zone that does
+        not answer is left. The deletion of the cluster's slices reports that zone, too.
 
         Raises:
             PlatformError: a machine still exists.
@@ -191,12 +222,18 @@ class ControllerMachine:
         named = self._named(seen.name, seen.zone)
         try:
             return self._call(
-                lambda: self._instances.get_serial_port_output(retry=None, timeout=DEADLINE, **named).contents, seen.zone
+                lambda: (
+                    self._instances.get_serial_port_output(
+                        retry=None, timeout=DEADLINE, **named
+                    ).contents
+                ),
+                seen.zone,
             )
         except CallFailed as error:
             raise retryable_error(error.api_error, seen.zone) from None
 
-    # -- Private methods -----------------------------------------------------------------------------------------------------
+    # -- Private methods
+    # ----------------------------------------------------------------------------------------------
 
     def _named(self, name: str, zone: str) -> dict[str, Any]:
         return {"project": self._settings.project, "zone": zone, "instance": name}
@@ -204,21 +241,37 @@ class ControllerMachine:
     def _get(self, zone: str) -> compute_v1.Instance | None:
         named = self._named(self._name, zone)
         try:
-            return self._call(lambda: self._instances.get(retry=None, timeout=DEADLINE, **named), zone)
+            return self._call(
+                lambda: self._instances.get(retry=None, timeout=DEADLINE, **named), zone
+            )
         except CallFailed as error:
             if error.api_error.is_absence:
                 return None
             raise platform_error(error.api_error, zone) from None
 
     def _of_label(self) -> tuple[list[compute_v1.Instance], dict[str, str]]:
-        """Returns all machines that are marked as this cluster's control plane, and the reason for each unreachable zone."""
-        labels = f"labels.{label_rules.UID}={self._settings.uid} AND labels.{label_rules.ROLE}=controller"
-        request = compute_v1.AggregatedListInstancesRequest(project=self._settings.project, filter=labels)
+        """Returns all machines that are marked as this cluster's control plane, and the reason for
+        each unreachable zone.
+        """
+        labels = (
+            f"labels.{label_rules.UID}={self._settings.uid} AND"
+            f" labels.{label_rules.ROLE}=controller"
+        )
+        request = compute_v1.AggregatedListInstancesRequest(
+            project=self._settings.project, filter=labels
+        )
 
         def listed() -> tuple[list[compute_v1.Instance], dict[str, str]]:
-            pager: AggregatedListPager = self._instances.aggregated_list(request, retry=None, timeout=DEADLINE)
+            pager: AggregatedListPager = self._instances.aggregated_list(
+                request, retry=None, timeout=DEADLINE
+            )
             pages = list(pager.pages)
-            marked = [each for page in pages for each in instances_on(page) if label_rules.is_ours(self._settings, each.labels)]
+            marked = [
+                each
+                for page in pages
+                for each in instances_on(page)
+                if label_rules.is_ours(self._settings, each.labels)
+            ]
             return marked, {zone: why for page in pages for zone, why in silent_on(page).items()}
 
         try:
@@ -231,7 +284,10 @@ class ControllerMachine:
 
         def is_gone() -> bool:
             try:
-                operation = self._call(lambda: self._instances.delete_unary(retry=None, timeout=DEADLINE, **named), zone)
+                operation = self._call(
+                    lambda: self._instances.delete_unary(retry=None, timeout=DEADLINE, **named),
+                    zone,
+                )
                 self._wait(operation, zone, "", lambda api_error: api_error.is_absence)
                 self._call(lambda: self._instances.get(retry=None, timeout=DEADLINE, **named), zone)
             except CallFailed as error:
@@ -244,7 +300,10 @@ class ControllerMachine:
             raise Unavailable(f"machine {name} in {zone} still exists; run the command again")
 
     def _do(
-        self, call: Callable[[], compute_v1.Operation], zone: str, again: Callable[[ApiError], bool] = lambda _: False
+        self,
+        call: Callable[[], compute_v1.Operation],
+        zone: str,
+        again: Callable[[ApiError], bool] = lambda _: False,
     ) -> None:
         try:
             operation = self._call(call, zone, again)
@@ -252,31 +311,48 @@ class ControllerMachine:
             raise platform_error(error.api_error, zone) from None
         self._wait(operation, zone, "", lambda _: False)
 
-    def _wait(self, operation: compute_v1.Operation, zone: str, what: str, fine: Callable[[ApiError], bool]) -> None:
+    def _wait(
+        self,
+        operation: compute_v1.Operation,
+        zone: str,
+        what: str,
+        fine: Callable[[ApiError], bool],
+    ) -> None:
         """Waits until the operation is done.
 
         Args:
             fine: returns True for an error that counts as success.
         """
         give_up = time.monotonic() + OPERATION.total_seconds()
-        named: dict[str, Any] = {"project": self._settings.project, "zone": zone, "operation": operation.name}
+        named: dict[str, Any] = {
+            "project": self._settings.project,
+            "zone": zone,
+            "operation": operation.name,
+        }
         while operation.status != compute_v1.Operation.Status.DONE:
             if time.monotonic() > give_up:
                 raise Unavailable(
-                    f"operation {operation.name} is not done after {OPERATION.seconds // 60} minutes; run the command again"
+                    f"operation {operation.name} is not done after {OPERATION.seconds // 60}"
+                    " minutes; run the command again"
                 )
             time.sleep(POLL_INTERVAL_S)
             try:
-                operation = self._call(lambda: self._operations.get(retry=None, timeout=DEADLINE, **named), zone)
+                operation = self._call(
+                    lambda: self._operations.get(retry=None, timeout=DEADLINE, **named), zone
+                )
             except CallFailed as error:
-                if error.api_error.is_absence:  # the operation is lost; the state of the machine shows its result
+                if (
+                    error.api_error.is_absence
+                ):  # the operation is lost; the state of the machine shows its result
                     return
                 raise platform_error(error.api_error, zone) from None
         api_error = api_error_of_operation(operation)
         if api_error is not None and not fine(api_error):
             raise platform_error(api_error, zone, what)
 
-    def _call(self, call: Callable[[], T], zone: str, again: Callable[[ApiError], bool] = lambda _: False) -> T:
+    def _call(
+        self, call: Callable[[], T], zone: str, again: Callable[[ApiError], bool] = lambda _: False
+    ) -> T:
         """Makes a call and returns its answer. Retries it after a temporary error.
 
         Args:
@@ -290,12 +366,16 @@ class ControllerMachine:
 
         def retryable(api_error: ApiError) -> bool:
             known = api_error.is_absence or api_error.already_exists
-            passes = not known and isinstance(platform_error(api_error, zone), RateLimited | Unavailable)
+            passes = not known and isinstance(
+                platform_error(api_error, zone), RateLimited | Unavailable
+            )
             return passes or again(api_error)
 
         def delay(error: Exception) -> bool | float:
             nonlocal reported
-            if not isinstance(error, CALL_ERRORS) or not retryable(api_error := api_error_of(error)):
+            if not isinstance(error, CALL_ERRORS) or not retryable(
+                api_error := api_error_of(error)
+            ):
                 return False
             if not reported:
                 self._tell(f"{platform_error(api_error, zone)}; retrying")
@@ -303,10 +383,14 @@ class ControllerMachine:
             return api_error.retry_after or True
 
         try:
-            return retry(delay, every=1.0, up_to=MAX_PAUSE, jitter=JITTER, timeout=OPERATION_TIMEOUT)(call)()
+            return retry(
+                delay, every=1.0, up_to=MAX_PAUSE, jitter=JITTER, timeout=OPERATION_TIMEOUT
+            )(call)()
         except CALL_ERRORS as error:
             api_error = api_error_of(error)
-            raise (platform_error(api_error, zone) if retryable(api_error) else CallFailed(api_error)) from None
+            raise (
+                platform_error(api_error, zone) if retryable(api_error) else CallFailed(api_error)
+            ) from None
 
 
 def _seen(instance: compute_v1.Instance) -> SeenMachine:

@@ -20,14 +20,16 @@ from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.startup import controller_script
 
 
-def insert_request(settings: GcpSettings, controller: Controller, request_id: str) -> compute_v1.InsertInstanceRequest:
-    """Returns the request that creates the machine. Its disk contains Temporal's state; the disk is deleted with the machine, and
-    survives a restart.
+def insert_request(
+    settings: GcpSettings, controller: Controller, request_id: str
+) -> compute_v1.InsertInstanceRequest:
+    """Returns the request that creates the machine. Its disk contains Temporal's state; the disk is
+    deleted with the machine, and survives a restart.
 
     Args:
         controller: the controller section of a complete configuration.
-        request_id: a UUID. Google executes only one of several calls with the same id. A new machine after a deleted one needs a
-            new id.
+        request_id: a UUID. Google executes only one of several calls with the same id. A new
+            machine after a deleted one needs a new id.
 
     Raises:
         InvalidValue: the control plane is not on Google Cloud, or the configuration names no zone.
@@ -35,9 +37,16 @@ def insert_request(settings: GcpSettings, controller: Controller, request_id: st
     """
     gcp = controller.gcp
     if gcp is None:
-        raise InvalidValue("controller", controller.kind, "is not on Google Cloud", "write controller: {gcp: {…}}")
+        raise InvalidValue(
+            "controller", controller.kind, "is not on Google Cloud", "write controller: {gcp: {…}}"
+        )
     if not gcp.zone:
-        raise InvalidValue("controller.gcp.zone", gcp.zone, "has no zone", "set it, or set platform.gcp.default_zones")
+        raise InvalidValue(
+            "controller.gcp.zone",
+            gcp.zone,
+            "has no zone",
+            "set it, or set platform.gcp.default_zones",
+        )
     script = controller_script(settings, image=controller.image, port=gcp.port)
     metadata = checked_metadata(
         {
@@ -54,17 +63,27 @@ def insert_request(settings: GcpSettings, controller: Controller, request_id: st
         metadata=compute_v1.Metadata(items=metadata_items(metadata)),
         labels=label_rules.owner_labels(settings, "controller"),
         tags=compute_v1.Tags(items=list(settings.network_tags)),
-        service_accounts=[compute_v1.ServiceAccount(email=gcp.service_account or "default", scopes=[CLOUD_PLATFORM])],
-        scheduling=compute_v1.Scheduling(provisioning_model="STANDARD", on_host_maintenance="MIGRATE", automatic_restart=True),
+        service_accounts=[
+            compute_v1.ServiceAccount(
+                email=gcp.service_account or "default", scopes=[CLOUD_PLATFORM]
+            )
+        ],
+        scheduling=compute_v1.Scheduling(
+            provisioning_model="STANDARD", on_host_maintenance="MIGRATE", automatic_restart=True
+        ),
     )
-    instance.metadata.items.append(compute_v1.Items(key=label_rules.BUILD_KEY, value=_build(instance)))
+    instance.metadata.items.append(
+        compute_v1.Items(key=label_rules.BUILD_KEY, value=_build(instance))
+    )
     return compute_v1.InsertInstanceRequest(
         project=settings.project, zone=gcp.zone, instance_resource=instance, request_id=request_id
     )
 
 
 def made_with(settings: GcpSettings, gcp: GcpControllerConfig) -> dict[str, str]:
-    """Returns the settings that a machine keeps from its creation to its deletion, by configuration key."""
+    """Returns the settings that a machine keeps from its creation to its deletion, by configuration
+    key.
+    """
     return {
         "controller.gcp.machine_type": gcp.machine_type,
         "controller.gcp.boot_disk": format_bytes(gcp.boot_disk),
@@ -78,9 +97,15 @@ def made_with(settings: GcpSettings, gcp: GcpControllerConfig) -> dict[str, str]
 
 def build_of(request: compute_v1.InsertInstanceRequest) -> str:
     """Returns the hash of the requested machine's definition."""
-    return next(str(item.value) for item in request.instance_resource.metadata.items if item.key == label_rules.BUILD_KEY)
+    return next(
+        str(item.value)
+        for item in request.instance_resource.metadata.items
+        if item.key == label_rules.BUILD_KEY
+    )
 
 
 def _build(instance: compute_v1.Instance) -> str:
     """Returns a hash of everything that Iris defines about the machine."""
-    return hashlib.sha256(compute_v1.Instance.to_json(instance, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        compute_v1.Instance.to_json(instance, sort_keys=True).encode()
+    ).hexdigest()[:16]

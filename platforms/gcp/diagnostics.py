@@ -1,4 +1,6 @@
-"""Extracts diagnostics of Google's machines, for people who want to know why a machine did not become a host. Makes no calls."""
+"""Extracts diagnostics of Google's machines, for people who want to know why a machine did not
+become a host. Makes no calls.
+"""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -7,7 +9,8 @@ from google.cloud import tpu_v2
 
 from iris.platforms.base import MAX_OUTPUT_BYTES
 
-#: The prefix of the startup script's lines. The console puts the time and the program's name before it.
+#: The prefix of the startup script's lines. The console puts the time and the program's name before
+#: it.
 MARK = "[iris-init]"
 #: The prefix of the line with which a failed startup script ends.
 FAILED = f"{MARK} FAILED"
@@ -24,10 +27,14 @@ def startup_lines(console: str) -> list[str]:
 
 
 def tail(output: str) -> str:
-    """Returns the last lines, at most `MAX_OUTPUT_BYTES` bytes. If the startup script printed any lines, only those are used."""
+    """Returns the last lines, at most `MAX_OUTPUT_BYTES` bytes. If the startup script printed any
+    lines, only those are used.
+    """
     kept: list[str] = []
     left = MAX_OUTPUT_BYTES
-    for line in reversed(startup_lines(output) or [line for line in output.splitlines() if line.strip()]):
+    for line in reversed(
+        startup_lines(output) or [line for line in output.splitlines() if line.strip()]
+    ):
         cut = line.strip()[:LONGEST_LINE]
         left -= len(cut.encode()) + 1
         if left < 0:
@@ -42,13 +49,21 @@ def node_problems(node: tpu_v2.Node) -> str:
 
 
 def queued_state(queued: tpu_v2.QueuedResource) -> str:
-    """Returns the state of a queued resource that has no node yet; empty if it is ACTIVE or its state is unspecified."""
+    """Returns the state of a queued resource that has no node yet; empty if it is ACTIVE or its
+    state is unspecified.
+    """
     number = tpu_v2.QueuedResource.pb(queued).state.state
-    return "" if number in (_QUEUED.ACTIVE, _QUEUED.STATE_UNSPECIFIED) else f"queued resource is {_name(_QUEUED, number)}"
+    return (
+        ""
+        if number in (_QUEUED.ACTIVE, _QUEUED.STATE_UNSPECIFIED)
+        else f"queued resource is {_name(_QUEUED, number)}"
+    )
 
 
 def _problems(node: tpu_v2.Node) -> Iterator[str]:
-    plain = tpu_v2.Node.pb(node)  # plain numbers, because later versions may have values that the enumerations lack
+    plain = tpu_v2.Node.pb(
+        node
+    )  # plain numbers, because later versions may have values that the enumerations lack
     if plain.state != tpu_v2.Node.State.READY:
         yield f"TPU node is {_name(tpu_v2.Node.State, plain.state)}"
     if plain.health not in (_HEALTH.HEALTHY, _HEALTH.HEALTH_UNSPECIFIED):

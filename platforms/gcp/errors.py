@@ -1,14 +1,16 @@
 """Maps the errors of Google's APIs to `PlatformError`.
 
-Stock-outs, quotas, rate limits and missing permissions share status codes, differently in each API. A TPU stock-out and a TPU
-quota are both RESOURCE_EXHAUSTED. Compute's stock-out is 503, like an outage; its 403 is a quota, a rate limit or a missing
-permission. Therefore this module examines reasons and messages first, and the status code last.
+Stock-outs, quotas, rate limits and missing permissions share status codes, differently in each API.
+A TPU stock-out and a TPU quota are both RESOURCE_EXHAUSTED. Compute's stock-out is 503, like an
+outage; its 403 is a quota, a rate limit or a missing permission. Therefore this module examines
+reasons and messages first, and the status code last.
 
     api_error_of(exception) ┐
     api_error_of_status     ├─> ApiError ── platform_error ──> PlatformError
     api_error_of_operation  ┘
 
-Sources: the errors pages of both APIs, and messages seen in public issue trackers of SkyPilot, Ray and Marin.
+Sources: the errors pages of both APIs, and messages seen in public issue trackers of SkyPilot, Ray
+and Marin.
 """
 
 import re
@@ -35,7 +37,8 @@ from iris.platforms.base import (
     Unavailable,
 )
 
-#: The exceptions of a call: errors of the API, the credentials, and the connection (`requests` raises subclasses of OSError).
+#: The exceptions of a call: errors of the API, the credentials, and the connection (`requests`
+#: raises subclasses of OSError).
 CALL_ERRORS = (exceptions.GoogleAPIError, GoogleAuthError, OSError)
 
 _RATE_REASONS = {
@@ -61,32 +64,48 @@ _BUSY_REASONS = {
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     "resourceInUseByAnotherResource",
 }
-#: Compute's operations report this for a machine that was preempted during its creation, and for options that cannot be combined.
+#: Compute's operations report this for a machine that was preempted during its creation, and for
+#: options that cannot be combined.
 _UNSUPPORTED = "UNSUPPORTED_OPERATION"
 #: The service is not enabled in the project, so the project has no resources there.
 _DISABLED_REASONS = {"SERVICE_DISABLED", "accessNotConfigured"}
 
 #: "… has not been used in project my-project before or it is disabled."
 _PROJECT_NAME = re.compile(r"\bin project ([a-z0-9][-a-z0-9.:]*[a-z0-9])")
-_RATE_MESSAGE = re.compile(r"\brate limit|requests? per (minute|second|day)|too many requests|Requests' and limit", re.IGNORECASE)
+_RATE_MESSAGE = re.compile(
+    r"\brate limit|requests? per (minute|second|day)|too many requests|Requests' and limit",
+    re.IGNORECASE,
+)
 _QUOTA_MESSAGE = re.compile(r"\bquotas?\b", re.IGNORECASE)
 _STOCK_MESSAGE = re.compile(
-    r"no more capacity|insufficient (reserved )?capacity|(does|do) not have enough resources|not enough resources available"
+    r"no more capacity|insufficient (reserved )?capacity|(does|do) not have enough resources|not"
+    r" enough resources available"
     r"|resource pool exhausted|stockout|out of capacity",
     re.IGNORECASE,
 )
-#: Signs of a quota that counts in all regions, and of one that counts per zone. All other quotas count per region.
+#: Signs of a quota that counts in all regions, and of one that counts per zone. All other quotas
+#: count per region.
 _GLOBAL_QUOTA = re.compile(r"all[-_ ]?regions|\bglobal(ly)?\b", re.IGNORECASE)
 _ZONE_QUOTA = re.compile(r"per[-_ ]?zone|\bin zone\b", re.IGNORECASE)
 _PREEMPTION_OF_CREATE = re.compile(
-    r"while in state PREEMPTED|preempted (during|while) (creat|start)|failed to start due to preemption", re.IGNORECASE
+    r"while in state PREEMPTED|preempted (during|while) (creat|start)|failed to start due to"
+    r" preemption",
+    re.IGNORECASE,
 )
 _PREEMPTION = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
-#: The message for a person's own credentials without a project that pays for the calls. Its reason is that of a disabled service.
+#: The message for a person's own credentials without a project that pays for the calls. Its reason
+#: is that of a disabled service.
 _NO_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
 
 #: Codes that do not blame the request. The next try may succeed.
-_NO_ANSWER = {Code.INTERNAL, Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.UNKNOWN, Code.CANCELLED, Code.DATA_LOSS}
+_NO_ANSWER = {
+    Code.INTERNAL,
+    Code.UNAVAILABLE,
+    Code.DEADLINE_EXCEEDED,
+    Code.UNKNOWN,
+    Code.CANCELLED,
+    Code.DATA_LOSS,
+}
 #: The code for an HTTP status, for errors without any other code.
 _OF_HTTP = {
     400: Code.INVALID_ARGUMENT,
@@ -103,7 +122,8 @@ _OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-#: The code for an error of an operation without an HTTP status. Any error not listed here is the request's fault.
+#: The code for an error of an operation without an HTTP status. Any error not listed here is the
+#: request's fault.
 _OF_OPERATION = {
     "CONDITION_NOT_MET": Code.FAILED_PRECONDITION,
     "INTERNAL_ERROR": Code.INTERNAL,
@@ -140,7 +160,9 @@ class ApiError(BaseModel):
     @property
     def already_exists(self) -> bool:
         """Returns True if a resource of that name exists already."""
-        return self.code == Code.ALREADY_EXISTS or bool(self.reasons & {"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
+        return self.code == Code.ALREADY_EXISTS or bool(
+            self.reasons & {"alreadyExists", "RESOURCE_ALREADY_EXISTS"}
+        )
 
     @property
     def is_preemption(self) -> bool:
@@ -156,7 +178,11 @@ class ApiError(BaseModel):
     @property
     def is_cancelled(self) -> bool:
         """Returns True if the resource was deleted during its creation, which is not a failure."""
-        return self.is_busy or self.code == Code.CANCELLED or "OPERATION_CANCELED_BY_USER" in self.reasons
+        return (
+            self.is_busy
+            or self.code == Code.CANCELLED
+            or "OPERATION_CANCELED_BY_USER" in self.reasons
+        )
 
     @property
     def is_no_answer(self) -> bool:
@@ -170,20 +196,27 @@ class ApiError(BaseModel):
 
     @property
     def is_service_disabled(self) -> bool:
-        """Returns True if the service is disabled in some project, which then has no resources there; see `is_disabled_in`."""
-        return bool(self.reasons & _DISABLED_REASONS) and _NO_QUOTA_PROJECT.search(self.message) is None
+        """Returns True if the service is disabled in some project, which then has no resources
+        there; see `is_disabled_in`.
+        """
+        return (
+            bool(self.reasons & _DISABLED_REASONS)
+            and _NO_QUOTA_PROJECT.search(self.message) is None
+        )
 
     def is_disabled_in(self, project: str) -> bool:
         """Returns True if the service is disabled in this project.
 
-        The error may be about another project, to which the caller's credentials belong. If the error names only a number, the
-        project is unknown and the result is False.
+        The error may be about another project, to which the caller's credentials belong. If the
+        error names only a number, the project is unknown and the result is False.
         """
         return self.is_service_disabled and project in self.consumers
 
     @property
     def is_rate_limit(self) -> bool:
-        """Returns True if there were too many calls. A quota on the number of machines is not a rate limit."""
+        """Returns True if there were too many calls. A quota on the number of machines is not a
+        rate limit.
+        """
         if self.reasons & _RATE_REASONS:
             return True
         if self.reasons & (_QUOTA_REASONS | _STOCK_REASONS) or self.code != Code.RESOURCE_EXHAUSTED:
@@ -194,12 +227,15 @@ class ApiError(BaseModel):
     def is_quota(self) -> bool:
         if self.reasons & _QUOTA_REASONS:
             return True
-        # Messages on missing permissions also mention quotas: quota projects, and the permission to request more quota.
+        # Messages on missing permissions also mention quotas: quota projects, and the permission to
+        # request more quota.
         limited = self.code == Code.RESOURCE_EXHAUSTED and not self.is_stock_out
         return limited and _QUOTA_MESSAGE.search(self.message) is not None
 
     def quota_scope(self, zone: str) -> str:
-        """Returns the scope of the quota that was exceeded in this zone: the zone, its region, or `ANYWHERE`."""
+        """Returns the scope of the quota that was exceeded in this zone: the zone, its region, or
+        `ANYWHERE`.
+        """
         text = f"{self.quota} {self.message}"
         if _GLOBAL_QUOTA.search(text):
             return ANYWHERE
@@ -207,7 +243,9 @@ class ApiError(BaseModel):
 
     @property
     def is_stock_out(self) -> bool:
-        return bool(self.reasons & _STOCK_REASONS) or _STOCK_MESSAGE.search(self.message) is not None
+        return (
+            bool(self.reasons & _STOCK_REASONS) or _STOCK_MESSAGE.search(self.message) is not None
+        )
 
 
 class CallFailed(Exception):
@@ -219,7 +257,8 @@ class CallFailed(Exception):
 
 
 def platform_error(api_error: ApiError, zone: str, what: str = "") -> PlatformError:
-    """Returns the `PlatformError` that the error means for a caller that creates or changes something.
+    """Returns the `PlatformError` that the error means for a caller that creates or changes
+    something.
 
     Args:
         what: the requested kind of machine, such as `v5litepod-16 (spot)`.
@@ -229,8 +268,12 @@ def platform_error(api_error: ApiError, zone: str, what: str = "") -> PlatformEr
     if api_error.is_rate_limit:
         return RateLimited(f"too many calls to Google Cloud: {message}")
     if api_error.is_quota:
-        named = f" {api_error.quota}" if api_error.quota else ""  # goes first, because callers shorten the message at its end
-        return QuotaExceeded(f"quota{named} is used up in {zone}: {message}", api_error.quota_scope(zone))
+        named = (
+            f" {api_error.quota}" if api_error.quota else ""
+        )  # goes first, because callers shorten the message at its end
+        return QuotaExceeded(
+            f"quota{named} is used up in {zone}: {message}", api_error.quota_scope(zone)
+        )
     if api_error.is_stock_out or api_error.is_preemption:
         return StockOut(f"{zone} is out{of}: {message}")
     if api_error.is_busy:
@@ -247,7 +290,9 @@ def platform_error(api_error: ApiError, zone: str, what: str = "") -> PlatformEr
 
 
 def retryable_error(api_error: ApiError, zone: str) -> RateLimited | Unavailable:
-    """Returns the `PlatformError` that the error means for a caller that reads or deletes, and can only repeat the call."""
+    """Returns the `PlatformError` that the error means for a caller that reads or deletes, and can
+    only repeat the call.
+    """
     error = platform_error(api_error, zone)
     if isinstance(error, RateLimited | Unavailable):
         return error
@@ -256,11 +301,14 @@ def retryable_error(api_error: ApiError, zone: str) -> RateLimited | Unavailable
     return Unavailable(str(error))
 
 
-# -- Reading errors ------------------------------------------------------------------------------------------------------------
+# -- Reading errors
+# --------------------------------------------------------------------------------------------------
 
 
 def api_error_of(error: Exception) -> ApiError:
-    """Converts an exception of a call. An expired deadline and a broken connection count as no answer."""
+    """Converts an exception of a call. An expired deadline and a broken connection count as no
+    answer.
+    """
     if isinstance(error, exceptions.GoogleAPICallError):
         return _of_call(error)
     if isinstance(error, GoogleAuthError):
@@ -269,7 +317,9 @@ def api_error_of(error: Exception) -> ApiError:
 
 
 def api_error_of_status(status: Status) -> ApiError:
-    """Converts the status of a long-running operation of the TPU API, or of a failed queued resource."""
+    """Converts the status of a long-running operation of the TPU API, or of a failed queued
+    resource.
+    """
     details = [unpacked for each in status.details if (unpacked := _unpacked(each)) is not None]
     return _with_details(status.code, status.message, details)
 
@@ -280,12 +330,21 @@ def api_error_of_operation(operation: compute_v1.Operation) -> ApiError | None:
     if not errors and operation.http_error_status_code < 400:
         return None
     quotas = [each.error_details for each in errors]
-    named = [detail.quota_info.metric_name or detail.quota_info.limit_name for details in quotas for detail in details]
-    message = "; ".join(each.message for each in errors if each.message) or operation.http_error_message
+    named = [
+        detail.quota_info.metric_name or detail.quota_info.limit_name
+        for details in quotas
+        for detail in details
+    ]
+    message = (
+        "; ".join(each.message for each in errors if each.message) or operation.http_error_message
+    )
     reasons = [each.code for each in errors if each.code]
     code = _OF_HTTP.get(operation.http_error_status_code, Code.UNKNOWN)
     if reasons and not operation.http_error_status_code:
-        code = next((_OF_OPERATION[each] for each in reasons if each in _OF_OPERATION), Code.INVALID_ARGUMENT)
+        code = next(
+            (_OF_OPERATION[each] for each in reasons if each in _OF_OPERATION),
+            Code.INVALID_ARGUMENT,
+        )
     return ApiError(
         code=code,
         message=message,
@@ -296,8 +355,14 @@ def api_error_of_operation(operation: compute_v1.Operation) -> ApiError | None:
 
 def _of_call(error: exceptions.GoogleAPICallError) -> ApiError:
     status = error.grpc_status_code
-    code = Code.Value(status.name) if status is not None else _OF_HTTP.get(error.code or 0, Code.UNKNOWN)
-    api_error = _with_details(code, str(error.message), [each for each in error.details if not isinstance(each, dict)])
+    code = (
+        Code.Value(status.name)
+        if status is not None
+        else _OF_HTTP.get(error.code or 0, Code.UNKNOWN)
+    )
+    api_error = _with_details(
+        code, str(error.message), [each for each in error.details if not isinstance(each, dict)]
+    )
     reasons = set(api_error.reasons)
     # Compute's errors are JSON: a list of errors with reasons, and details as dictionaries.
     for each in (*error.errors, *error.details):
@@ -310,11 +375,16 @@ def _of_call(error: exceptions.GoogleAPICallError) -> ApiError:
         reasons.add("rateLimitExceeded")  # the only meaning of 429 in HTTP
     header = (headers or {}).get("Retry-After", "")
     metadata = error.metadata or {}
-    consumers = {str(metadata.get(key, "")).removeprefix("projects/") for key in ("consumer", "containerInfo")}
+    consumers = {
+        str(metadata.get(key, "")).removeprefix("projects/")
+        for key in ("consumer", "containerInfo")
+    }
     return api_error.model_copy(
         update={
             "reasons": frozenset(reasons - {""}),
-            "consumers": frozenset((consumers | set(_PROJECT_NAME.findall(api_error.message))) - {""}),
+            "consumers": frozenset(
+                (consumers | set(_PROJECT_NAME.findall(api_error.message))) - {""}
+            ),
             "retry_after": float(header) if header.isdecimal() else api_error.retry_after,
         }
     )
@@ -328,19 +398,31 @@ def _with_details(code: int, message: str, details: Iterable[Any]) -> ApiError:
             reasons.add("QuotaFailure")
             violations = [each.description or each.subject for each in detail.violations]
             quota = _quota_name(" ".join((message, *violations)))
-            message = message if any(each in message for each in violations) else " ".join((message, *violations)).strip()
+            message = (
+                message
+                if any(each in message for each in violations)
+                else " ".join((message, *violations)).strip()
+            )
         elif isinstance(detail, error_details_pb2.ErrorInfo):
             reasons.add(detail.reason)
             quota = quota or detail.metadata.get("quota_metric", "")
         elif isinstance(detail, error_details_pb2.RetryInfo):
             retry_after = detail.retry_delay.seconds + detail.retry_delay.nanos / 1e9
     return ApiError(
-        code=code, message=message, reasons=frozenset(reasons), quota=quota or _quota_name(message), retry_after=retry_after
+        code=code,
+        message=message,
+        reasons=frozenset(reasons),
+        quota=quota or _quota_name(message),
+        retry_after=retry_after,
     )
 
 
 def _unpacked(packed: Any) -> Any:
-    for kind in (error_details_pb2.QuotaFailure, error_details_pb2.ErrorInfo, error_details_pb2.RetryInfo):
+    for kind in (
+        error_details_pb2.QuotaFailure,
+        error_details_pb2.ErrorInfo,
+        error_details_pb2.RetryInfo,
+    ):
         if packed.Is(kind.DESCRIPTOR):
             message = kind()
             packed.Unpack(message)
@@ -354,6 +436,8 @@ def _quota_name(message: str) -> str:
 
 
 def _shortened(message: str) -> str:
-    """Shortens a message to 400 characters. The first sentences of Google's long messages say what happened."""
+    """Shortens a message to 400 characters. The first sentences of Google's long messages say what
+    happened.
+    """
     flat = " ".join(message.split())
     return flat if len(flat) <= 400 else f"{flat[:397]}..."

@@ -1,7 +1,7 @@
 """Maps Google's node, queued-resource and instance states to `SliceObservation`. Makes no calls.
 
-Google adds states from time to time. A slice in a state that this version does not know counts as ACTIVE: the agents' heartbeats
-show better than the state whether its hosts are alive.
+Google adds states from time to time. A slice in a state that this version does not know counts as
+ACTIVE: the agents' heartbeats show better than the state whether its hosts are alive.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ from iris.platforms.gcp.errors import ApiError, api_error_of_status, platform_er
 from iris.platforms.gcp.requests import zone_of
 
 _N = tpu_v2.Node.State
-#: Source: the enumeration's descriptions in cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes
+#: Source: the enumeration's descriptions in
+#: cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes
 _NODE_STATES = {
     _N.CREATING: MachineState.CREATING,
     _N.STARTING: MachineState.CREATING,
@@ -47,7 +48,8 @@ _QUEUED_STATES = {
     _Q.WAITING_FOR_RESOURCES: MachineState.CREATING,
     _Q.PROVISIONING: MachineState.CREATING,
     _Q.ACTIVE: MachineState.ACTIVE,
-    # Its node was preempted. The resource is not queued again, and holds its quota until it is deleted.
+    # Its node was preempted. The resource is not queued again, and holds its quota until it is
+    # deleted.
     _Q.SUSPENDING: MachineState.PREEMPTED,
     _Q.SUSPENDED: MachineState.PREEMPTED,
     _Q.FAILED: MachineState.FAILED,
@@ -67,13 +69,22 @@ _INSTANCE_STATES = {
     "SUSPENDED": MachineState.FAILED,
     "TERMINATED": MachineState.FAILED,
 }
-#: A spot machine in one of these states was preempted, because only Google stops machines. A machine that Iris deletes goes
-#: through the same states, but then the difference does not matter.
+#: A spot machine in one of these states was preempted, because only Google stops machines. A
+#: machine that Iris deletes goes through the same states, but then the difference does not matter.
 _STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
 
 
 #: The normal states, which need no reason.
-_USUAL = {"CREATING", "ACCEPTED", "PENDING", "PROVISIONING", "STAGING", "READY", "RUNNING", "ACTIVE"}
+_USUAL = {
+    "CREATING",
+    "ACCEPTED",
+    "PENDING",
+    "PROVISIONING",
+    "STAGING",
+    "READY",
+    "RUNNING",
+    "ACTIVE",
+}
 
 
 class ResourceKind(StrEnum):
@@ -103,14 +114,18 @@ class CreateOperation(NamedTuple):
 
 def observed_node(node: tpu_v2.Node) -> ObservedResource:
     """Converts a TPU node to an `ObservedResource`."""
-    number = tpu_v2.Node.pb(node).state  # as a number, because the enumeration lacks the states of later versions
+    number = tpu_v2.Node.pb(
+        node
+    ).state  # as a number, because the enumeration lacks the states of later versions
     state = _NODE_STATES.get(_N(number)) if number in set(_N) else None
     observation = _observation(
         node.name,
         node.metadata,
         node.labels,
         state or MachineState.ACTIVE,
-        _reason("TPU node", _N(number).name if state else str(number), state, node.health_description),
+        _reason(
+            "TPU node", _N(number).name if state else str(number), state, node.health_description
+        ),
         _created(tpu_v2.Node.pb(node).create_time),
         len(node.network_endpoints),
     )
@@ -119,11 +134,15 @@ def observed_node(node: tpu_v2.Node) -> ObservedResource:
 
 
 def observed_queued(
-    queued: tpu_v2.QueuedResource, node: ObservedResource | None = None, *, node_checked: bool = True
+    queued: tpu_v2.QueuedResource,
+    node: ObservedResource | None = None,
+    *,
+    node_checked: bool = True,
 ) -> ObservedResource:
     """Converts a queued resource and the node that it created to an `ObservedResource`.
 
-    Both carry the labels and metadata of the request, as far as the API returns them. People can change only the node's labels.
+    Both carry the labels and metadata of the request, as far as the API returns them. People can
+    change only the node's labels.
 
     Args:
         node: the observed node. The caller must observe it after the queued resource.
@@ -154,13 +173,25 @@ def observed_queued(
         seen = node.observation
         observation = observation.model_copy(update={"state": seen.state, "reason": seen.reason})
     elif state is MachineState.ACTIVE and node_checked:
-        lost = {"state": MachineState.FAILED, "reason": "the queued resource is ACTIVE, but its node does not exist"}
+        lost = {
+            "state": MachineState.FAILED,
+            "reason": "the queued resource is ACTIVE, but its node does not exist",
+        }
         observation = observation.model_copy(update=lost)
     if node is not None and not observation.token:
         seen = node.observation
-        told = {"group": seen.group, "token": seen.token, "public_key": seen.public_key, "hosts": seen.hosts}
+        told = {
+            "group": seen.group,
+            "token": seen.token,
+            "public_key": seen.public_key,
+            "hosts": seen.hosts,
+        }
         observation = observation.model_copy(update=told)
-    return ObservedResource(ResourceKind.QUEUED, observation, {**spec.node.labels, **(node.labels if node is not None else {})})
+    return ObservedResource(
+        ResourceKind.QUEUED,
+        observation,
+        {**spec.node.labels, **(node.labels if node is not None else {})},
+    )
 
 
 def observed_instance(instance: compute_v1.Instance) -> ObservedResource:
@@ -175,7 +206,9 @@ def observed_instance(instance: compute_v1.Instance) -> ObservedResource:
         instance.labels,
         state or MachineState.ACTIVE,
         _reason("virtual machine", instance.status, state, instance.status_message),
-        datetime.fromisoformat(instance.creation_timestamp) if instance.creation_timestamp else None,
+        datetime.fromisoformat(instance.creation_timestamp)
+        if instance.creation_timestamp
+        else None,
         1,
     )
     return ObservedResource(ResourceKind.INSTANCE, observation, dict(instance.labels))
@@ -193,18 +226,28 @@ def failed_create(slice_id: str, zone: str, api_error: ApiError) -> SliceObserva
     """Returns the observation of a slice of which only the failed create operation exists."""
     if api_error.is_preemption:
         reason = f"preempted before all its machines existed: {api_error.message}"
-        return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.PREEMPTED, reason=reason)
+        return SliceObservation(
+            slice_id=slice_id, group="", zone=zone, state=MachineState.PREEMPTED, reason=reason
+        )
     fault, reason = failure(api_error, zone, "")
     scope = api_error.quota_scope(zone) if fault is SliceFault.QUOTA else ""
     return SliceObservation(
-        slice_id=slice_id, group="", zone=zone, state=MachineState.FAILED, reason=reason, fault=fault, quota_scope=scope
+        slice_id=slice_id,
+        group="",
+        zone=zone,
+        state=MachineState.FAILED,
+        reason=reason,
+        fault=fault,
+        quota_scope=scope,
     )
 
 
 def not_visible(slice_id: str, zone: str) -> SliceObservation:
     """Returns the observation of a slice that was requested and is not visible yet."""
     reason = "requested, but not visible in Google's API yet"
-    return SliceObservation(slice_id=slice_id, group="", zone=zone, state=MachineState.CREATING, reason=reason)
+    return SliceObservation(
+        slice_id=slice_id, group="", zone=zone, state=MachineState.CREATING, reason=reason
+    )
 
 
 def _reason(what: str, name: str, state: MachineState | None, more: str = "") -> str:

@@ -1,8 +1,8 @@
 """Implements a platform on Google Cloud.
 
-Each slice is one Google resource whose name is the slice's id: a TPU node, a queued resource (with the node that it creates), or
-a virtual machine. `GcpPlatform` finds every slice by that name and by the labels. It remembers the kind of a slice and the
-operation that creates it only to save calls.
+Each slice is one Google resource whose name is the slice's id: a TPU node, a queued resource (with
+the node that it creates), or a virtual machine. `GcpPlatform` finds every slice by that name and by
+the labels. It remembers the kind of a slice and the operation that creates it only to save calls.
 """
 
 import asyncio
@@ -46,22 +46,27 @@ from iris.platforms.gcp.tpu import Nodes, QueuedResources, list_tpus
 
 logger = logging.getLogger(__name__)
 
-#: The deadline of one platform call, in seconds. Together with the end of a create in flight (`clients.DEADLINE`) it is below the
-#: 60 s that the workflows allow for a platform call.
+#: The deadline of one platform call, in seconds. Together with the end of a create in flight
+#: (`clients.DEADLINE`) it is below the 60 s that the workflows allow for a platform call.
 CALL_TIMEOUT_S = 40.0
-#: The seconds for which an invisible slice may still appear if the result of its create call, or its progress, is unknown.
+#: The seconds for which an invisible slice may still appear if the result of its create call, or
+#: its progress, is unknown.
 INVISIBLE_TIMEOUT_S = 60.0
-#: The same while an operation reports that the create is running. It is limited, because a stuck operation runs for ever.
+#: The same while an operation reports that the create is running. It is limited, because a stuck
+#: operation runs for ever.
 CREATE_TIMEOUT_S = 600.0
 #: The states in which a slice may be after a failed create. `describe_slice` checks CREATING, too.
 _ENDING = frozenset({MachineState.DELETING, MachineState.PREEMPTED})
 _DOUBTFUL = _ENDING | {MachineState.CREATING}
-#: The message of the API in a zone where the service is not offered. It is a permission error, and may also mean a real one.
+#: The message of the API in a zone where the service is not offered. It is a permission error, and
+#: may also mean a real one.
 _NO_SUCH_ZONE = re.compile(r"Location \S+ is not found")
 
 
 class SliceApi(Protocol):
-    """The calls on one kind of resource, by slice id. Every method raises `CallFailed`, or `RateLimited` if it got no turn."""
+    """The calls on one kind of resource, by slice id. Every method raises `CallFailed`, or
+    `RateLimited` if it got no turn.
+    """
 
     async def create(self, request: CreateRequest) -> str: ...
 
@@ -69,7 +74,9 @@ class SliceApi(Protocol):
 
     async def delete(self, slice_id: str, zone: str) -> None: ...
 
-    async def find_create_operation(self, slice_id: str, zone: str, operation: str) -> CreateOperation | None:
+    async def find_create_operation(
+        self, slice_id: str, zone: str, operation: str
+    ) -> CreateOperation | None:
         """Returns the operation that creates the slice; None if there is none or it is lost.
 
         Args:
@@ -85,9 +92,11 @@ class Hint:
     """The remembered facts about a slice."""
 
     kind: ResourceKind
-    #: The name of the operation that creates it; empty: the slice was found, or the name is unknown.
+    #: The name of the operation that creates it; empty: the slice was found, or the name is
+    #: unknown.
     operation: str = ""
-    #: The time of the create call; None: the slice has been seen since, or there was no create call.
+    #: The time of the create call; None: the slice has been seen since, or there was no create
+    #: call.
     requested_at: float | None = None
 
     def may_appear(self, creation: CreateOperation | None, now: float) -> bool:
@@ -99,7 +108,9 @@ class Hint:
 
 
 class GcpPlatform:
-    """Manages the slices of one cluster in one project. All objects with the same settings are the same platform."""
+    """Manages the slices of one cluster in one project. All objects with the same settings are the
+    same platform.
+    """
 
     def __init__(
         self,
@@ -114,7 +125,8 @@ class GcpPlatform:
             script: returns the startup script of a slice's hosts.
             calls: None: clients for the settings' endpoints.
             now: a clock, in seconds.
-            secret: the private keys of slices are derived from it; empty: random, because a slice's metadata has its keys.
+            secret: the private keys of slices are derived from it; empty: random, because a slice's
+                metadata has its keys.
         """
         self._settings = settings
         self._script = script
@@ -130,7 +142,9 @@ class GcpPlatform:
         self._secret = secret or secrets.token_bytes(KEY_BYTES)
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
-        """Implements `Platform.create_slice`. Adopts an existing resource of the name if the same request created it."""
+        """Implements `Platform.create_slice`. Adopts an existing resource of the name if the same
+        request created it.
+        """
         private_key = derived_key(self._secret, request.slice_id, request.token)
         wanted = create_request(self._settings, request, self._script(request), private_key)
         async with _retryable_errors(request.zone):
@@ -142,28 +156,43 @@ class GcpPlatform:
                     raise platform_error(creation.error, request.zone, _machine_kind(request))
         if seen is None and not operation:
             raise Unavailable(
-                f"{request.slice_id} in {request.zone} was deleted during its creation; the request can be repeated"
+                f"{request.slice_id} in {request.zone} was deleted during its creation; the request"
+                " can be repeated"
             )
-        return self._adopted(seen.observation, request, seen.labels) if seen is not None else _requested(request, private_key)
+        return (
+            self._adopted(seen.observation, request, seen.labels)
+            if seen is not None
+            else _requested(request, private_key)
+        )
 
     async def describe_slice(self, slice_id: str, zone: str) -> SliceObservation | None:
         """Implements `Platform.describe_slice`.
 
-        If Google accepted the create and it failed later, the observation contains the reason. While the create is running, there
-        is an observation even if the resource is not visible yet.
+        If Google accepted the create and it failed later, the observation contains the reason.
+        While the create is running, there is an observation even if the resource is not visible
+        yet.
         """
         async with _retryable_errors(zone):
             if (found := await self._find(slice_id, zone)) is not None:
-                return await self._explained(found, _DOUBTFUL) if label_rules.is_ours(self._settings, found.labels) else None
+                return (
+                    await self._explained(found, _DOUBTFUL)
+                    if label_rules.is_ours(self._settings, found.labels)
+                    else None
+                )
             creation = await self._find_create_operation(slice_id, zone)
         if creation is not None and creation.error is not None:
-            return None if creation.error.is_cancelled else failed_create(slice_id, zone, creation.error)
+            return (
+                None
+                if creation.error.is_cancelled
+                else failed_create(slice_id, zone, creation.error)
+            )
         return not_visible(slice_id, zone) if self._may_appear(slice_id, creation) else None
 
     async def last_output(self, slice_id: str, zone: str) -> str:
         """Implements `Platform.last_output`.
 
-        Returns the end of a virtual machine's serial console, or the problems of a TPU node, which has no console.
+        Returns the end of a virtual machine's serial console, or the problems of a TPU node, which
+        has no console.
         """
         async with _retryable_errors(zone):
             found = await self._find(slice_id, zone)
@@ -174,8 +203,8 @@ class GcpPlatform:
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """Implements `Platform.delete_slice`.
 
-        Does not touch a resource of another owner, or one marked as manual. An invisible slice is not GONE while a create that
-        may still produce it is running.
+        Does not touch a resource of another owner, or one marked as manual. An invisible slice is
+        not GONE while a create that may still produce it is running.
         """
         async with _retryable_errors(zone):
             found = await self._find(slice_id, zone)
@@ -190,7 +219,9 @@ class GcpPlatform:
         return DeleteResult.GOING
 
     async def list_slices(self) -> FleetListing:
-        """Implements `Platform.list_slices`. If one of the two services does not answer, no zone is listed completely."""
+        """Implements `Platform.list_slices`. If one of the two services does not answer, no zone is
+        listed completely.
+        """
         tpus, instances = await asyncio.gather(
             list_tpus(self._calls, self._settings.project),
             list_instances(self._calls, self._settings.project, self._settings.uid),
@@ -213,28 +244,36 @@ class GcpPlatform:
             raise problems[0]
         if problems:
             unreachable[ANYWHERE] = str(problems[0])
-        ours = {each.observation.slice_id: each for each in seen if self._is_host(each)}  # pages may overlap
+        ours = {
+            each.observation.slice_id: each for each in seen if self._is_host(each)
+        }  # pages may overlap
         for slice_id, each in ours.items():
             self._hints.setdefault(slice_id, Hint(each.kind))
         slices = []
         for slice_id in sorted(ours):
             try:
                 slices.append(await self._explained(ours[slice_id]))
-            except (CallFailed, RateLimited):  # without the explanation the observation is still useful
+            except (
+                CallFailed,
+                RateLimited,
+            ):  # without the explanation the observation is still useful
                 slices.append(ours[slice_id].observation)
         return FleetListing(slices=tuple(slices), unreachable=unreachable)
 
-    # -- Private methods -----------------------------------------------------------------------------------------------------
+    # -- Private methods
+    # ----------------------------------------------------------------------------------------------
 
     async def _find(self, slice_id: str, zone: str) -> ObservedResource | None:
         """Returns the resource of this name.
 
-        Without a hint it looks for all kinds; the search for queued resources finds nodes, too. A failed search matters only if
-        the other one finds nothing.
+        Without a hint it looks for all kinds; the search for queued resources finds nodes, too. A
+        failed search matters only if the other one finds nothing.
         """
         hint = self._hints.get(slice_id)
         failed: CallFailed | None = None
-        for kind in (hint.kind,) if hint is not None else (ResourceKind.INSTANCE, ResourceKind.QUEUED):
+        for kind in (
+            (hint.kind,) if hint is not None else (ResourceKind.INSTANCE, ResourceKind.QUEUED)
+        ):
             try:
                 found = await self._apis[kind].get(slice_id, zone)
             except CallFailed as error:
@@ -249,7 +288,9 @@ class GcpPlatform:
         return None
 
     async def _find_create_operation(self, slice_id: str, zone: str) -> CreateOperation | None:
-        """Returns the operation that creates the slice, or that failed to, if Google still lists it."""
+        """Returns the operation that creates the slice, or that failed to, if Google still lists
+        it.
+        """
         hint = self._hints.get(slice_id)
         if hint is not None:
             return await self._apis[hint.kind].find_create_operation(slice_id, zone, hint.operation)
@@ -271,17 +312,21 @@ class GcpPlatform:
         return hint is not None and hint.may_appear(creation, self._now())
 
     async def _may_still_appear(self, slice_id: str, zone: str) -> bool:
-        """Returns True if an invisible slice may still appear. A slice that was visible once and is not any more is gone."""
+        """Returns True if an invisible slice may still appear. A slice that was visible once and is
+        not any more is gone.
+        """
         hint = self._hints.get(slice_id)
         if hint is not None and hint.requested_at is None:
             return False
         return self._may_appear(slice_id, await self._find_create_operation(slice_id, zone))
 
-    async def _explained(self, seen: ObservedResource, doubtful: frozenset[MachineState] = _ENDING) -> SliceObservation:
+    async def _explained(
+        self, seen: ObservedResource, doubtful: frozenset[MachineState] = _ENDING
+    ) -> SliceObservation:
         """Returns the observation, with the reason of a failed create added.
 
-        After a failed create the machines stay visible for a moment, in a state of deletion or creation. Only the create
-        operation contains the reason.
+        After a failed create the machines stay visible for a moment, in a state of deletion or
+        creation. Only the create operation contains the reason.
 
         Args:
             doubtful: the states in which to read the operation. Each read is a call.
@@ -294,15 +339,23 @@ class GcpPlatform:
             self._hints[found.slice_id] = Hint(hint.kind)  # the create succeeded
         if found.state not in doubtful:
             return found
-        creation = await self._apis[hint.kind].find_create_operation(found.slice_id, found.zone, hint.operation)
+        creation = await self._apis[hint.kind].find_create_operation(
+            found.slice_id, found.zone, hint.operation
+        )
         if creation is None or creation.error is None or creation.error.is_cancelled:
             return found
         why = failed_create(found.slice_id, found.zone, creation.error)
-        cause = {"state": why.state, "reason": why.reason, "fault": why.fault, "quota_scope": why.quota_scope}
+        cause = {
+            "state": why.state,
+            "reason": why.reason,
+            "fault": why.fault,
+            "quota_scope": why.quota_scope,
+        }
         return found.model_copy(update=cause)
 
     async def _create(self, wanted: CreateRequest, request: SliceRequest) -> str:
-        """Makes the create call and remembers it: a call without an answer, or with a cancelled caller, may still succeed.
+        """Makes the create call and remembers it: a call without an answer, or with a cancelled
+        caller, may still succeed.
 
         Returns the name of the operation; empty if a resource of the name exists already.
         """
@@ -317,7 +370,9 @@ class GcpPlatform:
         except CallFailed as failed:
             error = platform_error(failed.api_error, request.zone, _machine_kind(request))
             unknown = failed.api_error.already_exists or isinstance(error, Unavailable)
-            self._hints[request.slice_id] = Hint(kind, before.operation, self._now()) if unknown else before
+            self._hints[request.slice_id] = (
+                Hint(kind, before.operation, self._now()) if unknown else before
+            )
             if not failed.api_error.already_exists:
                 raise error from None
             return ""
@@ -325,7 +380,9 @@ class GcpPlatform:
         return operation
 
     async def _delete(self, kind: ResourceKind, slice_id: str, zone: str) -> None:
-        """Makes the delete call. The caller sees the result when it looks again, also if Google is busy with the resource."""
+        """Makes the delete call. The caller sees the result when it looks again, also if Google is
+        busy with the resource.
+        """
         try:
             await self._apis[kind].delete(slice_id, zone)
         except CallFailed as error:
@@ -333,9 +390,14 @@ class GcpPlatform:
                 raise
             logger.info("cannot delete slice %s in %s yet: %s", slice_id, zone, error)
 
-    def _adopted(self, seen: SliceObservation, request: SliceRequest, labels: Mapping[str, str]) -> SliceObservation:
+    def _adopted(
+        self, seen: SliceObservation, request: SliceRequest, labels: Mapping[str, str]
+    ) -> SliceObservation:
         if not label_rules.is_ours(self._settings, labels) or seen.token != request.token:
-            raise BadConfig(f"{request.slice_id} in {request.zone} already exists and was created by another request")
+            raise BadConfig(
+                f"{request.slice_id} in {request.zone} already exists and was created by another"
+                " request"
+            )
         if seen.state is MachineState.DELETING:
             raise Unavailable(f"{request.slice_id} in {request.zone} is being deleted")
         return seen
@@ -346,27 +408,45 @@ class GcpPlatform:
         An error that names no project counts only for the TPU API, and only if no group has TPUs.
         """
         no_tpus = kind is not ResourceKind.INSTANCE and not self._settings.tpu_zones
-        return api_error.is_disabled_in(self._settings.project) or (no_tpus and api_error.is_service_disabled)
+        return api_error.is_disabled_in(self._settings.project) or (
+            no_tpus and api_error.is_service_disabled
+        )
 
     def _is_nowhere(self, kind: ResourceKind, api_error: ApiError, zone: str) -> bool:
-        """Returns True if there can be no resource of the kind: the project does not use the service, or the zone lacks it.
+        """Returns True if there can be no resource of the kind: the project does not use the
+        service, or the zone lacks it.
 
-        For a zone in which groups have TPUs, the message that the zone does not exist means a missing permission instead.
+        For a zone in which groups have TPUs, the message that the zone does not exist means a
+        missing permission instead.
         """
-        absent = _NO_SUCH_ZONE.search(api_error.message) is not None and zone not in self._settings.tpu_zones
+        absent = (
+            _NO_SUCH_ZONE.search(api_error.message) is not None
+            and zone not in self._settings.tpu_zones
+        )
         return self._is_unused(kind, api_error) or absent
 
     def _problem(self, kind: ResourceKind, error: BaseException) -> list[PlatformError]:
-        """Returns the error of a service that could not be listed; an empty list if the project does not use the service."""
+        """Returns the error of a service that could not be listed; an empty list if the project
+        does not use the service.
+        """
         if isinstance(error, CallFailed):
-            return [] if self._is_unused(kind, error.api_error) else [retryable_error(error.api_error, "any zone")]
+            return (
+                []
+                if self._is_unused(kind, error.api_error)
+                else [retryable_error(error.api_error, "any zone")]
+            )
         if isinstance(error, RateLimited):
             return [error]
         raise error
 
     def _is_host(self, seen: ObservedResource) -> bool:
-        """Returns True if the resource is a slice of this cluster. The control plane's machine is not a slice."""
-        return label_rules.is_ours(self._settings, seen.labels) and seen.labels.get(label_rules.ROLE) == "host"
+        """Returns True if the resource is a slice of this cluster. The control plane's machine is
+        not a slice.
+        """
+        return (
+            label_rules.is_ours(self._settings, seen.labels)
+            and seen.labels.get(label_rules.ROLE) == "host"
+        )
 
 
 def _kind_of(wanted: CreateRequest) -> ResourceKind:
@@ -380,7 +460,9 @@ def _kind_of(wanted: CreateRequest) -> ResourceKind:
 
 
 def _requested(request: SliceRequest, private_key: str) -> SliceObservation:
-    """Returns the observation of a slice that was requested with this key and is not visible yet."""
+    """Returns the observation of a slice that was requested with this key and is not visible
+    yet.
+    """
     return SliceObservation(
         slice_id=request.slice_id,
         group=request.group.name,
@@ -402,11 +484,15 @@ def _machine_kind(request: SliceRequest) -> str:
 
 @contextlib.asynccontextmanager
 async def _retryable_errors(zone: str) -> AsyncIterator[None]:
-    """Converts a failed call, or a timeout of all calls together, to an error that tells the caller to repeat the call."""
+    """Converts a failed call, or a timeout of all calls together, to an error that tells the caller
+    to repeat the call.
+    """
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):
             yield
     except TimeoutError:
-        raise Unavailable(f"Google Cloud did not answer all calls for {zone} within {CALL_TIMEOUT_S:g} s") from None
+        raise Unavailable(
+            f"Google Cloud did not answer all calls for {zone} within {CALL_TIMEOUT_S:g} s"
+        ) from None
     except CallFailed as error:
         raise retryable_error(error.api_error, zone) from None

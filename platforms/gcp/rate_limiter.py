@@ -1,11 +1,13 @@
-"""Limits the rate and the concurrency of a process's calls to Google. Deletes go first, creates last.
+"""Limits the rate and the concurrency of a process's calls to Google. Deletes go first, creates
+last.
 
 A delete frees quota and ends cost; a create can wait. There are two kinds of pauses:
 
-- After a rate-limit error, the limiter pauses for as long as the service asks, or longer: the pause doubles with each such error.
-  It starts again from `FIRST_PAUSE` after `QUIET` seconds without such an error. One successful call does not reset it.
-- After an unavailable error, the limiter pauses for a shorter time, which doubles until any call is answered. A zone that is down
-  therefore does not delay the calls to other zones for long.
+- After a rate-limit error, the limiter pauses for as long as the service asks, or longer: the pause
+  doubles with each such error. It starts again from `FIRST_PAUSE` after `QUIET` seconds without
+  such an error. One successful call does not reset it.
+- After an unavailable error, the limiter pauses for a shorter time, which doubles until any call is
+  answered. A zone that is down therefore does not delay the calls to other zones for long.
 
 After a pause the limiter does not make up for the calls that it did not make.
 """
@@ -25,17 +27,22 @@ from iris.platforms.base import RateLimited
 
 #: The largest burst: the calls that the rate allows in this many seconds.
 BURST = 10.0
-#: The longest time that a call waits for its turn, in seconds. After it the caller gets `RateLimited`.
+#: The longest time that a call waits for its turn, in seconds. After it the caller gets
+#: `RateLimited`.
 MAX_WAIT_S = 20.0
-#: The first and the longest pause after a rate-limit error, in seconds. Each such error after a pause doubles the next pause.
+#: The first and the longest pause after a rate-limit error, in seconds. Each such error after a
+#: pause doubles the next pause.
 FIRST_PAUSE = 1.0
 MAX_PAUSE = 60.0
-#: After a pause and this many seconds without a rate-limit error, the next pause is `FIRST_PAUSE` again.
+#: After a pause and this many seconds without a rate-limit error, the next pause is `FIRST_PAUSE`
+#: again.
 QUIET = 10.0
-#: The first and the longest pause after an unavailable error, in seconds. The pause doubles until a call is answered.
+#: The first and the longest pause after an unavailable error, in seconds. The pause doubles until a
+#: call is answered.
 FIRST_UNAVAILABLE_PAUSE = 0.5
 MAX_UNAVAILABLE_PAUSE = 10.0
-#: Each pause is longer by a random share of itself, up to this share, because other processes may resume at the same time.
+#: Each pause is longer by a random share of itself, up to this share, because other processes may
+#: resume at the same time.
 JITTER = 0.25
 
 
@@ -51,7 +58,8 @@ class RateLimiter:
     """Gives out turns to all calls of a process.
 
     Args:
-        places: the maximum number of calls in flight. The end of each call is reported with `release`.
+        places: the maximum number of calls in flight. The end of each call is reported with
+            `release`.
     """
 
     def __init__(
@@ -67,7 +75,8 @@ class RateLimiter:
         self._most = max(1.0, self._per_second * burst)
         self._max_wait = max_wait
         self._now = now
-        #: The number of calls that may be made at the time `_at`. During a pause `_at` is in the future.
+        #: The number of calls that may be made at the time `_at`. During a pause `_at` is in the
+        #: future.
         self._left = self._most
         self._at = now()
         self._slots = slots
@@ -83,7 +92,8 @@ class RateLimiter:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def acquire(self, urgency: Urgency) -> None:
-        """Waits until the caller may make its call. The caller must call `release` when the call has ended.
+        """Waits until the caller may make its call. The caller must call `release` when the call
+        has ended.
 
         Raises:
             RateLimited: the wait was longer than the patience.
@@ -102,12 +112,15 @@ class RateLimiter:
                 self.release()
             if isinstance(error, TimeoutError):
                 raise RateLimited(
-                    "too many calls to Google Cloud are queued: it answers slowly, or platform.gcp.requests_per_minute is too low"
+                    "too many calls to Google Cloud are queued: it answers slowly, or"
+                    " platform.gcp.requests_per_minute is too low"
                 ) from None
             raise
 
     def release(self) -> None:
-        """Reports that a call has ended, and lets a waiting call start. May be called from any thread."""
+        """Reports that a call has ended, and lets a waiting call start. May be called from any
+        thread.
+        """
         with self._counting:
             self._slots += 1
         if self._loop is not None:
@@ -122,7 +135,9 @@ class RateLimiter:
         """
         if self._now() >= self._pause_end + QUIET:
             self._rate_limit_errors = 0
-        if self._pause(min(FIRST_PAUSE * 2 ** min(self._rate_limit_errors, 10), MAX_PAUSE), retry_after):
+        if self._pause(
+            min(FIRST_PAUSE * 2 ** min(self._rate_limit_errors, 10), MAX_PAUSE), retry_after
+        ):
             self._rate_limit_errors += 1
 
     def report_unavailable(self, retry_after: float | None = None) -> None:
@@ -132,7 +147,13 @@ class RateLimiter:
             retry_after: see `report_rate_limit`.
         """
         asked = None if retry_after is None else min(retry_after, MAX_PAUSE)
-        if self._pause(min(FIRST_UNAVAILABLE_PAUSE * 2 ** min(self._unavailable_errors, 10), MAX_UNAVAILABLE_PAUSE), asked):
+        if self._pause(
+            min(
+                FIRST_UNAVAILABLE_PAUSE * 2 ** min(self._unavailable_errors, 10),
+                MAX_UNAVAILABLE_PAUSE,
+            ),
+            asked,
+        ):
             self._unavailable_errors += 1
 
     def report_answer(self) -> None:
@@ -142,8 +163,8 @@ class RateLimiter:
     def _pause(self, pause: float, asked: float | None) -> bool:
         """Begins or extends a pause.
 
-        Returns True if no pause was running. Calls in flight at the start of a pause may report the same error again; they do not
-        count as new errors.
+        Returns True if no pause was running. Calls in flight at the start of a pause may report the
+        same error again; they do not count as new errors.
         """
         now = self._now()
         is_new = now >= self._pause_end
@@ -154,14 +175,21 @@ class RateLimiter:
         return is_new
 
     def _serve(self) -> None:
-        """Gives turns to as many waiting calls as the limits allow, and sets a timer for the next one."""
+        """Gives turns to as many waiting calls as the limits allow, and sets a timer for the next
+        one.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now = self._now()
         if now > self._at:
-            self._left, self._at = min(self._most, self._left + (now - self._at) * self._per_second), now
-        while self._waiting and (self._waiting[0][2].done() or (self._left >= 1 and now >= self._at and self._slots >= 1)):
+            self._left, self._at = (
+                min(self._most, self._left + (now - self._at) * self._per_second),
+                now,
+            )
+        while self._waiting and (
+            self._waiting[0][2].done() or (self._left >= 1 and now >= self._at and self._slots >= 1)
+        ):
             *_, first = heapq.heappop(self._waiting)
             if not first.done():  # else the caller has given up
                 self._left -= 1

@@ -1,10 +1,12 @@
-"""Builds the create requests for Google from slice requests and the cluster's settings. Makes no calls.
+"""Builds the create requests for Google from slice requests and the cluster's settings. Makes no
+calls.
 
-Each request is one message, which can be printed, compared and sent. It carries no request id: the resource's name already makes
-a repeated create harmless, and a create that is repeated after the slice was deleted has to take effect.
+Each request is one message, which can be printed, compared and sent. It carries no request id: the
+resource's name already makes a repeated create harmless, and a create that is repeated after the
+slice was deleted has to take effect.
 
-Sources: field tables of cloud.google.com/tpu/docs/reference/rest/v2 and cloud.google.com/compute/docs/reference/rest/v1, and the
-docstrings of the client packages.
+Sources: field tables of cloud.google.com/tpu/docs/reference/rest/v2 and
+cloud.google.com/compute/docs/reference/rest/v1, and the docstrings of the client packages.
 """
 
 import json
@@ -25,14 +27,16 @@ from iris.platforms.base import BadConfig
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.settings import SCOPES, GcpSettings
 
-CreateRequest = tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest | compute_v1.InsertInstanceRequest
+CreateRequest = (
+    tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest | compute_v1.InsertInstanceRequest
+)
 
 #: The scope that covers all APIs. The roles of the service account decide what it may do.
 CLOUD_PLATFORM = f"{SCOPES}{ALL_APIS}"
 #: The boot image of a virtual machine. The startup script installs what it lacks.
 BOOT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
-#: The boot image of a virtual machine with GPUs. It contains NVIDIA's driver, Docker and the container toolkit, which a startup
-#: script would need many minutes to install.
+#: The boot image of a virtual machine with GPUs. It contains NVIDIA's driver, Docker and the
+#: container toolkit, which a startup script would need many minutes to install.
 #: Source: cloud.google.com/deep-learning-vm/docs/images
 GPU_BOOT_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2404-nvidia-580"
 MIN_DISK_GB = 10
@@ -54,8 +58,11 @@ _FAMILIES = {
 _ATTACHABLE = {"T4": "nvidia-tesla-t4", "V100": "nvidia-tesla-v100"}
 
 
-def create_request(settings: GcpSettings, request: SliceRequest, script: str, private_key: str) -> CreateRequest:
-    """Returns the request that creates the slice: a TPU node, a queued resource with a TPU node, or a virtual machine.
+def create_request(
+    settings: GcpSettings, request: SliceRequest, script: str, private_key: str
+) -> CreateRequest:
+    """Returns the request that creates the slice: a TPU node, a queued resource with a TPU node, or
+    a virtual machine.
 
     Args:
         script: the startup script of each host.
@@ -66,8 +73,9 @@ def create_request(settings: GcpSettings, request: SliceRequest, script: str, pr
     """
     if _NAME.fullmatch(request.slice_id) is None:
         raise BadConfig(
-            f"{request.slice_id!r} is not a valid name in Google Cloud: use at most 63 lower-case letters, digits and dashes;"
-            " shorten platform.gcp.label_prefix or the name of the scale group"
+            f"{request.slice_id!r} is not a valid name in Google Cloud: use at most 63 lower-case"
+            " letters, digits and dashes; shorten platform.gcp.label_prefix or the name of the"
+            " scale group"
         )
     metadata = host_metadata(settings, request, script, private_key)
     match request.group.type:
@@ -75,15 +83,22 @@ def create_request(settings: GcpSettings, request: SliceRequest, script: str, pr
             return _queued_resource(settings, request, metadata)
         case SliceType.TPU_VM:
             return tpu_v2.CreateNodeRequest(
-                parent=location(settings.project, request.zone), node_id=request.slice_id, node=_node(settings, request, metadata)
+                parent=location(settings.project, request.zone),
+                node_id=request.slice_id,
+                node=_node(settings, request, metadata),
             )
         case SliceType.GCE_VM:
             return _insert(settings, request, metadata)
-    raise BadConfig(f"scale group {request.group.name} has type {request.group.type}; on Google Cloud use tpu_vm or gce_vm")
+    raise BadConfig(
+        f"scale group {request.group.name} has type {request.group.type}; on Google Cloud use"
+        " tpu_vm or gce_vm"
+    )
 
 
 def printed(request: CreateRequest) -> dict[str, Any]:
-    """Converts the request to the APIs' own JSON, for people. A missing field has Google's default."""
+    """Converts the request to the APIs' own JSON, for people. A missing field has Google's
+    default.
+    """
     written: dict[str, Any] = json.loads(
         type(request).to_json(
             request,
@@ -105,7 +120,8 @@ def zone_of(place: str) -> str:
     return place.rpartition("/")[2]
 
 
-# -- TPU -----------------------------------------------------------------------------------------------------------------------
+# -- TPU
+# --------------------------------------------------------------------------------------------------
 
 
 def _node(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]) -> tpu_v2.Node:
@@ -120,12 +136,15 @@ def _node(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]
         ),
         # For a queued resource, spot is a field of the queued resource itself.
         scheduling_config=tpu_v2.SchedulingConfig(
-            spot=group.preemptible and not group.queued, reserved=bool(group.reservation) and not group.preemptible
+            spot=group.preemptible and not group.queued,
+            reserved=bool(group.reservation) and not group.preemptible,
         ),
         labels=label_rules.slice_labels(settings, request),
         metadata=metadata,
         tags=list(settings.network_tags),
-        service_account=tpu_v2.ServiceAccount(email=settings.service_account, scope=list(settings.scopes)),
+        service_account=tpu_v2.ServiceAccount(
+            email=settings.service_account, scope=list(settings.scopes)
+        ),
     )
     if isinstance(shape, str):
         node.accelerator_type = shape
@@ -135,20 +154,28 @@ def _node(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]
 
 
 def _shape(variant: str, topology: str) -> str | tpu_v2.AcceleratorConfig:
-    """Returns the variant's name for its default topology; for any other topology, the family and the topology."""
+    """Returns the variant's name for its default topology; for any other topology, the family and
+    the topology.
+    """
     try:
         kind = tpu(variant)
     except InvalidValue as error:
         raise BadConfig(str(error)) from None
     family = _FAMILIES[kind.variant.partition("-")[0]]
-    return kind.variant if topology in ("", kind.topology) else tpu_v2.AcceleratorConfig(type_=family, topology=topology)
+    return (
+        kind.variant
+        if topology in ("", kind.topology)
+        else tpu_v2.AcceleratorConfig(type_=family, topology=topology)
+    )
 
 
 def _queued_resource(
     settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]
 ) -> tpu_v2.CreateQueuedResourceRequest:
     group, parent = request.group, location(settings.project, request.zone)
-    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=request.slice_id, node=_node(settings, request, metadata))
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(
+        parent=parent, node_id=request.slice_id, node=_node(settings, request, metadata)
+    )
     queued = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
     if group.preemptible:
         queued.spot = tpu_v2.QueuedResource.Spot()
@@ -165,8 +192,8 @@ def _queued_resource(
 def _reservation(parent: str, name: str) -> str:
     """Returns the full path of a reservation.
 
-    A plain name is a reservation of the same project. `projects/OWNER/reservations/NAME` is one of another project, and gets the
-    zone added.
+    A plain name is a reservation of the same project. `projects/OWNER/reservations/NAME` is one of
+    another project, and gets the zone added.
     """
     if "/" not in name:
         return f"{parent}/reservations/{name}"
@@ -174,33 +201,52 @@ def _reservation(parent: str, name: str) -> str:
     return f"{owner}/locations/{parent.rpartition('/')[2]}/reservations/{own}"
 
 
-# -- Virtual machines ----------------------------------------------------------------------------------------------------------
+# -- Virtual machines
+# --------------------------------------------------------------------------------------------------
 
 
-def _insert(settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]) -> compute_v1.InsertInstanceRequest:
+def _insert(
+    settings: GcpSettings, request: SliceRequest, metadata: dict[str, str]
+) -> compute_v1.InsertInstanceRequest:
     group = request.group
     if not group.machine_type:
-        raise BadConfig(f"scale group {group.name} has no machine_type; set one, such as n2-standard-8")
+        raise BadConfig(
+            f"scale group {group.name} has no machine_type; set one, such as n2-standard-8"
+        )
     device = group.resources.device
     gpus = device if device is not None and device.kind is DeviceKind.GPU else None
     instance = compute_v1.Instance(
         name=request.slice_id,
         machine_type=f"zones/{request.zone}/machineTypes/{group.machine_type}",
-        disks=[boot_disk(request.zone, group.machine_type, group.resources.disk_bytes, GPU_BOOT_IMAGE if gpus else BOOT_IMAGE)],
+        disks=[
+            boot_disk(
+                request.zone,
+                group.machine_type,
+                group.resources.disk_bytes,
+                GPU_BOOT_IMAGE if gpus else BOOT_IMAGE,
+            )
+        ],
         network_interfaces=[network_interface(settings, request.zone)],
         metadata=compute_v1.Metadata(items=metadata_items(metadata)),
         labels=label_rules.slice_labels(settings, request),
         tags=compute_v1.Tags(items=list(settings.network_tags)),
-        service_accounts=[compute_v1.ServiceAccount(email=settings.service_account or "default", scopes=list(settings.scopes))],
+        service_accounts=[
+            compute_v1.ServiceAccount(
+                email=settings.service_account or "default", scopes=list(settings.scopes)
+            )
+        ],
         scheduling=_scheduling(group.preemptible, gpus is not None),
     )
     if gpus is not None and group.machine_type.startswith("n1-"):
         if gpus.variant not in _ATTACHABLE:
             raise BadConfig(
-                f"scale group {group.name}: {group.machine_type} cannot have {gpus.variant}; set a machine_type that can"
+                f"scale group {group.name}: {group.machine_type} cannot have {gpus.variant}; set a"
+                " machine_type that can"
             )
         kind = f"projects/{settings.project}/zones/{request.zone}/acceleratorTypes/{_ATTACHABLE[gpus.variant]}"
-        instance.guest_accelerators = [compute_v1.AcceleratorConfig(accelerator_type=kind, accelerator_count=gpus.count)]
+        instance.guest_accelerators = [
+            compute_v1.AcceleratorConfig(accelerator_type=kind, accelerator_count=gpus.count)
+        ]
     if group.reservation:
         instance.reservation_affinity = compute_v1.ReservationAffinity(
             consume_reservation_type="SPECIFIC_RESERVATION",
@@ -215,7 +261,9 @@ def _insert(settings: GcpSettings, request: SliceRequest, metadata: dict[str, st
 
 
 def _scheduling(preemptible: bool, gpus: bool) -> compute_v1.Scheduling:
-    """Returns the scheduling options. A preempted machine is deleted: a stopped one would keep its disk and its name."""
+    """Returns the scheduling options. A preempted machine is deleted: a stopped one would keep its
+    disk and its name.
+    """
     if preemptible:
         return compute_v1.Scheduling(
             provisioning_model="SPOT",
@@ -225,12 +273,18 @@ def _scheduling(preemptible: bool, gpus: bool) -> compute_v1.Scheduling:
         )
     # Machines with GPUs cannot be migrated live.
     return compute_v1.Scheduling(
-        provisioning_model="STANDARD", on_host_maintenance="TERMINATE" if gpus else "MIGRATE", automatic_restart=True
+        provisioning_model="STANDARD",
+        on_host_maintenance="TERMINATE" if gpus else "MIGRATE",
+        automatic_restart=True,
     )
 
 
-def boot_disk(zone: str, machine_type: str, size_bytes: int, image: str = BOOT_IMAGE) -> compute_v1.AttachedDisk:
-    """Returns a boot disk that is deleted with its machine, of a disk type that the machine type supports."""
+def boot_disk(
+    zone: str, machine_type: str, size_bytes: int, image: str = BOOT_IMAGE
+) -> compute_v1.AttachedDisk:
+    """Returns a boot disk that is deleted with its machine, of a disk type that the machine type
+    supports.
+    """
     params = compute_v1.AttachedDiskInitializeParams(
         source_image=image,
         disk_size_gb=max(MIN_DISK_GB, -(-size_bytes // GIB)),
@@ -240,25 +294,40 @@ def boot_disk(zone: str, machine_type: str, size_bytes: int, image: str = BOOT_I
 
 
 def network_interface(settings: GcpSettings, zone: str) -> compute_v1.NetworkInterface:
-    """Returns the network interface of a virtual machine, with a public address if the settings ask for external IPs."""
-    network = settings.network if "/" in settings.network else f"projects/{settings.project}/global/networks/{settings.network}"
+    """Returns the network interface of a virtual machine, with a public address if the settings ask
+    for external IPs.
+    """
+    network = (
+        settings.network
+        if "/" in settings.network
+        else f"projects/{settings.project}/global/networks/{settings.network}"
+    )
     interface = compute_v1.NetworkInterface(network=network)
     if settings.subnetwork:
         interface.subnetwork = _subnetwork(settings, zone)
     if settings.external_ips:
-        interface.access_configs = [compute_v1.AccessConfig(name="External NAT", type_="ONE_TO_ONE_NAT")]
+        interface.access_configs = [
+            compute_v1.AccessConfig(name="External NAT", type_="ONE_TO_ONE_NAT")
+        ]
     return interface
 
 
 def _subnetwork(settings: GcpSettings, zone: str) -> str:
     name = settings.subnetwork
-    return name if "/" in name or not name else f"projects/{settings.project}/regions/{region_of(zone)}/subnetworks/{name}"
+    return (
+        name
+        if "/" in name or not name
+        else f"projects/{settings.project}/regions/{region_of(zone)}/subnetworks/{name}"
+    )
 
 
-# -- Metadata ------------------------------------------------------------------------------------------------------------------
+# -- Metadata
+# --------------------------------------------------------------------------------------------------
 
 
-def host_metadata(settings: GcpSettings, request: SliceRequest, script: str, private_key: str) -> dict[str, str]:
+def host_metadata(
+    settings: GcpSettings, request: SliceRequest, script: str, private_key: str
+) -> dict[str, str]:
     """Returns the metadata of a slice's hosts.
 
     Raises:
@@ -281,14 +350,16 @@ def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
     """Returns a machine's metadata unchanged.
 
     Raises:
-        BadConfig: the metadata exceeds Google's limits. Nearly all of it is the startup script, which contains the configuration.
+        BadConfig: the metadata exceeds Google's limits. Nearly all of it is the startup script,
+            which contains the configuration.
     """
     sizes = {key: len(value.encode()) for key, value in metadata.items()}
     total = sum(len(key) + size for key, size in sizes.items())
     if max(sizes.values()) > MAX_METADATA_VALUE or total > MAX_METADATA:
         raise BadConfig(
-            f"the startup script, which contains the configuration, has {sizes.get(label_rules.STARTUP_KEY, 0)} bytes (limit: "
-            f"{MAX_METADATA_VALUE}), and all metadata {total} (limit: {MAX_METADATA}); shorten the configuration"
+            "the startup script, which contains the configuration, has"
+            f" {sizes.get(label_rules.STARTUP_KEY, 0)} bytes (limit: {MAX_METADATA_VALUE}), and all"
+            f" metadata {total} (limit: {MAX_METADATA}); shorten the configuration"
         )
     return metadata
 

@@ -1,4 +1,5 @@
-"""Reads secrets from Google Secret Manager through its REST interface, with the credentials of this machine.
+"""Reads secrets from Google Secret Manager through its REST interface, with the credentials of this
+machine.
 
 Source: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access
 """
@@ -31,14 +32,19 @@ class GoogleSecrets:
     """Implements `iris.activities.host.environment.secret_values.SecretManager`.
 
     Args:
-        own_project: the project of secrets that name none; empty: the project of the machine's credentials.
+        own_project: the project of secrets that name none; empty: the project of the machine's
+            credentials.
         endpoint: the address of the interface; empty: Google's own.
         credentials: None: the machine's own; a plain `http://` address gets none.
         delay: before another try, in seconds.
     """
 
     def __init__(
-        self, own_project: str = "", endpoint: str = "", credentials: Credentials | None = None, delay: float = DELAY
+        self,
+        own_project: str = "",
+        endpoint: str = "",
+        credentials: Credentials | None = None,
+        delay: float = DELAY,
     ) -> None:
         self._own_project = own_project
         self._endpoint = endpoint or ENDPOINT
@@ -49,7 +55,10 @@ class GoogleSecrets:
         """Implements `SecretManager.project`."""
         project = self._own_project or self._default[1]
         if not project:
-            raise BadConfig("this host has no project of its own; write gcp:projects/PROJECT/secrets/SECRET/versions/VERSION")
+            raise BadConfig(
+                "this host has no project of its own; write"
+                " gcp:projects/PROJECT/secrets/SECRET/versions/VERSION"
+            )
         return project
 
     def access(self, resource: str) -> bytes:
@@ -79,8 +88,12 @@ class GoogleSecrets:
             raise Unavailable(f"Secret Manager does not answer ({type(error).__name__})") from None
         except GoogleAuthError as error:
             if getattr(error, "retryable", False):
-                raise Unavailable(f"Google gives this host no access token ({type(error).__name__})") from None
-            raise BadConfig("Google gives this host no access token: its credentials are refused") from None
+                raise Unavailable(
+                    f"Google gives this host no access token ({type(error).__name__})"
+                ) from None
+            raise BadConfig(
+                "Google gives this host no access token: its credentials are refused"
+            ) from None
         return _value(answer)
 
 

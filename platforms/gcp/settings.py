@@ -12,13 +12,16 @@ SCOPES = "https://www.googleapis.com/auth/"
 
 
 class GcpSettings(BaseModel):
-    """The facts about a cluster that its machines need, and the settings of its calls to Google's APIs."""
+    """The facts about a cluster that its machines need, and the settings of its calls to Google's
+    APIs.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     project: str
     cluster: str
-    #: A random value from the first start of the cluster. It distinguishes its machines from those of a cluster of the same name.
+    #: A random value from the first start of the cluster. It distinguishes its machines from those
+    #: of a cluster of the same name.
     uid: str
     label_prefix: str
     network: str
@@ -33,8 +36,9 @@ class GcpSettings(BaseModel):
     #: `host:port` at which hosts reach the cluster's Temporal service.
     address: str = ""
     namespace: str = "default"
-    #: The options and credentials of the Temporal service by their keys in a profile of Temporal's; empty: it needs none. An
-    #: option is a text; a credential is a reference, `gcp:projects/P/secrets/S/versions/V` or `file:/PATH`.
+    #: The options and credentials of the Temporal service by their keys in a profile of Temporal's;
+    #: empty: it needs none. An option is a text; a credential is a reference,
+    #: `gcp:projects/P/secrets/S/versions/V` or `file:/PATH`.
     temporal_options: dict[str, str] = Field(default_factory=dict)
     temporal_credentials: dict[str, str] = Field(default_factory=dict)
     #: A reference to the file of keys with which the cluster encrypts payloads; empty: it does not.
@@ -46,7 +50,8 @@ class GcpSettings(BaseModel):
     cache_dir: str = "/var/cache/iris"
     #: The whole configuration, as YAML.
     config: str = ""
-    #: The zones of the groups with TPUs. If the TPU API does not know one of these zones, there may still be TPUs in it.
+    #: The zones of the groups with TPUs. If the TPU API does not know one of these zones, there may
+    #: still be TPUs in it.
     tpu_zones: tuple[str, ...] = ()
     #: Endpoints of the two APIs; empty: Google's own.
     tpu_endpoint: str = ""
@@ -54,7 +59,12 @@ class GcpSettings(BaseModel):
 
 
 def gcp_settings(
-    config: ClusterConfig, uid: str, *, text: str = "", address: str = "", namespace: str = "default"
+    config: ClusterConfig,
+    uid: str,
+    *,
+    text: str = "",
+    address: str = "",
+    namespace: str = "default",
 ) -> GcpSettings:
     """Converts a complete configuration to settings.
 
@@ -68,7 +78,12 @@ def gcp_settings(
     """
     gcp = config.platform.gcp
     if gcp is None:
-        raise InvalidValue("platform", config.platform.kind, "is not Google Cloud", "write platform: {gcp: {project_id: …}}")
+        raise InvalidValue(
+            "platform",
+            config.platform.kind,
+            "is not Google Cloud",
+            "write platform: {gcp: {project_id: …}}",
+        )
     return GcpSettings(
         project=gcp.project_id,
         cluster=config.name,
@@ -106,12 +121,20 @@ def _temporal_options(config: ClusterConfig) -> dict[str, str]:
 
 def _temporal_credentials(config: ClusterConfig, project: str) -> dict[str, str]:
     temporal = config.controller.temporal
-    return {} if temporal is None else {key: _complete(source, project) for key, source in temporal.credentials.items()}
+    return (
+        {}
+        if temporal is None
+        else {key: _complete(source, project) for key, source in temporal.credentials.items()}
+    )
 
 
 def _complete(source: str, project: str) -> str:
     """Returns a reference with the project and the version of a secret in Secret Manager."""
-    return str(resource_of(parse_source("", source), project)) if source.startswith(f"{SecretKind.GCP}:") else source
+    return (
+        str(resource_of(parse_source("", source), project))
+        if source.startswith(f"{SecretKind.GCP}:")
+        else source
+    )
 
 
 def _tpu_zones(config: ClusterConfig) -> tuple[str, ...]:

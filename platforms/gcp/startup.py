@@ -1,7 +1,9 @@
-"""Builds the startup scripts of Google's machines from the cluster's settings and the slice request.
+"""Builds the startup scripts of Google's machines from the cluster's settings and the slice
+request.
 
-The fixed part of a script is in the `*.sh` files of this directory. The values of a machine are assigned before it, quoted for
-the shell. The configuration is encoded in base64, so that a host gets it byte for byte.
+The fixed part of a script is in the `*.sh` files of this directory. The values of a machine are
+assigned before it, quoted for the shell. The configuration is encoded in base64, so that a host
+gets it byte for byte.
 """
 
 import base64
@@ -19,7 +21,8 @@ _HERE = Path(__file__).parent
 
 
 def host_script(settings: GcpSettings, request: SliceRequest) -> str:
-    """Returns the startup script of all machines of the slice. Each machine reads its worker id from its metadata.
+    """Returns the startup script of all machines of the slice. Each machine reads its worker id
+    from its metadata.
 
     Raises:
         BadConfig: the configuration names no image.
@@ -27,7 +30,11 @@ def host_script(settings: GcpSettings, request: SliceRequest) -> str:
     group, device = request.group, request.group.resources.device
     # Only the machine knows its worker id.
     attributes = group.host_attributes(request.slice_id, request.zone, worker=0)
-    options = [f"--attribute={key}={written(value)}" for key, value in attributes.items() if key != TPU_WORKER_ID]
+    options = [
+        f"--attribute={key}={written(value)}"
+        for key, value in attributes.items()
+        if key != TPU_WORKER_ID
+    ]
     if group.accept_cpu_jobs:
         options.append("--accept-cpu-jobs")
     if group.task_image:
@@ -44,7 +51,10 @@ def host_script(settings: GcpSettings, request: SliceRequest) -> str:
             "CACHE": settings.cache_dir,
             "DEVICE": "" if device is None else device.kind,
             "CHIPS": str(0 if device is None else device.count),
-            "HOST_IDS": [names.host_of_slice(request.slice_id, worker, group.hosts) for worker in range(group.hosts)],
+            "HOST_IDS": [
+                names.host_of_slice(request.slice_id, worker, group.hosts)
+                for worker in range(group.hosts)
+            ],
             "OPTIONS": options,
         },
     )
@@ -60,20 +70,31 @@ def controller_script(settings: GcpSettings, *, image: str, port: int) -> str:
     Raises:
         BadConfig: the configuration names no image.
     """
-    return _script("controller.sh", settings, _image(image, "controller.image"), {"PORT": str(port)})
+    return _script(
+        "controller.sh", settings, _image(image, "controller.image"), {"PORT": str(port)}
+    )
 
 
 def _image(image: str, field: str) -> str:
     if not image:
-        raise BadConfig(f"{field} is empty; set a container image, because Google's machines have no Iris installed")
+        raise BadConfig(
+            f"{field} is empty; set a container image, because Google's machines have no Iris"
+            " installed"
+        )
     return image
 
 
-def _script(body: str, settings: GcpSettings, image: str, values: Mapping[str, str | list[str]]) -> str:
+def _script(
+    body: str, settings: GcpSettings, image: str, values: Mapping[str, str | list[str]]
+) -> str:
     config = base64.b64encode(settings.config.encode()).decode()
     profile: dict[str, str | list[str]] = {
-        "PROFILE_OPTIONS": [word for option in settings.temporal_options.items() for word in option],
-        "PROFILE_CREDENTIALS": [word for credential in settings.temporal_credentials.items() for word in credential],
+        "PROFILE_OPTIONS": [
+            word for option in settings.temporal_options.items() for word in option
+        ],
+        "PROFILE_CREDENTIALS": [
+            word for credential in settings.temporal_credentials.items() for word in credential
+        ],
     }
     keys = {"PAYLOAD_KEYS": settings.payload_keys, "SECRET_KEYS": settings.secret_keys}
     assigned = {"IMAGE": image, **values, **profile, **keys, "CONFIG": config}

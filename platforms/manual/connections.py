@@ -1,4 +1,5 @@
-"""Connections to machines over SSH: opened when they are needed, kept if wanted, with a limit for every wait.
+"""Connections to machines over SSH: opened when they are needed, kept if wanted, with a limit for
+every wait.
 
 A key that is not in the known hosts is refused, and no password is ever asked for.
 """
@@ -26,8 +27,8 @@ logger = logging.getLogger(__name__)
 KEEPALIVE = timedelta(seconds=15)
 #: The part of a command's output that an error shows, in bytes.
 SHOWN = 400
-#: The login shell may be any, and prints what it likes, perhaps without an end of line. It ran the command if the first line of
-#: the script printed RUNS; an answer has the other lines.
+#: The login shell may be any, and prints what it likes, perhaps without an end of line. It ran the
+#: command if the first line of the script printed RUNS; an answer has the other lines.
 SHELL = "exec env IRIS_SHELL=runs sh -s"
 FIRST_LINE = "printf '\\niris:%s\\n' \"${IRIS_SHELL-}\"; unset IRIS_SHELL\n"
 RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
@@ -36,7 +37,9 @@ FULL = ("No space left on device", "Disk quota exceeded")
 
 
 class HostFault(Unavailable):
-    """A machine could not be reached, or did not do what a command asked for. The text names the machine."""
+    """A machine could not be reached, or did not do what a command asked for. The text names the
+    machine.
+    """
 
 
 class HostRefusal(HostFault):
@@ -62,7 +65,13 @@ class Connections:
         access: as in `SecretFiles`; None: no setting names a secret.
     """
 
-    def __init__(self, settings: ManualSettings, *, keep: bool = False, access: Callable[[str], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        settings: ManualSettings,
+        *,
+        keep: bool = False,
+        access: Callable[[str], bytes] | None = None,
+    ) -> None:
         asyncssh.set_log_level("WARNING")  # it logs each command
         self.settings = settings
         self._keep = keep
@@ -73,8 +82,11 @@ class Connections:
         self._forgotten: set[HostAccess] = set()
 
     @contextlib.asynccontextmanager
-    async def to(self, host: HostAccess, *, hurried: bool = False) -> AsyncIterator[asyncssh.SSHClientConnection]:
-        """Yields a connection to the machine. If the caller stops waiting for it, the next call finds it.
+    async def to(
+        self, host: HostAccess, *, hurried: bool = False
+    ) -> AsyncIterator[asyncssh.SSHClientConnection]:
+        """Yields a connection to the machine. If the caller stops waiting for it, the next call
+        finds it.
 
         Args:
             hurried: fails at once if the machine was unreachable a moment ago.
@@ -102,11 +114,20 @@ class Connections:
                     await asyncio.wait_for(connection.wait_closed(), 2)
 
     def is_logging_in(self, host: HostAccess) -> bool:
-        """Returns whether a login to the machine goes on, also one that its caller did not wait for."""
+        """Returns whether a login to the machine goes on, also one that its caller did not wait
+        for.
+        """
         return self._logins.is_pending(host)
 
     async def run(
-        self, host: HostAccess, command: str, source: bytes | Path, *, limit: timedelta, what: str, hurried: bool = False
+        self,
+        host: HostAccess,
+        command: str,
+        source: bytes | Path,
+        *,
+        limit: timedelta,
+        what: str,
+        hurried: bool = False,
     ) -> str:
         """Runs a command on the machine and returns its output, without its errors.
 
@@ -133,7 +154,9 @@ class Connections:
         Raises:
             HostFault: as in `run`, or the script printed no answer.
         """
-        done = await self._run(host, SHELL, f"{FIRST_LINE}{script}".encode(), limit=limit, hurried=hurried)
+        done = await self._run(
+            host, SHELL, f"{FIRST_LINE}{script}".encode(), limit=limit, hurried=hurried
+        )
         lines = done.output.splitlines()
         if RUNS not in lines:
             raise _no_shell(host, done, limit)
@@ -142,10 +165,14 @@ class Connections:
         answer = lines[lines.index(RUNS) + 1 :]
         if done.status != 0 or BEGIN not in answer or END not in answer:
             raise _failed(host, what, done, done.errors or "\n".join(answer), answer)
-        return dict(line.partition("=")[::2] for line in answer[answer.index(BEGIN) + 1 : answer.index(END)])
+        return dict(
+            line.partition("=")[::2] for line in answer[answer.index(BEGIN) + 1 : answer.index(END)]
+        )
 
     def reconfigure(self, settings: ManualSettings) -> None:
-        """Uses another configuration from now on. Closes connections to machines that it does not list, or lists otherwise."""
+        """Uses another configuration from now on. Closes connections to machines that it does not
+        list, or lists otherwise.
+        """
         listed = set(settings.all_hosts)
         self._forgotten = (self._forgotten | set(self.settings.all_hosts)) - listed
         self.settings = settings
@@ -164,17 +191,31 @@ class Connections:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(each.wait_closed(), 2)
 
-    async def _run(self, host: HostAccess, command: str, source: bytes | Path, *, limit: timedelta, hurried: bool) -> _Done:
-        """Runs a command on the machine. If it is late, only its channel is closed: a kept connection may have a tunnel."""
+    async def _run(
+        self,
+        host: HostAccess,
+        command: str,
+        source: bytes | Path,
+        *,
+        limit: timedelta,
+        hurried: bool,
+    ) -> _Done:
+        """Runs a command on the machine. If it is late, only its channel is closed: a kept
+        connection may have a tunnel.
+        """
         async with self.to(host, hurried=hurried) as connection:
             process: asyncssh.SSHClientProcess[bytes] | None = None
             try:
                 async with asyncio.timeout(limit.total_seconds()):
                     if isinstance(source, Path):
-                        process = await connection.create_process(command, stdin=str(source), encoding=None)
+                        process = await connection.create_process(
+                            command, stdin=str(source), encoding=None
+                        )
                     else:
                         process = await connection.create_process(command, encoding=None)
-                        with contextlib.suppress(BrokenPipeError):  # it has ended already: its status and output say why
+                        with contextlib.suppress(
+                            BrokenPipeError
+                        ):  # it has ended already: its status and output say why
                             process.stdin.write(source)
                             process.stdin.write_eof()
                     output, errors = await process.communicate()
@@ -197,7 +238,10 @@ class Connections:
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            raise HostFault(f"{host}: the login was ended: the control plane ends, or its configuration has changed") from None
+            raise HostFault(
+                f"{host}: the login was ended: the control plane ends, or its configuration has"
+                " changed"
+            ) from None
 
     async def _connect(self, host: HostAccess) -> asyncssh.SSHClientConnection:
         limit = self.settings.connect_timeout.total_seconds()
@@ -216,17 +260,28 @@ class Connections:
                 reason = (
                     str(error).removeprefix(f"{step}: ")
                     if isinstance(error, HostFault)
-                    else f"port {step.port} did not answer SSH within {limit:g} s (ssh.connect_timeout)"
+                    else (
+                        f"port {step.port} did not answer SSH within {limit:g} s"
+                        " (ssh.connect_timeout)"
+                    )
                 )
                 kind = type(error) if isinstance(error, HostFault) else HostFault
                 raise kind(f"{host}: {which}{reason}") from None
             failed.pop_all()
-        connection.set_tunnel(through)  # asyncssh closes it with the connection; by itself, only one that it has opened
+        connection.set_tunnel(
+            through
+        )  # asyncssh closes it with the connection; by itself, only one that it has opened
         return connection
 
-    async def _open_one(self, host: HostAccess, through: asyncssh.SSHClientConnection | None) -> asyncssh.SSHClientConnection:
-        known: Path | str = self.settings.known_hosts_secret or self.settings.known_hosts.expanduser()
-        key: Path | str | None = host.key_secret or (host.key_file.expanduser() if host.key_file is not None else None)
+    async def _open_one(
+        self, host: HostAccess, through: asyncssh.SSHClientConnection | None
+    ) -> asyncssh.SSHClientConnection:
+        known: Path | str = (
+            self.settings.known_hosts_secret or self.settings.known_hosts.expanduser()
+        )
+        key: Path | str | None = host.key_secret or (
+            host.key_file.expanduser() if host.key_file is not None else None
+        )
         trusted = await self._trusted(host, known)
         keys = await self._keys(host, key)
         try:
@@ -247,11 +302,15 @@ class Connections:
         except asyncssh.HostKeyNotVerifiable as error:
             raise HostRefusal(_untrusted(host, known, trusted, str(error))) from None
         except asyncssh.PermissionDenied:
-            raise HostRefusal(f"{host}: refuses user {host.user} with {_remedied(key)} (Iris never uses passwords)") from None
+            raise HostRefusal(
+                f"{host}: refuses user {host.user} with {_remedied(key)} (Iris never uses"
+                " passwords)"
+            ) from None
         except asyncssh.ChannelOpenError as error:
             raise HostFault(
-                f"{host}: port {host.port} is not reached through its jump host {host.jump_host}: {error.reason}; "
-                "the host has to be up, and the jump host needs AllowTcpForwarding yes in sshd_config"
+                f"{host}: port {host.port} is not reached through its jump host {host.jump_host}:"
+                f" {error.reason}; the host has to be up, and the jump host needs"
+                " AllowTcpForwarding yes in sshd_config"
             ) from None
         except (OSError, asyncssh.Error) as error:
             if isinstance(error, TimeoutError):
@@ -270,25 +329,37 @@ class Connections:
             if isinstance(key, str):
                 return {"client_keys": [asyncssh.import_private_key(await self._secret(host, key))]}
             await asyncio.to_thread(asyncssh.read_private_key, key)
-            return {"client_keys": [str(key)]}  # the name of the file: a certificate may lie beside it
+            return {
+                "client_keys": [str(key)]
+            }  # the name of the file: a certificate may lie beside it
         except asyncssh.KeyImportError as error:
             if "passphrase" not in str(error).lower():
-                raise HostRefusal(f"{host}: the key {key} cannot be used: {error}; name the file of a private key") from None
+                raise HostRefusal(
+                    f"{host}: the key {key} cannot be used: {error}; name the file of a private key"
+                ) from None
         except asyncssh.KeyEncryptionError as error:
-            raise HostRefusal(f"{host}: the key {key} cannot be used: {error}; name another key") from None
+            raise HostRefusal(
+                f"{host}: the key {key} cannot be used: {error}; name another key"
+            ) from None
         except FileNotFoundError:
-            raise HostRefusal(f"{host}: the key {key} does not exist; create it with ssh-keygen, or name another key") from None
+            raise HostRefusal(
+                f"{host}: the key {key} does not exist; create it with ssh-keygen, or name"
+                " another key"
+            ) from None
         except OSError as error:
             raise HostRefusal(f"{host}: the key {key} cannot be read: {error.strerror}") from None
         if isinstance(key, str):
-            raise HostRefusal(f"{host}: the key {key} has a passphrase; add a version of the secret without one")
+            raise HostRefusal(
+                f"{host}: the key {key} has a passphrase; add a version of the secret without one"
+            )
         agent = os.environ.get("SSH_AUTH_SOCK", "")
         public = Path(f"{key}.pub")
         if agent and public.exists():
             return {"agent_path": agent, "agent_identities": [str(public)]}
         raise HostRefusal(
-            f"{host}: the key {key} has a passphrase, which Iris never asks for; add the key to an SSH agent with: "
-            f"ssh-add {key} (SSH_AUTH_SOCK and {public} have to be there), or name another key"
+            f"{host}: the key {key} has a passphrase, which Iris never asks for; add the key to an"
+            f" SSH agent with: ssh-add {key} (SSH_AUTH_SOCK and {public} have to be there), or name"
+            " another key"
         )
 
     async def _trusted(self, host: HostAccess, known: Path | str) -> asyncssh.SSHKnownHosts:
@@ -300,11 +371,19 @@ class Connections:
         try:
             if isinstance(known, str):
                 return asyncssh.import_known_hosts((await self._secret(host, known)).decode())
-            return asyncssh.read_known_hosts(str(known)) if known.exists() else asyncssh.import_known_hosts("")
+            return (
+                asyncssh.read_known_hosts(str(known))
+                if known.exists()
+                else asyncssh.import_known_hosts("")
+            )
         except ValueError as error:
-            raise HostRefusal(f"{host}: the known hosts in {known} cannot be used: {error}") from None
+            raise HostRefusal(
+                f"{host}: the known hosts in {known} cannot be used: {error}"
+            ) from None
         except OSError as error:
-            raise HostRefusal(f"{host}: the known hosts in {known} cannot be read: {error.strerror}") from None
+            raise HostRefusal(
+                f"{host}: the known hosts in {known} cannot be read: {error.strerror}"
+            ) from None
 
     async def _secret(self, host: HostAccess, resource: str) -> bytes:
         """Returns the value of a secret.
@@ -337,7 +416,9 @@ def _end_of(text: str) -> str:
     return text.strip()[-SHOWN:] or "no output"
 
 
-def _failed(host: HostAccess, what: str, done: _Done, output: str, answer: Sequence[str] = ()) -> HostFault:
+def _failed(
+    host: HostAccess, what: str, done: _Done, output: str, answer: Sequence[str] = ()
+) -> HostFault:
     """Returns why a command failed: what its script reported, or else the end of its output."""
     full = "its disk is full: " if any(text in done.errors for text in FULL) else ""
     refused = [line.removeprefix(FAILED) for line in answer if line.startswith(FAILED)]
@@ -347,9 +428,15 @@ def _failed(host: HostAccess, what: str, done: _Done, output: str, answer: Seque
 
 def _no_shell(host: HostAccess, done: _Done, limit: timedelta) -> HostFault:
     """Returns why a script did not even begin on a machine: the login shell is in the way."""
-    remedy = f"look at the start files of the login shell there, such as ~/.bashrc, until this ends at once: {login(host)} true"
+    remedy = (
+        "look at the start files of the login shell there, such as ~/.bashrc, until this ends at"
+        f" once: {login(host)} true"
+    )
     if done.late:
-        return HostFault(f"{host}: its login shell did not run a command within {limit.total_seconds():g} s; {remedy}")
+        return HostFault(
+            f"{host}: its login shell did not run a command within {limit.total_seconds():g} s;"
+            f" {remedy}"
+        )
     said = f"exit status {done.status}: {_end_of(done.output or done.errors).splitlines()[-1]}"
     return HostRefusal(f"{host}: its login shell runs no commands ({said}); {remedy}")
 
@@ -359,40 +446,58 @@ def login(host: HostAccess) -> str:
     if not host.jump_host:
         return f"ssh -p {host.port} {host.user}@{host.address}"
     jump = jump_of(host)
-    return f"ssh -J {jump.user}@{jump.address}:{jump.port} -p {host.port} {host.user}@{host.address}"
+    return (
+        f"ssh -J {jump.user}@{jump.address}:{jump.port} -p {host.port} {host.user}@{host.address}"
+    )
 
 
 def _remedied(key: Path | str | None) -> str:
     """Returns with which key a machine did not let Iris in, and what to do."""
     if key is None:
-        return "the keys of the SSH agent and of ~/.ssh; add a public key to the user's ~/.ssh/authorized_keys there"
+        return (
+            "the keys of the SSH agent and of ~/.ssh; add a public key to the user's"
+            " ~/.ssh/authorized_keys there"
+        )
     if isinstance(key, Path) and (certificate := Path(f"{key}-cert.pub")).exists():
-        return f"the key {key} and its certificate; check its principals and validity with: ssh-keygen -L -f {certificate}"
+        return (
+            f"the key {key} and its certificate; check its principals and validity with: ssh-keygen"
+            f" -L -f {certificate}"
+        )
     return f"the key {key}; add the public key to the user's ~/.ssh/authorized_keys there"
 
 
-def _untrusted(host: HostAccess, known: Path | str, trusted: asyncssh.SSHKnownHosts, error: str) -> str:
+def _untrusted(
+    host: HostAccess, known: Path | str, trusted: asyncssh.SSHKnownHosts, error: str
+) -> str:
     """Returns why the key of a machine is refused, and what to do.
 
     Args:
         error: what asyncssh says of it.
     """
     name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
-    keys, authorities, *_ = matches = asyncssh.match_known_hosts(trusted, host.address, "", host.port)
+    keys, authorities, *_ = matches = asyncssh.match_known_hosts(
+        trusted, host.address, "", host.port
+    )
     if authorities and not keys:
-        remedy = f"signed by the authority in {known}; check it with ssh-keygen -L, and the clocks here and there"
-        return f"{host}: its host certificate is refused: {error}; it has to be valid now, for this address, and {remedy}"
+        remedy = (
+            f"signed by the authority in {known}; check it with ssh-keygen -L, and the clocks here"
+            " and there"
+        )
+        return (
+            f"{host}: its host certificate is refused: {error}; it has to be valid now, for this"
+            f" address, and {remedy}"
+        )
     there = any(matches)
     if isinstance(known, str):
         changed = "is not the one in" if there else "is not in"
         return (
-            f"{host}: its host key {changed} {known}; compare it with the output of: "
-            f"ssh-keyscan -p {host.port} {host.address}, and add a version of the secret that has it"
+            f"{host}: its host key {changed} {known}; compare it with the output of: ssh-keyscan -p"
+            f" {host.port} {host.address}, and add a version of the secret that has it"
         )
     if there:
         return (
-            f"{host}: its host key is not the one in {known}: the machine was installed again, or another one answers; "
-            f"if that is right, remove the old key with: ssh-keygen -f {known} -R '{name}', "
-            f"and accept the new one with: {login(host)}"
+            f"{host}: its host key is not the one in {known}: the machine was installed again, or"
+            " another one answers; if that is right, remove the old key with: ssh-keygen -f"
+            f" {known} -R '{name}', and accept the new one with: {login(host)}"
         )
     return f"{host}: its host key is not in {known}; compare and accept it with: {login(host)}"

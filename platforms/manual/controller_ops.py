@@ -1,4 +1,5 @@
-"""Operates a control plane on a machine that Iris reaches over SSH: installs it, starts it, ends it and removes it.
+"""Operates a control plane on a machine that Iris reaches over SSH: installs it, starts it, ends it
+and removes it.
 
 Every operation can be repeated, and finds on the machine what an earlier one has left undone.
 """
@@ -60,7 +61,10 @@ class SeenController(NamedTuple):
     @classmethod
     def of(cls, answer: Mapping[str, str]) -> Self:
         """Returns what the machine reported."""
-        text = {key: base64.b64decode(answer.get(key, "")).decode() for key in ("config", "record", "warnings")}
+        text = {
+            key: base64.b64decode(answer.get(key, "")).decode()
+            for key in ("config", "record", "warnings")
+        }
         return cls(
             uid=answer.get("uid", ""),
             runtime=answer.get("runtime", ""),
@@ -89,12 +93,14 @@ class ControllerHost:
         seen = SeenController.of(await self._ask("look", "looking at the control plane"))
         if seen.uid and seen.uid != self._settings.uid:
             raise HostRefusal(
-                f"{self.access}: another cluster {self._settings.cluster} has its control plane there; give this one another name"
+                f"{self.access}: another cluster {self._settings.cluster} has its control plane"
+                " there; give this one another name"
             )
         return seen
 
     async def claim(self, port: int) -> SeenController:
-        """Makes the directory of the cluster, and checks that the machine can run its control plane.
+        """Makes the directory of the cluster, and checks that the machine can run its control
+        plane.
 
         Args:
             port: of the Temporal service on that machine.
@@ -102,29 +108,45 @@ class ControllerHost:
         Raises:
             HostRefusal: it cannot; the text has the reason.
         """
-        found = {str(host.key_file) for host in self._settings.all_hosts if host.key_file is not None}
+        found = {
+            str(host.key_file) for host in self._settings.all_hosts if host.key_file is not None
+        }
         values = {"UID_": self._settings.uid, "PORT": str(port), "KEYS": "\n".join(sorted(found))}
         values |= {"MACHINE": MACHINE, "PYTHON": PYTHON, "SPACE": str(SPACE)}
-        return SeenController.of(await self._ask("claim", "checking the machine", COMMAND_LIMIT, **values))
+        return SeenController.of(
+            await self._ask("claim", "checking the machine", COMMAND_LIMIT, **values)
+        )
 
     async def install(self, runtime: Runtime) -> None:
         """Brings the packages to the machine. The next launch uses them."""
         place = f'"$HOME/{DIRECTORY}/{self._settings.cluster}/runtime.tgz"'
         upload = f"exec sh -c 'umask 077; exec cat > {place}'"
         what = "sending the control plane's packages"
-        await self._connections.run(self.access, upload, runtime.file, limit=UPLOAD_LIMIT, what=what)
-        await self._ask("unpack", "installing the control plane", limit=INSTALL_LIMIT, DIGEST=runtime.digest, PYTHON=PYTHON)
+        await self._connections.run(
+            self.access, upload, runtime.file, limit=UPLOAD_LIMIT, what=what
+        )
+        await self._ask(
+            "unpack",
+            "installing the control plane",
+            limit=INSTALL_LIMIT,
+            DIGEST=runtime.digest,
+            PYTHON=PYTHON,
+        )
 
     async def launch(self, config: str, payload_keys: str = "") -> SeenController:
         """Starts the control plane with this configuration, unless it runs.
 
         Args:
-            payload_keys: the content of the file with the keys with which the cluster encrypts payloads; empty: it does not.
+            payload_keys: the content of the file with the keys with which the cluster encrypts
+                payloads; empty: it does not.
 
         Raises:
             HostRefusal: it can use none of the hosts, or the machine does not start it.
         """
-        what, given = "starting the control plane", {"CONFIG": encoded(config), "PAYLOAD_KEYS": encoded(payload_keys)}
+        what, given = (
+            "starting the control plane",
+            {"CONFIG": encoded(config), "PAYLOAD_KEYS": encoded(payload_keys)},
+        )
         return SeenController.of(await self._ask("launch", what, limit=LAUNCH_LIMIT, **given))
 
     async def halt(self) -> None:
@@ -142,12 +164,17 @@ class ControllerHost:
             given_up: addresses of hosts that will not come back.
 
         Raises:
-            HostRefusal: a host may still have a lease; the text names it. The control plane does not run any more.
+            HostRefusal: a host may still have a lease; the text names it. The control plane does
+                not run any more.
         """
-        await self._ask("remove", "stopping the control plane", limit=REMOVE_LIMIT, GIVEN_UP=" ".join(given_up))
+        await self._ask(
+            "remove", "stopping the control plane", limit=REMOVE_LIMIT, GIVEN_UP=" ".join(given_up)
+        )
 
     async def rotate(self) -> str:
-        """Replaces the key with which users' secrets are sealed, and returns what was done as JSON."""
+        """Replaces the key with which users' secrets are sealed, and returns what was done as
+        JSON.
+        """
         answer = await self._ask("rotate", "replacing the key for secrets", limit=LAUNCH_LIMIT)
         return base64.b64decode(answer.get("output", "")).decode(errors="replace")
 
@@ -156,6 +183,10 @@ class ControllerHost:
         answer = await self._ask("output", "reading the control plane's logs", LINES_=str(lines))
         return base64.b64decode(answer.get("output", "")).decode(errors="replace")
 
-    async def _ask(self, call: str, what: str, limit: timedelta = COMMAND_LIMIT, **values: str) -> dict[str, str]:
-        asked = script(self._settings, f"{SCRIPT}\n{call}", CLUSTER=self._settings.cluster, **values)
+    async def _ask(
+        self, call: str, what: str, limit: timedelta = COMMAND_LIMIT, **values: str
+    ) -> dict[str, str]:
+        asked = script(
+            self._settings, f"{SCRIPT}\n{call}", CLUSTER=self._settings.cluster, **values
+        )
         return await self._connections.script(self.access, asked, limit=limit, what=what)

@@ -10,7 +10,9 @@ from iris.platforms.manual.connections import Connections, HostFault
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 
-async def forward(access: HostAccess, ports: Mapping[int, int], *, known_hosts: Path, connect_timeout: timedelta) -> str:
+async def forward(
+    access: HostAccess, ports: Mapping[int, int], *, known_hosts: Path, connect_timeout: timedelta
+) -> str:
     """Forwards ports until the connection breaks.
 
     Args:
@@ -19,7 +21,14 @@ async def forward(access: HostAccess, ports: Mapping[int, int], *, known_hosts: 
     Returns:
         Why it broke, or why there was none.
     """
-    settings = ManualSettings(cluster="", uid="", hosts={}, zones={}, connect_timeout=connect_timeout, known_hosts=known_hosts)
+    settings = ManualSettings(
+        cluster="",
+        uid="",
+        hosts={},
+        zones={},
+        connect_timeout=connect_timeout,
+        known_hosts=known_hosts,
+    )
     try:
         async with Connections(settings).to(access) as connection:
             for here, there in ports.items():

@@ -1,7 +1,9 @@
-"""Makes leased machines hosts, and keeps them so: installs the agent, opens the tunnel, and starts the agent if it does not run.
+"""Makes leased machines hosts, and keeps them so: installs the agent, opens the tunnel, and starts
+the agent if it does not run.
 
-Each machine has a task of its own, so a machine that hangs delays no other. The task does what it finds undone on the
-machine, so the same steps continue after a restart of the control plane, of the agent or of the machine.
+Each machine has a task of its own, so a machine that hangs delays no other. The task does what it
+finds undone on the machine, so the same steps continue after a restart of the control plane, of the
+agent or of the machine.
 """
 
 import asyncio
@@ -49,8 +51,10 @@ class HostKeeper:
 
     Args:
         pack: makes the packages that machines get. It blocks.
-        payload_keys: the content of the file with the keys with which the cluster encrypts payloads; empty: it does not.
-        secret_keys: returns the content of the file with the keys that open users' secrets, as it is now; empty: there is none.
+        payload_keys: the content of the file with the keys with which the cluster encrypts
+            payloads; empty: it does not.
+        secret_keys: returns the content of the file with the keys that open users' secrets, as it
+            is now; empty: there is none.
         command: returns the command line of the agent, as `agent_command` does.
     """
 
@@ -71,12 +75,15 @@ class HostKeeper:
         self._secret_keys = secret_keys
         self._command = command
         self._packed: asyncio.Future[Runtime] | None = None
-        #: Held while an agent begins anew with other packages: one at a time, so that the other hosts take work.
+        #: Held while an agent begins anew with other packages: one at a time, so that the other
+        #: hosts take work.
         self._upgrading = asyncio.Lock()
         self._installing = asyncio.Semaphore(MAX_INSTALLING)
         self._wanted: dict[HostAccess, SliceRequest] = {}
         self._tasks: dict[HostAccess, asyncio.Task[None]] = {}
-        self._tunnels: dict[HostAccess, tuple[asyncssh.SSHClientConnection, asyncssh.SSHListener]] = {}
+        self._tunnels: dict[
+            HostAccess, tuple[asyncssh.SSHClientConnection, asyncssh.SSHListener]
+        ] = {}
         self._starts: dict[str, list[float]] = {}
         self._faults: dict[str, Fault] = {}
         self._avoided: dict[HostAccess, tuple[float, str]] = {}
@@ -84,7 +91,9 @@ class HostKeeper:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serves the machines that the platform names, for as long as the block lasts. What runs on them runs on afterwards."""
+        """Serves the machines that the platform names, for as long as the block lasts. What runs on
+        them runs on afterwards.
+        """
         self._serving = True
         for host, request in self._wanted.items():
             self.attend(host, request)
@@ -98,7 +107,9 @@ class HostKeeper:
             self._tasks.clear()
 
     def reconfigure(self, settings: ManualSettings) -> None:
-        """Uses another configuration of the cluster from now on. Machines that it does not list are not visited any more."""
+        """Uses another configuration of the cluster from now on. Machines that it does not list are
+        not visited any more.
+        """
         self.settings = settings
         for host in self._wanted.keys() - set(settings.all_hosts):
             del self._wanted[host]
@@ -126,10 +137,13 @@ class HostKeeper:
             return ""
         return reason
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _keep(self, host: HostAccess) -> None:
-        """Visits the machine until its slice is gone, and then closes the tunnel: the next slice may be another cluster's."""
+        """Visits the machine until its slice is gone, and then closes the tunnel: the next slice
+        may be another cluster's.
+        """
         delay = self.settings.poll_interval
         while True:
             slice_id = self._wanted[host].slice_id
@@ -183,13 +197,31 @@ class HostKeeper:
             if not state.running:
                 await self._check_starts(host, request.slice_id)
             command = self._command(self.settings, host, request, f"127.0.0.1:{port}")
-            given = {"CONFIG": encoded(self.settings.config), "PAYLOAD_KEYS": encoded(self._payload_keys)}
+            given = {
+                "CONFIG": encoded(self.settings.config),
+                "PAYLOAD_KEYS": encoded(self._payload_keys),
+            }
             given["SECRET_KEYS"] = encoded(secret_keys)
-            await self._ask(host, "start", limit=START_LIMIT, what="starting the agent", AGENT=command, PORT=str(port), **given)
-            logger.info("slice %s: the agent on %s %s", request.slice_id, host, "starts again" if state.started else "starts")
+            await self._ask(
+                host,
+                "start",
+                limit=START_LIMIT,
+                what="starting the agent",
+                AGENT=command,
+                PORT=str(port),
+                **given,
+            )
+            logger.info(
+                "slice %s: the agent on %s %s",
+                request.slice_id,
+                host,
+                "starts again" if state.started else "starts",
+            )
 
     async def _upgrade(self, host: HostAccess, state: HostState) -> None:
-        """Lets the agent begin anew with the packages of this process, if it has others. Its programs run on."""
+        """Lets the agent begin anew with the packages of this process, if it has others. Its
+        programs run on.
+        """
         runtime = self._begin_packing()
         if not runtime.done() or runtime.exception() is not None or self._upgrading.locked():
             return  # the next visit tries again
@@ -207,12 +239,19 @@ class HostKeeper:
             HostRefusal: the agent ended after each of the last starts.
         """
         now = time.monotonic()
-        recent = [each for each in self._starts.get(slice_id, ()) if now - each < STARTS_COUNT.total_seconds()]
+        recent = [
+            each
+            for each in self._starts.get(slice_id, ())
+            if now - each < STARTS_COUNT.total_seconds()
+        ]
         if len(recent) >= MAX_STARTS:
             asked, what = script(self.settings, "output", SLICE=slice_id), "reading the agent's log"
             answer = await self._connections.script(host, asked, limit=COMMAND_LIMIT, what=what)
             output = base64.b64decode(answer.get("output", "")).decode(errors="replace").strip()
-            raise HostRefusal(f"{host}: the agent ended after each of {len(recent)} starts: {output[-SHOWN:] or 'no output'}")
+            raise HostRefusal(
+                f"{host}: the agent ended after each of {len(recent)} starts:"
+                f" {output[-SHOWN:] or 'no output'}"
+            )
         self._starts[slice_id] = [*recent, now]
 
     def _begin_packing(self, *, again: bool = False) -> asyncio.Future[Runtime]:
@@ -221,7 +260,9 @@ class HostKeeper:
         Args:
             again: whether to pack them again if that has failed.
         """
-        if self._packed is None or (again and self._packed.done() and self._packed.exception() is not None):
+        if self._packed is None or (
+            again and self._packed.done() and self._packed.exception() is not None
+        ):
             self._packed = asyncio.ensure_future(asyncio.to_thread(self._pack))
         return self._packed
 
@@ -236,26 +277,37 @@ class HostKeeper:
             async with asyncio.timeout(PACK_LIMIT.total_seconds()):
                 return await asyncio.shield(self._begin_packing(again=True))
         except TimeoutError:
-            raise HostFault(f"{what} did not pack the agent's packages within {PACK_LIMIT.total_seconds():g} s") from None
+            raise HostFault(
+                f"{what} did not pack the agent's packages within {PACK_LIMIT.total_seconds():g} s"
+            ) from None
         except OSError as error:
             raise HostFault(f"{what} could not pack the agent's packages: {error}") from None
 
     async def _install(self, host: HostAccess, runtime: Runtime) -> HostState:
-        """Brings the packages to the machine. Returns its state, without packages if its slice is deleted meanwhile."""
+        """Brings the packages to the machine. Returns its state, without packages if its slice is
+        deleted meanwhile.
+        """
         space = str(runtime.space)
         what = "checking the machine"
-        state = await self._ask(host, "check", what=what, MACHINE=MACHINE, PYTHON=PYTHON, SPACE=space)
+        state = await self._ask(
+            host, "check", what=what, MACHINE=MACHINE, PYTHON=PYTHON, SPACE=space
+        )
         if state.lease is None or state.deleting:
             return state
         async with self._installing:
             place = f'"$HOME/{self.settings.directory}/$(uname -n)/runtime.tgz"'
             upload = f"exec sh -c 'umask 077; exec cat > {place}'"
-            await self._connections.run(host, upload, runtime.file, limit=UPLOAD_LIMIT, what="sending the agent's packages")
+            await self._connections.run(
+                host, upload, runtime.file, limit=UPLOAD_LIMIT, what="sending the agent's packages"
+            )
             digest, what = runtime.digest, "installing the agent"
-            return await self._ask(host, "install", limit=INSTALL_LIMIT, what=what, DIGEST=digest, PYTHON=PYTHON)
+            return await self._ask(
+                host, "install", limit=INSTALL_LIMIT, what=what, DIGEST=digest, PYTHON=PYTHON
+            )
 
     async def _tunnel(self, host: HostAccess, port: int) -> int:
-        """Opens the tunnel from the machine to the Temporal service, unless it is open. Returns its port on the machine.
+        """Opens the tunnel from the machine to the Temporal service, unless it is open. Returns its
+        port on the machine.
 
         Args:
             port: the port that it had before; 0: any.
@@ -268,14 +320,34 @@ class HostKeeper:
             for wanted in dict.fromkeys((port, 0)):
                 try:
                     async with asyncio.timeout(COMMAND_LIMIT.total_seconds()):
-                        listener = await connection.forward_remote_port("127.0.0.1", wanted, target, int(target_port))
+                        listener = await connection.forward_remote_port(
+                            "127.0.0.1", wanted, target, int(target_port)
+                        )
                 except asyncssh.ChannelListenError:
-                    continue  # the port is in use: another program took it, or the machine still has the last connection
+                    # the port is in use: another program took it, or the machine still has the last
+                    # connection
+                    continue
                 except TimeoutError:
-                    raise HostFault(f"{host}: no tunnel within {COMMAND_LIMIT.total_seconds():g} s") from None
+                    raise HostFault(
+                        f"{host}: no tunnel within {COMMAND_LIMIT.total_seconds():g} s"
+                    ) from None
                 self._tunnels[host] = (connection, listener)
                 return listener.get_port()
-        raise HostRefusal(f"{host}: its sshd allows no tunnels; set AllowTcpForwarding yes in sshd_config there")
+        raise HostRefusal(
+            f"{host}: its sshd allows no tunnels; set AllowTcpForwarding yes in sshd_config there"
+        )
 
-    async def _ask(self, host: HostAccess, call: str, *, what: str, limit: timedelta = COMMAND_LIMIT, **values: str) -> HostState:
-        return state_of(await self._connections.script(host, script(self.settings, call, **values), limit=limit, what=what))
+    async def _ask(
+        self,
+        host: HostAccess,
+        call: str,
+        *,
+        what: str,
+        limit: timedelta = COMMAND_LIMIT,
+        **values: str,
+    ) -> HostState:
+        return state_of(
+            await self._connections.script(
+                host, script(self.settings, call, **values), limit=limit, what=what
+            )
+        )

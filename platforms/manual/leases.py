@@ -1,4 +1,6 @@
-"""What a machine says about its lease, and the scripts that ask it. Pure: the connections run the scripts."""
+"""What a machine says about its lease, and the scripts that ask it. Pure: the connections run the
+scripts.
+"""
 
 import base64
 import shlex
@@ -29,7 +31,8 @@ class Lease(BaseModel):
     request: SliceRequest
     created_at: datetime
     public_key: str
-    #: The name of the machine in the configuration when it was leased; empty: an earlier version of Iris leased it.
+    #: The name of the machine in the configuration when it was leased; empty: an earlier version of
+    #: Iris leased it.
     address: str = ""
 
 
@@ -89,7 +92,9 @@ def state_of(answer: Mapping[str, str]) -> HostState:
     )
 
 
-def observation_of(host: HostAccess, state: HostState, fault: Fault | None = None) -> SliceObservation:
+def observation_of(
+    host: HostAccess, state: HostState, fault: Fault | None = None
+) -> SliceObservation:
     """Returns the slice that has the machine.
 
     Args:
@@ -98,13 +103,23 @@ def observation_of(host: HostAccess, state: HostState, fault: Fault | None = Non
     assert state.lease is not None
     request = state.lease.request
     lost = fault is not None and fault.final and not state.running
-    seen = MachineState.FAILED if lost else MachineState.ACTIVE if state.started else MachineState.CREATING
+    seen = (
+        MachineState.FAILED
+        if lost
+        else MachineState.ACTIVE
+        if state.started
+        else MachineState.CREATING
+    )
     return SliceObservation(
         slice_id=request.slice_id,
         group=request.group.name,
         zone=request.zone,
         state=MachineState.DELETING if state.deleting else seen,
-        reason=fault.reason if fault is not None and (fault.final or seen is MachineState.CREATING) else "",
+        reason=(
+            fault.reason
+            if fault is not None and (fault.final or seen is MachineState.CREATING)
+            else ""
+        ),
         created_at=state.lease.created_at,
         hosts=1,
         token=request.token,
@@ -115,7 +130,9 @@ def observation_of(host: HostAccess, state: HostState, fault: Fault | None = Non
 def script(settings: ManualSettings, call: str, **values: str) -> str:
     """Returns the script that calls a function of `host.sh` with these variables."""
     assigned = {"DIRECTORY": settings.directory, **values}
-    return "\n".join((*(f"{name}={shlex.quote(value)}" for name, value in assigned.items()), _SCRIPT, call, ""))
+    return "\n".join(
+        (*(f"{name}={shlex.quote(value)}" for name, value in assigned.items()), _SCRIPT, call, "")
+    )
 
 
 def encoded(text: str) -> str:
@@ -123,25 +140,48 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def agent_command(settings: ManualSettings, host: HostAccess, request: SliceRequest, address: str) -> str:
-    """Returns the command line of the agent, without the Python, quoted for the shell. `$home` is the directory of the lease.
+def agent_command(
+    settings: ManualSettings, host: HostAccess, request: SliceRequest, address: str
+) -> str:
+    """Returns the command line of the agent, without the Python, quoted for the shell. `$home` is
+    the directory of the lease.
 
     Args:
         address: `host:port` of the Temporal service, as the machine reaches it.
     """
     group, slice_id = request.group, request.slice_id
-    options = ["-m", "iris.cli.main", "--cluster", f"{address}/{request.cluster}", "agent", "--slice", slice_id]
-    options += ["--host-id", host_id(slice_id), "--address", host.address, "--jobs-dir", JOBS.format(slice_id=slice_id)]
+    options = [
+        "-m",
+        "iris.cli.main",
+        "--cluster",
+        f"{address}/{request.cluster}",
+        "agent",
+        "--slice",
+        slice_id,
+    ]
+    options += [
+        "--host-id",
+        host_id(slice_id),
+        "--address",
+        host.address,
+        "--jobs-dir",
+        JOBS.format(slice_id=slice_id),
+    ]
     attributes = group.host_attributes(slice_id, request.zone, worker=0)
     options += [f"--attribute={key}={written(value)}" for key, value in attributes.items()]
     device = group.resources.device
-    if device is not None and device.kind is DeviceKind.GPU:  # else the agent offers fewer without a word when some are missing
+    if (
+        device is not None and device.kind is DeviceKind.GPU
+    ):  # else the agent offers fewer without a word when some are missing
         options.append(f"--device={device}")
     if group.accept_cpu_jobs:
         options.append("--accept-cpu-jobs")
     if group.task_image:
         options.append(f"--image={group.task_image}")
-    files = '--key-file "$home/slice.key" --config "$home/config.yaml" --dir "$home/agent" --cache "$home/cache"'
+    files = (
+        '--key-file "$home/slice.key" --config "$home/config.yaml" --dir "$home/agent" --cache'
+        ' "$home/cache"'
+    )
     return f"{shlex.join(options)} {files}"
 
 

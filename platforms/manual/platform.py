@@ -1,7 +1,8 @@
 """Implements a platform on machines that exist already: a slice is a lease of one machine.
 
-A lease is a file on the machine itself, so nothing is forgotten when the control plane dies, and two clusters never have the same
-machine. `HostKeeper` starts the agents of leased machines; the methods here start nothing.
+A lease is a file on the machine itself, so nothing is forgotten when the control plane dies, and
+two clusters never have the same machine. `HostKeeper` starts the agents of leased machines; the
+methods here start nothing.
 """
 
 import asyncio
@@ -42,7 +43,8 @@ REMOVE_LIMIT = timedelta(seconds=50)
 GRACE = timedelta(seconds=45)
 #: The most machines that a refusal names.
 MAX_REASONS = 5
-#: How long a call of the control plane waits for the state of one machine, and every call for the answer after the login.
+#: How long a call of the control plane waits for the state of one machine, and every call for the
+#: answer after the login.
 LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
 
 #: Of how many slices it is remembered where their leases may be.
@@ -69,7 +71,8 @@ class ManualPlatform:
     Args:
         attend: called for each machine that has a slice of the cluster.
         fault_of: what is known of a slice that does not start.
-        avoid: why a machine is not used for a while, because a slice did not start there; empty: it is used.
+        avoid: why a machine is not used for a while, because a slice did not start there; empty: it
+            is used.
     """
 
     def __init__(
@@ -86,9 +89,11 @@ class ManualPlatform:
         self._attend = attend
         self._fault_of = fault_of
         self._avoid = avoid
-        #: The machines that may have the lease of a slice that was requested here. Other slices may be anywhere.
+        #: The machines that may have the lease of a slice that was requested here. Other slices may
+        #: be anywhere.
         self._may_have: dict[str, set[HostAccess]] = {}
-        #: The machines whose lease failed before another one got the slice. They may have the slice nevertheless, a while later.
+        #: The machines whose lease failed before another one got the slice. They may have the slice
+        #: nevertheless, a while later.
         self._passed_over: dict[str, set[HostAccess]] = {}
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
@@ -100,10 +105,16 @@ class ManualPlatform:
             del self._may_have[oldest]
             self._passed_over.pop(oldest, None)
         states = await self._settled(hosts)
-        may_have.update(host for host, state in states.items() if self._has(state, request.slice_id))
+        may_have.update(
+            host for host, state in states.items() if self._has(state, request.slice_id)
+        )
         if (found := self._lease_of(request, states)) is not None:
             return found
-        free = [host for host, state in states.items() if isinstance(state, HostState) and state.free and not self._closed(host)]
+        free = [
+            host
+            for host, state in states.items()
+            if isinstance(state, HostState) and state.free and not self._closed(host)
+        ]
         failed: set[HostAccess] = set()
         for host in free:
             may_have.add(host)
@@ -119,7 +130,9 @@ class ManualPlatform:
                 found = self._lease_of(request, states)
                 if found is None:
                     raise Unavailable(f"slice {request.slice_id} is being deleted")
-                kept = {each for each, state in states.items() if self._has(state, request.slice_id)}
+                kept = {
+                    each for each, state in states.items() if self._has(state, request.slice_id)
+                }
                 self._passed_over[request.slice_id] = failed - kept
                 return found
         raise StockOut(f"no machine is free ({self._none_free(states) or 'the group has none'})")
@@ -139,7 +152,9 @@ class ManualPlatform:
         for host, state in states.items():
             if self._has(state, slice_id):
                 lines = script(self._settings, "output", SLICE=slice_id)
-                answer = await self._connections.script(host, lines, limit=COMMAND_LIMIT, what="reading the agent's log")
+                answer = await self._connections.script(
+                    host, lines, limit=COMMAND_LIMIT, what="reading the agent's log"
+                )
                 text = base64.b64decode(answer.get("output", "")).decode(errors="replace")
                 fault = self._fault_of(slice_id)
                 said = f"{fault.reason if fault is not None else ''}\n{text}".strip()
@@ -147,18 +162,30 @@ class ManualPlatform:
         return ""
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
-        """Implements `Platform.delete_slice`. The first call asks the agent to end, a later one removes everything."""
+        """Implements `Platform.delete_slice`. The first call asks the agent to end, a later one
+        removes everything.
+        """
         states = await self._look_at(self._settings.all_hosts)
         left = [(host, state) for host, state in states.items() if self._has(state, slice_id)]
         if not left:
             self._check_complete(slice_id, states)
             return DeleteResult.GONE
-        after = [await self._delete(host, state, slice_id) for host, state in left if isinstance(state, HostState)]
+        after = [
+            await self._delete(host, state, slice_id)
+            for host, state in left
+            if isinstance(state, HostState)
+        ]
         # A slice has one machine: the others need not answer.
-        return DeleteResult.GOING if any(self._has(state, slice_id) for state in after) else DeleteResult.GONE
+        return (
+            DeleteResult.GOING
+            if any(self._has(state, slice_id) for state in after)
+            else DeleteResult.GONE
+        )
 
     async def list_slices(self) -> FleetListing:
-        """Implements `Platform.list_slices`. The content of the zone is unknown while a machine does not answer."""
+        """Implements `Platform.list_slices`. The content of the zone is unknown while a machine
+        does not answer.
+        """
         found = self._surveyed(await self._settled(self._settings.all_hosts))
         silent: dict[str, list[str]] = {}
         for group, hosts in self._settings.hosts.items():
@@ -166,7 +193,8 @@ class ManualPlatform:
                 for zone in self._settings.zones[group]:
                     silent.setdefault(zone, []).append(why)
         return FleetListing(
-            slices=found.slices, unreachable={zone: "; ".join(dict.fromkeys(whys)) for zone, whys in silent.items()}
+            slices=found.slices,
+            unreachable={zone: "; ".join(dict.fromkeys(whys)) for zone, whys in silent.items()},
         )
 
     async def survey(self) -> Survey:
@@ -174,49 +202,74 @@ class ManualPlatform:
         return self._surveyed(await self._look_at(self._settings.all_hosts, patient=True))
 
     async def unusable(self) -> dict[HostAccess, str]:
-        """Returns why machines cannot be leased and are not leased to this cluster already. Changes nothing.
+        """Returns why machines cannot be leased and are not leased to this cluster already. Changes
+        nothing.
 
         A login may take `ssh.connect_timeout`.
         """
         states = await self._look_at(self._settings.all_hosts, patient=True)
         retiring = self._settings.retiring
-        unusable = [host for host, state in states.items() if not self._usable(state) or host.address in retiring]
+        unusable = [
+            host
+            for host, state in states.items()
+            if not self._usable(state) or host.address in retiring
+        ]
         return {host: self._why_not(host, states[host]) for host in unusable}
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     def _surveyed(self, states: dict[HostAccess, HostState | HostFault]) -> Survey:
         slices = {}
         for host, state in states.items():
-            if isinstance(state, HostState) and state.lease is not None and state.lease.uid == self._settings.uid:
+            if (
+                isinstance(state, HostState)
+                and state.lease is not None
+                and state.lease.uid == self._settings.uid
+            ):
                 slices[state.lease.request.slice_id] = self._observed(host, state)
-        silent = {host: str(state) for host, state in states.items() if isinstance(state, HostFault)}
+        silent = {
+            host: str(state) for host, state in states.items() if isinstance(state, HostFault)
+        }
         return Survey(tuple(slices.values()), silent)
 
-    async def _look_at(self, hosts: Iterable[HostAccess], *, patient: bool = False) -> dict[HostAccess, HostState | HostFault]:
+    async def _look_at(
+        self, hosts: Iterable[HostAccess], *, patient: bool = False
+    ) -> dict[HostAccess, HostState | HostFault]:
         """Returns the state of each machine, or why it is unknown.
 
-        A machine with two names in the configuration is the one under which it was leased. The other name counts as down.
+        A machine with two names in the configuration is the one under which it was leased. The
+        other name counts as down.
 
         Args:
             patient: waits for each login until it succeeds or fails, instead of `LIST_LIMIT`.
         """
         limit = None if patient else LIST_LIMIT.total_seconds()
-        states = dict(zip(hosts, await asyncio.gather(*(self._look(host, limit) for host in hosts)), strict=True))
+        states = dict(
+            zip(
+                hosts,
+                await asyncio.gather(*(self._look(host, limit) for host in hosts)),
+                strict=True,
+            )
+        )
         names = {host.address for host in self._settings.all_hosts}
         for host, state in states.items():
             lease = state.lease if isinstance(state, HostState) else None
             if lease is None or lease.uid != self._settings.uid or lease.address == host.address:
                 continue
             if lease.address in names:
-                states[host] = HostRefusal(f"{host}: is the same machine as {lease.address}; list it only once")
+                states[host] = HostRefusal(
+                    f"{host}: is the same machine as {lease.address}; list it only once"
+                )
         return states
 
     async def _look(self, host: HostAccess, limit: float | None) -> HostState | HostFault:
         asked = script(self._settings, "look")
         try:
             async with asyncio.timeout(limit):
-                answer = await self._connections.script(host, asked, limit=LOOK_LIMIT, what="reading the lease", hurried=True)
+                answer = await self._connections.script(
+                    host, asked, limit=LOOK_LIMIT, what="reading the lease", hurried=True
+                )
         except HostFault as error:
             return error
         except TimeoutError:
@@ -224,7 +277,10 @@ class ManualPlatform:
                 return HostFault(f"{host}: reading the lease did not end within {limit:g} s")
             through = f" through its jump host {host.jump_host}" if host.jump_host else ""
             longest = f"{self._settings.connect_timeout.total_seconds():g} s (ssh.connect_timeout)"
-            return HostFault(f"{host}: still logging in to port {host.port}{through} after {limit:g} s; the limit is {longest}")
+            return HostFault(
+                f"{host}: still logging in to port {host.port}{through} after {limit:g} s; the"
+                f" limit is {longest}"
+            )
         return state_of(answer)
 
     async def _lease(self, host: HostAccess, request: SliceRequest) -> HostState:
@@ -237,35 +293,54 @@ class ManualPlatform:
             address=host.address,
         )
         asked = script(self._settings, "lease", LEASE=encoded(lease.model_dump_json()), KEY=key)
-        return state_of(await self._connections.script(host, asked, limit=COMMAND_LIMIT, what="leasing the machine"))
+        return state_of(
+            await self._connections.script(
+                host, asked, limit=COMMAND_LIMIT, what="leasing the machine"
+            )
+        )
 
-    async def _settled(self, hosts: Iterable[HostAccess]) -> dict[HostAccess, HostState | HostFault]:
+    async def _settled(
+        self, hosts: Iterable[HostAccess]
+    ) -> dict[HostAccess, HostState | HostFault]:
         """Returns what `_look_at` returns, after it has ended all leases of a slice but one.
 
         A machine whose lease does not end at once is not in the result.
         """
         states = await self._look_at(hosts)
         for host, slice_id in self._superfluous(states):
-            logger.warning("slice %s: %s is given back, because another machine was leased for the slice", slice_id, host)
+            logger.warning(
+                "slice %s: %s is given back, because another machine was leased for the slice",
+                slice_id,
+                host,
+            )
             state = states[host]
             assert isinstance(state, HostState)
             try:
-                states[host] = await self._delete(host, await self._delete(host, state, slice_id), slice_id)
+                states[host] = await self._delete(
+                    host, await self._delete(host, state, slice_id), slice_id
+                )
             except HostFault as error:
                 states[host] = error
             if self._has(states[host], slice_id):
                 del states[host]
         return states
 
-    def _superfluous(self, states: Mapping[HostAccess, HostState | HostFault]) -> list[tuple[HostAccess, str]]:
+    def _superfluous(
+        self, states: Mapping[HostAccess, HostState | HostFault]
+    ) -> list[tuple[HostAccess, str]]:
         """Returns the machines whose slices have another one, with these slices.
 
-        Of several machines, a slice keeps one that was not passed over, that is not being given back, and on which its agent was
-        started, in this order; the first in the list otherwise. A machine that is listed twice has the same lease twice.
+        Of several machines, a slice keeps one that was not passed over, that is not being given
+        back, and on which its agent was started, in this order; the first in the list otherwise. A
+        machine that is listed twice has the same lease twice.
         """
         found: dict[str, dict[HostAccess, tuple[bool, bool, bool, str]]] = {}
         for host, state in states.items():
-            if isinstance(state, HostState) and state.lease is not None and state.lease.uid == self._settings.uid:
+            if (
+                isinstance(state, HostState)
+                and state.lease is not None
+                and state.lease.uid == self._settings.uid
+            ):
                 slice_id = state.lease.request.slice_id
                 passed_over = host in self._passed_over.get(slice_id, ())
                 lease = (passed_over, state.deleting, not state.started, state.lease.public_key)
@@ -273,17 +348,28 @@ class ManualPlatform:
         superfluous = []
         for slice_id, leases in found.items():
             kept = min(leases.values(), key=lambda lease: lease[:3])
-            superfluous += [(host, slice_id) for host, lease in leases.items() if kept[0] or lease[3] != kept[3]]
+            superfluous += [
+                (host, slice_id) for host, lease in leases.items() if kept[0] or lease[3] != kept[3]
+            ]
         return superfluous
 
     async def _delete(self, host: HostAccess, state: HostState, slice_id: str) -> HostState:
-        """Asks the agent to end; if that was done before, removes everything once the agent has ended or its grace is over."""
+        """Asks the agent to end; if that was done before, removes everything once the agent has
+        ended or its grace is over.
+        """
         what = f"deleting slice {slice_id}"
         if not state.deleting:
             asked, limit = script(self._settings, "mark", SLICE=slice_id), COMMAND_LIMIT
         else:
             jobs, grace = JOBS.format(slice_id=slice_id), str(int(GRACE.total_seconds()))
-            asked = script(self._settings, "remove", SLICE=slice_id, HOST=host_id(slice_id), JOBS=jobs, GRACE=grace)
+            asked = script(
+                self._settings,
+                "remove",
+                SLICE=slice_id,
+                HOST=host_id(slice_id),
+                JOBS=jobs,
+                GRACE=grace,
+            )
             limit = REMOVE_LIMIT
         return state_of(await self._connections.script(host, asked, limit=limit, what=what))
 
@@ -298,7 +384,9 @@ class ManualPlatform:
             return False
         return state.lease is None or (state.lease.uid == self._settings.uid and not state.deleting)
 
-    def _lease_of(self, request: SliceRequest, states: dict[HostAccess, HostState | HostFault]) -> SliceObservation | None:
+    def _lease_of(
+        self, request: SliceRequest, states: dict[HostAccess, HostState | HostFault]
+    ) -> SliceObservation | None:
         """Returns the slice that an earlier call leased for this request; None: there is none."""
         for host, state in states.items():
             if not self._has(state, request.slice_id):
@@ -308,8 +396,15 @@ class ManualPlatform:
             there = state.lease.request
             if state.deleting:
                 raise Unavailable(f"slice {request.slice_id} is being deleted")
-            if (there.cluster, there.token, there.zone) != (request.cluster, request.token, request.zone):
-                raise BadConfig(f"slice {request.slice_id} already exists on {host} and was created by another request")
+            if (there.cluster, there.token, there.zone) != (
+                request.cluster,
+                request.token,
+                request.zone,
+            ):
+                raise BadConfig(
+                    f"slice {request.slice_id} already exists on {host} and was created by another"
+                    " request"
+                )
             return self._observed(host, state)
         return None
 
@@ -321,9 +416,15 @@ class ManualPlatform:
         return observation_of(host, state, self._fault_of(state.lease.request.slice_id))
 
     def _none_free(self, states: Mapping[HostAccess, HostState | HostFault]) -> str:
-        """Returns why none of these machines is free: how many have slices of this cluster, and why others cannot be leased."""
+        """Returns why none of these machines is free: how many have slices of this cluster, and why
+        others cannot be leased.
+        """
         serving = [host for host, state in states.items() if self._is_ours(state)]
-        others = [f"{host}: {self._why_not(host, state)}" for host, state in states.items() if host not in serving]
+        others = [
+            f"{host}: {self._why_not(host, state)}"
+            for host, state in states.items()
+            if host not in serving
+        ]
         more = [f"and {len(others) - MAX_REASONS} more"] if len(others) > MAX_REASONS else []
         ours = [f"{len(serving)} of {len(states)} serve this cluster"] if serving else []
         return ", ".join([*ours, *others[:MAX_REASONS], *more])
@@ -343,22 +444,39 @@ class ManualPlatform:
         request = state.lease.request
         if state.lease.uid != self._settings.uid:
             return f"is leased to cluster {request.cluster}"
-        return f"has slice {request.slice_id}" + (", which is being deleted" if state.deleting else "")
+        return f"has slice {request.slice_id}" + (
+            ", which is being deleted" if state.deleting else ""
+        )
 
     def _closed(self, host: HostAccess) -> str:
-        """Returns why no slice begins on the machine, although none is there; empty: one may begin."""
-        return "is being removed (retiring_hosts)" if host.address in self._settings.retiring else self._avoid(host)
+        """Returns why no slice begins on the machine, although none is there; empty: one may
+        begin.
+        """
+        return (
+            "is being removed (retiring_hosts)"
+            if host.address in self._settings.retiring
+            else self._avoid(host)
+        )
 
-    def _check_complete(self, slice_id: str, states: dict[HostAccess, HostState | HostFault]) -> None:
-        """Checks that no machine may have the slice. One that was down when the slice found no machine cannot have it.
+    def _check_complete(
+        self, slice_id: str, states: dict[HostAccess, HostState | HostFault]
+    ) -> None:
+        """Checks that no machine may have the slice. One that was down when the slice found no
+        machine cannot have it.
 
         Raises:
             Unavailable: one that may have it does not answer.
         """
         may_have = self._may_have.get(slice_id, set(states))
-        silent = [str(state) for host, state in states.items() if isinstance(state, HostFault) and host in may_have]
+        silent = [
+            str(state)
+            for host, state in states.items()
+            if isinstance(state, HostFault) and host in may_have
+        ]
         if silent:
-            raise Unavailable(f"it is unknown whether slice {slice_id} is gone: {'; '.join(silent)}")
+            raise Unavailable(
+                f"it is unknown whether slice {slice_id} is gone: {'; '.join(silent)}"
+            )
 
 
 def _check(request: SliceRequest) -> None:
@@ -370,5 +488,6 @@ def _check(request: SliceRequest) -> None:
         raise BadConfig(str(error)) from None
     if request.group.hosts != 1 or request.group.type is not SliceType.MANUAL_VM:
         raise BadConfig(
-            f"scale group {request.group.name} has slices of {request.group.hosts} hosts of type {request.group.type}"
+            f"scale group {request.group.name} has slices of {request.group.hosts} hosts of type"
+            f" {request.group.type}"
         )

@@ -1,4 +1,6 @@
-"""Packs the Python packages of this process, so that a machine needs no package registry to run the agent."""
+"""Packs the Python packages of this process, so that a machine needs no package registry to run the
+agent.
+"""
 
 import gzip
 import hashlib
@@ -15,7 +17,8 @@ from typing import NamedTuple
 
 import iris
 
-#: The distributions that an agent needs. The others are those of the extras of hosts, if they are installed here.
+#: The distributions that an agent needs. The others are those of the extras of hosts, if they are
+#: installed here.
 NEEDED = "iris-temporal"
 EXTRAS = ("docker", "google-auth", "requests")
 #: The unpacked size is about three times that of the file.
@@ -46,8 +49,11 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MACHINE = platform.machine()
 
 
-def pack(directory: Path, *, extras: Sequence[str] = EXTRAS, programs: Sequence[str] = PROGRAMS) -> Runtime:
-    """Writes the packages to a file of this directory that has the layout of a virtual environment, and returns it.
+def pack(
+    directory: Path, *, extras: Sequence[str] = EXTRAS, programs: Sequence[str] = PROGRAMS
+) -> Runtime:
+    """Writes the packages to a file of this directory that has the layout of a virtual environment,
+    and returns it.
 
     Args:
         extras: distributions beside those that an agent needs, if they are installed here.
@@ -92,7 +98,8 @@ def _files(extras: Sequence[str], programs: Sequence[str]) -> Iterator[tuple[str
         root = Path(str(found.locate_file("")))
         for file in found.files or ():
             path = Path(str(found.locate_file(file)))
-            # A process that was started in a source tree finds the metadata that a build has left there.
+            # A process that was started in a source tree finds the metadata that a build has left
+            # there.
             own = file.parts[0].endswith((".dist-info", ".egg-info"))
             if not path.is_file() or path.suffix == ".pyc":
                 continue

@@ -1,6 +1,7 @@
 """Reads the contents of files for SSH that a configuration names by references to a secret manager.
 
-The control plane of a cluster with a cloud runs on a machine of that cloud, which has no files of its users.
+The control plane of a cluster with a cloud runs on a machine of that cloud, which has no files of
+its users.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ class SecretFiles:
     """The values of references, each read once for all machines.
 
     Args:
-        access: returns the value of `projects/P/secrets/S/versions/V`. It blocks, and raises as `content` does.
+        access: returns the value of `projects/P/secrets/S/versions/V`. It blocks, and raises as
+            `content` does.
     """
 
     def __init__(self, access: Callable[[str], bytes]) -> None:

@@ -24,7 +24,8 @@ class HostAccess(BaseModel):
     key_file: Path | None = None
     #: The secret in Secret Manager that has the private key instead; empty: none has.
     key_secret: str = ""
-    #: `[USER@]HOST[:PORT]` of the machine through which this one is reached; empty: it is reached directly.
+    #: `[USER@]HOST[:PORT]` of the machine through which this one is reached; empty: it is reached
+    #: directly.
     jump_host: str = ""
 
     def __str__(self) -> str:
@@ -72,7 +73,12 @@ def controller_access(config: ClusterConfig) -> HostAccess:
     """
     manual, ssh = config.controller.manual, config.defaults.ssh
     if manual is None:
-        raise InvalidValue("controller", config.controller.kind, "is not manual", "write controller: {manual: {host: …}}")
+        raise InvalidValue(
+            "controller",
+            config.controller.kind,
+            "is not manual",
+            "write controller: {manual: {host: …}}",
+        )
     key = manual.ssh_key_file or ssh.key_file
     return HostAccess(
         address=manual.host,
@@ -84,13 +90,19 @@ def controller_access(config: ClusterConfig) -> HostAccess:
 
 
 def manual_settings(
-    config: ClusterConfig, uid: str, *, text: str = "", address: str = "", namespace: str = "default"
+    config: ClusterConfig,
+    uid: str,
+    *,
+    text: str = "",
+    address: str = "",
+    namespace: str = "default",
 ) -> ManualSettings:
     """Returns the settings of a cluster's machines.
 
     Args:
         text: the configuration, exactly as it is written.
-        address: `host:port` of the Temporal service, as the control plane reaches it; empty: slices are only listed and deleted.
+        address: `host:port` of the Temporal service, as the control plane reaches it; empty: slices
+            are only listed and deleted.
     """
     ssh = config.defaults.ssh
     groups = machine_groups(config)
@@ -101,7 +113,9 @@ def manual_settings(
                 address=address,
                 user=group.ssh_user,
                 port=group.ssh_port,
-                key_file=Path(group.ssh_key_file) if group.ssh_key_file and not secrets[name] else None,
+                key_file=Path(group.ssh_key_file)
+                if group.ssh_key_file and not secrets[name]
+                else None,
                 key_secret=secrets[name],
                 jump_host=group.ssh_jump_host,
             )
@@ -113,7 +127,9 @@ def manual_settings(
         cluster=config.name,
         uid=uid,
         hosts=hosts,
-        retiring=frozenset(address for group in groups.values() for address in group.retiring_hosts),
+        retiring=frozenset(
+            address for group in groups.values() for address in group.retiring_hosts
+        ),
         zones={name: group.zones for name, group in groups.items()},
         connect_timeout=ssh.connect_timeout,
         poll_interval=config.defaults.timeouts.ssh_poll_interval,

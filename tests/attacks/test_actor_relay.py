@@ -1,4 +1,6 @@
-"""A program lets callers of an actor connect to itself, and passes the proof that they know the token on to the actor."""
+"""A program lets callers of an actor connect to itself, and passes the proof that they know the
+token on to the actor.
+"""
 
 import socket
 import threading

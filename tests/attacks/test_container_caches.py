@@ -1,7 +1,8 @@
-"""A set-up command in a container that attacks the cache of environments, which later attempts and the agent itself use.
+"""A set-up command in a container that attacks the cache of environments, which later attempts and
+the agent itself use.
 
-The agent may be root of the host, and completes the cache between set-ups: a link that it follows there is a file of its choice
-anywhere on the host.
+The agent may be root of the host, and completes the cache between set-ups: a link that it follows
+there is a file of its choice anywhere on the host.
 """
 
 import shlex
@@ -19,7 +20,8 @@ __all__ = ["host"]
 
 pytestmark = pytest.mark.docker
 
-#: Puts links in the place of what the agent writes or opens in the cache, wherever that is permitted.
+#: Puts links in the place of what the agent writes or opens in the cache, wherever that is
+#: permitted.
 ATTACK = """
 import contextlib, os, pathlib
 cache, victim = pathlib.Path({cache!r}), {victim!r}
@@ -46,7 +48,9 @@ class Attempts:
         self.benches: list[Bench] = []
 
     def attack(self, *names: str) -> str:
-        return ATTACK.format(cache=str(self.host.cache.directory), victim=str(self.victim), names=names)
+        return ATTACK.format(
+            cache=str(self.host.cache.directory), victim=str(self.victim), names=names
+        )
 
     async def next(self, user: str = "ada") -> Bench:
         """Lets the host set up the next attempt."""
@@ -56,7 +60,12 @@ class Attempts:
         bench.runtime = DockerRuntime(image, task, "h0", "c", bench.directory, host_env=HOST_ENV)
         await bench.runtime.prepare()
         host = self.host
-        host.workdir, host.output, host.runtime, host.env = bench.work, bench.directory / "build", bench.runtime, bench.env()
+        host.workdir, host.output, host.runtime, host.env = (
+            bench.work,
+            bench.directory / "build",
+            bench.runtime,
+            bench.env(),
+        )
         host.own = bench.directory / "environment"
         host.own.mkdir()
         host.write(pyproject=PROJECT)
@@ -71,13 +80,19 @@ async def attempts(host: Host, tmp_path: Path) -> AsyncIterator[Attempts]:
         await bench.runtime.clear()
 
 
-async def test_a_command_cannot_send_the_agent_elsewhere_by_links_in_the_cache(attempts: Attempts) -> None:
-    """The next set-ups use the cache as if nothing had happened, and nothing is written outside of it."""
+async def test_a_command_cannot_send_the_agent_elsewhere_by_links_in_the_cache(
+    attempts: Attempts,
+) -> None:
+    """The next set-ups use the cache as if nothing had happened, and nothing is written outside of
+    it.
+    """
     host = attempts.host
     await attempts.next()
     (await host.ready()).release()
     await attempts.next()
-    await host.ready(setup=(f"python3 -c {shlex.quote(attempts.attack('bin', 'python', 'entries'))}",))
+    await host.ready(
+        setup=(f"python3 -c {shlex.quote(attempts.attack('bin', 'python', 'entries'))}",)
+    )
     await attempts.next()
     (await host.ready()).release()
 
@@ -87,11 +102,18 @@ async def test_a_command_cannot_send_the_agent_elsewhere_by_links_in_the_cache(a
     assert [*attempts.victim.iterdir()] == []
 
 
-async def test_the_build_of_an_environment_cannot_send_the_agent_elsewhere(attempts: Attempts) -> None:
-    """The build of a package runs code, and its environment is kept for others: it gets this environment and uv's downloads."""
+async def test_the_build_of_an_environment_cannot_send_the_agent_elsewhere(
+    attempts: Attempts,
+) -> None:
+    """The build of a package runs code, and its environment is kept for others: it gets this
+    environment and uv's downloads.
+    """
     host = attempts.host
     await attempts.next()
-    host.write(pyproject=PACKAGE, **{"backend.py": attempts.attack("bin", "python") + BACKEND, "study.py": "x = 1"})
+    host.write(
+        pyproject=PACKAGE,
+        **{"backend.py": attempts.attack("bin", "python") + BACKEND, "study.py": "x = 1"},
+    )
     (await host.ready()).release()
     await attempts.next()
     (await host.ready(pip=("other",))).release()
@@ -113,7 +135,12 @@ async def test_a_program_cannot_change_the_environment_that_it_shares(attempts: 
 
     assert "Read-only file system" in bench.err
     key = ready.read[0].parent.name
-    assert bench.out.split() == [f"{host.cache.directory}:", "entries", f"{host.cache.directory}/entries:", key]
+    assert bench.out.split() == [
+        f"{host.cache.directory}:",
+        "entries",
+        f"{host.cache.directory}/entries:",
+        key,
+    ]
     assert not Path(venv, "x").exists()
 
 

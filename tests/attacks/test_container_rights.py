@@ -1,4 +1,6 @@
-"""What root in a container tries against its host: the network, devices, mounts, rights of other users, many processes."""
+"""What root in a container tries against its host: the network, devices, mounts, rights of other
+users, many processes.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +32,9 @@ ATTEMPTS = {
     "name of the host": "socket.sethostname(socket.gethostname())",
     "priority": "os.setpriority(os.PRIO_PROCESS, 0, -10)",
     "another network": "libc.unshare(0x40000000) == 0 or fail()",
-    "capability of a file": "os.setxattr('/usr/bin/id', 'security.capability', b'\\1\\0\\0\\2\\0 \\0\\0' + bytes(12))",
+    "capability of a file": (
+        "os.setxattr('/usr/bin/id', 'security.capability', b'\\1\\0\\0\\2\\0 \\0\\0' + bytes(12))"
+    ),
 }
 RAW_SOCKET = ATTEMPTS["raw socket"]
 TRY = """
@@ -83,9 +87,11 @@ async def bench(tmp_path: Path, image: str) -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
-async def test_root_in_a_container_is_refused_what_concerns_the_host(bench: Bench, attempt: str) -> None:
-    """It is on the host's network and its kernel: packets of other users, the host's disks and its well-known ports are one call
-    away.
+async def test_root_in_a_container_is_refused_what_concerns_the_host(
+    bench: Bench, attempt: str
+) -> None:
+    """It is on the host's network and its kernel: packets of other users, the host's disks and its
+    well-known ports are one call away.
     """
     await bench.run(*python(TRY.format(attempt=attempt)))
 
@@ -93,7 +99,9 @@ async def test_root_in_a_container_is_refused_what_concerns_the_host(bench: Benc
 
 
 async def test_a_setuid_program_gives_no_rights(bench: Bench) -> None:
-    """An image brings its own setuid programs, and a fault in one would give a program that became another user root again."""
+    """An image brings its own setuid programs, and a fault in one would give a program that became
+    another user root again.
+    """
     ended = await bench.run(*python(BECOME_ROOT))
 
     assert (ended.status, bench.out) == (0, "4711\n"), bench.err
@@ -108,7 +116,9 @@ async def test_a_set_up_step_has_no_more_rights_than_the_program(bench: Bench) -
     assert log.read_text() == "refused\n"
 
 
-async def test_a_command_beside_the_program_has_no_more_rights_than_the_program(bench: Bench) -> None:
+async def test_a_command_beside_the_program_has_no_more_rights_than_the_program(
+    bench: Bench,
+) -> None:
     """`iris exec` enters the container through the engine, which could give it others."""
     await bench.start("sh", "-c", "echo up; sleep 1000")
     bench.says("up")
@@ -127,7 +137,9 @@ async def test_a_command_beside_the_program_has_no_more_rights_than_the_program(
 
 
 async def test_package_managers_and_entry_points_of_images_work(bench: Bench) -> None:
-    """They change owners, read files of other users, become another user, and signal its processes."""
+    """They change owners, read files of other users, become another user, and signal its
+    processes.
+    """
     script = """
 import os, shutil, signal, time
 os.mkdir("/tmp/d", 0o700)
@@ -152,11 +164,15 @@ shutil.rmtree("/tmp/d")
     assert (ended.status, bench.out) == (0, "kept\n15\n"), bench.err
 
 
-async def test_a_fork_bomb_stops_at_the_containers_limit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fork_bomb_stops_at_the_containers_limit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At the machine's limit, neither the agent nor the engine could start another process."""
     monkeypatch.setattr(cgroups, "MOST", LIMIT)
     program = await bench.start(*python(BOMB))
-    eventually(lambda: (bench.directory / "stdout").exists() and bench.out.endswith("\n"), within=60)
+    eventually(
+        lambda: (bench.directory / "stdout").exists() and bench.out.endswith("\n"), within=60
+    )
     started, why = bench.out.split(maxsplit=1)
     program.stop(timedelta())
     ended = await asyncio.wait_for(program.wait(), 60)

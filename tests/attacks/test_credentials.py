@@ -18,7 +18,9 @@ ELSEWHERE = "cloud.example:7233"
 
 
 class Service(grpc.GenericRpcHandler):
-    """A service that keeps the headers of all requests, and refuses everything but the first request of a client."""
+    """A service that keeps the headers of all requests, and refuses everything but the first
+    request of a client.
+    """
 
     def __init__(self) -> None:
         self.address = ""
@@ -60,7 +62,9 @@ def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
 
 def profile(tmp_path: Path, **settings: str) -> None:
     lines = [f'{key} = "{value}"' for key, value in settings.items()]
-    (tmp_path / "temporal.toml").write_text("\n".join(["[profile.default]", *lines, "[profile.default.tls]", "disabled = true"]))
+    (tmp_path / "temporal.toml").write_text(
+        "\n".join(["[profile.default]", *lines, "[profile.default.tls]", "disabled = true"])
+    )
 
 
 @pytest.mark.parametrize("other", ["", ELSEWHERE])
@@ -75,7 +79,9 @@ async def test_a_service_that_an_address_names_does_not_receive_the_key_of_anoth
     assert "user-agent" in service.received  # it was asked
 
 
-async def test_the_service_that_the_key_is_for_receives_it(service: Service, user: pytest.MonkeyPatch) -> None:
+async def test_the_service_that_the_key_is_for_receives_it(
+    service: Service, user: pytest.MonkeyPatch
+) -> None:
     """Without it the user could not work there."""
     user.setenv("TEMPORAL_ADDRESS", service.address)
     await connect(service.address)
@@ -117,15 +123,22 @@ async def test_a_service_that_refuses_names_the_credentials_that_it_did_not_get(
     with pytest.raises(Rejected) as refused:
         await discover(client, service.address, None)
     assert f"TEMPORAL_API_KEY is not sent, because it is for {ELSEWHERE}" in str(refused.value)
-    assert f"set TEMPORAL_ADDRESS (or the address of the profile) to {service.address}" in str(refused.value)
+    assert f"set TEMPORAL_ADDRESS (or the address of the profile) to {service.address}" in str(
+        refused.value
+    )
     assert KEY not in str(refused.value)
 
 
 @pytest.mark.parametrize("content", ["[profile.default", ""])
-def test_a_file_of_profiles_that_cannot_be_used_does_not_stop_work_elsewhere(tmp_path: Path, content: str) -> None:
+def test_a_file_of_profiles_that_cannot_be_used_does_not_stop_work_elsewhere(
+    tmp_path: Path, content: str
+) -> None:
     """A cluster on this machine needs none."""
     (tmp_path / "temporal.toml").write_text(content)
-    environment: dict[str, Any] = {"TEMPORAL_CONFIG_FILE": str(tmp_path / "temporal.toml"), "TEMPORAL_PROFILE": "missing"}
+    environment: dict[str, Any] = {
+        "TEMPORAL_CONFIG_FILE": str(tmp_path / "temporal.toml"),
+        "TEMPORAL_PROFILE": "missing",
+    }
     credentials = credentials_for("127.0.0.1:1", environment)
 
     assert dict(credentials.settings) == {}
@@ -133,7 +146,9 @@ def test_a_file_of_profiles_that_cannot_be_used_does_not_stop_work_elsewhere(tmp
 
 
 @pytest.mark.long
-def test_a_local_cluster_works_with_credentials_for_another_service_in_the_environment(tmp_path: Path) -> None:
+def test_a_local_cluster_works_with_credentials_for_another_service_in_the_environment(
+    tmp_path: Path,
+) -> None:
     """Its service has no TLS: with these settings, no command and no agent would connect."""
     profile(tmp_path, address=ELSEWHERE, api_key=KEY, namespace="far")
     theirs = {
@@ -145,7 +160,9 @@ def test_a_local_cluster_works_with_credentials_for_another_service_in_the_envir
     with a_home() as home:
         cluster = Cluster(home, options=("--cpu", "2", "--memory", "2g", "--ephemeral"))
         try:
-            cluster.iris("cluster", "start", "--local", "-d", *cluster.options, within=240, **theirs)
+            cluster.iris(
+                "cluster", "start", "--local", "-d", *cluster.options, within=240, **theirs
+            )
             cluster.iris("submit", "-n", "one", "--", "true", **theirs)
             assert "one" in cluster.iris("jobs", "--all", **theirs).out
         finally:

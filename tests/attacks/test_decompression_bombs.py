@@ -1,4 +1,6 @@
-"""Small payloads that decode to more memory than a process has. Anybody who may start a workflow can send one."""
+"""Small payloads that decode to more memory than a process has. Anybody who may start a workflow
+can send one.
+"""
 
 import bz2
 import tracemalloc
@@ -29,9 +31,13 @@ def payload(encoding: str, compress: Compress, size: int) -> Payload:
     return Payload(metadata={"encoding": encoding.encode()}, data=compress(plain))
 
 
-@pytest.mark.parametrize(("encoding", "compress"), [("binary/zlib", zlib.compress), ("binary/bzip2", bz2.compress)])
+@pytest.mark.parametrize(
+    ("encoding", "compress"), [("binary/zlib", zlib.compress), ("binary/bzip2", bz2.compress)]
+)
 async def test_a_bomb_is_refused_before_it_takes_memory(encoding: str, compress: Compress) -> None:
-    """Each process that reads it would be killed: control plane, agents, and every command that lists jobs."""
+    """Each process that reads it would be killed: control plane, agents, and every command that
+    lists jobs.
+    """
     bomb = payload(encoding, compress, 128 * MIB)
     assert bomb.ByteSize() < MIB
 
@@ -55,19 +61,27 @@ async def test_many_bombs_in_one_message_share_one_limit() -> None:
         await CompressionCodec().decode(bombs)
 
 
-@pytest.mark.parametrize(("encoding", "compress"), [("binary/zlib", zlib.compress), ("binary/bzip2", bz2.compress)])
-async def test_a_payload_below_the_limit_decodes_to_what_it_was(encoding: str, compress: Compress) -> None:
+@pytest.mark.parametrize(
+    ("encoding", "compress"), [("binary/zlib", zlib.compress), ("binary/bzip2", bz2.compress)]
+)
+async def test_a_payload_below_the_limit_decodes_to_what_it_was(
+    encoding: str, compress: Compress
+) -> None:
     """The scheduler's state goes through this codec."""
     (decoded,) = await CompressionCodec().decode([payload(encoding, compress, LIMIT - 100)])
 
     assert decoded.data == bytes(LIMIT - 100)
 
 
-@pytest.mark.parametrize(("encoding", "compress"), [("binary/zlib", zlib.compress), ("binary/bzip2", bz2.compress)])
+@pytest.mark.parametrize(
+    ("encoding", "compress"), [("binary/zlib", zlib.compress), ("binary/bzip2", bz2.compress)]
+)
 async def test_a_payload_that_was_cut_off_is_refused(encoding: str, compress: Compress) -> None:
     """Half of a ledger must not pass for a whole one."""
     whole = payload(encoding, compress, 10_000)
     with pytest.raises(ValueError, match="incomplete or damaged"):
         await CompressionCodec().decode([Payload(metadata=whole.metadata, data=whole.data[:-8])])
     with pytest.raises(ValueError, match="incomplete or damaged"):
-        await CompressionCodec().decode([Payload(metadata=whole.metadata, data=b"no archive at all")])
+        await CompressionCodec().decode(
+            [Payload(metadata=whole.metadata, data=b"no archive at all")]
+        )

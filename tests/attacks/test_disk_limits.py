@@ -1,4 +1,6 @@
-"""A program that fills its host's disk: the others on the host get errors instead of writing their checkpoints."""
+"""A program that fills its host's disk: the others on the host get errors instead of writing their
+checkpoints.
+"""
 
 import asyncio
 import itertools
@@ -54,7 +56,9 @@ class Bench(test_attempt.Bench):
     users: JobUsers | None = None
 
     def _context(self, faults: Sequence[Fault] = FAULTS) -> HostContext:
-        return replace(super()._context(faults), limits=StoreLimits(disk=self.limit), job_users=self.users)
+        return replace(
+            super()._context(faults), limits=StoreLimits(disk=self.limit), job_users=self.users
+        )
 
     @asynccontextmanager
     async def host(self) -> AsyncIterator[Tasks]:
@@ -68,13 +72,17 @@ class Bench(test_attempt.Bench):
             await tasks.kill_all("the test ends")
 
     async def outcomes(self, count: int) -> list[TaskOutcome]:
-        await asyncio.to_thread(eventually, lambda: len(self.server.told) >= count, test_attempt.PATIENCE, 0.05)
+        await asyncio.to_thread(
+            eventually, lambda: len(self.server.told) >= count, test_attempt.PATIENCE, 0.05
+        )
         return self.server.told
 
 
 def an_occupant(directory: Path, told_to_end: Callable[[], bool] = lambda: False) -> Occupant:
     """A running attempt."""
-    return Occupant(directory, requested=0, in_container=False, ending=False, told_to_end=told_to_end)
+    return Occupant(
+        directory, requested=0, in_container=False, ending=False, told_to_end=told_to_end
+    )
 
 
 @pytest.fixture
@@ -96,7 +104,9 @@ def open_directory() -> Iterator[Path]:
     trees.remove(directory)
 
 
-async def test_a_full_disk_ends_the_attempt_that_has_filled_it_and_no_other(bench: Bench, tmp_path: Path) -> None:
+async def test_a_full_disk_ends_the_attempt_that_has_filled_it_and_no_other(
+    bench: Bench, tmp_path: Path
+) -> None:
     """The other attempt can write again when the first is gone."""
     async with bench.host() as tasks:
         up, go = tmp_path / "up", tmp_path / "go"
@@ -104,7 +114,11 @@ async def test_a_full_disk_ends_the_attempt_that_has_filled_it_and_no_other(benc
         await asyncio.to_thread(eventually, up.exists, test_attempt.PATIENCE)
         await dispatch(tasks, a_run("sh", "-c", HOG))
         (hog,) = await bench.outcomes(1)
-        await asyncio.to_thread(eventually, lambda: len(list((bench.dir / "attempts").iterdir())) == 1, test_attempt.PATIENCE)
+        await asyncio.to_thread(
+            eventually,
+            lambda: len(list((bench.dir / "attempts").iterdir())) == 1,
+            test_attempt.PATIENCE,
+        )
         go.touch()
         _, other = await bench.outcomes(2)
 
@@ -118,18 +132,31 @@ async def test_an_attempt_ends_at_its_own_limit_before_the_disk_is_full(bench: B
     """What it was given with `--disk` changes nothing: the limit is the cluster's."""
     bench.limit = 8 * MIB
     async with bench.host() as tasks:
-        await dispatch(tasks, a_run("sh", "-c", "head -c 20000000 /dev/zero > data; exec sleep 1000", resources=some(disk=1)))
+        await dispatch(
+            tasks,
+            a_run(
+                "sh",
+                "-c",
+                "head -c 20000000 /dev/zero > data; exec sleep 1000",
+                resources=some(disk=1),
+            ),
+        )
         (outcome,) = await bench.outcomes(1)
 
     assert outcome.state is TaskState.FAILED
-    assert outcome.reason == "used 19.1 MiB of its host's disk; an attempt may use 8 MiB (bootstrap.max_disk)"
+    assert (
+        outcome.reason
+        == "used 19.1 MiB of its host's disk; an attempt may use 8 MiB (bootstrap.max_disk)"
+    )
 
 
 async def test_a_set_up_that_fills_the_disk_is_ended_too(bench: Bench) -> None:
     """It runs the user's commands, and it would fail the set-up of others."""
     bench.limit = 8 * MIB
     async with bench.host() as tasks:
-        setup = a_run("true").environment.model_copy(update={"setup": ("head -c 20000000 /dev/zero > data; sleep 1000",)})
+        setup = a_run("true").environment.model_copy(
+            update={"setup": ("head -c 20000000 /dev/zero > data; sleep 1000",)}
+        )
         await dispatch(tasks, a_run("true", environment=setup))
         (outcome,) = await bench.outcomes(1)
 
@@ -137,8 +164,12 @@ async def test_a_set_up_that_fills_the_disk_is_ended_too(bench: Bench) -> None:
     assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
 
 
-async def test_an_attempt_that_is_removed_during_the_measurement_is_not_replaced_by_an_honest_one(tmp_path: Path) -> None:
-    """The space that it has left is free by then: an attempt that ended itself on the full disk took another one with it."""
+async def test_an_attempt_that_is_removed_during_the_measurement_is_not_replaced_by_an_honest_one(
+    tmp_path: Path,
+) -> None:
+    """The space that it has left is free by then: an attempt that ended itself on the full disk
+    took another one with it.
+    """
     with small_disk(tmp_path / "disk", 48_000) as disk:
         honest, hog = disk / "honest", disk / "hog"
         there = {each.name: an_occupant(each) for each in (honest, hog)}
@@ -157,7 +188,9 @@ async def test_an_attempt_that_is_removed_during_the_measurement_is_not_replaced
                 decided.set()
             return dict(there)
 
-        watching = asyncio.create_task(watch(occupants, lambda key, reason: ended.append(key), [disk], 4 * TIB))
+        watching = asyncio.create_task(
+            watch(occupants, lambda key, reason: ended.append(key), [disk], 4 * TIB)
+        )
         await asyncio.wait_for(decided.wait(), test_attempt.PATIENCE)
         watching.cancel()
 
@@ -180,14 +213,30 @@ while True:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
-async def test_a_job_that_renames_its_directories_all_the_time_is_measured(bench: Bench, open_directory: Path) -> None:
-    """While its directories were read, most had other names already. So it seemed to be small, and an honest attempt ended."""
+async def test_a_job_that_renames_its_directories_all_the_time_is_measured(
+    bench: Bench, open_directory: Path
+) -> None:
+    """While its directories were read, most had other names already. So it seemed to be small, and
+    an honest attempt ended.
+    """
     with small_disk(open_directory / "jobs", 48_000) as jobs:
         bench.users = JobUsers(jobs, UIDS)
         assert bench.users.make_directory() == ""
         async with bench.host() as tasks:
-            await dispatch(tasks, a_run("sh", "-c", "head -c 12000000 /dev/zero > data; exec sleep 1000", job="ada/honest"))
-            await asyncio.to_thread(eventually, lambda: shutil.disk_usage(jobs).used >= 12_000_000, test_attempt.PATIENCE)
+            await dispatch(
+                tasks,
+                a_run(
+                    "sh",
+                    "-c",
+                    "head -c 12000000 /dev/zero > data; exec sleep 1000",
+                    job="ada/honest",
+                ),
+            )
+            await asyncio.to_thread(
+                eventually,
+                lambda: shutil.disk_usage(jobs).used >= 12_000_000,
+                test_attempt.PATIENCE,
+            )
             await dispatch(tasks, a_run("/usr/bin/python3", "-c", JUGGLER, job="eve/juggler"))
             (outcome,) = await bench.outcomes(1)
             honest = tasks.running("ada/honest", 0)
@@ -197,14 +246,20 @@ async def test_a_job_that_renames_its_directories_all_the_time_is_measured(bench
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
-async def test_a_program_that_was_stopped_to_measure_it_goes_on_with_the_next_agent(bench: Bench, open_directory: Path) -> None:
+async def test_a_program_that_was_stopped_to_measure_it_goes_on_with_the_next_agent(
+    bench: Bench, open_directory: Path
+) -> None:
     """The agent may die in the meantime."""
     bench.users = JobUsers(open_directory, UIDS)
     assert bench.users.make_directory() == ""
     first, second = bench.tasks(), bench.tasks()
     await dispatch(first, a_run("sh", "-c", "touch up; until [ -e go ]; do sleep 0.05; done"))
-    (up,) = await asyncio.to_thread(eventually, lambda: [*open_directory.glob("attempts/*/work/up")], test_attempt.PATIENCE)
-    await asyncio.to_thread(eventually, lambda: first.running("ada/train", 0), test_attempt.PATIENCE)
+    (up,) = await asyncio.to_thread(
+        eventually, lambda: [*open_directory.glob("attempts/*/work/up")], test_attempt.PATIENCE
+    )
+    await asyncio.to_thread(
+        eventually, lambda: first.running("ada/train", 0), test_attempt.PATIENCE
+    )
     await first.hand_over("the agent dies")
     job_users.signal_all(up.stat().st_uid, signal.SIGSTOP)
     await second.take_over()
@@ -229,18 +284,30 @@ while True:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
 @pytest.mark.parametrize("when", ["never", "before", "while it is stopped"])
-def test_a_program_that_is_told_to_end_is_not_kept_stopped(when: str, tmp_path: Path, open_directory: Path) -> None:
-    """Its grace passed while it was stopped to measure its disk, and it was killed without having seen its SIGTERM."""
+def test_a_program_that_is_told_to_end_is_not_kept_stopped(
+    when: str, tmp_path: Path, open_directory: Path
+) -> None:
+    """Its grace passed while it was stopped to measure its disk, and it was killed without having
+    seen its SIGTERM.
+    """
     users = JobUsers(open_directory, UIDS)
     assert users.make_directory() == ""
     files = users.make_files(tmp_path)
     uid, work, told = files.stat().st_gid, files / "work", []
-    with subprocess.Popen(["/usr/bin/python3", "-c", RESTLESS], cwd=work, user=uid, group=uid) as program:
+    with subprocess.Popen(
+        ["/usr/bin/python3", "-c", RESTLESS], cwd=work, user=uid, group=uid
+    ) as program:
         try:
-            eventually(lambda: any((work / name).exists() for name in ("up", "down")), test_attempt.PATIENCE)
+            eventually(
+                lambda: any((work / name).exists() for name in ("up", "down")),
+                test_attempt.PATIENCE,
+            )
 
             def told_to_end() -> bool:
-                told.append(when == "before" or psutil.Process(program.pid).status() == psutil.STATUS_STOPPED)
+                told.append(
+                    when == "before"
+                    or psutil.Process(program.pid).status() == psutil.STATUS_STOPPED
+                )
                 return when != "never" and told[-1]
 
             measure({"attempt": an_occupant(tmp_path, told_to_end)}, threading.Event())
@@ -253,11 +320,15 @@ def test_a_program_that_is_told_to_end_is_not_kept_stopped(when: str, tmp_path: 
             program.kill()
 
     assert (work / "stopped").exists() is (when != "before")
-    assert (told.count(True) > 100) is (when == "never")  # asked at each of its directories, unless the look ends
+    assert (told.count(True) > 100) is (
+        when == "never"
+    )  # asked at each of its directories, unless the look ends
 
 
 @pytest.mark.docker
-async def test_a_container_that_renames_its_directories_all_the_time_is_measured(tmp_path: Path) -> None:
+async def test_a_container_that_renames_its_directories_all_the_time_is_measured(
+    tmp_path: Path,
+) -> None:
     """Its processes are paused for that. Without that, a look saw a part of what it had."""
     bench = Bench(tmp_path)
     bench.limit = 36 * MIB
@@ -274,14 +345,23 @@ async def test_what_a_container_writes_beside_its_directories_counts(tmp_path: P
     bench = Bench(tmp_path)
     bench.limit = 8 * MIB
     async with bench.host() as tasks:
-        await dispatch(tasks, a_run("sh", "-c", "head -c 20000000 /dev/zero > /big; exec sleep 1000", image=docker_image()))
+        await dispatch(
+            tasks,
+            a_run(
+                "sh",
+                "-c",
+                "head -c 20000000 /dev/zero > /big; exec sleep 1000",
+                image=docker_image(),
+            ),
+        )
         (outcome,) = await bench.outcomes(1)
 
     assert outcome.state is TaskState.FAILED
     assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
 
 
-# -- the decision --------------------------------------------------------------------------------------------------------------
+# -- the decision
+# --------------------------------------------------------------------------------------------------
 
 LOW = {1: Disk(100 * GIB, MIB)}
 
@@ -317,15 +397,22 @@ def held(used: int, requested: int = 0, *, ending: bool = False) -> Holding:
         "who hides ends",
     ],
 )
-def test_a_low_disk_ends_the_attempt_that_uses_most_of_it_beyond_its_request(holdings: list[Holding], ended: list[int]) -> None:
-    """A job that requested what it uses is not to blame, and neither are files that no attempt has written."""
+def test_a_low_disk_ends_the_attempt_that_uses_most_of_it_beyond_its_request(
+    holdings: list[Holding], ended: list[int]
+) -> None:
+    """A job that requested what it uses is not to blame, and neither are files that no attempt has
+    written.
+    """
     found = to_end({str(number): each for number, each in enumerate(holdings)}, LOW, TIB)
 
     assert sorted(found) == [str(number) for number in ended]
 
 
 @given(
-    st.lists(st.builds(held, st.integers(0, 200 * GIB), st.integers(0, 200 * GIB), ending=st.booleans()), max_size=8),
+    st.lists(
+        st.builds(held, st.integers(0, 200 * GIB), st.integers(0, 200 * GIB), ending=st.booleans()),
+        max_size=8,
+    ),
     st.integers(0, 100 * GIB),
     st.integers(MIB, TIB),
 )
@@ -334,9 +421,14 @@ def test_no_attempt_within_limit_and_request_is_ended_and_at_most_one_for_a_disk
 ) -> None:
     """Whatever the others use."""
     disks = {1: Disk(100 * GIB, free)}
-    ended = [holdings[int(key)] for key in to_end({str(n): each for n, each in enumerate(holdings)}, disks, limit)]
+    ended = [
+        holdings[int(key)]
+        for key in to_end({str(n): each for n, each in enumerate(holdings)}, disks, limit)
+    ]
 
-    assert all(each.total > limit or (each.total > each.requested and disks[1].low) for each in ended)
+    assert all(
+        each.total > limit or (each.total > each.requested and disks[1].low) for each in ended
+    )
     assert len([each for each in ended if each.total <= limit]) <= 1
     assert not any(each.ending for each in ended)
 
@@ -358,5 +450,7 @@ def test_no_attempt_within_limit_and_request_is_ended_and_at_most_one_for_a_disk
 def test_directories_are_read_only_if_an_attempt_may_use_too_much(
     free: int, last: Measured | None, limit: int, due: bool
 ) -> None:
-    """A directory with millions of files takes minutes to read; the free space takes microseconds."""
+    """A directory with millions of files takes minutes to read; the free space takes
+    microseconds.
+    """
     assert is_due({1: Disk(100 * GIB, free)}, last, 100.0, limit) is due

@@ -37,16 +37,32 @@ def a_cluster_beside_keys(name: str, *options: str) -> Iterator[tuple[Cluster, P
 
 def stored(home: Path) -> bytes:
     """All that the service keeps."""
-    return b"".join(path.read_bytes() for path in (home / "clusters" / "local").glob("temporal.sqlite*"))
+    return b"".join(
+        path.read_bytes() for path in (home / "clusters" / "local").glob("temporal.sqlite*")
+    )
 
 
 def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
-    """And everything works as before, after a change of keys and a restart too; who has no key is told what is missing."""
+    """And everything works as before, after a change of keys and a restart too; who has no key is
+    told what is missing.
+    """
     with a_cluster_beside_keys("first") as (cluster, keys):
         known = {"IRIS_PAYLOAD_KEYS": str(keys)}
         cluster.iris("cluster", "start", "--local", "-d", "--cpu", "4", within=240, **known)
         command = "echo xylophone $SOUND; echo >&2 'error: no glockenspiel'; exit 3"
-        cluster.iris("submit", "-q", "-n", "loud", "--env", "SOUND=marimba", "--", "bash", "-c", command, **known)
+        cluster.iris(
+            "submit",
+            "-q",
+            "-n",
+            "loud",
+            "--env",
+            "SOUND=marimba",
+            "--",
+            "bash",
+            "-c",
+            command,
+            **known,
+        )
         cluster.iris("wait", "loud", code=125, **known)
         host = cluster.iris("host", "list", "--json", **known).json[0]["id"]
         cluster.iris("host", "cordon", host, "--reason", "vibraphone", **known)
@@ -55,7 +71,10 @@ def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
         assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
         assert "vibraphone" in cluster.iris("host", "list", **known).out
         unread = cluster.iris("status", "loud", code=5)
-        assert "encrypted with key 'first', which is not known here; name the file with its keys" in unread.err
+        assert (
+            "encrypted with key 'first', which is not known here; name the file with its keys"
+            in unread.err
+        )
         assert "(cannot be read with the keys known here)" in cluster.iris("jobs", "--all").out
 
         keys.write_text(a_key("second") + keys.read_text())
@@ -75,7 +94,9 @@ def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
 
 
 def test_a_client_with_keys_that_the_cluster_has_not_breaks_nothing() -> None:
-    """A shell has keys of another cluster. One unreadable signal failed a slice's workflow for ever, and its machine stayed."""
+    """A shell has keys of another cluster. One unreadable signal failed a slice's workflow for
+    ever, and its machine stayed.
+    """
     with a_cluster_beside_keys("other", "--ephemeral", "--cpu", "4") as (cluster, keys):
         known = {"IRIS_PAYLOAD_KEYS": str(keys)}
         cluster.start()
@@ -89,8 +110,16 @@ def test_a_client_with_keys_that_the_cluster_has_not_breaks_nothing() -> None:
             assert "cannot decrypt with the key 'other'" in said, command
             assert "unset IRIS_PAYLOAD_KEYS" in said
         # And of one that does not ask first:
-        sent = ("--input", "c2VjcmV0", "--input-base64", "--input-meta", "encoding=binary/encrypted")
-        cluster.temporal("workflow", "signal", "--workflow-id", f"local/slice/{host}", "--name", "drain", *sent)
+        sent = (
+            "--input",
+            "c2VjcmV0",
+            "--input-base64",
+            "--input-meta",
+            "encoding=binary/encrypted",
+        )
+        cluster.temporal(
+            "workflow", "signal", "--workflow-id", f"local/slice/{host}", "--name", "drain", *sent
+        )
         assert cluster.iris("host", "cordon", host, code=None, **known).code != 0
 
         cluster.iris("submit", "-n", "fine", "--", "true")

@@ -1,7 +1,8 @@
-"""An image whose Python leaves links in the environment that the agent completes between the set-up steps.
+"""An image whose Python leaves links in the environment that the agent completes between the set-up
+steps.
 
-The agent acts for a container as itself: as root of the host. A file of its own in `site-packages` of the host's Python would run
-code of the job as root.
+The agent acts for a container as itself: as root of the host. A file of its own in `site-packages`
+of the host's Python would run code of the job as root.
 """
 
 import os
@@ -27,7 +28,9 @@ def venv(tmp_path: Path) -> Path:
 
 
 def files_of(directory: Path) -> list[str]:
-    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir())
+    return sorted(
+        str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()
+    )
 
 
 def test_an_environment_gets_the_directories_and_the_commands(venv: Path) -> None:
@@ -37,11 +40,16 @@ def test_an_environment_gets_the_directories_and_the_commands(venv: Path) -> Non
 
     beside = venv / "lib/python3.11/site-packages/_iris_beside.pth"
     assert beside.read_text() == "import site; site.addsitedir('/opt/packages')\n"
-    assert [name for name in ("uv", "pip3") if os.access(venv / "bin" / name, os.X_OK)] == ["uv", "pip3"]
+    assert [name for name in ("uv", "pip3") if os.access(venv / "bin" / name, os.X_OK)] == [
+        "uv",
+        "pip3",
+    ]
     assert (venv / "bin/uv").read_text() == '#!/bin/sh\nexec /cache/bin/uv "$@"\n'
 
 
-@pytest.mark.parametrize("link", ["", "lib", "lib/python3.11", "lib/python3.11/site-packages", "bin"])
+@pytest.mark.parametrize(
+    "link", ["", "lib", "lib/python3.11", "lib/python3.11/site-packages", "bin"]
+)
 def test_a_link_in_the_place_of_a_directory_leads_the_agent_nowhere(venv: Path, link: str) -> None:
     """Such as to the directory of the host's Python."""
     theirs = venv.parent / "moved"
@@ -50,7 +58,9 @@ def test_a_link_in_the_place_of_a_directory_leads_the_agent_nowhere(venv: Path, 
     before = files_of(theirs)
 
     with pytest.raises(Replaced):
-        (_add_scripts if link == "bin" else _add_sites)(venv, UV if link == "bin" else ["/job"], None)  # type: ignore[operator]
+        (_add_scripts if link == "bin" else _add_sites)(
+            venv, UV if link == "bin" else ["/job"], None
+        )  # type: ignore[operator]
 
     assert files_of(theirs) == before
 

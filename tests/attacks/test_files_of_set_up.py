@@ -1,6 +1,8 @@
-"""Files of a job that the agent reads while it sets the job up: whatever they are, they block no agent and blame no host.
+"""Files of a job that the agent reads while it sets the job up: whatever they are, they block no
+agent and blame no host.
 
-A host that is blamed three times in a row takes no more work, so a job could close all hosts, one after the other.
+A host that is blamed three times in a row takes no more work, so a job could close all hosts, one
+after the other.
 """
 
 import os
@@ -35,15 +37,47 @@ def large(workdir: Path) -> None:
 
 
 FILES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
-    "a pipe": (lambda workdir: os.mkfifo(workdir / "pyproject.toml"), {}, "pyproject.toml cannot be read: .*not a regular file"),
-    "a directory": (lambda workdir: (workdir / "pyproject.toml").mkdir(), {}, "pyproject.toml cannot be read: "),
-    "a file that never ends": (link("pyproject.toml", "/dev/zero"), {}, "pyproject.toml cannot be read: .*not a regular file"),
+    "a pipe": (
+        lambda workdir: os.mkfifo(workdir / "pyproject.toml"),
+        {},
+        "pyproject.toml cannot be read: .*not a regular file",
+    ),
+    "a directory": (
+        lambda workdir: (workdir / "pyproject.toml").mkdir(),
+        {},
+        "pyproject.toml cannot be read: ",
+    ),
+    "a file that never ends": (
+        link("pyproject.toml", "/dev/zero"),
+        {},
+        "pyproject.toml cannot be read: .*not a regular file",
+    ),
     "a huge file": (large, {}, "pyproject.toml cannot be read: .*larger than"),
-    "a link to itself": (link("pyproject.toml", "pyproject.toml"), {}, "pyproject.toml cannot be read: .*symbolic links"),
-    "deeper than the parser": (put("pyproject.toml", DEEP), {}, "pyproject.toml is not TOML: it is nested too deep"),
-    "a number of 5,000 digits": (put("pyproject.toml", f"x = {'9' * 5000}"), {}, "pyproject.toml is not TOML: .*digits"),
-    "a path longer than any": (lambda _: None, {"project": "x" * 300}, "cannot be read: .*File name too long"),
-    "a missing directory": (lambda workdir: workdir.rmdir(), {"sync": False, "pip": ("./package",)}, "work' cannot be read"),
+    "a link to itself": (
+        link("pyproject.toml", "pyproject.toml"),
+        {},
+        "pyproject.toml cannot be read: .*symbolic links",
+    ),
+    "deeper than the parser": (
+        put("pyproject.toml", DEEP),
+        {},
+        "pyproject.toml is not TOML: it is nested too deep",
+    ),
+    "a number of 5,000 digits": (
+        put("pyproject.toml", f"x = {'9' * 5000}"),
+        {},
+        "pyproject.toml is not TOML: .*digits",
+    ),
+    "a path longer than any": (
+        lambda _: None,
+        {"project": "x" * 300},
+        "cannot be read: .*File name too long",
+    ),
+    "a missing directory": (
+        lambda workdir: workdir.rmdir(),
+        {"sync": False, "pip": ("./package",)},
+        "work' cannot be read",
+    ),
 }
 
 
@@ -74,8 +108,12 @@ async def test_a_lock_that_is_a_pipe_is_left_to_uv(host: Host) -> None:
     assert "environment ready" in host.told
 
 
-async def test_a_task_cannot_have_its_bundle_unpacked_into_a_directory_of_the_host(bench: Bench, tmp_path: Path) -> None:
-    """No job has both, but whoever reaches Temporal can send any task to a host, and its agent may be root."""
+async def test_a_task_cannot_have_its_bundle_unpacked_into_a_directory_of_the_host(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """No job has both, but whoever reaches Temporal can send any task to a host, and its agent may
+    be root.
+    """
     victim = tmp_path / "victim"
     victim.mkdir()
     bundle = await stored(bench.store, a_file("authorized_keys", b"mine"))

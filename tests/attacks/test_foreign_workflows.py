@@ -1,4 +1,6 @@
-"""Other programs' workflows with the search attributes of Iris: they stop no command and no part of a control plane."""
+"""Other programs' workflows with the search attributes of Iris: they stop no command and no part of
+a control plane.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +40,13 @@ from tests.builders import some
 from tests.harness import Cluster, dev_server_cluster
 
 UNREADABLE = RawValue(Payload(metadata={"encoding": b"binary/of-another-program"}, data=b"\xff"))
-KINDS = (names.KIND_JOB, names.KIND_TASK, names.KIND_SLICE, names.KIND_SCHEDULER, names.KIND_AUTOSCALER)
+KINDS = (
+    names.KIND_JOB,
+    names.KIND_TASK,
+    names.KIND_SLICE,
+    names.KIND_SCHEDULER,
+    names.KIND_AUTOSCALER,
+)
 #: Long enough for all the work here, and shorter than one query of a workflow that nobody runs.
 SOON = 8
 
@@ -51,9 +59,19 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 async def plant(client: Client, cluster: str, workflow_id: str, kind: str, **given: Any) -> None:
     """Starts a workflow that no worker runs."""
-    attributes = {names.SA_CLUSTER: cluster, names.SA_KIND: kind, names.SA_STATE: SliceState.READY, names.SA_GROUP: "g"}
+    attributes = {
+        names.SA_CLUSTER: cluster,
+        names.SA_KIND: kind,
+        names.SA_STATE: SliceState.READY,
+        names.SA_GROUP: "g",
+    }
     memo = dict.fromkeys((names.MEMO_COMMAND, names.MEMO_STORE, names.MEMO_VERSION), UNREADABLE)
-    started = {"task_queue": "theirs", "memo": memo, "search_attributes": keywords(attributes), **given}
+    started = {
+        "task_queue": "theirs",
+        "memo": memo,
+        "search_attributes": keywords(attributes),
+        **given,
+    }
     await client.start_workflow("Theirs", id=workflow_id, **started)
 
 
@@ -65,7 +83,9 @@ async def plant_all(cluster: Cluster) -> None:
             await plant(cluster.client, cluster.name, workflow_id.format(cluster.name, kind), kind)
 
     async def listed() -> bool:
-        return (await cluster.client.count_workflows("TaskQueue = 'theirs'")).count == len(KINDS) * len(ids)
+        return (await cluster.client.count_workflows("TaskQueue = 'theirs'")).count == len(
+            KINDS
+        ) * len(ids)
 
     await cluster.until(listed)
 
@@ -87,33 +107,49 @@ async def _lists(cluster: Cluster, job: str) -> bool:
 
 
 async def test_a_cluster_is_found_by_its_address_among_them(cluster: Cluster) -> None:
-    """The memo of one of them could not be read, and ended every command that names a cluster by its address."""
+    """The memo of one of them could not be read, and ended every command that names a cluster by
+    its address.
+    """
     await plant_all(cluster)
-    options = ControlPlaneOptions(address="here:1", namespace="default", cluster="near", store="file:///near")
+    options = ControlPlaneOptions(
+        address="here:1", namespace="default", cluster="near", store="file:///near"
+    )
     await start_planners(cluster.client, options)
     # The name of a cluster is part of paths and queries.
     await start_planners(cluster.client, options.model_copy(update={"cluster": "..\\' OR "}))
 
     async def found() -> bool:
-        return (await cluster.client.count_workflows(f"WorkflowType = '{names.SCHEDULER_TYPE}'")).count == 3
+        return (
+            await cluster.client.count_workflows(f"WorkflowType = '{names.SCHEDULER_TYPE}'")
+        ).count == 3
 
     await cluster.until(found)
 
-    assert await discover(cluster.client, "here:1", None) == ClusterRecord(name="near", address="here:1", store="file:///near")
+    assert await discover(cluster.client, "here:1", None) == ClusterRecord(
+        name="near", address="here:1", store="file:///near"
+    )
 
 
 async def test_another_workflow_with_the_id_of_a_job_is_no_job(cluster: Cluster) -> None:
     """Its queries would wait for a worker that nobody runs."""
-    await plant(cluster.client, cluster.name, names.job_workflow(cluster.name, "ada/train"), names.KIND_JOB)
+    await plant(
+        cluster.client, cluster.name, names.job_workflow(cluster.name, "ada/train"), names.KIND_JOB
+    )
 
     async with asyncio.timeout(SOON):
-        for command in (cluster.users.jobs.status, cluster.users.jobs.log_source, cluster.users.jobs.cancel):
+        for command in (
+            cluster.users.jobs.status,
+            cluster.users.jobs.log_source,
+            cluster.users.jobs.cancel,
+        ):
             with pytest.raises(NotFound, match="there is no job ada/train"):
                 await command("ada/train")
 
 
 async def test_the_control_plane_asks_none_of_them_anything(cluster: Cluster) -> None:
-    """Nobody answers, so a recovery would wait for each of them and fail, and the comparison of slices and ledger, too."""
+    """Nobody answers, so a recovery would wait for each of them and fail, and the comparison of
+    slices and ledger, too.
+    """
     await plant_all(cluster)
     here, ref = ActivityEnvironment(), RepeatedCheck(cluster=cluster.name)
     recovery = RecoveryQueries(cluster.client)
@@ -125,14 +161,26 @@ async def test_the_control_plane_asks_none_of_them_anything(cluster: Cluster) ->
         owned = [each.id async for each in cluster.client.list_workflows(made_slices(cluster.name))]
         gone = await here.run(Notifier(cluster.client).check_jobs, ref)
 
-    assert (page.claims, page.hosts, page.token, slices.slices, missing, owned, gone.keys) == ((), (), "", (), (), [], ())
+    assert (page.claims, page.hosts, page.token, slices.slices, missing, owned, gone.keys) == (
+        (),
+        (),
+        "",
+        (),
+        (),
+        [],
+        (),
+    )
 
 
 async def test_a_control_plane_does_not_replace_another_programs_workflow(cluster: Cluster) -> None:
     """It would end with a traceback about the memo, or terminate what is not its own."""
-    await plant(cluster.client, "theirs", names.autoscaler_workflow("theirs"), names.KIND_AUTOSCALER)
+    await plant(
+        cluster.client, "theirs", names.autoscaler_workflow("theirs"), names.KIND_AUTOSCALER
+    )
 
-    with pytest.raises(Rejected, match="workflow theirs/autoscaler is a Theirs, which Iris did not start"):
+    with pytest.raises(
+        Rejected, match="workflow theirs/autoscaler is a Theirs, which Iris did not start"
+    ):
         await check_versions(cluster.client, "theirs")
 
 

@@ -1,4 +1,6 @@
-"""A git repository that comes from elsewhere names programs in its settings, which git runs when it is asked about its files."""
+"""A git repository that comes from elsewhere names programs in its settings, which git runs when it
+is asked about its files.
+"""
 
 import os
 import subprocess
@@ -25,12 +27,23 @@ dynamic = ["version"]
 
 
 def git(directory: Path, *arguments: str) -> None:
-    said = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "protocol.file.allow=always")
-    subprocess.run(["git", "-C", str(directory), *said, *arguments], check=True, capture_output=True)
+    said = (
+        "-c",
+        "user.name=ada",
+        "-c",
+        "user.email=ada@example.org",
+        "-c",
+        "protocol.file.allow=always",
+    )
+    subprocess.run(
+        ["git", "-C", str(directory), *said, *arguments], check=True, capture_output=True
+    )
 
 
 def repository(directory: Path) -> Path:
-    """A repository with a commit, after which a file has changed in its time and not in its content."""
+    """A repository with a commit, after which a file has changed in its time and not in its
+    content.
+    """
     directory.mkdir(parents=True)
     (directory / "pyproject.toml").write_text(PROJECT)
     (directory / "main.py").write_text("print(1)")
@@ -68,12 +81,16 @@ def _hooks_elsewhere(place: Path, program: Path) -> None:
 
 def _filter(place: Path, program: Path, key: str = "filter.x.clean") -> None:
     (place / ".git/info").mkdir(exist_ok=True)
-    (place / ".git/info/attributes").write_text(f"* filter={key.split('.', 1)[1].rpartition('.')[0]}\n")
+    (place / ".git/info/attributes").write_text(
+        f"* filter={key.split('.', 1)[1].rpartition('.')[0]}\n"
+    )
     git(place, "config", key, str(program))
 
 
 def _included(place: Path, program: Path) -> None:
-    (place / ".git/more").write_text(f'[core]\n\tfsmonitor = {program}\n[filter "x"]\n\tclean = {program}\n')
+    (place / ".git/more").write_text(
+        f'[core]\n\tfsmonitor = {program}\n[filter "x"]\n\tclean = {program}\n'
+    )
     (place / ".git/info/attributes").write_text("* filter=x\n")
     git(place, "config", "include.path", "more")
 
@@ -87,8 +104,15 @@ def _of_the_work_tree(place: Path, program: Path) -> None:
 
 
 def _missing_object(place: Path, program: Path) -> None:
-    """The repository is a partial clone: git fetches an object that it lacks, with a program that the settings name."""
-    commit = subprocess.run(["git", "-C", str(place), "rev-parse", "HEAD^{tree}"], check=True, capture_output=True, text=True)
+    """The repository is a partial clone: git fetches an object that it lacks, with a program that
+    the settings name.
+    """
+    commit = subprocess.run(
+        ["git", "-C", str(place), "rev-parse", "HEAD^{tree}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     tree = commit.stdout.strip()
     (place / ".git/objects" / tree[:2] / tree[2:]).unlink()
     git(place, "config", "extensions.partialClone", "origin")
@@ -167,7 +191,9 @@ def _without_work_tree(place: Path, program: Path) -> None:
 def test_a_repository_below_the_users_own_is_not_asked(
     tmp_path: Path, ran: Path, program: Path, make: Callable[[Path, Path], None], name: str
 ) -> None:
-    """Results are fetched into a project. `vendor/lib` is a submodule of it that was not fetched."""
+    """Results are fetched into a project. `vendor/lib` is a submodule of it that was not
+    fetched.
+    """
     own = repository(tmp_path / "project")
     if name == "vendor/lib":
         git(own, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
@@ -201,25 +227,40 @@ def test_ignore_files_count_in_a_repository_that_is_a_plain_directory(tmp_path: 
     for name in ("x.log", "kept.log", "x.tmp", "new.py"):
         (clone / name).write_text("")
     assert [path for path in workspace_files(own) if path.startswith("a ")] == [
-        f"a [clone]/{name}" for name in (".gitignore", "kept.log", "main.py", "new.py", "pyproject.toml")
+        f"a [clone]/{name}"
+        for name in (".gitignore", "kept.log", "main.py", "new.py", "pyproject.toml")
     ]
 
 
-def test_a_filter_that_cannot_be_overridden_is_refused(tmp_path: Path, ran: Path, program: Path) -> None:
+def test_a_filter_that_cannot_be_overridden_is_refused(
+    tmp_path: Path, ran: Path, program: Path
+) -> None:
     """Git would read another name than the one that is meant."""
     own = repository(tmp_path / "project")
     _filter(own, program, "filter.a=b.clean")
-    with pytest.raises(Rejected, match=r"names a program in its setting 'filter.a=b.clean'.*remove the setting, or use --no-wor"):
+    with pytest.raises(
+        Rejected,
+        match=(
+            r"names a program in its setting 'filter.a=b.clean'.*remove the setting, or use"
+            r" --no-wor"
+        ),
+    ):
         workspace_files(own)
     assert commit_of(own) == ""
     assert not ran.exists()
 
 
-def test_settings_of_the_user_stay_in_force(tmp_path: Path, ran: Path, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Git LFS is a filter of the user: without it, its files look changed. A repository may name the same filter."""
+def test_settings_of_the_user_stay_in_force(
+    tmp_path: Path, ran: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git LFS is a filter of the user: without it, its files look changed. A repository may name
+    the same filter.
+    """
     own = repository(tmp_path / "project")
     (own / ".git/info/attributes").write_text("* filter=lfs\n")
-    (tmp_path / "gitconfig").write_text(f'[filter "lfs"]\n\tclean = "touch {tmp_path}/users; cat"\n')
+    (tmp_path / "gitconfig").write_text(
+        f'[filter "lfs"]\n\tclean = "touch {tmp_path}/users; cat"\n'
+    )
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     git(own, "config", "filter.lfs.clean", str(program))
 
@@ -229,7 +270,9 @@ def test_settings_of_the_user_stay_in_force(tmp_path: Path, ran: Path, program: 
 
 
 def test_a_changed_file_of_a_submodule_marks_the_commit(tmp_path: Path) -> None:
-    """It goes along, so the commit alone does not say what ran. Git itself would ask the submodule, with its settings."""
+    """It goes along, so the commit alone does not say what ran. Git itself would ask the submodule,
+    with its settings.
+    """
     library = repository(tmp_path / "library")
     own = repository(tmp_path / "project")
     git(own, "submodule", "add", "-q", str(library), "lib")
@@ -239,7 +282,8 @@ def test_a_changed_file_of_a_submodule_marks_the_commit(tmp_path: Path) -> None:
     assert commit_of(own).endswith("+")
 
 
-# -- what a job has left -------------------------------------------------------------------------------------------------------
+# -- what a job has left
+# --------------------------------------------------------------------------------------------------
 
 
 async def left(tmp_path: Path, *paths: str) -> tuple[Store, list[OutputFile]]:
@@ -251,10 +295,14 @@ async def left(tmp_path: Path, *paths: str) -> tuple[Store, list[OutputFile]]:
 
 
 async def test_fetch_says_where_it_has_written_a_repository(tmp_path: Path) -> None:
-    """Git runs what a repository's settings name, whoever asks it: a prompt, an editor, or the user."""
+    """Git runs what a repository's settings name, whoever asks it: a prompt, an editor, or the
+    user.
+    """
     files = await left(tmp_path, "model", "deep/.git/config", "deep/.git/HEAD", "other/.GIT")
     found = repository_warnings(await fetch(*files, tmp_path / "into", by_task=False))
-    assert [warning.partition(" ")[0] for warning in found] == [f"{tmp_path}/into/{name}" for name in ("deep/.git", "other/.GIT")]
+    assert [warning.partition(" ")[0] for warning in found] == [
+        f"{tmp_path}/into/{name}" for name in ("deep/.git", "other/.GIT")
+    ]
     assert repository_warnings(await fetch(*files, tmp_path / "into", by_task=False)) == []
 
 
@@ -262,7 +310,10 @@ async def test_nothing_is_added_to_a_repository_that_is_there(tmp_path: Path) ->
     """A hook that a job adds to the user's own repository would run at the next commit."""
     hook = repository(tmp_path / "project") / ".git/hooks/pre-commit"
     files = await left(tmp_path, "model", ".git/hooks/pre-commit")
-    with pytest.raises(Rejected, match=r"pre-commit: would be added to a git repository that is there; fetch into another"):
+    with pytest.raises(
+        Rejected,
+        match=r"pre-commit: would be added to a git repository that is there; fetch into another",
+    ):
         await fetch(*files, tmp_path / "project", by_task=False)
     assert not (tmp_path / "project/model").exists()
 

@@ -1,4 +1,6 @@
-"""An image whose tag somebody moves to another image: whoever may push would run programs in everybody's jobs."""
+"""An image whose tag somebody moves to another image: whoever may push would run programs in
+everybody's jobs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,14 +52,24 @@ def test_a_digest_is_whole_and_at_the_end_of_the_name(name: str, given: bool) ->
 
 
 @pytest.mark.parametrize("of_the_host", [False, True])
-async def test_a_task_whose_image_has_a_tag_is_refused_before_the_image_is_pulled(tmp_path: Path, of_the_host: bool) -> None:
-    """Also if it is the image of tasks that name none. It fails on every host, so it is not tried again."""
+async def test_a_task_whose_image_has_a_tag_is_refused_before_the_image_is_pulled(
+    tmp_path: Path, of_the_host: bool
+) -> None:
+    """Also if it is the image of tasks that name none. It fails on every host, so it is not tried
+    again.
+    """
     bench = Bench(tmp_path)
-    bench.image = "nowhere.invalid/python:3.11" if of_the_host else f"nowhere.invalid/python@{DIGEST}"
-    outcome = await bench.outcome("true", image=None if of_the_host else "nowhere.invalid/python:3.11")
+    bench.image = (
+        "nowhere.invalid/python:3.11" if of_the_host else f"nowhere.invalid/python@{DIGEST}"
+    )
+    outcome = await bench.outcome(
+        "true", image=None if of_the_host else "nowhere.invalid/python:3.11"
+    )
 
     assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 126)
-    assert outcome.reason.startswith("nowhere.invalid/python:3.11 names the image by a tag, which can be changed")
+    assert outcome.reason.startswith(
+        "nowhere.invalid/python:3.11 names the image by a tag, which can be changed"
+    )
 
 
 async def test_a_task_without_an_image_is_not_concerned(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Where the keys are with which a cluster on Google Cloud encrypts payloads: in a file on its machines, and in nothing else."""
+"""Where the keys are with which a cluster on Google Cloud encrypts payloads: in a file on its
+machines, and in nothing else.
+"""
 
 import json
 import stat
@@ -38,7 +40,12 @@ scale_groups:
 def scripts(config: str) -> dict[str, str]:
     settings = gcp_settings(load_config(config), "u-1", text=config, address="10.0.0.2:10000")
     host = host_script(settings, wanted(group=a_group(hosts=1))).replace("DEVICE=tpu", "DEVICE=''")
-    return {"host": host, "controller": controller_script(settings, image="example.com/iris-controller:1", port=10000)}
+    return {
+        "host": host,
+        "controller": controller_script(
+            settings, image="example.com/iris-controller:1", port=10000
+        ),
+    }
 
 
 SCRIPTS = scripts(CONFIG)
@@ -54,8 +61,16 @@ def secrets() -> Iterator[FakeSecretManager]:
 def machine(tmp_path: Path, secrets: FakeSecretManager) -> Iterator[Machine]:
     with FakeMetadata().started() as metadata:
         metadata.set(attributes__iris_private_key="00" * KEY_BYTES)
-        metadata.put("instance/service-accounts/default/token", json.dumps({"access_token": TOKEN, "expires_in": 3599}))
-        yield Machine(tmp_path / "machine", metadata.url.removeprefix("http://"), chips=(), secrets=secrets.url)
+        metadata.put(
+            "instance/service-accounts/default/token",
+            json.dumps({"access_token": TOKEN, "expires_in": 3599}),
+        )
+        yield Machine(
+            tmp_path / "machine",
+            metadata.url.removeprefix("http://"),
+            chips=(),
+            secrets=secrets.url,
+        )
 
 
 def boot(machine: Machine, role: str, tries: int = 5) -> Console:
@@ -67,7 +82,9 @@ def keys_file(machine: Machine) -> Path:
 
 
 @pytest.mark.parametrize("role", SCRIPTS)
-def test_the_containers_of_a_machine_read_the_keys_that_it_has_looked_up(machine: Machine, role: str) -> None:
+def test_the_containers_of_a_machine_read_the_keys_that_it_has_looked_up(
+    machine: Machine, role: str
+) -> None:
     """Iris itself reads the file, so its mode and its form are right."""
     console = boot(machine, role)
     assert console.code == 0, console.text
@@ -81,11 +98,19 @@ def test_the_containers_of_a_machine_read_the_keys_that_it_has_looked_up(machine
 
 
 @pytest.mark.parametrize("role", SCRIPTS)
-def test_no_key_is_in_a_script_a_command_line_or_on_the_console(machine: Machine, role: str) -> None:
-    """Scripts are metadata, which every program of the machine may read, and consoles are kept by Google."""
+def test_no_key_is_in_a_script_a_command_line_or_on_the_console(
+    machine: Machine, role: str
+) -> None:
+    """Scripts are metadata, which every program of the machine may read, and consoles are kept by
+    Google.
+    """
     console = boot(machine, role)
 
-    calls = "\n".join(" ".join(words) for verb in ("run", "inspect", "pull", "image") for words in machine.calls(verb))
+    calls = "\n".join(
+        " ".join(words)
+        for verb in ("run", "inspect", "pull", "image")
+        for words in machine.calls(verb)
+    )
     shown = SCRIPTS[role] + console.text + calls + machine.said("curled")
     assert [line for line in KEYS.splitlines()[1:] if line.split()[1] in shown] == []
     assert f"{SECRET}:access" in machine.said("curled")
@@ -99,7 +124,9 @@ def test_the_requests_of_a_start_have_the_reference_only() -> None:
     assert "auth/cloud-platform" in shown
 
 
-def test_a_key_that_the_machine_may_not_read_ends_the_boot(machine: Machine, secrets: FakeSecretManager) -> None:
+def test_a_key_that_the_machine_may_not_read_ends_the_boot(
+    machine: Machine, secrets: FakeSecretManager
+) -> None:
     """Without its keys, a machine would store in plain text what was to be hidden."""
     secrets.values.clear()
     console = boot(machine, "controller", tries=2)
@@ -109,7 +136,9 @@ def test_a_key_that_the_machine_may_not_read_ends_the_boot(machine: Machine, sec
     assert machine.calls("run") == []
 
 
-def test_keys_of_the_last_boot_outlive_an_outage_of_secret_manager(machine: Machine, secrets: FakeSecretManager) -> None:
+def test_keys_of_the_last_boot_outlive_an_outage_of_secret_manager(
+    machine: Machine, secrets: FakeSecretManager
+) -> None:
     """A machine that was rebooted in it could read no job any more."""
     assert boot(machine, "host").code == 0
     secrets.fails = 99
@@ -120,8 +149,12 @@ def test_keys_of_the_last_boot_outlive_an_outage_of_secret_manager(machine: Mach
     assert keys_file(machine).read_text() == KEYS
 
 
-def test_another_key_restarts_the_container_at_the_next_run_of_the_script(machine: Machine, secrets: FakeSecretManager) -> None:
-    """A process keeps the keys with which it started; the same keys keep the container and its programs."""
+def test_another_key_restarts_the_container_at_the_next_run_of_the_script(
+    machine: Machine, secrets: FakeSecretManager
+) -> None:
+    """A process keeps the keys with which it started; the same keys keep the container and its
+    programs.
+    """
     assert [boot(machine, "host").code for _ in range(2)] == [0, 0]
     assert len(machine.calls("run")) == 1
     secrets.values[SECRET] = a_key("third") + KEYS
@@ -141,15 +174,23 @@ def test_without_the_setting_a_machine_has_no_keys(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (("gcp:iris-keys", a_key("first").strip()), r"controller.payload_keys: '\*\*\*' is not a reference to a secret"),
+        (
+            ("gcp:iris-keys", a_key("first").strip()),
+            r"controller.payload_keys: '\*\*\*' is not a reference to a secret",
+        ),
         (
             ("gcp: {project_id: my-project, default_zones: [europe-west4-b]}", "manual: {}"),
             "set IRIS_PAYLOAD_KEYS=FILE where you start",
         ),
-        (("project_id: my-project", "project_id: my-project, scopes: [devstorage.read_write]"), "do not cover Secret Manager"),
+        (
+            ("project_id: my-project", "project_id: my-project, scopes: [devstorage.read_write]"),
+            "do not cover Secret Manager",
+        ),
     ],
 )
-def test_a_setting_that_would_not_work_is_refused_by_the_check_of_the_file(change: tuple[str, str], problem: str) -> None:
+def test_a_setting_that_would_not_work_is_refused_by_the_check_of_the_file(
+    change: tuple[str, str], problem: str
+) -> None:
     """The key itself in the file would be in the metadata of all machines."""
     with pytest.raises(InvalidConfig, match=problem):
         load_config(CONFIG.replace(*change))
@@ -163,15 +204,29 @@ def test_a_setting_that_would_not_work_is_refused_by_the_check_of_the_file(chang
             True,
             "is only on this machine.*store the file in Secret Manager and set controller.payload",
         ),
-        (CONFIG, False, "is empty, and this machine could not read what the cluster encrypts.*IRIS_PAYLOAD_KEYS=FILE"),
+        (
+            CONFIG,
+            False,
+            (
+                "is empty, and this machine could not read what the cluster"
+                " encrypts.*IRIS_PAYLOAD_KEYS=FILE"
+            ),
+        ),
     ],
     ids=["only in the shell", "only on Google"],
 )
 @pytest.mark.parametrize("operation", ["start", "restart"])
 def test_keys_on_one_side_only_are_refused_before_a_machine_is_made(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, config: str, in_shell: bool, problem: str, operation: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    config: str,
+    in_shell: bool,
+    problem: str,
+    operation: str,
 ) -> None:
-    """The machine of such a cluster ran, and no command could use it; or it stored all in plain text."""
+    """The machine of such a cluster ran, and no command could use it; or it stored all in plain
+    text.
+    """
     file = tmp_path / "keys"
     file.touch(0o600)
     file.write_text(KEYS)

@@ -1,4 +1,6 @@
-"""Where the keys that open users' secrets are on Google Cloud: in a file on its machines, and in nothing that a machine shows."""
+"""Where the keys that open users' secrets are on Google Cloud: in a file on its machines, and in
+nothing that a machine shows.
+"""
 
 import json
 import stat
@@ -33,8 +35,16 @@ def secrets() -> Iterator[FakeSecretManager]:
 def machine(tmp_path: Path, secrets: FakeSecretManager) -> Iterator[Machine]:
     with FakeMetadata().started() as metadata:
         metadata.set(attributes__iris_private_key="00" * KEY_BYTES)
-        metadata.put("instance/service-accounts/default/token", json.dumps({"access_token": TOKEN, "expires_in": 3599}))
-        yield Machine(tmp_path / "machine", metadata.url.removeprefix("http://"), chips=(), secrets=secrets.url)
+        metadata.put(
+            "instance/service-accounts/default/token",
+            json.dumps({"access_token": TOKEN, "expires_in": 3599}),
+        )
+        yield Machine(
+            tmp_path / "machine",
+            metadata.url.removeprefix("http://"),
+            chips=(),
+            secrets=secrets.url,
+        )
 
 
 def keys_file(machine: Machine) -> Path:
@@ -42,21 +52,31 @@ def keys_file(machine: Machine) -> Path:
 
 
 @pytest.mark.parametrize("role", SCRIPTS)
-def test_machines_have_the_keys_in_a_file_and_show_them_nowhere(machine: Machine, role: str) -> None:
-    """Scripts are metadata, which every program of the machine may read. Iris itself reads the file."""
+def test_machines_have_the_keys_in_a_file_and_show_them_nowhere(
+    machine: Machine, role: str
+) -> None:
+    """Scripts are metadata, which every program of the machine may read. Iris itself reads the
+    file.
+    """
     console = machine.boot(SCRIPTS[role])
     assert console.code == 0, console.text
 
     assert f"IRIS_SECRET_KEYS={keys_file(machine)}" in machine.container
     assert read_secret_keys(keys_file(machine)).text == KEYS
     assert stat.S_IMODE(keys_file(machine).stat().st_mode) == 0o600
-    calls = "\n".join(" ".join(words) for verb in ("run", "inspect", "pull", "image") for words in machine.calls(verb))
+    calls = "\n".join(
+        " ".join(words)
+        for verb in ("run", "inspect", "pull", "image")
+        for words in machine.calls(verb)
+    )
     shown = SCRIPTS[role] + console.text + calls + machine.said("curled")
     assert [line for line in KEYS.splitlines() if line.split()[1] in shown] == []
     assert f"{SECRET}:access" in machine.said("curled")
 
 
-def test_rotated_keys_arrive_without_a_new_container(machine: Machine, secrets: FakeSecretManager) -> None:
+def test_rotated_keys_arrive_without_a_new_container(
+    machine: Machine, secrets: FakeSecretManager
+) -> None:
     """Agents read the file at each use, so their programs need not notice."""
     assert machine.boot(SCRIPTS["host"]).code == 0
     secrets.values[SECRET] = new_keys()
@@ -69,9 +89,16 @@ def test_rotated_keys_arrive_without_a_new_container(machine: Machine, secrets: 
 def test_keys_that_the_machine_may_not_read_end_the_boot_and_old_ones_are_removed(
     machine: Machine, secrets: FakeSecretManager
 ) -> None:
-    """A host without its keys would fail every job that has a secret; a host that is to have none keeps none."""
+    """A host without its keys would fail every job that has a secret; a host that is to have none
+    keeps none.
+    """
     assert machine.boot(SCRIPTS["host"]).code == 0
-    assert machine.boot(scripts(CONFIG.replace("\n  secret_keys: gcp:iris-secret-keys", ""))["host"]).code == 0
+    assert (
+        machine.boot(
+            scripts(CONFIG.replace("\n  secret_keys: gcp:iris-secret-keys", ""))["host"]
+        ).code
+        == 0
+    )
     assert not keys_file(machine).exists()
     secrets.values.clear()
     console = machine.boot(SCRIPTS["host"], 2)
@@ -86,8 +113,14 @@ def test_requests_have_the_reference_and_the_scope_only() -> None:
 
     assert f"gcp:{SECRET}" in shown
     assert "auth/cloud-platform" in shown
-    with pytest.raises(InvalidConfig, match=r"controller.secret_keys: '\*\*\*' is not a reference to a secret"):
+    with pytest.raises(
+        InvalidConfig, match=r"controller.secret_keys: '\*\*\*' is not a reference to a secret"
+    ):
         load_config(CONFIG.replace("gcp:iris-secret-keys", KEYS.split()[1]))
-    other = CONFIG.replace("gcp: {project_id: my-project, default_zones: [europe-west4-b]}", "manual: {}")
-    with pytest.raises(InvalidConfig, match="the control plane makes its keys for users' secrets itself"):
+    other = CONFIG.replace(
+        "gcp: {project_id: my-project, default_zones: [europe-west4-b]}", "manual: {}"
+    )
+    with pytest.raises(
+        InvalidConfig, match="the control plane makes its keys for users' secrets itself"
+    ):
         load_config(other)

@@ -16,9 +16,11 @@ from tests.searches import files_of, files_with, histories
 
 pytestmark = pytest.mark.long
 
-#: No other process of this machine has these: of the shell that starts the cluster, of a file, and of the submitter's shell.
+#: No other process of this machine has these: of the shell that starts the cluster, of a file, and
+#: of the submitter's shell.
 VALUE, IN_FILE, MINE = (f"hunter2-{what}-{uuid4().hex}" for what in ("env", "file", "mine"))
-#: Ends with 0 if the program has both values; prints them whole, in two pieces, and on standard error.
+#: Ends with 0 if the program has both values; prints them whole, in two pieces, and on standard
+#: error.
 PROGRAM = """
 import hashlib, os, pathlib, sys, time
 token, key = os.environ["HF_TOKEN"], os.environ["KEY"]
@@ -36,12 +38,24 @@ sys.exit(0 if found == sys.argv[1] else 9)
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster that was started from a shell with a token, and a file with a key beside its state."""
+    """A cluster that was started from a shell with a token, and a file with a key beside its
+    state.
+    """
     with a_home() as home:
         cluster = Cluster(home, options=("--cpu", "4", "--memory", "8g", "--hosts", "1"))
         (cluster.work / "key").write_text(f"{IN_FILE}\n")
         try:
-            cluster.iris("cluster", "start", "--local", "-d", "--name", "local", *cluster.options, within=240, OURS=VALUE)
+            cluster.iris(
+                "cluster",
+                "start",
+                "--local",
+                "-d",
+                "--name",
+                "local",
+                *cluster.options,
+                within=240,
+                OURS=VALUE,
+            )
             yield cluster
         finally:
             try:
@@ -51,14 +65,22 @@ def cluster() -> Iterator[Cluster]:
 
 
 def having(cluster: Cluster) -> set[Path]:
-    """The files of the state directory that have a value: databases, logs, the store, records. Not the file with the key."""
+    """The files of the state directory that have a value: databases, logs, the store, records. Not
+    the file with the key.
+    """
     values = (VALUE.encode(), IN_FILE.encode(), MINE.encode())
     return files_with(files_of(cluster.home), *values) - {cluster.work / "key"}
 
 
 def sealed(cluster: Cluster) -> list[str]:
-    """The objects with sealed values in the store of the cluster, below the folder of their kind."""
-    return [path.relative_to(folder).as_posix() for folder in cluster.home.rglob("sealed/local") for path in files_of(folder)]
+    """The objects with sealed values in the store of the cluster, below the folder of their
+    kind.
+    """
+    return [
+        path.relative_to(folder).as_posix()
+        for folder in cluster.home.rglob("sealed/local")
+        for path in files_of(folder)
+    ]
 
 
 def shown(*command: str) -> str:
@@ -77,17 +99,40 @@ def shown(*command: str) -> str:
 def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
     cluster: Cluster, value: str, token: str, key: str, reference: str
 ) -> None:
-    """It is in the memory and the environment of the processes that use it, and nowhere else; also after the agent died.
+    """It is in the memory and the environment of the processes that use it, and nowhere else; also
+    after the agent died.
 
     Those of the submitter are in the store, sealed, until the job ends.
     """
     digest = hashlib.sha256(f"{value} {IN_FILE}".encode()).hexdigest()
     cluster.iris("secret", "set", "KEY", "--from-file", str(cluster.work / "key"))
-    asked = ("--secret", token, "--secret", key.format(file=cluster.work / "key"), "--cpu", "1", "--workdir", str(cluster.work))
+    asked = (
+        "--secret",
+        token,
+        "--secret",
+        key.format(file=cluster.work / "key"),
+        "--cpu",
+        "1",
+        "--workdir",
+        str(cluster.work),
+    )
     program = (sys.executable, "-c", PROGRAM, digest)
-    cluster.iris("submit", "-n", "train", "-d", *asked, "--", *program, cwd=cluster.work, HF_TOKEN=value, OTHER=value)
+    cluster.iris(
+        "submit",
+        "-n",
+        "train",
+        "-d",
+        *asked,
+        "--",
+        *program,
+        cwd=cluster.work,
+        HF_TOKEN=value,
+        OTHER=value,
+    )
     cluster.there_is("begun")
-    assert [path.rpartition("/")[0] for path in sealed(cluster)] == ["user/ada"] + ["job/ada/train"] * (value == MINE)
+    assert [path.rpartition("/")[0] for path in sealed(cluster)] == ["user/ada"] + [
+        "job/ada/train"
+    ] * (value == MINE)
     spoken = cluster.iris("exec", "train", "--", "sh", "-c", "echo ${HF_TOKEN-none}").out.split()
 
     assert spoken == ["none"]
@@ -114,15 +159,54 @@ def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
 
 
 def test_a_job_that_fails_for_its_secret_names_it_and_ends(cluster: Cluster) -> None:
-    """At once: not after a hundred attempts on other hosts. The last lines of a program that failed are masked, too."""
-    failing = cluster.iris("submit", "-n", "none", "--secret", "HF_TOKEN=host-env:NONE", "--cpu", "1", "--", "true", code=125)
-    own = cluster.iris("submit", "-n", "own", "--secret", "K=host-env:TEMPORAL_API_KEY", "--cpu", "1", "--", "true", code=125)
+    """At once: not after a hundred attempts on other hosts. The last lines of a program that failed
+    are masked, too.
+    """
+    failing = cluster.iris(
+        "submit",
+        "-n",
+        "none",
+        "--secret",
+        "HF_TOKEN=host-env:NONE",
+        "--cpu",
+        "1",
+        "--",
+        "true",
+        code=125,
+    )
+    own = cluster.iris(
+        "submit",
+        "-n",
+        "own",
+        "--secret",
+        "K=host-env:TEMPORAL_API_KEY",
+        "--cpu",
+        "1",
+        "--",
+        "true",
+        code=125,
+    )
     cluster.iris(
-        "submit", "-n", "loud", "--secret", "OURS", "--cpu", "1", "--", "sh", "-c", "echo $OURS; exit 3", code=125, OURS=MINE
+        "submit",
+        "-n",
+        "loud",
+        "--secret",
+        "OURS",
+        "--cpu",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "echo $OURS; exit 3",
+        code=125,
+        OURS=MINE,
     )
     (task,) = cluster.status("none")["tasks"]
 
-    assert "secret HF_TOKEN (host-env:NONE) cannot be used: the agent of this host has no such variable" in failing.err
+    assert (
+        "secret HF_TOKEN (host-env:NONE) cannot be used: the agent of this host has no such"
+        " variable" in failing.err
+    )
     assert "credential of the agent itself" in own.err
     assert (task["attempt"], task["exit_code"]) == (1, 126)
     assert cluster.logs("loud", "--stream", "stdout") == ["***"]
@@ -132,28 +216,44 @@ def test_a_job_that_fails_for_its_secret_names_it_and_ends(cluster: Cluster) -> 
 
 
 def test_submit_warns_of_a_secret_in_the_environment(cluster: Cluster) -> None:
-    """Whoever reaches Temporal can read it there; the planted value shows that the search above finds such a thing."""
+    """Whoever reaches Temporal can read it there; the planted value shows that the search above
+    finds such a thing.
+    """
     planted = f"planted-{uuid4().hex}"
-    ran = cluster.iris("submit", "-n", "it", "--env", f"WANDB_API_KEY={planted}", "--cpu", "1", "--", "true")
+    ran = cluster.iris(
+        "submit", "-n", "it", "--env", f"WANDB_API_KEY={planted}", "--cpu", "1", "--", "true"
+    )
 
     assert "warning: WANDB_API_KEY looks like a secret" in ran.err
     assert "use --secret WANDB_API_KEY" in ran.err
     assert planted not in ran.err
     assert planted in histories(cluster)
-    assert [path for path in cluster.home.rglob("*.sqlite*") if planted.encode() in path.read_bytes()]
+    assert [
+        path for path in cluster.home.rglob("*.sqlite*") if planted.encode() in path.read_bytes()
+    ]
 
 
-@pytest.mark.parametrize(("secret", "value"), [("OURS=host-env:OURS", VALUE), ("OURS", MINE)], ids=["of the host", "sealed"])
-def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(cluster: Cluster, secret: str, value: str) -> None:
-    """Only the processes that were started from the shell, and of the job only the program itself. Of a sealed value, also the
-    agent and the control plane have nothing in their environments."""
+@pytest.mark.parametrize(
+    ("secret", "value"),
+    [("OURS=host-env:OURS", VALUE), ("OURS", MINE)],
+    ids=["of the host", "sealed"],
+)
+def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(
+    cluster: Cluster, secret: str, value: str
+) -> None:
+    """Only the processes that were started from the shell, and of the job only the program itself.
+    Of a sealed value, also the agent and the control plane have nothing in their environments.
+    """
     os.mkfifo(cluster.work / "go")
-    script = ": > begun; read line < go"  # the shell itself: a child of a loop would be gone before its environment is read
+    # the shell itself: a child of a loop would be gone before its environment is read
+    script = ": > begun; read line < go"
     asked = ("--secret", secret, "--cpu", "1", "--workdir", str(cluster.work))
     cluster.iris("submit", "-d", "-n", "with", *asked, "--", "sh", "-c", script, OURS=value)
     cluster.there_is("begun")
     have = {process.pid for process in cluster.processes() if value in str(process.environ())}
-    shims = [process for process in cluster.processes() if "fork_server.py" in str(process.cmdline())]
+    shims = [
+        process for process in cluster.processes() if "fork_server.py" in str(process.cmdline())
+    ]
     (program,) = [process for process in cluster.processes() if script in process.cmdline()]
     (cluster.work / "go").write_text("\n")
     cluster.iris("wait", "with")
@@ -161,6 +261,11 @@ def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(clust
     assert program.pid in have
     assert shims
     assert not have & {process.pid for process in shims}
-    started_from_the_shell = [psutil.Process(pid) for pid in have - {program.pid} if psutil.pid_exists(pid)]
-    assert all("iris.cli.main" in str(each.cmdline()) or "temporal" in str(each.cmdline()) for each in started_from_the_shell)
+    started_from_the_shell = [
+        psutil.Process(pid) for pid in have - {program.pid} if psutil.pid_exists(pid)
+    ]
+    assert all(
+        "iris.cli.main" in str(each.cmdline()) or "temporal" in str(each.cmdline())
+        for each in started_from_the_shell
+    )
     assert not Path("/dev/shm/secrets").exists()

@@ -1,4 +1,6 @@
-"""docs/security.md says where the values of secrets are. The table is compared with everything that a cluster writes."""
+"""docs/security.md says where the values of secrets are. The table is compared with everything that
+a cluster writes.
+"""
 
 import base64
 import json
@@ -44,7 +46,14 @@ def a_cluster_with(configuration: str, **env: str) -> Iterator[Cluster]:
         cluster = Cluster(home)
         cluster.file("cluster.yaml").write_text(configuration)
         try:
-            started = ("cluster", "start", "--local", "-d", "--config", str(cluster.file("cluster.yaml")))
+            started = (
+                "cluster",
+                "start",
+                "--local",
+                "-d",
+                "--config",
+                str(cluster.file("cluster.yaml")),
+            )
             cluster.iris(*started, within=240, **env)
             yield cluster
         finally:
@@ -56,7 +65,9 @@ def a_cluster_with(configuration: str, **env: str) -> Iterator[Cluster]:
 
 def listed() -> dict[str, set[str]]:
     """Returns the places that the page names for each value."""
-    table = PAGE.partition("machine has these values of a running job, and nowhere else:\n\n")[2].partition("\n\n")[0]
+    table = PAGE.partition("machine has these values of a running job, and nowhere else:\n\n")[
+        2
+    ].partition("\n\n")[0]
     rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
     return {value: set(places.split(", ")) - {"nothing"} for value, places in rows}
 
@@ -68,7 +79,9 @@ def place(cluster: Cluster, path: Path) -> str:
         return "database"
     if "store" in parts:
         return "store"
-    return {"launch.json": "record of the attempt", "state.json": "record of the attempt"}.get(path.name, f"`{path.name}`")
+    return {"launch.json": "record of the attempt", "state.json": "record of the attempt"}.get(
+        path.name, f"`{path.name}`"
+    )
 
 
 def forms_of(line: str) -> list[bytes]:
@@ -80,13 +93,30 @@ def forms_of(line: str) -> list[bytes]:
 
 
 def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
-    """A value that an operator believes to be in one place may not be in a log or a command line as well."""
+    """A value that an operator believes to be in one place may not be in a log or a command line as
+    well.
+    """
     secret, mine, in_file = map(planted, ("secret", "mine", "in-file"))
     variable, for_all, path = map(planted, ("variable", "for-all", "path"))
     with a_cluster_with(CONFIG.replace("VALUE", for_all), OURS=secret) as cluster:
         (file := cluster.file("in-file")).write_text(in_file)
-        secrets = ("--secret", "OURS=host-env:OURS", "--secret", "MINE", "--secret", f"IN_FILE=file:{file}")
-        options = (*secrets, "--env", f"OWN={variable}", "--notify", f"http://127.0.0.1:9/{path}", "--cpu", "1")
+        secrets = (
+            "--secret",
+            "OURS=host-env:OURS",
+            "--secret",
+            "MINE",
+            "--secret",
+            f"IN_FILE=file:{file}",
+        )
+        options = (
+            *secrets,
+            "--env",
+            f"OWN={variable}",
+            "--notify",
+            f"http://127.0.0.1:9/{path}",
+            "--cpu",
+            "1",
+        )
         command = ("--workdir", str(cluster.work), "--", sys.executable, "-c", PROGRAM)
         cluster.iris("secret", "set", "NAMED", "--from-file", str(file))
         cluster.iris("submit", "-d", "-n", "train", *options, *command, MINE=mine)
@@ -96,20 +126,36 @@ def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
         (slice_key,) = cluster.home.rglob("slice.key")
         (token,) = eventually(lambda: list(cluster.home.rglob("actors/*/token")))
         (sealed,) = cluster.home.rglob("sealed/local")
-        assert sorted(each.relative_to(sealed).parts[0] for each in files_of(sealed)) == ["job", "user"]
+        assert sorted(each.relative_to(sealed).parts[0] for each in files_of(sealed)) == [
+            "job",
+            "user",
+        ]
         attempt = json.loads(record.read_text())["token"]
         values = {
             "`--secret`": [secret.encode(), mine.encode(), in_file.encode()],
-            "private keys for users' secrets": [part for line in keys.read_text().split("\n") for part in forms_of(line)],
+            "private keys for users' secrets": [
+                part for line in keys.read_text().split("\n") for part in forms_of(line)
+            ],
             "`--env`": [variable.encode()],
             "`bootstrap.env_vars`": [for_all.encode()],
             "address of `--notify`": [path.encode()],
             "private key of a slice": [slice_key.read_bytes().strip()],
             "token of an attempt": [attempt.encode(), base64.b64decode(attempt)],
-            "token of a job's actors": [bare := token.read_bytes(), base64.b64encode(bare), bare.hex().encode()],
+            "token of a job's actors": [
+                bare := token.read_bytes(),
+                base64.b64encode(bare),
+                bare.hex().encode(),
+            ],
         }
-        kept = [each for each in files_of(cluster.home) if each not in (cluster.file("cluster.yaml"), file)]
-        found = {name: {place(cluster, each) for each in files_with(kept, *forms)} for name, forms in values.items()}
+        kept = [
+            each
+            for each in files_of(cluster.home)
+            if each not in (cluster.file("cluster.yaml"), file)
+        ]
+        found = {
+            name: {place(cluster, each) for each in files_with(kept, *forms)}
+            for name, forms in values.items()
+        }
         lines = "\n".join(command_lines()).encode()
         shown = [name for name, forms in values.items() if any(form in lines for form in forms)]
         cluster.iris("cancel", "train")

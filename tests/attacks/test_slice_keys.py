@@ -1,4 +1,6 @@
-"""A program that reads histories and command lines tries to report its own host in the place of a slice's."""
+"""A program that reads histories and command lines tries to report its own host in the place of a
+slice's.
+"""
 
 from datetime import UTC, datetime
 
@@ -57,7 +59,9 @@ def _payloads(message: object) -> list[list[object]]:
 
 
 async def test_nothing_in_a_history_lets_another_machine_take_the_place_of_a_host() -> None:
-    """Everybody who sees the Web UI sees the inputs and signals of slices, and could give a host another address."""
+    """Everybody who sees the Web UI sees the inputs and signals of slices, and could give a host
+    another address.
+    """
     async with time_skipping_cluster(FleetCluster, TenantNotifier) as fleet:
         await fleet.scale(a_group(hosts=2, min_slices=1))
         await fleet.comes_true(lambda: fleet.platform.created)
@@ -65,14 +69,21 @@ async def test_nothing_in_a_history_lets_another_machine_take_the_place_of_a_hos
         ready = await fleet.becomes(slice_id, SliceState.READY)
         read = await everything_in_the_history(fleet, fleet.slice_of(slice_id).id)
         read |= await everything_in_the_history(fleet, fleet.autoscaler.id)
-        assert any(len(text) == 32 for text in read), "the request's token is there, and was enough before"
+        assert any(len(text) == 32 for text in read), (
+            "the request's token is there, and was enough before"
+        )
 
         (host, other) = ready.hosts
         mine = host.model_copy(update={"incarnation": "mine", "address": "10.6.6.6"})
         for text in read:
-            await fleet.slice(host).signal("host_ready", HostReady(host=mine, token=text, signature=text))
             await fleet.slice(host).signal(
-                "host_ready", HostReady(host=mine.model_copy(update={"incarnation": host.incarnation}), signature=text)
+                "host_ready", HostReady(host=mine, token=text, signature=text)
+            )
+            await fleet.slice(host).signal(
+                "host_ready",
+                HostReady(
+                    host=mine.model_copy(update={"incarnation": host.incarnation}), signature=text
+                ),
             )
         after = await fleet.shown(slice_id)
 
@@ -84,7 +95,9 @@ async def test_nothing_in_a_history_lets_another_machine_take_the_place_of_a_hos
 
 def test_a_signature_is_of_one_incarnation_of_one_host_at_one_address() -> None:
     """A signature in a history must be of no use for anything that was not signed."""
-    host = a_host("w0", slice_id="s1", incarnation="first").model_copy(update={"address": "10.0.0.1"})
+    host = a_host("w0", slice_id="s1", incarnation="first").model_copy(
+        update={"address": "10.0.0.1"}
+    )
     signature = sign(KEY, host)
     public = public_key(KEY)
 
@@ -101,7 +114,9 @@ class Joined:
     """A slice of one host that joined by itself."""
 
     def __init__(self) -> None:
-        self.slice = step(SliceInput(cluster="c", id="s1").record(NOW), WorkflowStarted(), NOW).slice
+        self.slice = step(
+            SliceInput(cluster="c", id="s1").record(NOW), WorkflowStarted(), NOW
+        ).slice
 
     def report(self, incarnation: str, key: str = "", claims: str = "") -> tuple[str, ...]:
         """Lets an agent report, and returns the incarnations that the slice has then.
@@ -111,12 +126,16 @@ class Joined:
         """
         host = a_host("w0", slice_id="s1", incarnation=incarnation)
         signature, public = (sign(key, host), public_key(claims or key)) if key else ("", "")
-        self.slice = step(self.slice, HostReported(host, signature=signature, public_key=public), NOW).slice
+        self.slice = step(
+            self.slice, HostReported(host, signature=signature, public_key=public), NOW
+        ).slice
         return tuple(incarnation for _, incarnation in self.slice.incarnations)
 
 
 def test_another_machine_does_not_take_the_id_of_a_host_that_joined() -> None:
-    """By accident, with a copied command line, or on purpose: tasks would go to it. The machine itself may come back."""
+    """By accident, with a copied command line, or on purpose: tasks would go to it. The machine
+    itself may come back.
+    """
     joined = Joined()
     assert joined.report("first", KEY) == ("first",)
 
@@ -141,7 +160,9 @@ def test_a_host_that_joined_with_an_older_agent_gets_its_key_with_the_upgrade() 
 
 @pytest.mark.long
 def test_the_key_of_a_slice_is_in_its_file_and_nowhere_else() -> None:
-    """Neither in the command line of an agent nor in the server's database, where it would stay for years."""
+    """Neither in the command line of an agent nor in the server's database, where it would stay for
+    years.
+    """
     with a_cluster("--cpu", "4", "--memory", "8g") as cluster:
         eventually(cluster.hosts)
         (slice_id,) = cluster.machines()

@@ -1,4 +1,6 @@
-"""docs/security.md lists every socket on which a cluster listens. The tables are compared with clusters that run."""
+"""docs/security.md lists every socket on which a cluster listens. The tables are compared with
+clusters that run.
+"""
 
 import http.client
 import json
@@ -46,15 +48,25 @@ def listed(heading: str) -> dict[str, int]:
 
 
 def sockets_of(processes: Iterable[psutil.Process]) -> set[Listening]:
-    """Returns the processes' sockets that others can send to: TCP sockets that listen, and UDP sockets without a peer."""
+    """Returns the processes' sockets that others can send to: TCP sockets that listen, and UDP
+    sockets without a peer.
+    """
     found = set()
     for process in processes:
         try:
             words, sockets = process.cmdline(), process.net_connections("inet")
         except psutil.Error:  # it has just ended
             continue
-        parts = {"start-dev": "Temporal server", "run": "controller", "serve": "controller", "agent": "agent"}
-        part = next((parts[word] for word in words if word in parts), "supervisor" if "--local" in words else " ".join(words[:6]))
+        parts = {
+            "start-dev": "Temporal server",
+            "run": "controller",
+            "serve": "controller",
+            "agent": "agent",
+        }
+        part = next(
+            (parts[word] for word in words if word in parts),
+            "supervisor" if "--local" in words else " ".join(words[:6]),
+        )
         udp = [each for each in sockets if each.type.name == "SOCK_DGRAM" and not each.raddr]
         for each in [*udp, *(each for each in sockets if each.status == psutil.CONN_LISTEN)]:
             found.add(Listening(part, each.laddr.ip, each.laddr.port))
@@ -62,7 +74,9 @@ def sockets_of(processes: Iterable[psutil.Process]) -> set[Listening]:
 
 
 def answer(socket: Listening, path: str) -> int:
-    """Returns the status of the answer to an HTTP request; 0 if the socket does not speak HTTP/1."""
+    """Returns the status of the answer to an HTTP request; 0 if the socket does not speak
+    HTTP/1.
+    """
     connection = http.client.HTTPConnection(socket.ip, socket.port, timeout=30)
     try:
         connection.request("GET", path, headers={"Host": "evil.example"})
@@ -78,19 +92,30 @@ def name_of(socket: Listening, service: str, guard: str) -> str:
     match socket:
         case Listening(process="Temporal server") if socket.address == service:
             return "Temporal service (gRPC)"
-        case Listening(process="supervisor" | "controller") if socket.address == guard and answer(socket, "/") == 403:
+        case Listening(process="supervisor" | "controller") if (
+            socket.address == guard and answer(socket, "/") == 403
+        ):
             return "Web UI, behind the guard"
         case Listening(process="Temporal server", ip="127.0.0.1"):
             answers = (answer(socket, "/metrics"), answer(socket, "/api/v1/namespaces"))
-            return {(200, 404): "metrics", (404, 403): "HTTP API", (0, 0): "internal services (gRPC)"}.get(
-                answers, f"? {answers}"
-            )
-        case Listening(process="Temporal server") if socket.ip.startswith("127.") and answer(socket, "/healthz") == 200:
+            return {
+                (200, 404): "metrics",
+                (404, 403): "HTTP API",
+                (0, 0): "internal services (gRPC)",
+            }.get(answers, f"? {answers}")
+        case Listening(process="Temporal server") if (
+            socket.ip.startswith("127.") and answer(socket, "/healthz") == 200
+        ):
             return "Web UI itself"
-        case Listening(ip="127.0.0.1") if socket.process.startswith("sshd") and answer(socket, "/") == 0:
+        case Listening(ip="127.0.0.1") if (
+            socket.process.startswith("sshd") and answer(socket, "/") == 0
+        ):
             return "tunnel to the Temporal service"
         case Listening(ip="127.0.0.1") if " iris.client.connect.tunnel " in socket.process:
-            answers = {0: "tunnel to the Temporal service", 403: "tunnel to the Web UI, behind the guard"}
+            answers = {
+                0: "tunnel to the Temporal service",
+                403: "tunnel to the Web UI, behind the guard",
+            }
             return answers.get(answer(socket, "/"), f"? {socket}")
     return f"unknown: {socket}"
 
@@ -106,7 +131,9 @@ def test_a_local_cluster_listens_where_the_page_says_and_nowhere_else() -> None:
         cluster.submit("long", "--", "sleep", "600")
         eventually(lambda: cluster.status("long")["state"] == "RUNNING")
         record = json.loads((cluster.home / "clusters/local/cluster.json").read_text())
-        found = named(sockets_of(cluster.processes()), record["address"], record["ui"].removeprefix("http://"))
+        found = named(
+            sockets_of(cluster.processes()), record["address"], record["ui"].removeprefix("http://")
+        )
         cluster.iris("cancel", "long")
 
     assert found == listed("A cluster on one machine:")
@@ -120,10 +147,14 @@ def test_the_machine_of_a_control_plane_publishes_one_port(google: FakeGoogle) -
         found = {each for each in sockets if each.process in ("Temporal server", "controller")}
         published = {each for each in found if not each.ip.startswith("127.")}
         guard = f"127.0.0.1:{cluster.port + 1}"
-        (service,) = {each.address for each in found if each.process == "Temporal server" and _serves(each)}
+        (service,) = {
+            each.address for each in found if each.process == "Temporal server" and _serves(each)
+        }
         others = named(found - published, service, guard)
 
-    assert {(each.process, each.ip, each.port) for each in published} == {("controller", "0.0.0.0", cluster.port)}
+    assert {(each.process, each.ip, each.port) for each in published} == {
+        ("controller", "0.0.0.0", cluster.port)
+    }
     own = listed("publishes the service:")
     assert own == {"Temporal service, published": len(published), "Web UI, behind the guard": 1}
     assert others == listed("A cluster on one machine:")

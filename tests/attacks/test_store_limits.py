@@ -1,4 +1,6 @@
-"""A task that stores without end: `yes` wrote 1.3 GB of log in 20 s, and an output file of terabytes costs nothing to make."""
+"""A task that stores without end: `yes` wrote 1.3 GB of log in 20 s, and an output file of
+terabytes costs nothing to make.
+"""
 
 import asyncio
 import os
@@ -41,11 +43,13 @@ from tests.e2e.cluster import Cluster, a_cluster
 
 LIMIT = 256 * KIB
 FULL = (
-    "[iris] the log has reached its limit of 256 KiB (bootstrap.max_logs): the program goes on, and its further output is not "
-    "stored"
+    "[iris] the log has reached its limit of 256 KiB (bootstrap.max_logs): the program goes on, and"
+    " its further output is not stored"
 )
 #: Prints 16 MiB, and then its last line.
-FLOOD = "import sys\nfor _ in range(16):\n    sys.stdout.write('y\\n' * 2**19)\nprint('the last line')"
+FLOOD = (
+    "import sys\nfor _ in range(16):\n    sys.stdout.write('y\\n' * 2**19)\nprint('the last line')"
+)
 
 
 class Desk(test_logship.Desk):
@@ -53,7 +57,9 @@ class Desk(test_logship.Desk):
 
     def limited(self, limit: int = LIMIT, *, taken_over: bool = False) -> test_logship.LogShipper:
         state = self.dir / "shipped.json"
-        return test_logship.LogShipper(self.store, test_logship.PREFIX, self.files, state, taken_over=taken_over, limit=limit)
+        return test_logship.LogShipper(
+            self.store, test_logship.PREFIX, self.files, state, taken_over=taken_over, limit=limit
+        )
 
     async def size(self) -> int:
         return sum(size for _, size in await self.store.sizes(""))
@@ -86,27 +92,36 @@ def hosts_lines(lines: list[LogLine]) -> list[str]:
     return [line.text for line in lines if line.stream is Stream.BUILD]
 
 
-# -- logs ----------------------------------------------------------------------------------------------------------------------
+# -- logs
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_program_that_prints_without_end_fills_no_store_and_goes_on(bench: Bench) -> None:
     """It succeeds, and its last lines are known: only the log ends before."""
     outcome = await bench.outcome(sys.executable, "-c", FLOOD)
 
-    assert (outcome.state, outcome.reason, outcome.last_lines.endswith("the last line")) == (TaskState.SUCCEEDED, "", True)
+    assert (outcome.state, outcome.reason, outcome.last_lines.endswith("the last line")) == (
+        TaskState.SUCCEEDED,
+        "",
+        True,
+    )
     assert sum(size for _, size in await bench.store.sizes("")) <= LIMIT + BEYOND_LIMIT
     assert (await bench.log()).count(FULL) == 1
 
 
 async def test_a_fault_of_the_host_is_recognised_beyond_the_limit(bench: Bench) -> None:
     """A program that printed too much must not lose its other attempts for what its host did."""
-    outcome = await bench.outcome(sys.executable, "-c", f"{FLOOD}\nprint({test_attempt.BUSY!r})\nsys.exit(1)")
+    outcome = await bench.outcome(
+        sys.executable, "-c", f"{FLOOD}\nprint({test_attempt.BUSY!r})\nsys.exit(1)"
+    )
 
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "accelerator-busy")
 
 
 async def test_a_set_up_step_that_prints_without_end_fills_no_store(desk: Desk) -> None:
-    """Its output is in the host's stream, as the host's own lines, which are still stored. It can imitate them, up to a limit."""
+    """Its output is in the host's stream, as the host's own lines, which are still stored. It can
+    imitate them, up to a limit.
+    """
     desk.write(Stream.BUILD, b"y\n" * MIB)
     shipper = desk.limited()
     await all_shipped(shipper)
@@ -114,14 +129,18 @@ async def test_a_set_up_step_that_prints_without_end_fills_no_store(desk: Desk) 
     desk.write(Stream.BUILD, b"[iris] I am the host\n" * 10 * KIB)
     await all_shipped(shipper)
 
-    assert await desk.size() <= LIMIT + 2 * BEYOND_LIMIT  # the lines, and the time and the stream of each
+    assert (
+        await desk.size() <= LIMIT + 2 * BEYOND_LIMIT
+    )  # the lines, and the time and the stream of each
     lines = hosts_lines(await desk.stored())
     assert [line for line in lines if line == FULL] == [FULL]
     assert lines[lines.index(FULL) + 1] == "[iris] what the host says later"
 
 
 @pytest.mark.parametrize("state_lost", [False, True])
-async def test_a_log_that_has_ended_stays_ended_when_another_agent_takes_over(desk: Desk, state_lost: bool) -> None:
+async def test_a_log_that_has_ended_stays_ended_when_another_agent_takes_over(
+    desk: Desk, state_lost: bool
+) -> None:
     """Each restart of an agent would otherwise store the limit again."""
     desk.write(Stream.STDOUT, b"y\n" * MIB)
     await all_shipped(desk.limited())
@@ -137,7 +156,9 @@ async def test_a_log_that_has_ended_stays_ended_when_another_agent_takes_over(de
 
 
 @pytest.mark.parametrize("state_lost", [False, True])
-async def test_a_successor_counts_what_its_predecessor_has_stored(desk: Desk, state_lost: bool) -> None:
+async def test_a_successor_counts_what_its_predecessor_has_stored(
+    desk: Desk, state_lost: bool
+) -> None:
     """The limit is the attempt's, not the agent's."""
     desk.write(Stream.STDOUT, b"y" * 63 + b"\n")
     await all_shipped(desk.limited(100))
@@ -164,7 +185,9 @@ async def test_a_successor_before_the_end_was_stored_reads_no_gaps_in_the_file(d
     assert hosts_lines(await desk.stored()) == [FULL]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems keep the space until the attempt ends")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems keep the space until the attempt ends"
+)
 async def test_output_that_is_not_stored_takes_no_disk(desk: Desk) -> None:
     """A disk that fills instead of the store would end the attempts of others."""
     desk.write(Stream.STDOUT, b"y\n" * 32 * MIB)
@@ -186,15 +209,23 @@ async def test_a_log_that_fits_is_stored_whole(desk: Desk) -> None:
     assert hosts_lines(await desk.stored()) == []
 
 
-# -- outputs -------------------------------------------------------------------------------------------------------------------
+# -- outputs
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_outputs_beyond_the_limit_are_not_stored_and_the_user_is_told(bench: Bench) -> None:
-    """In the log and in the reason, also when the job succeeded: who fetches the outputs has to know that some are missing."""
+    """In the log and in the reason, also when the job succeeded: who fetches the outputs has to
+    know that some are missing.
+    """
     script = "head -c 600000 /dev/zero > a; cp a b; cp a c; truncate -s 1T d; echo small > e"
-    outcome = await bench.outcome("sh", "-c", f"cd $IRIS_OUTPUT_DIR; {script}", outputs="outputs/here")
+    outcome = await bench.outcome(
+        "sh", "-c", f"cd $IRIS_OUTPUT_DIR; {script}", outputs="outputs/here"
+    )
 
-    limits = "1 MiB (bootstrap.max_outputs) in 1,000,000 files with paths of up to 100 names and 1,024 bytes"
+    limits = (
+        "1 MiB (bootstrap.max_outputs) in 1,000,000 files with paths of up to 100 names and 1,024"
+        " bytes"
+    )
     told = f"3 output files of 1 TiB are not stored: an attempt may store {limits}"
     assert (outcome.state, outcome.reason) == (TaskState.SUCCEEDED, told)
     assert f"[iris] {told}" in await bench.log()
@@ -205,8 +236,13 @@ async def test_outputs_beyond_the_limit_are_not_stored_and_the_user_is_told(benc
 
 
 async def test_names_that_no_store_takes_are_left_out_at_once(bench: Bench) -> None:
-    """The agent tried for a day to store all outputs again, and kept the attempt's directory on its disk."""
-    script = "cd $IRIS_OUTPUT_DIR; echo 1 > good; echo 2 > $(printf %0255d 0); echo 3 > $(printf %0200d 0 | tr 0 %)"
+    """The agent tried for a day to store all outputs again, and kept the attempt's directory on its
+    disk.
+    """
+    script = (
+        "cd $IRIS_OUTPUT_DIR; echo 1 > good; echo 2 > $(printf %0255d 0); echo 3 > $(printf %0200d"
+        " 0 | tr 0 %)"
+    )
     outcome = await bench.outcome("sh", "-c", script, outputs="outputs/here")
 
     assert outcome.state is TaskState.SUCCEEDED
@@ -218,7 +254,9 @@ async def test_names_that_no_store_takes_are_left_out_at_once(bench: Bench) -> N
 @pytest.mark.parametrize("place", ["logs", "outputs", "checkpoints", "from_checkpoint"])
 @pytest.mark.parametrize("name", ["../../x", "a//b", "nul\0", "long" * 100, "deep/" * 300 + "x"])
 async def test_a_task_that_stores_elsewhere_is_refused(bench: Bench, place: str, name: str) -> None:
-    """Somebody may send it to a host itself. It counted as a fault of the host, and its directory stayed."""
+    """Somebody may send it to a host itself. It counted as a fault of the host, and its directory
+    stayed.
+    """
     tasks = bench.tasks()
     with pytest.raises(ApplicationError, match="is not the name of a folder in the store"):
         await ActivityEnvironment().run(tasks.run_task, a_run("true", **{place: name}))
@@ -226,8 +264,16 @@ async def test_a_task_that_stores_elsewhere_is_refused(bench: Bench, place: str,
     assert not (bench.dir / "attempts").exists()
 
 
-@given(st.lists(st.text(st.sampled_from("a ü%\x01\n\x85\u202f"), min_size=1, max_size=260), min_size=1, max_size=6))
-def test_whatever_is_chosen_can_be_stored(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
+@given(
+    st.lists(
+        st.text(st.sampled_from("a ü%\x01\n\x85\u202f"), min_size=1, max_size=260),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_whatever_is_chosen_can_be_stored(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
     """By a store on a disk, which takes the shortest names."""
     name = object_name(PurePath(*steps))
     assume(not set(steps) & {".", ".."} and is_possible(name))
@@ -238,15 +284,22 @@ def test_whatever_is_chosen_can_be_stored(tmp_path_factory: pytest.TempPathFacto
 
 
 async def test_files_that_the_agent_may_not_read_are_left_out_and_the_user_is_told() -> None:
-    """A container's root makes them for an agent that is not root, which tried to store them for a day."""
+    """A container's root makes them for an agent that is not root, which tried to store them for a
+    day.
+    """
     with unprivileged(), tempfile.TemporaryDirectory() as directory:
-        store, outputs = Store(Path(directory, "store").as_uri(), create=True), Path(directory, "outputs")
+        store, outputs = (
+            Store(Path(directory, "store").as_uri(), create=True),
+            Path(directory, "outputs"),
+        )
         outputs.mkdir()
         (outputs / "good").write_text("1")
         (outputs / "closed").touch(mode=0)
 
         assert await keep(store, outputs, "here") == Kept(1, 1, unreadable=1)
-    assert left_out_reason(0, 0, 1, unreadable=1).startswith("1 output file is not stored: not readable for the agent; ")
+    assert left_out_reason(0, 0, 1, unreadable=1).startswith(
+        "1 output file is not stored: not readable for the agent; "
+    )
 
 
 async def test_many_links_to_one_file_count_each(tmp_path: Path) -> None:
@@ -258,11 +311,15 @@ async def test_many_links_to_one_file_count_each(tmp_path: Path) -> None:
         os.link(outputs / "a", outputs / f"hard-{number}")
         (outputs / f"soft-{number}").symlink_to("a")
 
-    assert await keep(store, outputs, "here", limit=5500) == Kept(5, 5000, left_out=16, left_out_bytes=16_000)
+    assert await keep(store, outputs, "here", limit=5500) == Kept(
+        5, 5000, left_out=16, left_out_bytes=16_000
+    )
 
 
 def test_more_files_than_an_agent_can_hold_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty files cost no bytes, but each is a request, and all of them were in the agent's memory at once."""
+    """Empty files cost no bytes, but each is a request, and all of them were in the agent's memory
+    at once.
+    """
     monkeypatch.setattr(store_limits, "MOST_FILES", 3)
     chosen = select((OutputFile(Path(str(number)), 0) for number in range(10)), 0)
 
@@ -270,9 +327,13 @@ def test_more_files_than_an_agent_can_hold_are_not_stored(monkeypatch: pytest.Mo
 
 
 @given(st.lists(st.integers(0, 2 * TIB)), st.integers(0, 8 * TIB))
-def test_what_is_stored_never_exceeds_the_limit_and_nothing_is_forgotten(sizes: list[int], limit: int) -> None:
+def test_what_is_stored_never_exceeds_the_limit_and_nothing_is_forgotten(
+    sizes: list[int], limit: int
+) -> None:
     """Whatever a program leaves."""
-    chosen = select((OutputFile(Path(str(number)), size) for number, size in enumerate(sizes)), limit)
+    chosen = select(
+        (OutputFile(Path(str(number)), size) for number, size in enumerate(sizes)), limit
+    )
     stored = sum(file.size for file in chosen.stored)
 
     assert stored <= limit
@@ -280,7 +341,8 @@ def test_what_is_stored_never_exceeds_the_limit_and_nothing_is_forgotten(sizes: 
     assert stored + chosen.left_out_bytes == sum(sizes)
 
 
-# -- from the configuration ----------------------------------------------------------------------------------------------------
+# -- from the configuration
+# --------------------------------------------------------------------------------------------------
 
 CONFIG = """
 platform: {local: {}}
@@ -303,11 +365,25 @@ def test_the_limits_of_the_configuration_are_those_of_the_hosts(tmp_path: Path) 
         assert log.count(FULL) == 1
         assert len(log) < 2 * LIMIT
         (task,) = cluster.status("flood")["tasks"]
-        assert task["reason"].startswith("1 output file of 1 TiB is not stored: an attempt may store 1 MiB")
+        assert task["reason"].startswith(
+            "1 output file of 1 TiB is not stored: an attempt may store 1 MiB"
+        )
         fill = "head -c 100000000 /dev/zero > $IRIS_OUTPUT_DIR/data; exec sleep 1000"
-        ended = cluster.iris("submit", "--no-workspace", "-n", "filler", "--", "sh", "-c", fill, code=125)
+        ended = cluster.iris(
+            "submit", "--no-workspace", "-n", "filler", "--", "sh", "-c", fill, code=125
+        )
         assert "an attempt may use 64 MiB (bootstrap.max_disk)" in ended.err
-        ended = cluster.iris("submit", "--no-workspace", "-n", "tag", "--image", "python:3.11", "--", "true", code=125)
+        ended = cluster.iris(
+            "submit",
+            "--no-workspace",
+            "-n",
+            "tag",
+            "--image",
+            "python:3.11",
+            "--",
+            "true",
+            code=125,
+        )
         assert "python:3.11 names the image by a tag" in ended.err
 
 

@@ -14,7 +14,8 @@ from iris.model.terminal_text import TerminalText, fit
 from tests.screen import Screen
 from tests.strategies import CHEAP
 
-#: Sets the clipboard, the title and the screen, and asks for an answer on standard input; once more with characters of one byte.
+#: Sets the clipboard, the title and the screen, and asks for an answer on standard input; once more
+#: with characters of one byte.
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b]0;evil\x1b\\\x1b[?1049h\x1b[6n\x9b6n\x1bc"
 #: Each with what a terminal must not get of it.
 ATTACKS = {
@@ -91,8 +92,15 @@ def in_terminal(code: str) -> str:
 
 
 def test_a_message_with_escape_sequences_does_not_control_the_terminal(tmp_path: Path) -> None:
-    """A reason has the text of a set-up command of another user, an error may have the name of a file or of an endpoint."""
-    said = shown(str(Path(sys.executable).with_name("iris")), "submit", "-f", str(tmp_path / f"{HOSTILE}.yaml"))
+    """A reason has the text of a set-up command of another user, an error may have the name of a
+    file or of an endpoint.
+    """
+    said = shown(
+        str(Path(sys.executable).with_name("iris")),
+        "submit",
+        "-f",
+        str(tmp_path / f"{HOSTILE}.yaml"),
+    )
 
     assert "evil" in said
     assert not set(said) & set("\x07\x1b\x9b")
@@ -116,13 +124,18 @@ def test_colours_tabs_and_carriage_returns_reach_the_terminal() -> None:
 
 @CHEAP
 @given(st.lists(PIECES, max_size=8), st.data())
-def test_the_place_at_which_a_text_is_cut_changes_nothing(pieces: list[str], data: st.DataObject) -> None:
+def test_the_place_at_which_a_text_is_cut_changes_nothing(
+    pieces: list[str], data: st.DataObject
+) -> None:
     """A log arrives in chunks: the half of a sequence must neither pass nor break a colour."""
     whole = "".join(pieces)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=4)))
     filtered = TerminalText()
 
-    shows = "".join(filtered.fit(whole[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True))
+    shows = "".join(
+        filtered.fit(whole[begin:end])
+        for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)
+    )
     shows += filtered.end()
 
     assert shows.removesuffix("\x1b[0m") == fit(whole).removesuffix("\x1b[0m")
@@ -139,9 +152,13 @@ def test_everything_that_a_command_prints_is_guarded(stream: str, binary: bool) 
 
 
 def test_colours_do_not_outlast_the_output_of_a_job() -> None:
-    """A job that writes in invisible letters at last would hide all that follows, also in the shell."""
+    """A job that writes in invisible letters at last would hide all that follows, also in the
+    shell.
+    """
     left = in_terminal(r"sys.stdout.buffer.write(b'\x1b[8mhidden'); end_output(sys.stdout)")
-    ended = in_terminal(r"sys.stdout.buffer.write(b'\x1b[32mok\x1b[0m\x1b['); end_output(sys.stdout)")
+    ended = in_terminal(
+        r"sys.stdout.buffer.write(b'\x1b[32mok\x1b[0m\x1b['); end_output(sys.stdout)"
+    )
 
     assert left == "\x1b[8mhidden\x1b[0m"
     assert ended == "\x1b[32mok\x1b[0m�["
@@ -150,7 +167,10 @@ def test_colours_do_not_outlast_the_output_of_a_job() -> None:
 def test_a_terminal_of_another_encoding_gets_no_control_characters_either() -> None:
     """In UTF-8, the letter has a byte that begins a control sequence in Latin-1."""
     latin = "import sys; sys.stdout.reconfigure(encoding='latin-1', errors='backslashreplace')"
-    write = "from iris.cli.show.terminal import *; guard_terminal(); sys.stdout.buffer.write('ś2J'.encode())"
+    write = (
+        "from iris.cli.show.terminal import *; guard_terminal();"
+        " sys.stdout.buffer.write('ś2J'.encode())"
+    )
 
     assert shown(sys.executable, "-c", f"{latin}; {write}") == r"\u015b2J"
 

@@ -1,4 +1,6 @@
-"""A value of a cluster's configuration becomes a line, an option or a path of another program that the one who uses it runs."""
+"""A value of a cluster's configuration becomes a line, an option or a path of another program that
+the one who uses it runs.
+"""
 
 import copy
 import shutil
@@ -22,21 +24,36 @@ from tests.strategies import examples
 
 #: Configurations that together have each section.
 GOOGLE: dict[str, Any] = {
-    "platform": {"gcp": {"project_id": "my-project", "default_zones": ["us-central1-a"], "endpoints": {"tpu": "localhost:1"}}},
+    "platform": {
+        "gcp": {
+            "project_id": "my-project",
+            "default_zones": ["us-central1-a"],
+            "endpoints": {"tpu": "localhost:1"},
+        }
+    },
     "controller": {
         "image": "example/iris",
         "bundle_prefix": "gs://bucket/iris",
-        "temporal": {"address": "temporal:7233", "tls": True, "api_key": "gcp:key", "server_name": "temporal"},
+        "temporal": {
+            "address": "temporal:7233",
+            "tls": True,
+            "api_key": "gcp:key",
+            "server_name": "temporal",
+        },
         "gcp": {"zone": "us-central1-a"},
     },
     "bootstrap": {"image": "example/iris", "mounts": ["/data"], "env_vars": {"A": "b"}},
-    "scale_groups": {"g": {"type": "gce_vm", "machine_type": "n2-standard-4", "attributes": {"rack": "a"}}},
+    "scale_groups": {
+        "g": {"type": "gce_vm", "machine_type": "n2-standard-4", "attributes": {"rack": "a"}}
+    },
 }
 MACHINES: dict[str, Any] = {
     "platform": {"manual": {}},
     "controller": {"bundle_prefix": "file:///shared", "manual": {"host": "10.0.0.1"}},
     "defaults": {"ssh": {"user": "ada"}},
-    "scale_groups": {"g": {"type": "manual_vm", "hosts": ["10.0.0.2"], "resources": {"cpu": 1, "memory": "1g"}}},
+    "scale_groups": {
+        "g": {"type": "manual_vm", "hosts": ["10.0.0.2"], "resources": {"cpu": 1, "memory": "1g"}}
+    },
 }
 LINE = "x\nProxyCommand touch /tmp/ran"
 
@@ -55,12 +72,21 @@ def changed(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str
     return tree
 
 
-def text_fields(section: type[Section], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:
+def text_fields(
+    section: type[Section], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], bool]]:
     """The path of each text below a section, and whether it is a list of texts."""
     for name, field in section.model_fields.items():
         here, kind = (*path, name), field.annotation
         parts = get_args(kind)
-        inner = next((each for each in (kind, *parts) if isinstance(each, type) and issubclass(each, Section)), None)
+        inner = next(
+            (
+                each
+                for each in (kind, *parts)
+                if isinstance(each, type) and issubclass(each, Section)
+            ),
+            None,
+        )
         if get_origin(kind) is dict:
             key = {"scale_groups": "g", "attributes": "rack", "env_vars": "A"}[name]
             if inner is not None:
@@ -80,19 +106,37 @@ TEXTS = {path: many for path, many in text_fields(ClusterConfig) if path[-3:] !=
 def test_the_search_finds_the_texts_of_a_configuration() -> None:
     """A search that finds nothing would let everything pass."""
     assert len(TEXTS) > 40
-    assert {("defaults", "ssh", "user"), ("scale_groups", "g", "hosts"), ("controller", "temporal", "address")} <= set(TEXTS)
+    assert {
+        ("defaults", "ssh", "user"),
+        ("scale_groups", "g", "hosts"),
+        ("controller", "temporal", "address"),
+    } <= set(TEXTS)
 
 
-@pytest.mark.parametrize("value", [LINE, "x\rHost *", "x\x1b[2J", "x\0", "x\u2028y", "-oProxyCommand=touch /tmp/ran"], ids=ascii)
+@pytest.mark.parametrize(
+    "value",
+    [LINE, "x\rHost *", "x\x1b[2J", "x\0", "x\u2028y", "-oProxyCommand=touch /tmp/ran"],
+    ids=ascii,
+)
 @pytest.mark.parametrize("path", TEXTS, ids=".".join)
-def test_no_text_of_a_configuration_is_another_line_or_an_option(path: tuple[str, ...], value: str) -> None:
-    """Also those of settings that are added later: a line of ssh's configuration names a program, and so do options."""
-    tree = MACHINES if path[:2] in (("controller", "manual"), ("platform", "manual")) or "ssh" in ".".join(path) else GOOGLE
+def test_no_text_of_a_configuration_is_another_line_or_an_option(
+    path: tuple[str, ...], value: str
+) -> None:
+    """Also those of settings that are added later: a line of ssh's configuration names a program,
+    and so do options.
+    """
+    tree = (
+        MACHINES
+        if path[:2] in (("controller", "manual"), ("platform", "manual")) or "ssh" in ".".join(path)
+        else GOOGLE
+    )
     tree = MACHINES if path[-1] in ("hosts", "retiring_hosts") else tree
     load(tree)
     with pytest.raises(InvalidConfig) as refused:
         load(changed(tree, path, [value] if TEXTS[path] else value))
-    assert any(each.startswith(".".join(path)) for each in refused.value.problems), refused.value.problems
+    assert any(each.startswith(".".join(path)) for each in refused.value.problems), (
+        refused.value.problems
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,14 +147,30 @@ def test_no_text_of_a_configuration_is_another_line_or_an_option(path: tuple[str
         ("defaults.ssh.user", "%h", "is not the name of a login user"),
         ("scale_groups.g.ssh_user", "ada;id", "is not the name of a login user"),
         ("controller.manual.ssh_user", "'", "is not the name of a login user"),
-        ("defaults.ssh.jump_host", "x@-oProxyCommand=id", r"is not a machine; write \[USER@\]HOST\[:PORT\]"),
-        ("scale_groups.g.ssh_jump_host", "-oProxyCommand=id@x", "begins with a dash|is not a machine"),
+        (
+            "defaults.ssh.jump_host",
+            "x@-oProxyCommand=id",
+            r"is not a machine; write \[USER@\]HOST\[:PORT\]",
+        ),
+        (
+            "scale_groups.g.ssh_jump_host",
+            "-oProxyCommand=id@x",
+            "begins with a dash|is not a machine",
+        ),
         ("controller.manual.ssh_jump_host", "gate:99999", "is not a machine"),
         ("defaults.ssh.jump_host", "@gate", "is not a machine"),
-        ("defaults.ssh.key_file", 'k" -o x', "which ssh does not take literally; give the file another name"),
+        (
+            "defaults.ssh.key_file",
+            'k" -o x',
+            "which ssh does not take literally; give the file another name",
+        ),
         ("defaults.ssh.known_hosts", "${HOME}/known", "which ssh does not take literally"),
         ("scale_groups.g.ssh_key_file", "a\\b", "which ssh does not take literally"),
-        ("bootstrap.image", "--privileged", "begins with a dash|is not a valid name of a container image"),
+        (
+            "bootstrap.image",
+            "--privileged",
+            "begins with a dash|is not a valid name of a container image",
+        ),
         ("bootstrap.image", "a --privileged", "is not a valid name of a container image"),
         ("controller.image", "a b", "is not a valid name of a container image"),
         ("scale_groups.g.task_image", "a b", "is not a valid name of a container image"),
@@ -125,7 +185,9 @@ def test_no_text_of_a_configuration_is_another_line_or_an_option(path: tuple[str
         ("platform.gcp.network_tags", ["a,b"], "is not the name of a resource"),
     ],
 )
-def test_a_text_is_refused_that_its_place_does_not_allow(path: str, value: Any, problem: str) -> None:
+def test_a_text_is_refused_that_its_place_does_not_allow(
+    path: str, value: Any, problem: str
+) -> None:
     """The error names the key, the value and the remedy."""
     keys = tuple(path.split("."))
     tree = MACHINES if "ssh" in path else GOOGLE
@@ -133,10 +195,15 @@ def test_a_text_is_refused_that_its_place_does_not_allow(path: str, value: Any, 
         load(changed(tree, keys, value))
 
 
-@pytest.mark.parametrize("user", ["ada", "_svc-1", "ada.lovelace", "LAB\\ada", "ada@lab.example", "größe"])
+@pytest.mark.parametrize(
+    "user", ["ada", "_svc-1", "ada.lovelace", "LAB\\ada", "ada@lab.example", "größe"]
+)
 def test_users_of_directories_may_log_in(user: str) -> None:
     """Active Directory and IPA have a domain in the name."""
-    assert load(changed(MACHINES, ("defaults", "ssh", "user"), user)).scale_groups["g"].ssh_user == user
+    assert (
+        load(changed(MACHINES, ("defaults", "ssh", "user"), user)).scale_groups["g"].ssh_user
+        == user
+    )
 
 
 def test_variables_of_tasks_may_have_any_characters() -> None:
@@ -150,10 +217,17 @@ nasty = st.text(st.sampled_from("ab/~.@-: '\"\\$%#\n={}"), max_size=10)
 
 @settings(max_examples=examples(80), deadline=None)
 @given(nasty, nasty, nasty, nasty)
-def test_ssh_reads_what_the_configuration_says_and_nothing_else(user: str, key: str, known: str, jump: str) -> None:
+def test_ssh_reads_what_the_configuration_says_and_nothing_else(
+    user: str, key: str, known: str, jump: str
+) -> None:
     """Whatever a file says that is not refused, the real ssh takes each value as one value."""
     tree = MACHINES
-    for name, value in (("user", user), ("key_file", key), ("known_hosts", known), ("jump_host", jump)):
+    for name, value in (
+        ("user", user),
+        ("key_file", key),
+        ("known_hosts", known),
+        ("jump_host", jump),
+    ):
         try:
             load(next_tree := changed(tree, ("defaults", "ssh", name), value))
             tree = next_tree
@@ -168,8 +242,12 @@ def test_ssh_reads_what_the_configuration_says_and_nothing_else(user: str, key: 
     for found in (read, typed):
         assert found["user"] == config.defaults.ssh.user
         if config.defaults.ssh.key_file:
-            assert Path(found["identityfile"].replace("%%", "%")) == Path(config.defaults.ssh.key_file)
-        assert found.get("proxycommand", "none").startswith("ssh -W" if config.defaults.ssh.jump_host else "none")
+            assert Path(found["identityfile"].replace("%%", "%")) == Path(
+                config.defaults.ssh.key_file
+            )
+        assert found.get("proxycommand", "none").startswith(
+            "ssh -W" if config.defaults.ssh.jump_host else "none"
+        )
 
 
 def asked(*words: str) -> dict[str, str]:
@@ -177,4 +255,6 @@ def asked(*words: str) -> dict[str, str]:
     ssh = shutil.which("ssh")
     assert ssh is not None
     ran = subprocess.run([ssh, "-G", *words], capture_output=True, text=True, check=True)
-    return {key: value for key, _, value in (line.partition(" ") for line in ran.stdout.splitlines())}
+    return {
+        key: value for key, _, value in (line.partition(" ") for line in ran.stdout.splitlines())
+    }

@@ -1,4 +1,6 @@
-"""A web page in the browser of a user: what it cannot start, under whatever name it reaches the servers of this machine."""
+"""A web page in the browser of a user: what it cannot start, under whatever name it reaches the
+servers of this machine.
+"""
 
 import asyncio
 import http.client
@@ -35,12 +37,16 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def ask(port: int, method: str, path: str, headers: dict[str, str], body: str | None = None) -> Answer:
+def ask(
+    port: int, method: str, path: str, headers: dict[str, str], body: str | None = None
+) -> Answer:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
-        return Answer(answer.status, (answer.getheader("Set-Cookie") or "").partition(";")[0], answer.read())
+        return Answer(
+            answer.status, (answer.getheader("Set-Cookie") or "").partition(";")[0], answer.read()
+        )
     except (OSError, http.client.HTTPException):
         return Answer(0, "", b"")
     finally:
@@ -48,10 +54,16 @@ def ask(port: int, method: str, path: str, headers: dict[str, str], body: str | 
 
 
 def start_as_a_page(port: int, host: str, workflow_id: str) -> int:
-    """Starts a workflow as a page does that the browser considers part of the Web UI: with the token of its cookie."""
+    """Starts a workflow as a page does that the browser considers part of the Web UI: with the
+    token of its cookie.
+    """
     own = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
     cookie = ask(port, "GET", "/api/v1/settings", own).cookie
-    token = {"Cookie": cookie, "X-CSRF-Token": cookie.partition("=")[2], "Content-Type": "application/json"}
+    token = {
+        "Cookie": cookie,
+        "X-CSRF-Token": cookie.partition("=")[2],
+        "Content-Type": "application/json",
+    }
     return ask(port, "POST", START.format(workflow_id), {**own, **token}, WORKFLOW).status
 
 
@@ -74,11 +86,23 @@ async def server() -> AsyncIterator[Server]:
     try:
         async with guarding(f"127.0.0.1:{ui}", hidden):
             client = await started(child, f"127.0.0.1:{port}", PATIENCE)
-            opened = [each.laddr for each in psutil.Process(process.pid).net_connections("inet") if each.status == "LISTEN"]
+            opened = [
+                each.laddr
+                for each in psutil.Process(process.pid).net_connections("inet")
+                if each.status == "LISTEN"
+            ]
             assert hidden in {f"{each.ip}:{each.port}" for each in opened}
-            # The Web UI connects again only after a while if the service was not there when it came.
-            await asyncio.to_thread(eventually, lambda: ask(ui, "GET", "/api/v1/namespaces", {"Host": "localhost"}).status == 200)
-            yield Server(client, ui, frozenset({each.port for each in opened if each.ip == "127.0.0.1"} | {ui}))
+            # The Web UI connects again only after a while if the service was not there when it
+            # came.
+            await asyncio.to_thread(
+                eventually,
+                lambda: ask(ui, "GET", "/api/v1/namespaces", {"Host": "localhost"}).status == 200,
+            )
+            yield Server(
+                client,
+                ui,
+                frozenset({each.port for each in opened if each.ip == "127.0.0.1"} | {ui}),
+            )
     finally:
         await child.stop(timedelta(seconds=10))
 
@@ -92,7 +116,9 @@ async def page_starts(port: int, host: str, workflow_id: str) -> int:
 
 
 async def test_a_page_whose_name_becomes_this_machine_starts_nothing(server: Server) -> None:
-    """A workflow of Iris runs any program as the user of the agent. The dev server's Web UI answers under every name."""
+    """A workflow of Iris runs any program as the user of the agent. The dev server's Web UI answers
+    under every name.
+    """
     for port in server.ports:
         status = await page_starts(port, REBOUND.format(port), f"from-{port}")
         assert not 200 <= status < 300, port
@@ -113,11 +139,19 @@ async def test_the_user_works_in_the_web_ui_as_before(server: Server, name: str)
 
 
 async def test_a_page_of_another_name_reads_nothing_either(server: Server) -> None:
-    """Jobs' command lines and environments are in histories. The answer says how to open the Web UI."""
-    answer = await asyncio.to_thread(ask, server.ui, "GET", "/api/v1/namespaces", {"Host": REBOUND.format(server.ui)})
+    """Jobs' command lines and environments are in histories. The answer says how to open the Web
+    UI.
+    """
+    answer = await asyncio.to_thread(
+        ask, server.ui, "GET", "/api/v1/namespaces", {"Host": REBOUND.format(server.ui)}
+    )
 
     assert answer.status == 403
-    assert answer.body == f"this machine is not evil.example:{server.ui}; open the Web UI at 127.0.0.1 or localhost\n".encode()
+    assert (
+        answer.body
+        == f"this machine is not evil.example:{server.ui}; open the Web UI at 127.0.0.1 or"
+        " localhost\n".encode()
+    )
 
 
 def head(*lines: str) -> bytes:
@@ -135,9 +169,15 @@ REFUSED = {
     "a-folded-line": head("GET / HTTP/1.1", "Host: localhost", " evil.example"),
     "a-space-before-the-colon": head("GET / HTTP/1.1", "Host : localhost"),
     "a-line-that-others-would-split": head("GET / HTTP/1.1", "Host: localhost\nHost: evil.example"),
-    "a-request-that-others-would-split": head("GET / HTTP/1.1\nHost: evil.example", "Host: localhost"),
-    "the-page-of-another-site": head("POST / HTTP/1.1", "Host: localhost", "Origin: http://evil.example"),
-    "a-page-at-another-port": head("POST / HTTP/1.1", "Host: localhost:8233", "Origin: http://localhost:6006"),
+    "a-request-that-others-would-split": head(
+        "GET / HTTP/1.1\nHost: evil.example", "Host: localhost"
+    ),
+    "the-page-of-another-site": head(
+        "POST / HTTP/1.1", "Host: localhost", "Origin: http://evil.example"
+    ),
+    "a-page-at-another-port": head(
+        "POST / HTTP/1.1", "Host: localhost:8233", "Origin: http://localhost:6006"
+    ),
     "a-page-without-a-site": head("POST / HTTP/1.1", "Host: localhost", "Origin: null"),
 }
 
@@ -156,9 +196,18 @@ def test_the_pages_of_the_web_ui_may_send_requests() -> None:
 
 def test_each_connection_carries_one_request() -> None:
     """The next request on it would not be checked."""
-    given = head("GET /a HTTP/1.1", "host: [::1]:8233", "Connection: keep-alive", "Keep-Alive: 1", "Upgrade: h2c", "X: 1")
+    given = head(
+        "GET /a HTTP/1.1",
+        "host: [::1]:8233",
+        "Connection: keep-alive",
+        "Keep-Alive: 1",
+        "Upgrade: h2c",
+        "X: 1",
+    )
 
-    assert checked_head(given) == head("GET /a HTTP/1.1", "host: [::1]:8233", "X: 1", "Connection: close")
+    assert checked_head(given) == head(
+        "GET /a HTTP/1.1", "host: [::1]:8233", "X: 1", "Connection: close"
+    )
 
 
 async def test_a_second_request_in_the_same_bytes_is_not_answered(server: Server) -> None:
@@ -179,7 +228,10 @@ def test_no_two_clusters_have_the_same_hidden_address() -> None:
     addresses = {hidden_address() for _ in range(200)}
 
     assert len(addresses) == 200
-    assert all(each is not None and each.startswith("127.") and not each.startswith("127.0.0.") for each in addresses)
+    assert all(
+        each is not None and each.startswith("127.") and not each.startswith("127.0.0.")
+        for each in addresses
+    )
 
 
 async def test_a_port_in_use_is_an_error_for_users(server: Server) -> None:
@@ -195,7 +247,10 @@ async def test_while_the_server_restarts_the_guard_says_so() -> None:
     async with guarding(f"127.0.0.1:{port}", "127.0.0.1:1"):
         answer = await page_of(port, "localhost")
 
-    assert (answer.status, answer.body) == (502, b"the Temporal server does not run; it is being started again\n")
+    assert (answer.status, answer.body) == (
+        502,
+        b"the Temporal server does not run; it is being started again\n",
+    )
 
 
 async def test_without_a_hidden_address_there_is_no_web_ui() -> None:
@@ -205,8 +260,15 @@ async def test_without_a_hidden_address_there_is_no_web_ui() -> None:
     process = await child.start()
     try:
         await started(child, f"127.0.0.1:{port}", PATIENCE)
-        ports = {each.laddr.port for each in psutil.Process(process.pid).net_connections("inet") if each.status == "LISTEN"}
-        answers = {each: await asyncio.to_thread(ask, each, "GET", "/healthz", {"Host": "localhost"}) for each in ports}
+        ports = {
+            each.laddr.port
+            for each in psutil.Process(process.pid).net_connections("inet")
+            if each.status == "LISTEN"
+        }
+        answers = {
+            each: await asyncio.to_thread(ask, each, "GET", "/healthz", {"Host": "localhost"})
+            for each in ports
+        }
     finally:
         await child.stop(timedelta(seconds=10))
 
@@ -218,9 +280,15 @@ async def test_the_guard_runs_as_a_command_in_front_of_any_web_ui(server: Server
     """As in `docker/compose.yaml`, where the Web UI is another container. It ends at SIGTERM."""
     port, _ = free_ports()
     addresses = ("--listen", f"127.0.0.1:{port}", "--backend", f"127.0.0.1:{server.ui}")
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "iris.cli.main", "controller", "guard-ui", *addresses)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "iris.cli.main", "controller", "guard-ui", *addresses
+    )
     try:
-        await asyncio.to_thread(eventually, lambda: ask(port, "GET", "/healthz", {"Host": "localhost"}).status == 200, 60)
+        await asyncio.to_thread(
+            eventually,
+            lambda: ask(port, "GET", "/healthz", {"Host": "localhost"}).status == 200,
+            60,
+        )
         other = await page_of(port, REBOUND.format(port))
     finally:
         process.terminate()

@@ -36,13 +36,27 @@ def befalls(
     before: SliceState | None = None,
     **changes: object,
 ) -> Memory:
-    """The memory after a slice has failed like this, or has become ready; it had been ready for so many seconds."""
+    """The memory after a slice has failed like this, or has become ready; it had been ready for so
+    many seconds.
+    """
     state = S.FAILED if fault else S.READY
     ready = None if lived is None else now - timedelta(seconds=lived)
-    settings = {"requested_at": now, "changed_at": now, "ready_at": ready, "fault": fault, "reason": "said so"} | changes
+    settings = {
+        "requested_at": now,
+        "changed_at": now,
+        "ready_at": ready,
+        "fault": fault,
+        "reason": "said so",
+    } | changes
     after = a_slice_of(group or a_group(), state=state, **settings)
     was = before or (S.PROVISIONING if lived is None else S.READY)
-    return learn(memory or Memory(), group, after, after.model_copy(update={"state": was, "fault": None}), now)
+    return learn(
+        memory or Memory(),
+        group,
+        after,
+        after.model_copy(update={"state": was, "fault": None}),
+        now,
+    )
 
 
 def lives(*minutes: float) -> Memory:
@@ -51,7 +65,11 @@ def lives(*minutes: float) -> Memory:
     for number, each in enumerate(minutes):
         # One after the other: those that die in one moment die of one thing.
         memory = befalls(
-            a_group(), F.PREEMPTED, memory, lived=60 * each, now=NOON + timedelta(seconds=61 * (number - len(minutes) + 1))
+            a_group(),
+            F.PREEMPTED,
+            memory,
+            lived=60 * each,
+            now=NOON + timedelta(seconds=61 * (number - len(minutes) + 1)),
         )
     return memory
 
@@ -76,20 +94,28 @@ def in_all_ways(quota: bool, failing: bool, requested: bool, grown: bool, full: 
 
 @pytest.mark.parametrize("number", range(6))
 def test_of_all_that_holds_the_first_is_what_the_group_stands_at(number: int) -> None:
-    """One word, in a fixed order: who reads the status must not find another reason with each look."""
+    """One word, in a fixed order: who reads the status must not find another reason with each
+    look.
+    """
     order = [*Availability]
     holds = [number <= i for i in range(5)]
 
     assert standing(in_all_ways(*holds)) is order[number]
 
 
-def test_a_quota_that_is_used_up_blocks_the_group_for_its_timeout_and_sends_demand_to_the_next() -> None:
+def test_a_quota_that_is_used_up_blocks_the_group_for_its_timeout_and_sends_demand_to_the_next() -> (
+    None
+):
     """The platform means the project: asking again each minute only fills the log."""
     first, second = a_group("first", priority=1), a_group("second", priority=2)
     memory = befalls(first, F.QUOTA)
 
-    assert asked_groups(decide([first, second], (), a_gang(), memory=memory, now=at(299))) == {"second": 1}
-    assert asked_groups(decide([first, second], (), a_gang(), memory=memory, now=at(300))) == {"first": 1}
+    assert asked_groups(decide([first, second], (), a_gang(), memory=memory, now=at(299))) == {
+        "second": 1
+    }
+    assert asked_groups(decide([first, second], (), a_gang(), memory=memory, now=at(300))) == {
+        "first": 1
+    }
 
 
 def test_quota_and_backoff_are_kept_apart() -> None:
@@ -103,8 +129,12 @@ def test_quota_and_backoff_are_kept_apart() -> None:
     assert healed.quota_until == at(300)
 
 
-@pytest.mark.parametrize("fault", [F.PLATFORM, F.BOOT_TIMEOUT, F.PREEMPTED, F.HOST_LOST, F.VANISHED])
-def test_each_failure_on_the_way_doubles_the_time_until_the_next_try_up_to_the_most(fault: SliceFault) -> None:
+@pytest.mark.parametrize(
+    "fault", [F.PLATFORM, F.BOOT_TIMEOUT, F.PREEMPTED, F.HOST_LOST, F.VANISHED]
+)
+def test_each_failure_on_the_way_doubles_the_time_until_the_next_try_up_to_the_most(
+    fault: SliceFault,
+) -> None:
     """Five seconds, ten, twenty … five minutes."""
     memory, now, waits = Memory(), NOON, []
     for _ in range(9):
@@ -118,11 +148,18 @@ def test_each_failure_on_the_way_doubles_the_time_until_the_next_try_up_to_the_m
 
 
 def silent(times: int, *, breaks: bool = True) -> tuple[Memory, list[float]]:
-    """The memory after so many slices in a row whose agents did not come, and the seconds until the next was tried."""
+    """The memory after so many slices in a row whose agents did not come, and the seconds until the
+    next was tried.
+    """
     memory, now, waits = Memory(), NOON, []
     for _ in range(times):
         failed = a_slice_of(
-            a_group(), state=S.FAILED, fault=F.INIT_TIMEOUT, ready_at=None, requested_at=now, reason="0 of 4 agents have reported"
+            a_group(),
+            state=S.FAILED,
+            fault=F.INIT_TIMEOUT,
+            ready_at=None,
+            requested_at=now,
+            reason="0 of 4 agents have reported",
         )
         memory = learn(memory, a_group(), failed, None, now, breaks=breaks)
         until = memory.groups["tpu"].backoff_until
@@ -133,19 +170,26 @@ def silent(times: int, *, breaks: bool = True) -> tuple[Memory, list[float]]:
 
 
 def test_a_group_whose_agents_never_come_is_stopped_after_five_slices() -> None:
-    """A wrong image buys machines all night otherwise: each costs for as long as its agents are waited for."""
+    """A wrong image buys machines all night otherwise: each costs for as long as its agents are
+    waited for.
+    """
     memory, waits = silent(7)
 
     assert waits == [5, 10, 20, 40, 3600, 3600, 3600]
     verdict = decide(a_group(), (), a_gang(), memory=memory, now=at(75 + 2 * 3600 + 1)).groups[0]
     assert verdict.availability is Availability.BACKOFF
-    assert verdict.why.startswith("stopped after 7 slices in a row whose agents never reported, retried at 15:01:15 UTC or when")
+    assert verdict.why.startswith(
+        "stopped after 7 slices in a row whose agents never reported, retried at 15:01:15 UTC or"
+        " when"
+    )
     assert "0 of 4 agents have reported" in verdict.why
     assert silent(7, breaks=False)[1] == [5, 10, 20, 40, 80, 160, 300]
 
 
 def test_a_group_that_was_stopped_is_tried_once_when_the_configuration_is_told_again() -> None:
-    """Its image may be another one now, or the way to the controller open; and if not, it is stopped again."""
+    """Its image may be another one now, or the way to the controller open; and if not, it is
+    stopped again.
+    """
     memory, _ = silent(5)
     failing = befalls(a_group("other"), F.PLATFORM, memory, now=at(75))
     told = reconfigured(failing, (a_group(),), (a_group(),))
@@ -158,7 +202,9 @@ def test_a_group_that_was_stopped_is_tried_once_when_the_configuration_is_told_a
 
 
 def test_slices_that_were_asked_for_together_and_fail_together_count_once() -> None:
-    """Sixteen slices that meet one broken image are one mistake; counted each, the group would be gone for minutes at once."""
+    """Sixteen slices that meet one broken image are one mistake; counted each, the group would be
+    gone for minutes at once.
+    """
     memory = Memory()
     for second in (60, 60, 61, 75):
         memory = befalls(a_group(), F.BOOT_TIMEOUT, memory, now=at(second), requested_at=at(0))
@@ -189,17 +235,25 @@ def test_a_failing_group_sends_demand_to_the_next_until_its_time_is_over() -> No
     assert asked_groups(decide(groups, (), a_gang(), memory=memory, now=at(5))) == {"first": 1}
 
 
-def test_what_the_platform_does_not_understand_is_not_tried_again_soon_and_the_reason_says_what_to_do() -> None:
+def test_what_the_platform_does_not_understand_is_not_tried_again_soon_and_the_reason_says_what_to_do() -> (
+    None
+):
     """No number of tries corrects a configuration."""
     memory = befalls(a_group(), F.BAD_CONFIG, reason="no such runtime: v2-alhpa")
 
     verdict = decide(a_group(), (), a_gang(), memory=memory).groups[0]
 
     assert verdict.until == at(300)
-    assert "no such runtime: v2-alhpa; correct scale group tpu in the configuration and reload it" in verdict.why
-    both = befalls(a_group(), F.BAD_CONFIG, befalls(a_group(), F.PLATFORM, requested_at=at(-2)), requested_at=at(-2)).groups[
-        "tpu"
-    ]
+    assert (
+        "no such runtime: v2-alhpa; correct scale group tpu in the configuration and reload it"
+        in verdict.why
+    )
+    both = befalls(
+        a_group(),
+        F.BAD_CONFIG,
+        befalls(a_group(), F.PLATFORM, requested_at=at(-2)),
+        requested_at=at(-2),
+    ).groups["tpu"]
     assert (both.failures, both.backoff_until) == (1, at(300))
 
 
@@ -215,7 +269,10 @@ def test_a_zone_without_stock_is_passed_over_and_the_group_is_not() -> None:
 
 def test_with_no_stock_in_any_zone_the_group_backs_off_until_the_first_may_have_some() -> None:
     """Then the demand goes to the next group, and comes back when a zone is worth a try."""
-    groups = [a_group("first", zones=ZONES, priority=1), a_group("second", priority=2, zones=("us-east1-c",))]
+    groups = [
+        a_group("first", zones=ZONES, priority=1),
+        a_group("second", priority=2, zones=("us-east1-c",)),
+    ]
     memory = befalls(groups[0], F.STOCK_OUT, befalls(groups[0], F.STOCK_OUT), now=at(10), zone=B)
 
     made = decide(groups, (), a_gang(), memory=memory, now=at(10))
@@ -226,7 +283,9 @@ def test_with_no_stock_in_any_zone_the_group_backs_off_until_the_first_may_have_
 
 
 def test_a_stock_out_is_believed_twice_as_long_with_each_time_in_a_row_up_to_the_most() -> None:
-    """Half a minute, a minute … ten minutes: a zone may be empty for an hour, and each try costs a call."""
+    """Half a minute, a minute … ten minutes: a zone may be empty for an hour, and each try costs a
+    call.
+    """
     group, memory, now, waits = a_group(), Memory(), NOON, []
     for _ in range(7):
         memory = befalls(group, F.STOCK_OUT, memory, now=now)
@@ -236,7 +295,9 @@ def test_a_stock_out_is_believed_twice_as_long_with_each_time_in_a_row_up_to_the
 
     assert waits == [30, 60, 120, 240, 480, 600, 600]
     much_later = now + timedelta(hours=1)
-    assert befalls(group, F.STOCK_OUT, memory, now=much_later).stocked_out[0].until == much_later + timedelta(seconds=30)
+    assert befalls(group, F.STOCK_OUT, memory, now=much_later).stocked_out[
+        0
+    ].until == much_later + timedelta(seconds=30)
 
 
 def test_stock_outs_of_slices_that_were_asked_for_together_count_once() -> None:
@@ -249,12 +310,18 @@ def test_stock_outs_of_slices_that_were_asked_for_together_count_once() -> None:
 
 
 def test_groups_that_want_the_same_machines_share_the_news_of_a_stock_out() -> None:
-    """Asked for under another name the zone is just as empty; but for another tier, or another machine, it may have some."""
+    """Asked for under another name the zone is just as empty; but for another tier, or another
+    machine, it may have some.
+    """
     memory = befalls(a_group("first"), F.STOCK_OUT)
 
     assert decide(a_group("same"), (), a_gang(), memory=memory).creates == ()
-    assert asked_groups(decide(a_group("spot", preemptible=True), (), a_gang(), memory=memory)) == {"spot": 1}
-    assert asked_groups(decide(a_group("v6e", accelerator_variant="v6e-16"), (), a_gang(), memory=memory)) == {"v6e": 1}
+    assert asked_groups(decide(a_group("spot", preemptible=True), (), a_gang(), memory=memory)) == {
+        "spot": 1
+    }
+    assert asked_groups(
+        decide(a_group("v6e", accelerator_variant="v6e-16"), (), a_gang(), memory=memory)
+    ) == {"v6e": 1}
 
 
 def test_a_slice_that_becomes_ready_ends_the_stock_out_of_its_zone_and_kind() -> None:
@@ -265,7 +332,9 @@ def test_a_slice_that_becomes_ready_ends_the_stock_out_of_its_zone_and_kind() ->
 
 
 def test_a_slice_that_dies_soon_after_it_was_ready_counts_as_churn_and_not_as_a_failure() -> None:
-    """A zone that takes back everything within minutes is no zone to buy in; the next success ends a backoff, but not this."""
+    """A zone that takes back everything within minutes is no zone to buy in; the next success ends
+    a backoff, but not this.
+    """
     remembered = lives(1).groups["tpu"]
 
     assert churn(remembered.lives, NOON) == Churn(short=1, of=1)
@@ -286,14 +355,18 @@ def test_a_slice_that_dies_soon_after_it_was_ready_counts_as_churn_and_not_as_a_
         ((1, 1, 1), 0.0),
     ],
 )
-def test_the_larger_the_share_of_short_lives_the_slower_a_group_grows(minutes: tuple[float, ...], factor: float) -> None:
+def test_the_larger_the_share_of_short_lives_the_slower_a_group_grows(
+    minutes: tuple[float, ...], factor: float
+) -> None:
     """From a fifth half as fast, from a half a tenth, from four fifths not at all."""
     remembered = lives(*minutes).groups["tpu"]
 
     assert churn(remembered.lives, NOON).factor == factor
     group = a_group(max_slices=100)
     assert most_per_minute(group, remembered, NOON) == int(16 * factor)
-    assert len(decide(group, (), (50, a_gang()), memory=lives(*minutes)).creates) == int(16 * factor)
+    assert len(decide(group, (), (50, a_gang()), memory=lives(*minutes)).creates) == int(
+        16 * factor
+    )
 
 
 def test_a_slow_group_still_grows() -> None:
@@ -312,7 +385,12 @@ def test_short_lives_are_forgotten_after_half_an_hour() -> None:
 
     assert standing(made) is Availability.BACKOFF
     eases = at(1800 - 122)  # when the first of the three is forgotten
-    assert made.next_at == made.groups[0].until == churn_eases(memory.groups["tpu"].lives, at(60)) == eases
+    assert (
+        made.next_at
+        == made.groups[0].until
+        == churn_eases(memory.groups["tpu"].lives, at(60))
+        == eases
+    )
     assert asked_groups(decide(a_group(), (), a_gang(), memory=memory, now=eases)) == {"tpu": 1}
 
 
@@ -324,10 +402,16 @@ def test_a_slice_that_was_being_given_back_dies_of_nothing() -> None:
 
 
 def test_failures_are_kept_as_actions_and_only_the_last_hundred() -> None:
-    """What befell a slice is told with its name and the platform's words, and the memory stays small."""
+    """What befell a slice is told with its name and the platform's words, and the memory stays
+    small.
+    """
     memory = befalls(a_group(), F.QUOTA, reason="quota TPUV5 exhausted")
     (action,) = memory.actions
-    assert (action.what, action.slice_id, action.reason) == ("quota_exceeded", "s1", "QUOTA: quota TPUV5 exhausted")
+    assert (action.what, action.slice_id, action.reason) == (
+        "quota_exceeded",
+        "s1",
+        "QUOTA: quota TPUV5 exhausted",
+    )
 
     for second in range(150):
         memory = befalls(a_group(), F.PREEMPTED, memory, now=at(second), lived=10)
@@ -339,7 +423,13 @@ def test_failures_are_kept_as_actions_and_only_the_last_hundred() -> None:
 
 def test_what_was_asked_for_is_named_afterwards() -> None:
     """Ids are minted when the plan is carried out; the last actions get them, in their order."""
-    memory = decide(a_group(), (), a_gang(), memory=named(decide(a_group(), (), a_gang()).memory, ["tpu-1"]), now=at(60)).memory
+    memory = decide(
+        a_group(),
+        (),
+        a_gang(),
+        memory=named(decide(a_group(), (), a_gang()).memory, ["tpu-1"]),
+        now=at(60),
+    ).memory
 
     assert [action.slice_id for action in named(memory, ["tpu-2"]).actions] == ["tpu-1", "tpu-2"]
 
@@ -364,7 +454,12 @@ def test_a_request_without_an_answer_holds_up_the_next_only_for_so_long() -> Non
     group = a_group()
 
     def after(seconds: int) -> ScalePlan:
-        return decide(group, slices_of(group, S.REQUESTED, requested_at=at(0), changed_at=at(0)), (2, a_gang()), now=at(seconds))
+        return decide(
+            group,
+            slices_of(group, S.REQUESTED, requested_at=at(0), changed_at=at(0)),
+            (2, a_gang()),
+            now=at(seconds),
+        )
 
     assert (standing(after(119)), asked_groups(after(119))) == (Availability.REQUESTING, {})
     assert after(119).next_at == at(120)
@@ -372,7 +467,9 @@ def test_a_request_without_an_answer_holds_up_the_next_only_for_so_long() -> Non
 
 
 def test_the_next_token_comes_a_minute_after_the_one_that_makes_room() -> None:
-    """With three in the last minute and two allowed, two of them have to be forgotten before the next."""
+    """With three in the last minute and two allowed, two of them have to be forgotten before the
+    next.
+    """
     times = [at(0), at(10), at(20)]
 
     assert next_token(times, 2, at(30)) == at(70)
@@ -382,25 +479,38 @@ def test_the_next_token_comes_a_minute_after_the_one_that_makes_room() -> None:
 
 def test_facts_without_a_fault_are_a_failure_of_the_platform() -> None:
     """A slice may fail in a way that nobody has a word for; it counts all the same."""
-    failed = SliceFacts.model_validate(a_slice_of(a_group(), state=S.FAILED).model_dump() | {"ready_at": None})
+    failed = SliceFacts.model_validate(
+        a_slice_of(a_group(), state=S.FAILED).model_dump() | {"ready_at": None}
+    )
 
     assert learn(Memory(), a_group(), failed, None, NOON).groups["tpu"].failures == 1
 
 
 def test_a_group_that_was_configured_anew_is_tried_again_at_once() -> None:
-    """Who has mended what the platform did not understand need not wait for the back-off; other groups' failures stand."""
+    """Who has mended what the platform did not understand need not wait for the back-off; other
+    groups' failures stand.
+    """
     mended, other = a_group("mended"), a_group("other")
-    failed = GroupMemory(failures=3, failed_at=at(0), backoff_until=at(300), backoff_reason="BAD_CONFIG: no such runtime")
+    failed = GroupMemory(
+        failures=3,
+        failed_at=at(0),
+        backoff_until=at(300),
+        backoff_reason="BAD_CONFIG: no such runtime",
+    )
     memory = Memory(groups={"mended": failed, "other": failed})
 
-    after = reconfigured(memory, (mended, other), (mended.model_copy(update={"max_slices": 9}), other))
+    after = reconfigured(
+        memory, (mended, other), (mended.model_copy(update={"max_slices": 9}), other)
+    )
 
     assert (after.groups["mended"].failures, after.groups["mended"].backoff_until) == (0, None)
     assert after.groups["other"] == failed
 
 
 def test_slices_that_die_in_one_moment_die_of_one_thing() -> None:
-    """Sixty preemptions at once, or a power cut, say nothing about the machines: the group must not stand still."""
+    """Sixty preemptions at once, or a power cut, say nothing about the machines: the group must not
+    stand still.
+    """
     memory = Memory()
     for number in range(60):
         memory = befalls(a_group(), F.PREEMPTED, memory, lived=60, now=at(number / 10))
@@ -410,7 +520,9 @@ def test_slices_that_die_in_one_moment_die_of_one_thing() -> None:
 
 
 def test_an_agent_that_was_stopped_says_nothing_about_its_machine() -> None:
-    """Somebody restarts a laptop's cluster three times in ten minutes; the fourth start must not wait for half an hour."""
+    """Somebody restarts a laptop's cluster three times in ten minutes; the fourth start must not
+    wait for half an hour.
+    """
     memory = Memory()
     for minute in (0, 3, 6):
         memory = befalls(a_group(), F.HOST_LEFT, memory, lived=60, now=at(60 * minute))
@@ -419,7 +531,9 @@ def test_an_agent_that_was_stopped_says_nothing_about_its_machine() -> None:
 
 
 def test_the_least_is_restored_slowly_where_slices_die_young() -> None:
-    """One a minute: a group at rest is no use to anybody, and one that makes slices in vain costs money."""
+    """One a minute: a group at rest is no use to anybody, and one that makes slices in vain costs
+    money.
+    """
     group = a_group(min_slices=3)
     memory = lives(1, 1, 1)
 

@@ -32,14 +32,20 @@ def knows(**what: object) -> Memory:
 
 
 def empty(*zones: str, times: int = 3) -> Memory:
-    return Memory(stocked_out=tuple(StockedOut(zone=zone, kind=KIND, until=at(190), times=times, at=NOON) for zone in zones))
+    return Memory(
+        stocked_out=tuple(
+            StockedOut(zone=zone, kind=KIND, until=at(190), times=times, at=NOON) for zone in zones
+        )
+    )
 
 
 def test_a_verdict_counts_what_there_is_and_what_is_wanted() -> None:
     """Slices by state, those that the waiting gangs want, and how many there should be."""
     group = a_group(max_slices=9, buffer_slices=1)
 
-    verdict = decide(group, slices_of(group, S.READY, S.PROVISIONING, S.FAILED), (2, a_gang())).groups[0]
+    verdict = decide(
+        group, slices_of(group, S.READY, S.PROVISIONING, S.FAILED), (2, a_gang())
+    ).groups[0]
 
     assert verdict.counts == {S.READY: 1, S.PROVISIONING: 1, S.FAILED: 1}
     assert (verdict.demand, verdict.target) == (2, 4)
@@ -70,16 +76,24 @@ def test_the_target_stays_within_the_limits() -> None:
         ),
         (
             empty(A, B),
-            f"out of stock in {A} until 12:03:10 UTC, tried 3 times; out of stock in {B} until 12:03:10 UTC, tried 3 times",
+            (
+                f"out of stock in {A} until 12:03:10 UTC, tried 3 times; out of stock in {B} until"
+                " 12:03:10 UTC, tried 3 times"
+            ),
         ),
         (
             knows(cooldown_until=at(20)),
-            "grew less than scale_up_delay 1m ago, can grow again at 12:00:20 UTC; 1 more slice is needed",
+            (
+                "grew less than scale_up_delay 1m ago, can grow again at 12:00:20 UTC; 1 more slice"
+                " is needed"
+            ),
         ),
     ],
 )
 def test_what_keeps_the_autoscaler_away_is_said_with_its_end(memory: Memory, said: str) -> None:
-    """\"Misleading: quota\" was among the loudest complaints: each cause has its own words, the platform's own included."""
+    """\"Misleading: quota\" was among the loudest complaints: each cause has its own words, the
+    platform's own included.
+    """
     assert why(GROUP, (), a_gang(), memory=memory).startswith(said)
 
 
@@ -87,8 +101,9 @@ def test_a_group_that_waits_for_an_answer_says_for_which() -> None:
     """So that somebody can look at that slice."""
     there = slices_of(GROUP, S.REQUESTED, requested_at=at(-12))
 
-    assert "requested slice s1 12s ago, the platform has not answered yet; 1 more slice is needed" in why(
-        GROUP, there, (2, a_gang())
+    assert (
+        "requested slice s1 12s ago, the platform has not answered yet; 1 more slice is needed"
+        in why(GROUP, there, (2, a_gang()))
     )
 
 
@@ -96,7 +111,10 @@ def test_a_group_says_what_it_asks_for_and_for_whom() -> None:
     """Those that wait, the least and the reserve are different reasons to spend money."""
     group = a_group(min_slices=2, buffer_slices=2)
 
-    assert "requests 3 slices: 1 for waiting gangs, 1 for min_slices 2, 1 for buffer_slices 2" in why(group, (), a_gang())
+    assert (
+        "requests 3 slices: 1 for waiting gangs, 1 for min_slices 2, 1 for buffer_slices 2"
+        in why(group, (), a_gang())
+    )
 
 
 def test_a_group_says_how_many_wait_for_what_is_on_its_way() -> None:
@@ -112,9 +130,15 @@ def test_a_group_says_why_an_idle_slice_is_kept() -> None:
     """The question of whoever pays for it."""
     one = slices_of(GROUP, S.READY)
 
-    assert "idle slice s1 kept: min_slices 1" in why(GROUP.model_copy(update={"min_slices": 1}), one, idle={"s1": at(-900)})
-    assert "idle slice s1 kept: buffer_slices 1" in why(GROUP.model_copy(update={"buffer_slices": 1}), one, idle={"s1": at(-900)})
-    assert "idle slice s1 kept: to be deleted at 12:04:50 UTC" in why(GROUP, one, idle={"s1": at(-10)})
+    assert "idle slice s1 kept: min_slices 1" in why(
+        GROUP.model_copy(update={"min_slices": 1}), one, idle={"s1": at(-900)}
+    )
+    assert "idle slice s1 kept: buffer_slices 1" in why(
+        GROUP.model_copy(update={"buffer_slices": 1}), one, idle={"s1": at(-900)}
+    )
+    assert "idle slice s1 kept: to be deleted at 12:04:50 UTC" in why(
+        GROUP, one, idle={"s1": at(-10)}
+    )
     assert "deletes s1: idle for 15m" in why(GROUP, one, idle={"s1": at(-900)})
 
 
@@ -141,31 +165,43 @@ def test_a_gang_for_which_a_slice_is_asked_now_is_told_so() -> None:
 
 def test_a_gang_that_has_to_wait_for_its_group_is_told_until_when() -> None:
     """A pause, an answer that is due, a rate, a slice that is still being deleted."""
-    assert told(GROUP, (), a_gang(), memory=knows(cooldown_until=at(20))) == (
-        "scale group v5e will request a slice: grew less than scale_up_delay 1m ago, can grow again at 12:00:20 UTC"
+    assert (
+        told(GROUP, (), a_gang(), memory=knows(cooldown_until=at(20)))
+        == "scale group v5e will request a slice: grew less than scale_up_delay 1m ago, can grow"
+        " again at 12:00:20 UTC"
     )
     slow = GROUP.model_copy(update={"pace": Pace(scale_ups_per_minute=1)})
-    assert "scale_ups_per_minute allows 1, the next at 12:01:00 UTC" in told(slow, (), (2, a_gang()))
+    assert "scale_ups_per_minute allows 1, the next at 12:01:00 UTC" in told(
+        slow, (), (2, a_gang())
+    )
     full = GROUP.model_copy(update={"max_slices": 1})
     deleting = slices_of(full, S.DELETING, changed_at=at(-1))
-    assert "at max_slices 1 until a slice that is being deleted is gone" in told(full, deleting, a_gang())
+    assert "at max_slices 1 until a slice that is being deleted is gone" in told(
+        full, deleting, a_gang()
+    )
 
 
-@pytest.mark.parametrize(("machines", "said"), [(1, "uses the only machine of its pool"), (2, "uses all 2 machines of its pool")])
+@pytest.mark.parametrize(
+    ("machines", "said"),
+    [(1, "uses the only machine of its pool"), (2, "uses all 2 machines of its pool")],
+)
 def test_a_pool_whose_machines_are_all_used_says_so(machines: int, said: str) -> None:
     """Its max_slices is not the limit: there is no machine to lease."""
     pool = a_group(max_slices=machines, machines=machines)
 
     assert why(pool, slices_of(pool, *[S.READY] * machines), a_gang()).startswith(said)
-    assert told(pool, slices_of(pool, *[S.READY] * machines), a_gang()).endswith(f"blocked: tpu {said}")
+    assert told(pool, slices_of(pool, *[S.READY] * machines), a_gang()).endswith(
+        f"blocked: tpu {said}"
+    )
 
 
 def test_gangs_of_one_shape_with_different_fates_are_counted() -> None:
     """Three wait: one for what boots, one for what is asked for now, one for nothing."""
     group = GROUP.model_copy(update={"max_slices": 2})
 
-    assert told(group, slices_of(group, S.BOOTSTRAPPING), (3, a_gang())) == (
-        f"1 of 3: slice s1 of scale group v5e is on its way (BOOTSTRAPPING in {A}); "
+    assert (
+        told(group, slices_of(group, S.BOOTSTRAPPING), (3, a_gang()))
+        == f"1 of 3: slice s1 of scale group v5e is on its way (BOOTSTRAPPING in {A}); "
         "1 of 3: scale group v5e requests a slice now; 1 of 3: blocked: v5e at max_slices 2"
     )
 
@@ -178,8 +214,10 @@ def test_a_gang_that_every_group_turns_away_is_told_why_each_does() -> None:
     it = outlook(groups, [a_slice_of(groups[1])], a_gang(), memory=memory)
 
     assert it.possible
-    assert it.message == (
-        "every scale group that has v5litepod-16 is blocked: a quota used up, retried at 12:03:10 UTC; b at max_slices 1"
+    assert (
+        it.message
+        == "every scale group that has v5litepod-16 is blocked: a quota used up, retried at"
+        " 12:03:10 UTC; b at max_slices 1"
     )
 
 
@@ -193,26 +231,44 @@ def test_a_gang_that_wants_a_zone_without_stock_is_told_of_that_zone() -> None:
 IMPOSSIBLE: list[tuple[Request, str]] = [
     (
         a_gang(tasks=16, wants=some(device="tpu:v5litepod-64:4")),
-        "no scale group has tpu:v5litepod-64 (tpu:v5litepod-16 in scale group v5e, no devices in scale group cpu)",
+        (
+            "no scale group has tpu:v5litepod-64 (tpu:v5litepod-16 in scale group v5e, no devices"
+            " in scale group cpu)"
+        ),
     ),
     (a_gang(tasks=8), "needs 8 hosts in one slice; the slices of scale group v5e have 4"),
     (a_gang(tasks=40, groups=10), "needs 10 slices; scale group v5e has max_slices 4"),
     (
         a_request(wants=some(cpu=96, memory=64)),
-        "needs 96 cpu, 64 GiB memory; a host of scale group cpu has 8 cpu, 32 GiB memory when empty",
+        (
+            "needs 96 cpu, 64 GiB memory; a host of scale group cpu has 8 cpu, 32 GiB memory when"
+            " empty"
+        ),
     ),
     (
         a_request(wants=some(device="gpu:H100:8")),
-        "no scale group has gpu:H100 (tpu:v5litepod-16 in scale group v5e, no devices in scale group cpu)",
+        (
+            "no scale group has gpu:H100 (tpu:v5litepod-16 in scale group v5e, no devices in scale"
+            " group cpu)"
+        ),
     ),
     (
         a_gang(constraints=demands("region = mars")),
-        "region = mars excludes 2 of 2 zones of scale group v5e (region is europe-west4); 2 constraints in all",
+        (
+            "region = mars excludes 2 of 2 zones of scale group v5e (region is europe-west4); 2"
+            " constraints in all"
+        ),
     ),
-    (a_request(constraints=demands("rack exists")), "rack exists excludes 1 of 1 zone of scale group cpu (none has rack)"),
+    (
+        a_request(constraints=demands("rack exists")),
+        "rack exists excludes 1 of 1 zone of scale group cpu (none has rack)",
+    ),
     (
         a_gang(constraints=demands(f"zone = {A}", f"zone = {B}")),
-        f"zone = {A} excludes 1 of 2 zones of scale group v5e (zone is {A}, {B}); 3 constraints in all",
+        (
+            f"zone = {A} excludes 1 of 2 zones of scale group v5e (zone is {A}, {B}); 3 constraints"
+            " in all"
+        ),
     ),
     (
         a_request(wants=some(cpu=8), tasks=6, group_by="zone"),
@@ -222,7 +278,9 @@ IMPOSSIBLE: list[tuple[Request, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "said"), IMPOSSIBLE, ids=[said for _, said in IMPOSSIBLE])
-def test_what_can_never_be_served_is_told_why_with_the_nearest_that_could(request_: Request, said: str) -> None:
+def test_what_can_never_be_served_is_told_why_with_the_nearest_that_could(
+    request_: Request, said: str
+) -> None:
     """A typing error must not wait for ever in the belief that machines are short."""
     it = outlook([GROUP, a_cpu_group()], (), request_)
 
@@ -238,7 +296,9 @@ def test_without_groups_nothing_can_be_made() -> None:
 
 
 def test_no_outlook_is_longer_than_a_line_of_a_table() -> None:
-    """Under three hundred characters, however many groups there are and however long their stories."""
+    """Under three hundred characters, however many groups there are and however long their
+    stories.
+    """
     groups = [a_group(f"a-group-with-a-long-name-{i}", max_slices=1) for i in range(50)]
     there = [a_slice_of(group, f"s-{group.name}") for group in groups]
 

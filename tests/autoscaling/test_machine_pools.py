@@ -17,7 +17,9 @@ def a_pool(name: str = "desks") -> ScaleGroup:
 
 def exhausted() -> Memory:
     """The memory after no machine of the pool was free."""
-    refused = a_slice_of(a_pool(), state=SliceState.FAILED, requested_at=NOON, fault=SliceFault.STOCK_OUT, reason=WHY)
+    refused = a_slice_of(
+        a_pool(), state=SliceState.FAILED, requested_at=NOON, fault=SliceFault.STOCK_OUT, reason=WHY
+    )
     return learn(Memory(), a_pool(), refused, None, NOON)
 
 
@@ -40,9 +42,13 @@ def test_a_slice_that_was_deleted_leaves_a_free_machine() -> None:
     """So its pool is asked at once; a slice that was never ready may not have had a machine."""
     ended = a_slice_of(a_pool(), state=SliceState.DELETED, ready_at=at(-60))
 
-    after = learn(exhausted(), a_pool(), ended, ended.model_copy(update={"state": SliceState.DELETING}), at(1))
+    after = learn(
+        exhausted(), a_pool(), ended, ended.model_copy(update={"state": SliceState.DELETING}), at(1)
+    )
     assert asked_groups(decide(a_pool(), (), a_gang(), memory=after, now=at(1))) == {"desks": 1}
 
     never = ended.model_copy(update={"ready_at": None})
-    after = learn(exhausted(), a_pool(), never, never.model_copy(update={"state": SliceState.DELETING}), at(1))
+    after = learn(
+        exhausted(), a_pool(), never, never.model_copy(update={"state": SliceState.DELETING}), at(1)
+    )
     assert asked_groups(decide(a_pool(), (), a_gang(), memory=after, now=at(1))) == {}

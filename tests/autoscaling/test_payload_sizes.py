@@ -1,4 +1,6 @@
-"""How large the autoscaler's payloads are with 10,000 slices of one host each: Temporal accepts 2 MiB."""
+"""How large the autoscaler's payloads are with 10,000 slices of one host each: Temporal accepts 2
+MiB.
+"""
 
 import random
 from datetime import timedelta
@@ -59,13 +61,21 @@ def observations() -> tuple[SliceObservation, ...]:
 
 def wanted() -> BaseModel:
     ledger = Ledger()
-    ledger.hosts_up([a_host(each, slice_id=each, attributes={"scale-group": "v5e"}) for each in IDS])
+    ledger.hosts_up(
+        [a_host(each, slice_id=each, attributes={"scale-group": "v5e"}) for each in IDS]
+    )
     return wanted_of(ledger, at(0))
 
 
 def silent() -> tuple[Silent, ...]:
     return tuple(
-        Silent(host_id=each, slice_id=each, incarnation=f"{_DICE.getrandbits(64):x}", age=_DICE.random() * 100) for each in IDS
+        Silent(
+            host_id=each,
+            slice_id=each,
+            incarnation=f"{_DICE.getrandbits(64):x}",
+            age=_DICE.random() * 100,
+        )
+        for each in IDS
     )
 
 
@@ -75,14 +85,17 @@ PAYLOADS: dict[str, Any] = {
     "start": lambda: AutoscalerStart(cluster="c", slices=facts(), strays=dict.fromkeys(IDS, 1)),
     "wanted": wanted,
     "first report": lambda: FleetReport(changed=observations(), owned=tuple(IDS)),
-    "report of strays": lambda: FleetReport(changed=observations(), unowned=observations(), owned=(), silent=silent()),
+    "report of strays": lambda: FleetReport(
+        changed=observations(), unowned=observations(), owned=(), silent=silent()
+    ),
 }
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 async def test_a_payload_of_ten_thousand_slices_is_below_the_limit(name: str) -> None:
-    """What is larger fails its activity, query or continue-as-new for ever. Some have up to 7 MiB before they are compressed,
-    so what counts is what travels."""
+    """What is larger fails its activity, query or continue-as-new for ever. Some have up to 7 MiB
+    before they are compressed, so what counts is what travels.
+    """
     payloads = connection.SharedConverter().to_payloads([PAYLOADS[name]()])
     (sent,) = await connection.CompressionCodec().encode(payloads)
 

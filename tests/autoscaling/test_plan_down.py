@@ -23,10 +23,14 @@ READY_3 = (S.READY, S.READY, S.READY)
 IDLE_3 = {"s1": at(-400), "s2": at(-600), "s3": at(-500)}
 
 
-def shrink(idle: dict[str, datetime] | None = None, memory: Memory | None = None, **changes: object) -> ScalePlan:
+def shrink(
+    idle: dict[str, datetime] | None = None, memory: Memory | None = None, **changes: object
+) -> ScalePlan:
     """A decision about three ready slices and no demand."""
     group = a_group(**changes)
-    return decide(group, slices_of(group, *READY_3), idle=IDLE_3 if idle is None else idle, memory=memory)
+    return decide(
+        group, slices_of(group, *READY_3), idle=IDLE_3 if idle is None else idle, memory=memory
+    )
 
 
 def test_a_slice_without_work_is_given_back_after_its_delay_and_not_before() -> None:
@@ -41,8 +45,10 @@ def test_a_slice_without_work_is_given_back_after_its_delay_and_not_before() -> 
 
 
 def test_the_scheduler_is_asked_whether_it_is_still_idle() -> None:
-    """Between the question and the answer a gang may be placed there: the drain holds only if it was idle all along."""
-    (drain, *_) = shrink().drains
+    """Between the question and the answer a gang may be placed there: the drain holds only if it
+    was idle all along.
+    """
+    drain, *_ = shrink().drains
 
     assert drain == Drain(slice_id="s2", reason="idle for 10m", idle_since=at(-300))
 
@@ -64,12 +70,16 @@ def test_a_slice_on_its_way_is_no_reason_to_give_back_one_that_is_there() -> Non
     """It may fail yet, and then the least is not there."""
     group = a_group(min_slices=1)
 
-    assert given_back(decide(group, slices_of(group, S.READY, S.PROVISIONING), idle={"s1": at(-900)})) == []
+    assert (
+        given_back(decide(group, slices_of(group, S.READY, S.PROVISIONING), idle={"s1": at(-900)}))
+        == []
+    )
 
 
 def test_a_slice_that_has_just_become_ready_gets_its_whole_delay() -> None:
-    """It never had work, so its idle time could be counted from any time before: it would be gone before the work that it was
-    bought for is placed."""
+    """It never had work, so its idle time could be counted from any time before: it would be gone
+    before the work that it was bought for is placed.
+    """
     group = a_group()
     fresh = a_slice_of(group, ready_at=at(-10), changed_at=at(-10))
 
@@ -79,7 +89,9 @@ def test_a_slice_that_has_just_become_ready_gets_its_whole_delay() -> None:
 
 
 def test_nothing_is_given_back_while_the_group_is_wanted() -> None:
-    """The idle one does not suit the gang that waits, but a cluster that buys and sells at the same moment suits nobody."""
+    """The idle one does not suit the gang that waits, but a cluster that buys and sells at the same
+    moment suits nobody.
+    """
     group = a_group(zones=(A, B))
     elsewhere = a_gang(constraints=demands(f"zone = {B}"))
 
@@ -89,11 +101,15 @@ def test_nothing_is_given_back_while_the_group_is_wanted() -> None:
 
 
 def test_at_the_limit_an_idle_slice_makes_room_for_the_one_that_is_wanted() -> None:
-    """The gang wants another zone, and the group may have no more: kept, the idle slice would block it for ever."""
+    """The gang wants another zone, and the group may have no more: kept, the idle slice would block
+    it for ever.
+    """
     group = a_group(zones=(A, B), max_slices=1)
     elsewhere = a_gang(constraints=demands(f"zone = {B}"))
 
-    assert given_back(decide(group, slices_of(group, S.READY), elsewhere, idle={"s1": at(-900)})) == ["s1"]
+    assert given_back(
+        decide(group, slices_of(group, S.READY), elsewhere, idle={"s1": at(-900)})
+    ) == ["s1"]
 
 
 def test_an_idle_slice_that_a_gang_needs_beside_new_ones_is_kept() -> None:
@@ -111,7 +127,9 @@ def test_no_more_are_given_back_in_a_minute_than_the_rate_allows() -> None:
     """And the next when the first of the last minute is forgotten."""
     pace = Pace(scale_downs_per_minute=3)
 
-    made = shrink(pace=pace, memory=Memory(groups={"tpu": GroupMemory(scale_downs=(at(-50), at(-20)))}))
+    made = shrink(
+        pace=pace, memory=Memory(groups={"tpu": GroupMemory(scale_downs=(at(-50), at(-20)))})
+    )
 
     assert given_back(made) == ["s2"]
     assert made.next_at == at(10)
@@ -120,7 +138,9 @@ def test_no_more_are_given_back_in_a_minute_than_the_rate_allows() -> None:
 
 def test_where_slices_die_young_the_idle_ones_are_kept() -> None:
     """They would have to be fought for again."""
-    died = Memory(groups={"tpu": GroupMemory(lives=((at(-100), False), (at(-90), False), (at(-80), True)))})
+    died = Memory(
+        groups={"tpu": GroupMemory(lives=((at(-100), False), (at(-90), False), (at(-80), True)))}
+    )
 
     made = shrink(memory=died)
 
@@ -136,7 +156,9 @@ def test_a_busy_slice_that_may_go_is_looked_at_again_after_the_delay() -> None:
 
 
 def test_a_quiet_fleet_at_its_least_is_left_alone() -> None:
-    """Nothing to do, and nothing that could change by itself: the autoscaler sleeps until somebody calls."""
+    """Nothing to do, and nothing that could change by itself: the autoscaler sleeps until somebody
+    calls.
+    """
     for least in ({"min_slices": 3}, {"buffer_slices": 3}, {"min_slices": 1, "buffer_slices": 3}):
         made = shrink(**least)
         assert (made.creates, made.drains, made.next_at) == ((), (), None)
@@ -150,7 +172,9 @@ def test_a_slice_whose_drain_may_be_refused_is_looked_at_again() -> None:
 
 
 def test_a_smaller_most_gives_back_the_idle_first_and_at_once() -> None:
-    """The operator's word needs no delay, but it stops nothing that runs while idle ones are there."""
+    """The operator's word needs no delay, but it stops nothing that runs while idle ones are
+    there.
+    """
     made = shrink(idle={"s2": at(-1)}, max_slices=2)
 
     assert made.drains == (Drain(slice_id="s2", reason="max_slices is 2", idle_since=NOON),)
@@ -158,7 +182,9 @@ def test_a_smaller_most_gives_back_the_idle_first_and_at_once() -> None:
 
 
 def test_after_the_idle_those_on_their_way_go_the_youngest_first_and_then_the_busy() -> None:
-    """Work is lost nowhere: what boots has none, and what is busy takes nothing new and goes when its work has ended."""
+    """Work is lost nowhere: what boots has none, and what is busy takes nothing new and goes when
+    its work has ended.
+    """
     group = a_group(max_slices=1)
     there = [
         a_slice_of(group, "old", ready_at=at(-900)),
@@ -204,15 +230,22 @@ def test_a_group_that_is_no_longer_in_the_configuration_gives_everything_back() 
     made = decide(a_group(), there, idle={"s1": at(-1)})
 
     assert given_back(made) == ["s1", "s3", "s2"]
-    assert {drain.reason for drain in made.drains} == {"scale group gone is no longer in the configuration"}
+    assert {drain.reason for drain in made.drains} == {
+        "scale group gone is no longer in the configuration"
+    }
     assert made.groups[-1].group == "gone"
     assert "no longer in the configuration" in made.groups[-1].why
     assert [action.group for action in made.memory.actions] == ["gone"] * 3
 
 
 def test_each_group_has_its_own_delay() -> None:
-    """Reserved machines cost nothing while they stand idle; what is preemptible is hard to get again."""
-    hasty, patient = a_group("hasty", pace=Pace(scale_down_delay=timedelta(minutes=1))), a_group("patient")
+    """Reserved machines cost nothing while they stand idle; what is preemptible is hard to get
+    again.
+    """
+    hasty, patient = (
+        a_group("hasty", pace=Pace(scale_down_delay=timedelta(minutes=1))),
+        a_group("patient"),
+    )
     there = [a_slice_of(hasty, "h"), a_slice_of(patient, "p")]
 
     made = decide([hasty, patient], there, idle={"h": at(-60), "p": at(-60)})

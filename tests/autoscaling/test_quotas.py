@@ -24,12 +24,22 @@ from tests.scaling_world import (
 S = SliceState
 F = SliceFault
 NAME = "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI"
-REASON = f"quota {NAME} is used up in {A}: Quota '{NAME}' exhausted. Limit 16 in region europe-west4"
+REASON = (
+    f"quota {NAME} is used up in {A}: Quota '{NAME}' exhausted. Limit 16 in region europe-west4"
+)
 GROUP = a_group(zones=(A, B, C))
 
 
-def refused(scope: str, group: ScaleGroup = GROUP, memory: Memory | None = None, asked_at: float = 0, now: float = 0) -> Memory:
-    """The memory after a slice in zone A was refused, which was asked for and heard of at these seconds."""
+def refused(
+    scope: str,
+    group: ScaleGroup = GROUP,
+    memory: Memory | None = None,
+    asked_at: float = 0,
+    now: float = 0,
+) -> Memory:
+    """The memory after a slice in zone A was refused, which was asked for and heard of at these
+    seconds.
+    """
     facts = a_slice_of(
         group,
         state=S.FAILED,
@@ -43,16 +53,28 @@ def refused(scope: str, group: ScaleGroup = GROUP, memory: Memory | None = None,
     return learn(memory or Memory(), group, facts, None, at(now))
 
 
-def deleted(memory: Memory, group: ScaleGroup, now: float, zone: str = A, fault: SliceFault | None = F.PREEMPTED) -> Memory:
+def deleted(
+    memory: Memory,
+    group: ScaleGroup,
+    now: float,
+    zone: str = A,
+    fault: SliceFault | None = F.PREEMPTED,
+) -> Memory:
     """The memory after the last of a slice's machines is gone."""
     ready = None if fault in (F.QUOTA, F.STOCK_OUT) else NOON
-    gone = a_slice_of(group, "gone", S.DELETED, zone=zone, fault=fault, ready_at=ready, changed_at=at(now))
+    gone = a_slice_of(
+        group, "gone", S.DELETED, zone=zone, fault=fault, ready_at=ready, changed_at=at(now)
+    )
     return learn(memory, group, gone, gone.model_copy(update={"state": S.DELETING}), at(now))
 
 
 @pytest.mark.parametrize(("scope", "next_zone"), [(A, B), ("europe-west4", C), (ANYWHERE, None)])
-def test_a_quota_keeps_the_autoscaler_away_from_where_it_counts_and_from_nowhere_else(scope: str, next_zone: str | None) -> None:
-    """One of a zone leaves the next zone, one of a region the next region; with one of the project nothing is left."""
+def test_a_quota_keeps_the_autoscaler_away_from_where_it_counts_and_from_nowhere_else(
+    scope: str, next_zone: str | None
+) -> None:
+    """One of a zone leaves the next zone, one of a region the next region; with one of the project
+    nothing is left.
+    """
     made = decide(GROUP, (), a_gang(), memory=refused(scope))
 
     assert asked(made) == ({("tpu", next_zone): 1} if next_zone else {})
@@ -72,7 +94,9 @@ def test_where_no_zone_is_left_those_who_wait_are_told_the_name_of_the_quota() -
 def test_a_quota_here_and_no_stock_there_are_told_both() -> None:
     """Each is over at its own time, and for its own reason."""
     group = a_group(zones=(A, B))
-    empty = a_slice_of(group, state=S.FAILED, zone=B, fault=F.STOCK_OUT, ready_at=None, requested_at=NOON)
+    empty = a_slice_of(
+        group, state=S.FAILED, zone=B, fault=F.STOCK_OUT, ready_at=None, requested_at=NOON
+    )
     made = decide(group, (), a_gang(), memory=learn(refused(A), group, empty, None, NOON))
 
     assert (made.creates, made.groups[0].availability) == ((), Availability.BACKOFF)
@@ -81,18 +105,28 @@ def test_a_quota_here_and_no_stock_there_are_told_both() -> None:
 
 
 @pytest.mark.parametrize("by", ["the same kind", "a larger slice of the family"])
-def test_as_soon_as_machines_are_gone_that_counted_against_it_a_quota_is_tried_again(by: str) -> None:
-    """What is preempted counts until it is deleted; to wait for the quota's own time would leave the room unused."""
+def test_as_soon_as_machines_are_gone_that_counted_against_it_a_quota_is_tried_again(
+    by: str,
+) -> None:
+    """What is preempted counts until it is deleted; to wait for the quota's own time would leave
+    the room unused.
+    """
     other = GROUP if by == "the same kind" else a_group("large", accelerator_variant="v5litepod-32")
     memory = refused("europe-west4", memory=Memory())
 
     assert asked(decide(GROUP, (), a_gang(), memory=memory, now=at(10))) == {("tpu", C): 1}
-    assert asked(decide(GROUP, (), a_gang(), memory=deleted(memory, other, 10, zone=B), now=at(10))) == {("tpu", A): 1}
+    assert asked(
+        decide(GROUP, (), a_gang(), memory=deleted(memory, other, 10, zone=B), now=at(10))
+    ) == {("tpu", A): 1}
 
 
-@pytest.mark.parametrize("what", ["refused itself", "elsewhere", "another family", "another tier", "before"])
+@pytest.mark.parametrize(
+    "what", ["refused itself", "elsewhere", "another family", "another tier", "before"]
+)
 def test_what_gave_it_no_room_does_not_end_a_quota(what: str) -> None:
-    """A slice that was refused is deleted, too: taken for room, it would be asked for again and again."""
+    """A slice that was refused is deleted, too: taken for room, it would be asked for again and
+    again.
+    """
     memory = refused("europe-west4", asked_at=5, now=6)
     after = {
         "refused itself": lambda: deleted(memory, GROUP, 10, fault=F.QUOTA),
@@ -115,7 +149,9 @@ def test_machines_that_were_gone_before_the_refusal_was_heard_of_made_room_all_t
 
 
 def test_a_refusal_by_quota_is_no_growth_and_no_failure() -> None:
-    """The next zone is asked at once, and the backoff is for slices that come to nothing on the way."""
+    """The next zone is asked at once, and the backoff is for slices that come to nothing on the
+    way.
+    """
     grown = decide(GROUP, (), a_gang()).memory
     memory = refused(A, memory=grown, now=3)
 
@@ -126,7 +162,11 @@ def test_a_refusal_by_quota_is_no_growth_and_no_failure() -> None:
 def test_groups_that_want_the_same_share_the_news_and_others_do_not() -> None:
     """Another tier has a quota of its own; so have small slices, whatever their family."""
     memory = refused(ANYWHERE, a_group("first"))
-    others = [a_group("same"), a_group("spot", preemptible=True), a_group("small", accelerator_variant="v5litepod-4", hosts=1)]
+    others = [
+        a_group("same"),
+        a_group("spot", preemptible=True),
+        a_group("small", accelerator_variant="v5litepod-4", hosts=1),
+    ]
 
     assert decide(others[0], (), a_gang(), memory=memory).creates == ()
     assert asked_groups(decide(others[1], (), a_gang(), memory=memory)) == {"spot": 1}

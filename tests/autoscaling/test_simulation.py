@@ -1,7 +1,9 @@
-"""The autoscaler's decision over virtual days: whatever slices do, the limits hold, the work is done, and the fleet grows quiet.
+"""The autoscaler's decision over virtual days: whatever slices do, the limits hold, the work is
+done, and the fleet grows quiet.
 
-What must never happen after any decision (`tests.scaling_world`): more slices than allowed, a request while a quota or a failure
-forbids it, a look ahead into the past, a slice asked for after an idle one was given back although nobody wants anything new.
+What must never happen after any decision (`tests.scaling_world`): more slices than allowed, a
+request while a quota or a failure forbids it, a look ahead into the past, a slice asked for after
+an idle one was given back although nobody wants anything new.
 """
 
 from datetime import datetime, timedelta
@@ -33,7 +35,10 @@ def least(world: World) -> dict[str, int]:
 
 
 def alive(world: World) -> dict[str, int]:
-    return {group.name: sum(each.group == group.name for each in world.slices.values()) for group in world.groups}
+    return {
+        group.name: sum(each.group == group.name for each in world.slices.values())
+        for group in world.groups
+    }
 
 
 def a_day(random: Random) -> World:
@@ -41,9 +46,15 @@ def a_day(random: Random) -> World:
 
     def pace() -> dict[str, int]:
         low = random.randint(0, 1)
-        return {"min_slices": low, "buffer_slices": random.randint(0, 1), "max_slices": random.randint(2, 4)}
+        return {
+            "min_slices": low,
+            "buffer_slices": random.randint(0, 1),
+            "max_slices": random.randint(2, 4),
+        }
 
-    preferred = a_group("preferred", zones=(A, B), priority=10, pace=BRISK, preemptible=True, **pace())
+    preferred = a_group(
+        "preferred", zones=(A, B), priority=10, pace=BRISK, preemptible=True, **pace()
+    )
     other = a_group("other", zones=(C,), priority=20, pace=BRISK, **pace())
     cpu = a_cpu_group("cpu", zones=(A, B), pace=BRISK, **pace())
     empty = {zone: random.choice([0, 0, 1, 3]) * HOUR for zone in (A, B, C)}
@@ -56,15 +67,26 @@ def a_day(random: Random) -> World:
         return SliceFault.STOCK_OUT if now < NOON + empty[zone] else None
 
     def breaks(group: ScaleGroup) -> SliceFault | None:
-        return random.choice([SliceFault.BOOT_TIMEOUT, SliceFault.PREEMPTED]) if random.random() < fragile else None
+        return (
+            random.choice([SliceFault.BOOT_TIMEOUT, SliceFault.PREEMPTED])
+            if random.random() < fragile
+            else None
+        )
 
     def takes_back(group: ScaleGroup) -> timedelta | None:
         minutes = random.choice([2, 7, 40, 300])
-        return timedelta(minutes=minutes) if group.preemptible and random.random() < fragile else None
+        return (
+            timedelta(minutes=minutes) if group.preemptible and random.random() < fragile else None
+        )
 
-    world = World([preferred, other, cpu], Cloud(refuses=refuses, breaks=breaks, takes_back=takes_back))
+    world = World(
+        [preferred, other, cpu], Cloud(refuses=refuses, breaks=breaks, takes_back=takes_back)
+    )
     for i in range(random.randint(1, 20)):
-        runs, after = timedelta(minutes=random.choice([1, 10, 60])), timedelta(minutes=random.randint(0, 600))
+        runs, after = (
+            timedelta(minutes=random.choice([1, 10, 60])),
+            timedelta(minutes=random.randint(0, 600)),
+        )
         world.submit(some_work(random, f"w{i}"), runs, after)
     return world
 
@@ -74,7 +96,10 @@ def some_work(random: Random, key: str) -> Request:
     if kind == 0:
         return a_gang(key, 8, groups=2)
     if kind == 1:
-        return a_gang(key, constraints=random.choice([demands(f"zone = {B}"), demands("region = us-east1"), ()]))
+        return a_gang(
+            key,
+            constraints=random.choice([demands(f"zone = {B}"), demands("region = us-east1"), ()]),
+        )
     if kind == 2:
         return a_request(key, some(cpu=random.choice([1, 3, 8]), memory=random.choice([1, 20])))
     return a_gang(key)
@@ -83,8 +108,10 @@ def some_work(random: Random, key: str) -> Request:
 @DAYS
 @given(st.integers(0, 2**32).map(Random))
 def test_everything_is_served_and_the_fleet_becomes_quiet(random: Random) -> None:
-    """Stock-outs, quotas, failures and preemptions delay work, they do not strand it; afterwards there is exactly the least that
-    is configured, nothing more is planned, and no slice is unaccounted for."""
+    """Stock-outs, quotas, failures and preemptions delay work, they do not strand it; afterwards
+    there is exactly the least that is configured, nothing more is planned, and no slice is
+    unaccounted for.
+    """
     world = a_day(random)
 
     world.run(until=NOON + timedelta(days=3))
@@ -98,7 +125,9 @@ def test_everything_is_served_and_the_fleet_becomes_quiet(random: Random) -> Non
 @DAYS
 @given(st.integers(0, 2**32).map(Random))
 def test_the_autoscaler_sleeps_most_of_the_time(random: Random) -> None:
-    """A decision that is due again at once, for ever, would burn the workflow's history; each has to wait for something."""
+    """A decision that is due again at once, for ever, would burn the workflow's history; each has
+    to wait for something.
+    """
     world = a_day(random)
 
     world.run(until=NOON + timedelta(days=3))
@@ -107,11 +136,17 @@ def test_the_autoscaler_sleeps_most_of_the_time(random: Random) -> None:
 
 
 def test_a_stock_out_of_seventy_minutes_ends_with_the_work_done_in_another_zone() -> None:
-    """The original's users watched a group try the same zone for an hour while another had stock."""
+    """The original's users watched a group try the same zone for an hour while another had
+    stock.
+    """
     empty_until = NOON + timedelta(minutes=70)
     world = World(
         [a_group(zones=(A, B), max_slices=1)],
-        Cloud(refuses=lambda group, zone, now: SliceFault.STOCK_OUT if zone == A and now < empty_until else None),
+        Cloud(
+            refuses=lambda group, zone, now: (
+                SliceFault.STOCK_OUT if zone == A and now < empty_until else None
+            )
+        ),
     )
     world.submit(a_gang("train"))
 
@@ -122,23 +157,34 @@ def test_a_stock_out_of_seventy_minutes_ends_with_the_work_done_in_another_zone(
     assert began < at(200)
 
 
-def test_with_one_zone_the_work_waits_for_the_end_of_the_stock_out_and_no_longer_than_the_longest_delay() -> None:
+def test_with_one_zone_the_work_waits_for_the_end_of_the_stock_out_and_no_longer_than_the_longest_delay() -> (
+    None
+):
     """Delays that double without limit turn a stock-out of an hour into one of two."""
     group = a_group()
     world = World(
-        [group], Cloud(refuses=lambda group, zone, now: SliceFault.STOCK_OUT if now < NOON + timedelta(minutes=70) else None)
+        [group],
+        Cloud(
+            refuses=lambda group, zone, now: (
+                SliceFault.STOCK_OUT if now < NOON + timedelta(minutes=70) else None
+            )
+        ),
     )
     world.submit(a_gang("train"))
 
     world.run(until=NOON + timedelta(hours=3))
 
     began, _ = world.began["task of train"]
-    assert began < NOON + timedelta(minutes=70) + group.pace.max_stockout_delay + timedelta(minutes=3)
+    assert began < NOON + timedelta(minutes=70) + group.pace.max_stockout_delay + timedelta(
+        minutes=3
+    )
     assert world.created < 15
 
 
 def test_while_a_quota_is_used_up_the_next_group_does_the_work() -> None:
-    """A quota is the platform's word for a project: waiting for it with free machines next door is waste."""
+    """A quota is the platform's word for a project: waiting for it with free machines next door is
+    waste.
+    """
     world = World(
         [a_group("first", priority=1), a_group("second", priority=2)],
         Cloud(refuses=lambda group, zone, now: SliceFault.QUOTA if group.name == "first" else None),
@@ -149,11 +195,15 @@ def test_while_a_quota_is_used_up_the_next_group_does_the_work() -> None:
 
     began, _ = world.began["task of train"]
     assert began < NOON + timedelta(minutes=3)
-    assert [action.group for action in world.memory.actions if action.what == "quota_exceeded"] == ["first"]
+    assert [action.group for action in world.memory.actions if action.what == "quota_exceeded"] == [
+        "first"
+    ]
 
 
 def test_sixty_slices_taken_back_at_once_are_replaced_within_one_decision_and_the_rate() -> None:
-    """A storm is one event, not sixty: no failure of theirs is counted against the group as long as they had lived."""
+    """A storm is one event, not sixty: no failure of theirs is counted against the group as long as
+    they had lived.
+    """
     group = a_group(max_slices=60, min_slices=60)
     world = World([group])
     world.run(until=NOON + timedelta(minutes=30))
@@ -175,7 +225,9 @@ def test_sixty_slices_taken_back_at_once_are_replaced_within_one_decision_and_th
 
 
 def test_a_reload_that_allows_less_gives_back_the_idle_first_and_stops_no_work() -> None:
-    """Four slices, two at work; two are allowed from now on, and then none: who runs there is let run."""
+    """Four slices, two at work; two are allowed from now on, and then none: who runs there is let
+    run.
+    """
     world = World([a_group()])
     for key, hours in (("short", 0.2), ("also short", 0.2), ("long", 3), ("also long", 3)):
         world.submit(a_gang(key), runs=hours * HOUR)
@@ -192,11 +244,15 @@ def test_a_reload_that_allows_less_gives_back_the_idle_first_and_stops_no_work()
     world.run()
 
     assert world.slices == {}
-    assert world.began.keys() == {f"task of {key}" for key in ("short", "also short", "long", "also long")}
+    assert world.began.keys() == {
+        f"task of {key}" for key in ("short", "also short", "long", "also long")
+    }
     assert all(began < NOON + timedelta(minutes=3) for began, _ in world.began.values())
 
 
-def test_a_cold_cluster_starts_one_slice_for_one_gang_and_gives_it_back_after_the_idle_delay() -> None:
+def test_a_cold_cluster_starts_one_slice_for_one_gang_and_gives_it_back_after_the_idle_delay() -> (
+    None
+):
     """The shortest story there is: from nothing to nothing, and each step when it is due."""
     world = World([a_group()])
     world.submit(a_gang("train"), runs=timedelta(minutes=20))

@@ -1,4 +1,6 @@
-"""Slices that turn out smaller than their group promises: the group is not bought again for what no such slice could take."""
+"""Slices that turn out smaller than their group promises: the group is not bought again for what no
+such slice could take.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,9 +38,11 @@ def test_a_shape_that_no_ready_slice_could_take_is_bought_once() -> None:
     assert not world.slices
     (outlook,) = world.last.outlooks
     assert not outlook.possible
-    assert outlook.message == (
-        "needs 32 GiB memory; a host of scale group cpu has 31 GiB memory when empty; "
-        "slice cpu-1 of scale group cpu offers 31 GiB memory, 80 GiB disk of the promised 32 GiB memory, 100 GiB disk"
+    assert (
+        outlook.message
+        == "needs 32 GiB memory; a host of scale group cpu has 31 GiB memory when empty; slice"
+        " cpu-1 of scale group cpu offers 31 GiB memory, 80 GiB disk of the promised 32 GiB"
+        " memory, 100 GiB disk"
     )
     assert "slice cpu-1 of scale group cpu offers 31 GiB" in world.last.groups[0].why
 
@@ -55,7 +59,9 @@ def test_what_smaller_slices_can_take_is_still_bought() -> None:
 
 
 def test_missing_devices_cost_one_slice_an_hour() -> None:
-    """A driver that fails on every machine costs one slice an hour, not one each two minutes for each gang."""
+    """A driver that fails on every machine costs one slice an hour, not one each two minutes for
+    each gang.
+    """
     world = World([a_group(max_slices=9)], finding(then=NO_CHIPS))
     for number in range(3):
         world.submit(a_gang(f"train{number}"))
@@ -90,23 +96,35 @@ def test_a_driver_that_works_again_is_found() -> None:
 
 
 def test_sizes_of_a_changed_group_are_forgotten() -> None:
-    """The configuration now has another machine type. A reload of the same group changes only what another image could."""
+    """The configuration now has another machine type. A reload of the same group changes only what
+    another image could.
+    """
     small, other = a_cpu_group(), a_group()
-    world = World([small, other], Cloud(finds=lambda group: SMALLER if group is small else NO_CHIPS))
+    world = World(
+        [small, other], Cloud(finds=lambda group: SMALLER if group is small else NO_CHIPS)
+    )
     world.submit(a_request("large", some(cpu=1, memory=32)))
     world.submit(a_gang("train"))
     world.run(until=NOON + timedelta(minutes=30))
 
     def sizes(*after: ScaleGroup) -> dict[str, int]:
-        return {name: len(each.sizes) for name, each in reconfigured(world.memory, [small, other], after).groups.items()}
+        return {
+            name: len(each.sizes)
+            for name, each in reconfigured(world.memory, [small, other], after).groups.items()
+        }
 
     assert sizes(small, other) == {"cpu": 1, "tpu": 0}
-    assert sizes(small.model_copy(update={"machine_type": "n2-highmem-8"}), other) == {"cpu": 0, "tpu": 0}
+    assert sizes(small.model_copy(update={"machine_type": "n2-highmem-8"}), other) == {
+        "cpu": 0,
+        "tpu": 0,
+    }
 
 
 @pytest.mark.parametrize(("memory", "fits"), [(30, True), (32, False)])
 def test_the_reserve_is_not_promised(memory: int, fits: bool) -> None:
-    """A machine of 32 GiB has less for tasks, so a request for all of it is refused instead of buying a machine."""
+    """A machine of 32 GiB has less for tasks, so a request for all of it is refused instead of
+    buying a machine.
+    """
     group = a_cpu_group(reserved_memory=some(memory=2).memory_bytes)
 
     assert bool(Catalog([group]).candidates(a_request("k", some(memory=memory)))) == fits

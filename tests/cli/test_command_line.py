@@ -1,4 +1,6 @@
-"""The command line before any cluster is reached: options, exit codes, and how quickly it is there."""
+"""The command line before any cluster is reached: options, exit codes, and how quickly it is
+there.
+"""
 
 import json
 import os
@@ -36,14 +38,18 @@ code = run(["--help"])
 heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio", "rich", "stamina"} & set(sys.modules)
 sys.exit(f"imported: {heavy}" if heavy else code)
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert all(f"  {command} " in ran.stdout for command in COMMANDS)
 
 
 @pytest.mark.parametrize("module", ["jobs", "submit", "logs", "exec", "fetch", "slice", "host"])
 def test_a_command_imports_no_code_of_hosts_and_workflows(module: str) -> None:
-    """They took a third of the time of every command. The client names the workflows that it starts."""
+    """They took a third of the time of every command. The client names the workflows that it
+    starts.
+    """
     script = f"""
 import sys
 import iris.cli.{module}
@@ -64,12 +70,16 @@ if "{module}" == "jobs":
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_a_command_looks_for_no_plugins_of_pydantic(tmp_path: Path) -> None:
-    """The search reads the metadata of every package, and a machine for training has hundreds of them."""
+    """The search reads the metadata of every package, and a machine for training has hundreds of
+    them.
+    """
     (tmp_path / "spy.py").write_text(f"""
 open({str(tmp_path / "loaded")!r}, "w")
 
@@ -80,20 +90,33 @@ class plugin:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[pydantic]\nspy = spy:plugin\n")
-    env = {key: value for key, value in os.environ.items() if key != "PYDANTIC_DISABLE_PLUGINS"} | {"PYTHONPATH": str(tmp_path)}
+    env = {key: value for key, value in os.environ.items() if key != "PYDANTIC_DISABLE_PLUGINS"} | {
+        "PYTHONPATH": str(tmp_path)
+    }
     found = []
-    for arguments in (["-c", "import iris.client.views"], ["-m", "iris.cli.main", "cluster", "list"]):
-        subprocess.run([sys.executable, *arguments], env=env, capture_output=True, check=True, timeout=120)
+    for arguments in (
+        ["-c", "import iris.client.views"],
+        ["-m", "iris.cli.main", "cluster", "list"],
+    ):
+        subprocess.run(
+            [sys.executable, *arguments], env=env, capture_output=True, check=True, timeout=120
+        )
         found.append((tmp_path / "loaded").exists())
         (tmp_path / "loaded").unlink(missing_ok=True)
     assert found == [True, False]
 
 
 def test_a_command_does_not_import_the_reader_of_package_metadata() -> None:
-    """Pydantic imports it with a parser of e-mail to look for plugins, also where plugins are switched off."""
+    """Pydantic imports it with a parser of e-mail to look for plugins, also where plugins are
+    switched off.
+    """
     commands = ["cluster", "list"], ["version"]  # which reads its own metadata
     ran = [
-        subprocess.run([sys.executable, "-X", "importtime", "-m", "iris.cli.main", *command], capture_output=True, text=True)
+        subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "iris.cli.main", *command],
+            capture_output=True,
+            text=True,
+        )
         for command in commands
     ]
     assert ["importlib.metadata" in each.stderr for each in ran] == [False, True]
@@ -101,7 +124,9 @@ def test_a_command_does_not_import_the_reader_of_package_metadata() -> None:
 
 
 def test_an_answer_that_comes_after_a_command_s_work_is_no_traceback() -> None:
-    """The store and Temporal's client answer from threads: an answer may come when the loop of a cancelled request has ended."""
+    """The store and Temporal's client answer from threads: an answer may come when the loop of a
+    cancelled request has ended.
+    """
     script = """
 import asyncio, sys, threading
 import iris.cli.jobs.commands
@@ -125,7 +150,9 @@ iris.cli.jobs.commands.jobs.callback = ask
 sys.argv = ["iris", "jobs"]
 main.main()
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -137,26 +164,36 @@ from iris.cli.main import cli, run
 code = run(["cluster", "config", "check", sys.argv[1]])
 sys.exit("imported rich" if "rich" in sys.modules else code)
 """
-    ran = subprocess.run([sys.executable, "-c", script, EXAMPLE], capture_output=True, text=True, timeout=30)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, EXAMPLE], capture_output=True, text=True, timeout=30
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "EACH HOST OFFERS" in ran.stdout
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_of_the_help_exists_and_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_of_the_help_exists_and_explains_itself(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The table of commands is written by hand; this keeps it true."""
     assert run([command, "--help"]) == 0
     assert f"Usage: iris {command}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("group", ["cluster", "autoscaler", "group", "slice", "host", "debug", "controller"])
-def test_a_group_shows_the_whole_first_sentence_of_each_command(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "group", ["cluster", "autoscaler", "group", "slice", "host", "debug", "controller"]
+)
+def test_a_group_shows_the_whole_first_sentence_of_each_command(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A sentence that ends in dots at the width of the terminal hides what the command does."""
     assert run([group, "--help"]) == 0
     assert "..." not in capsys.readouterr().out.split("Commands:")[1]
 
 
-def test_an_address_without_a_service_is_named_with_the_cause(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_without_a_service_is_named_with_the_cause(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Without the types of the SDK's layers."""
     assert run(["--cluster", "localhost:1", "jobs"]) == 4
     problem = "no Temporal service answers at localhost:1 (namespace default): connection refused"
@@ -191,17 +228,47 @@ def test_an_address_without_a_service_is_named_with_the_cause(capsys: pytest.Cap
             "has alternatives of different shape: v5litepod-16 has 4",
         ),
         (["submit", "--tpu", "", "--", "true"], "tpu: '' is not a TPU variant"),
-        (["submit", "--slices", "0", "--tpu", "v5litepod-16", "--", "true"], "'--slices': 0 is not in the range x>=1"),
-        (["submit", "--gpu", "H1000x8", "--", "true"], "gpu: 'H1000x8' has the unknown variant 'H1000'; did you mean H100"),
-        (["submit", "--gpu", "H100x0", "--", "true"], "gpu: 'H100x0' gives H100 a count that is not from 1 to 9999"),
-        (["submit", "--gpu", "A100x2,H100x4", "--", "true"], "has alternatives with different counts: 2 A100, 4 H100"),
-        (["submit", "--gang-by", "!zone", "--", "true"], "gang-by: '!zone' is not a valid attribute key; use letters"),
+        (
+            ["submit", "--slices", "0", "--tpu", "v5litepod-16", "--", "true"],
+            "'--slices': 0 is not in the range x>=1",
+        ),
+        (
+            ["submit", "--gpu", "H1000x8", "--", "true"],
+            "gpu: 'H1000x8' has the unknown variant 'H1000'; did you mean H100",
+        ),
+        (
+            ["submit", "--gpu", "H100x0", "--", "true"],
+            "gpu: 'H100x0' gives H100 a count that is not from 1 to 9999",
+        ),
+        (
+            ["submit", "--gpu", "A100x2,H100x4", "--", "true"],
+            "has alternatives with different counts: 2 A100, 4 H100",
+        ),
+        (
+            ["submit", "--gang-by", "!zone", "--", "true"],
+            "gang-by: '!zone' is not a valid attribute key; use letters",
+        ),
         (["submit", "--gang-by", "", "--", "true"], "gang-by: '' is not a valid attribute key"),
-        (["submit", "--constraint", "zone=a,b", "--", "true"], 'for one of several values write "zone in (a,b)"'),
-        (["submit", "--constraint", "driver > new", "--", "true"], "compares by > with new, which is not a number"),
-        (["submit", "--constraint", "", "--", "true"], "constraint: '' is not a constraint; write it like"),
-        (["submit", "--prefer", "zone ==", "--", "true"], "constraint: 'zone ==' is not a constraint"),
-        (["submit", "--priority", "urgent", "--", "true"], "'urgent' is not one of 'production', 'interactive', 'batch'"),
+        (
+            ["submit", "--constraint", "zone=a,b", "--", "true"],
+            'for one of several values write "zone in (a,b)"',
+        ),
+        (
+            ["submit", "--constraint", "driver > new", "--", "true"],
+            "compares by > with new, which is not a number",
+        ),
+        (
+            ["submit", "--constraint", "", "--", "true"],
+            "constraint: '' is not a constraint; write it like",
+        ),
+        (
+            ["submit", "--prefer", "zone ==", "--", "true"],
+            "constraint: 'zone ==' is not a constraint",
+        ),
+        (
+            ["submit", "--priority", "urgent", "--", "true"],
+            "'urgent' is not one of 'production', 'interactive', 'batch'",
+        ),
         (["submit", "--local", "--dry-run", "--", "true"], "--local ends with the job"),
         (["submit", "--cpus", "2", "--", "true"], "--cpus"),
         (["submit", "--local", "-d", "--", "true"], "--local ends with the job"),
@@ -214,7 +281,10 @@ def test_an_address_without_a_service_is_named_with_the_cause(capsys: pytest.Cap
         (["release"], "Missing argument 'JOB...'"),
         (["priority", "train"], "'train' is not one of 'production', 'interactive', 'batch'"),
         (["priority", "batch"], "name at least one JOB to move to band batch"),
-        (["priority", "train", "urgent"], "'urgent' is not one of 'production', 'interactive', 'batch'"),
+        (
+            ["priority", "train", "urgent"],
+            "'urgent' is not one of 'production', 'interactive', 'batch'",
+        ),
         (["host", "cordon"], "Missing argument 'HOST...'"),
         (["host", "uncordon", "--reason", "x", "h"], "No such option '--reason'"),
         (["host", "drain"], "Missing argument 'HOST...'"),
@@ -223,33 +293,53 @@ def test_an_address_without_a_service_is_named_with_the_cause(capsys: pytest.Cap
         (["cluster", "start", "--local", "--min-run-time", "-1s"], "'-1s' is not a duration"),
         (["cluster", "start"], "add --local"),
         (["cluster", "start", "--local", "--tpu", "v5litepod-17"], "did you mean v5litepod-1"),
-        (["cluster", "start", "--local", "--slices", "2"], "needs --tpu with the type of the slices"),
+        (
+            ["cluster", "start", "--local", "--slices", "2"],
+            "needs --tpu with the type of the slices",
+        ),
         (
             ["cluster", "start", "--local", "--tpu", "v5litepod-256", "--slices", "8"],
             "the cluster would start 513 hosts; the limit for one machine is 500",
         ),
         (["cluster", "start", "--local", "--attribute", "plain"], "'plain' is not a pair"),
-        (["cluster", "start", "--local", "--config", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
+        (
+            ["cluster", "start", "--local", "--config", "nowhere.yaml"],
+            "'nowhere.yaml' does not exist",
+        ),
         (
             ["cluster", "start", "--local", "--config", EXAMPLE, "--hosts", "2", "--cpu", "4"],
             "--hosts, --cpu: exclude --config",
         ),
         (["agent"], "add --join"),
-        (["agent", "--join", "--token", "t"], "add --join on a machine that you add, or --slice and --key-file"),
+        (
+            ["agent", "--join", "--token", "t"],
+            "add --join on a machine that you add, or --slice and --key-file",
+        ),
         (["agent", "--token", "t"], "--key-file needs --slice"),
-        (["agent", "--slice", "s", "--key-file", EXAMPLE], "local.yaml contains no private key of a slice"),
+        (
+            ["agent", "--slice", "s", "--key-file", EXAMPLE],
+            "local.yaml contains no private key of a slice",
+        ),
         (["agent", "--join", "--slice-size", "4"], "--slice-size needs --slice"),
         (["agent", "--join", "--fault", "fabric=("], "is not a regular expression"),
-        (["submit", "--cpu", "1", "--cpu", "2", "--", "true"], "--cpu was given 2 times; give it once"),
+        (
+            ["submit", "--cpu", "1", "--cpu", "2", "--", "true"],
+            "--cpu was given 2 times; give it once",
+        ),
         (["jobs", "--since", "1h", "--since", "2h"], "--since was given 2 times"),
-        (["submit", "--memory", "4", "--", "true"], "'4' is a number of bytes; add the unit, such as \"4g\""),
+        (
+            ["submit", "--memory", "4", "--", "true"],
+            "'4' is a number of bytes; add the unit, such as \"4g\"",
+        ),
         (["sumbit", "--", "true"], "there is no command 'sumbit'; did you mean 'submit'?"),
         (["status", ""], "job: '' is not a valid name"),
         (["--cluster", "a b", "jobs"], "cluster: 'a b' is not a valid name"),
         (["--nonsense"], "--nonsense"),
     ],
 )
-def test_wrong_usage_is_named_and_exits_with_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_named_and_exits_with_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing is asked of any cluster; standard output stays empty."""
     assert run(arguments) == 2
     said = capsys.readouterr()
@@ -260,9 +350,15 @@ def test_wrong_usage_is_named_and_exits_with_2(arguments: list[str], words: str,
 @pytest.mark.parametrize(
     "arguments",
     [
-        *(["submit", *options, "--", "true"] for options in ([], ["--dry-run"], ["--require-feasible"])),
+        *(
+            ["submit", *options, "--", "true"]
+            for options in ([], ["--dry-run"], ["--require-feasible"])
+        ),
         ["jobs"],
-        *([command, "x"] for command in ("status", "logs", "wait", "cancel", "explain", "hold", "release")),
+        *(
+            [command, "x"]
+            for command in ("status", "logs", "wait", "cancel", "explain", "hold", "release")
+        ),
         ["priority", "x", "batch"],
         *(["host", command, "x"] for command in ("cordon", "uncordon", "drain")),
         *(["cluster", command] for command in ("pause", "resume", "status")),
@@ -286,7 +382,9 @@ def test_an_error_is_json_when_json_was_asked_for(capsys: pytest.CaptureFixture[
     assert (error["error"], error["exit_code"], said.out) == ("Unreachable", 4, "")
 
 
-def test_options_behind_the_dashes_belong_to_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_behind_the_dashes_belong_to_the_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """`--json` and `--help` there are not Iris'."""
     assert run(["submit", "--", "true", "--json", "--help"]) == 4
     assert capsys.readouterr().err.startswith("error: no cluster")
@@ -305,15 +403,29 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
 @pytest.mark.parametrize(
     ("shell", "code", "said"),
     [
-        ("iris cluster list >&-", 1, "error: standard output is closed; to discard it, use >/dev/null\n"),
-        ("iris cluster list > /dev/full", 1, "error: the output cannot be written: No space left on device\n"),
-        ("iris --help > /dev/full", 1, "error: the output cannot be written: No space left on device\n"),
+        (
+            "iris cluster list >&-",
+            1,
+            "error: standard output is closed; to discard it, use >/dev/null\n",
+        ),
+        (
+            "iris cluster list > /dev/full",
+            1,
+            "error: the output cannot be written: No space left on device\n",
+        ),
+        (
+            "iris --help > /dev/full",
+            1,
+            "error: the output cannot be written: No space left on device\n",
+        ),
         ("iris cluster list <&- > /dev/null", 0, ""),
         (
             "iris submit --batch - <&-",
             4,
-            "error: no cluster: no local cluster runs, and neither --cluster nor IRIS_CLUSTER names one; "
-            "start one with: iris cluster start --local -d\n",
+            (
+                "error: no cluster: no local cluster runs, and neither --cluster nor IRIS_CLUSTER"
+                " names one; start one with: iris cluster start --local -d\n"
+            ),
         ),
         ("iris cluster list 2>&- > /dev/null", 0, ""),
         ("mkdir gone && cd gone && rmdir ../gone && iris cluster list > /dev/null", 0, ""),
@@ -325,12 +437,18 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
         (
             "IRIS_STATE_DIR=/dev/null/state iris cluster start --local -d",
             1,
-            "error: /dev/null/state: Not a directory; to keep the state of Iris elsewhere, set IRIS_STATE_DIR\n",
+            (
+                "error: /dev/null/state: Not a directory; to keep the state of Iris elsewhere, set"
+                " IRIS_STATE_DIR\n"
+            ),
         ),
         (
             "unset IRIS_STATE_DIR XDG_STATE_HOME; HOME=/proc iris cluster start --local -d",
             1,
-            "error: /proc/.local: No such file or directory; to keep the state of Iris elsewhere, set IRIS_STATE_DIR\n",
+            (
+                "error: /proc/.local: No such file or directory; to keep the state of Iris"
+                " elsewhere, set IRIS_STATE_DIR\n"
+            ),
         ),
         ("unset IRIS_STATE_DIR XDG_STATE_HOME; HOME=/proc iris config > /dev/null", 0, ""),
         ("iris cluster config schema | head -0; exit ${PIPESTATUS[0]}", 0, ""),
@@ -338,38 +456,64 @@ def test_a_job_is_one_of_mine_or_somebodys() -> None:
         ("IRIS_STATE_DIR=$PWD/✓ PYTHONIOENCODING=latin-1 iris config > /dev/null", 0, ""),
     ],
 )
-def test_a_stream_or_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path, shell: str, code: int, said: str) -> None:
+def test_a_stream_or_a_directory_that_cannot_be_used_is_one_line(
+    tmp_path: Path, shell: str, code: int, said: str
+) -> None:
     """Cron jobs and full disks meet this first. A traceback names no remedy."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "IRIS_STATE_DIR": str(tmp_path / "state")}
-    ran = subprocess.run(["bash", "-c", shell], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        ["bash", "-c", shell], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
     assert (ran.returncode, ran.stderr) == (code, said)
 
 
 @pytest.mark.parametrize(
     ("message", "cause"),
     [
-        ('Error(Transport, ConnectError("tcp", Os { code: 111, message: "Connection refused" }))', "connection refused"),
         (
-            'tonic::transport::Error(ConnectError("dns error", Custom { kind: Uncategorized, error: "failed to lookup x" }))',
+            (
+                'Error(Transport, ConnectError("tcp", Os { code: 111, message: "Connection'
+                ' refused" }))'
+            ),
+            "connection refused",
+        ),
+        (
+            (
+                'tonic::transport::Error(ConnectError("dns error", Custom { kind: Uncategorized,'
+                ' error: "failed to lookup x" }))'
+            ),
             "failed to lookup x",
         ),
         (
-            "Server connection error: tonic::transport::Error(Custom { error: InvalidMessage(InvalidContentType) })",
+            (
+                "Server connection error: tonic::transport::Error(Custom { error:"
+                " InvalidMessage(InvalidContentType) })"
+            ),
             "it does not speak TLS, which Temporal's variables or profile ask for",
         ),
-        ("Failed client connect: tonic::transport::Error(Transport, Unknown)", "failed client connect"),
+        (
+            "Failed client connect: tonic::transport::Error(Transport, Unknown)",
+            "failed client connect",
+        ),
         ("invalid target URL: empty host", "invalid target URL: empty host"),
     ],
 )
-def test_an_error_of_the_connection_has_no_types_of_the_sdk_s_layers(message: str, cause: str) -> None:
+def test_an_error_of_the_connection_has_no_types_of_the_sdk_s_layers(
+    message: str, cause: str
+) -> None:
     """A user can act on the system's message, and not on the Rust types around it."""
     assert cause_of(message) == cause
 
 
 def test_jobs_are_also_reached_by_their_noun(capsys: pytest.CaptureFixture[str]) -> None:
     """`host list` and `slice show` exist, so `job list` and `job show` are tried."""
-    for verb, words in {"list": "List jobs", "show": "Show JOB", "cancel": "Cancel each JOB", "logs": "Show the output"}.items():
+    for verb, words in {
+        "list": "List jobs",
+        "show": "Show JOB",
+        "cancel": "Cancel each JOB",
+        "logs": "Show the output",
+    }.items():
         assert run(["job", verb, "--help"]) == 0
         assert words in capsys.readouterr().out
     assert run(["job", "lst"]) == 2
@@ -377,13 +521,21 @@ def test_jobs_are_also_reached_by_their_noun(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("cluster", "reason"), [([], "no cluster: no local cluster runs"), (["--cluster", "127.0.0.1:1"], "connection refused")]
+    ("cluster", "reason"),
+    [
+        ([], "no cluster: no local cluster runs"),
+        (["--cluster", "127.0.0.1:1"], "connection refused"),
+    ],
 )
 def test_the_version_is_shown_also_if_no_cluster_answers(
     cluster: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who reports a fault gives it, and the reason why the cluster's parts are missing."""
-    assert (run(["--version"]), run(["version", *cluster]), run(["version", "--json", *cluster])) == (0, 0, 0)
+    assert (
+        run(["--version"]),
+        run(["version", *cluster]),
+        run(["version", "--json", *cluster]),
+    ) == (0, 0, 0)
     short, client, not_asked, *rest = capsys.readouterr().out.splitlines()
     assert client.split() == ["client", short.removeprefix("iris, version ")]
     assert not_asked.startswith("not asked")

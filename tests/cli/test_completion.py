@@ -46,7 +46,9 @@ from iris.cli.completion import Kind, job_words, kind_of
         ("", "lo", None),
     ],
 )
-def test_the_place_in_the_line_tells_which_names_may_follow(line: str, incomplete: str, kind: Kind | None) -> None:
+def test_the_place_in_the_line_tells_which_names_may_follow(
+    line: str, incomplete: str, kind: Kind | None
+) -> None:
     """Without an import of the command; where an option may want a value, the command is asked."""
     assert kind_of(line.split(), incomplete) is kind
 
@@ -55,8 +57,18 @@ def ask(home: Path, line: str) -> tuple[list[str], bool]:
     """What bash gets for a line, and whether the client was imported for it."""
     env = {key: value for key, value in os.environ.items() if key != "IRIS_CLUSTER"}
     env |= {"IRIS_STATE_DIR": str(home), "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    code = "import sys; from iris.cli.completion import answer; answer('bash_complete'); print('temporalio' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+    code = (
+        "import sys; from iris.cli.completion import answer; answer('bash_complete');"
+        " print('temporalio' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert ran.stderr == ""
     *found, imported = ran.stdout.split()
     return [each.partition(",")[2] for each in found], imported == "True"
@@ -117,7 +129,11 @@ def test_without_a_cluster_a_shell_gets_nothing_and_no_error(tmp_path: Path) -> 
 def test_the_script_of_a_shell_is_one_that_it_reads(shell: str) -> None:
     """`eval "$(iris completion bash)"`."""
     script = subprocess.run(
-        [sys.executable, "-m", "iris.cli.main", "completion", shell], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "iris.cli.main", "completion", shell],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     ).stdout
     assert f"_IRIS_COMPLETE={shell}_complete" in script
     if shutil.which(shell):
@@ -131,6 +147,13 @@ def test_the_script_of_a_shell_is_one_that_it_reads(shell: str) -> None:
         ("ada/top", ["ada/kid", "top", "kid", "other", "bob/kid"]),
     ],
 )
-def test_a_completed_word_names_the_job_for_which_it_stands(within: str | None, words: list[str]) -> None:
-    """`top/kid` was offered for a child, and would name a job of the user top. In a job, a bare name is its child's first."""
-    assert job_words(["ada/kid", "ada/top", "ada/top/kid", "ada/top/other", "bob/kid"], "ada", within) == words
+def test_a_completed_word_names_the_job_for_which_it_stands(
+    within: str | None, words: list[str]
+) -> None:
+    """`top/kid` was offered for a child, and would name a job of the user top. In a job, a bare
+    name is its child's first.
+    """
+    assert (
+        job_words(["ada/kid", "ada/top", "ada/top/kid", "ada/top/other", "bob/kid"], "ada", within)
+        == words
+    )

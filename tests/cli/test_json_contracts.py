@@ -1,4 +1,6 @@
-"""What `--json` promises to programs: these keys, these types, in one place. A change here breaks somebody's script."""
+"""What `--json` promises to programs: these keys, these types, in one place. A change here breaks
+somebody's script.
+"""
 
 import json
 from pathlib import Path
@@ -32,7 +34,9 @@ NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
 
 def test_submit_names_the_job_its_workflow_and_its_page() -> None:
     """`submit --json` prints the accepted job as it is."""
-    submitted = Submitted(id="ada/train", workflow_id="c/job/ada/train", run_id="r1", ui="http://ui/r1")
+    submitted = Submitted(
+        id="ada/train", workflow_id="c/job/ada/train", run_id="r1", ui="http://ui/r1"
+    )
     assert submitted.model_dump() == {
         "id": "ada/train",
         "workflow_id": "c/job/ada/train",
@@ -43,7 +47,14 @@ def test_submit_names_the_job_its_workflow_and_its_page() -> None:
 
 def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None:
     """Times in ISO 8601 with their zone, states as bare words."""
-    done = a_task(state=TaskState.FAILED, attempt=2, host="h1", exit_code=3, reason="exited with code 3", failures=2)
+    done = a_task(
+        state=TaskState.FAILED,
+        attempt=2,
+        host="h1",
+        exit_code=3,
+        reason="exited with code 3",
+        failures=2,
+    )
     status = JobStatus(
         id="ada/train",
         state=JobState.RUNNING,
@@ -65,8 +76,24 @@ def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None
         "finished_at": None,
         "parent": None,
         "tasks": [
-            {**plain, "index": 0, "state": "FAILED", "host": "h1", "attempt": 2, "exit_code": 3, "reason": "exited with code 3"},
-            {**plain, "index": 1, "state": "PENDING", "host": None, "attempt": 0, "exit_code": None, "reason": ""},
+            {
+                **plain,
+                "index": 0,
+                "state": "FAILED",
+                "host": "h1",
+                "attempt": 2,
+                "exit_code": 3,
+                "reason": "exited with code 3",
+            },
+            {
+                **plain,
+                "index": 1,
+                "state": "PENDING",
+                "host": None,
+                "attempt": 0,
+                "exit_code": None,
+                "reason": "",
+            },
         ],
     }
 
@@ -87,8 +114,12 @@ def test_what_is_being_cancelled_says_why_since_when_and_until_when_and_keeps_it
     assert [(row["state"], row["cancelling"]) for row in rows] == [("RUNNING", shown)] * 4
 
 
-def test_status_and_explain_have_what_the_job_was_submitted_with_and_no_value_of_a_variable() -> None:
-    """The texts show the same. A script reads the words of the command as they are; the priority is the current one."""
+def test_status_and_explain_have_what_the_job_was_submitted_with_and_no_value_of_a_variable() -> (
+    None
+):
+    """The texts show the same. A script reads the words of the command as they are; the priority is
+    the current one.
+    """
     spec = a_spec(
         command=("sh", "-c", "echo $A"),
         resources=some(cpu=2, memory=1, device="tpu:v5litepod-16:4"),
@@ -140,7 +171,13 @@ def test_status_and_explain_have_what_the_job_was_submitted_with_and_no_value_of
 
 def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
     """The command is for people's lists only."""
-    row = JobRow(id="ada/train", state=JobState.SUCCEEDED, user="ada", submitted_at=at(0), command="python train.py")
+    row = JobRow(
+        id="ada/train",
+        state=JobState.SUCCEEDED,
+        user="ada",
+        submitted_at=at(0),
+        command="python train.py",
+    )
     assert render.JOBS.json(row) == {
         "id": "ada/train",
         "run": None,
@@ -160,8 +197,17 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
 
 
 def test_a_stop_that_is_only_planned_has_all_that_it_would_do() -> None:
-    """`cluster stop --dry-run --json`: what cannot be seen is named, so that a program does not take it for nothing."""
-    plan = StopPlan(name="euw4", running=True, slices=("s1",), unreachable={"a-1": "why"}, machine="m", elsewhere=True)
+    """`cluster stop --dry-run --json`: what cannot be seen is named, so that a program does not
+    take it for nothing.
+    """
+    plan = StopPlan(
+        name="euw4",
+        running=True,
+        slices=("s1",),
+        unreachable={"a-1": "why"},
+        machine="m",
+        elsewhere=True,
+    )
     assert plan.model_dump(mode="json") == {
         "name": "euw4",
         "running": True,
@@ -194,7 +240,9 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         scaling="a slice is on its way",
         since=at(0),
     )
-    explanation = Explanation(id="ada/train", state=JobState.PENDING, message="needs more", refusal=refusal)
+    explanation = Explanation(
+        id="ada/train", state=JobState.PENDING, message="needs more", refusal=refusal
+    )
     assert render.explanation_json(explanation) == {
         "id": "ada/train",
         "state": "PENDING",
@@ -227,7 +275,9 @@ def an_attempt(number: int, **changes: Any) -> AttemptRecord:
         "ended_at": at(60),
         "account": Account.FAILURES,
         "reason": "exited with code 3",
-        "ends": (MemberEnd(index=1, state=TaskState.FAILED, exit_code=3, reason="exited with code 3"),),
+        "ends": (
+            MemberEnd(index=1, state=TaskState.FAILED, exit_code=3, reason="exited with code 3"),
+        ),
     } | changes
     return AttemptRecord(number=number, **settings)
 
@@ -236,7 +286,10 @@ def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() ->
     """One flat list, in the order of tasks; what never started has no start."""
     lost = an_attempt(1, started_at=None, account=Account.UNDELIVERED, reason="refused", ends=())
     explanation = Explanation(
-        id="ada/x", state=JobState.FAILED, message="m", attempts={0: (lost,), 2: (an_attempt(1), an_attempt(2))}
+        id="ada/x",
+        state=JobState.FAILED,
+        message="m",
+        attempts={0: (lost,), 2: (an_attempt(1), an_attempt(2))},
     )
     shown = render.explanation_json(explanation)["attempts"]
     assert [(each["task"], each["number"]) for each in shown] == [(0, 1), (2, 1), (2, 2)]
@@ -251,7 +304,9 @@ def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() ->
         "reason": "refused",
         "ends": [],
     }
-    assert shown[1]["ends"] == [{"index": 1, "state": "FAILED", "exit_code": 3, "reason": "exited with code 3"}]
+    assert shown[1]["ends"] == [
+        {"index": 1, "state": "FAILED", "exit_code": 3, "reason": "exited with code 3"}
+    ]
 
 
 def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host() -> None:
@@ -262,7 +317,9 @@ def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host
         "hosts": ["h1"],
         "feasible": True,
         "refusal": None,
-        "verdicts": [{"group": "local-cpu", "fits": True, "why": "fits now", "hosts": 1, "named": ["h1"]}],
+        "verdicts": [
+            {"group": "local-cpu", "fits": True, "why": "fits now", "hosts": 1, "named": ["h1"]}
+        ],
     }
     refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs more", remedy="ask for less")
     said = {"code": "TOO_BIG", "message": "needs more", "remedy": "ask for less"}
@@ -310,16 +367,28 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("listing", "keys"),
     [
-        (render.JOBS, "id run state cancelling user submitted_at priority tasks device parent commit tags note reason"),
+        (
+            render.JOBS,
+            (
+                "id run state cancelling user submitted_at priority tasks device parent commit tags"
+                " note reason"
+            ),
+        ),
         (render.TASKS, "index state cancelling attempt host exit_code reason"),
         (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
         (render.FITS, "group fits why hosts named"),
         (render.HOSTS, "id state reason slice resources free attributes running address"),
-        (render.uses(some()), "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports"),
+        (
+            render.uses(some()),
+            "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports",
+        ),
         (render_fleet.GROUPS, "group availability why until demand target slices"),
         (render_fleet.OUTLOOKS, "example message since possible"),
         (render_fleet.ACTIONS, "slice at group what reason"),
-        (render_fleet.slices(()), "id state group zone made hosts running requested_at reason addresses"),
+        (
+            render_fleet.slices(()),
+            "id state group zone made hosts running requested_at reason addresses",
+        ),
         (debug_render.CHECKS, "name ok took_seconds said"),
         (debug_render.WORKERS, "host slice state reason reported_at started_at running"),
     ],
@@ -360,4 +429,6 @@ def test_the_schema_of_versions_is_that_of_this_version_and_fits_the_output() ->
         fits=True,
     )
     jsonschema.Draft202012Validator(schema).validate(versions.model_dump(mode="json"))
-    jsonschema.Draft202012Validator(schema).validate(Versions(client="0.1.0", not_asked="why").model_dump(mode="json"))
+    jsonschema.Draft202012Validator(schema).validate(
+        Versions(client="0.1.0", not_asked="why").model_dump(mode="json")
+    )

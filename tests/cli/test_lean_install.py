@@ -1,4 +1,6 @@
-"""An installation without an extra names it. `No module named 'google.cloud'` does not tell a user what to do."""
+"""An installation without an extra names it. `No module named 'google.cloud'` does not tell a user
+what to do.
+"""
 
 import subprocess
 import sys
@@ -23,8 +25,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("asyncssh", ("cluster", "start", "--config", "manual.yaml"), "ssh"),
     ],
 )
-def test_a_command_names_the_extra_that_it_needs(missing: str, command: tuple[str, ...], extra: str, tmp_path: Path) -> None:
-    """The client and the command line need none, so most installations have only the extras of their kind of cluster."""
+def test_a_command_names_the_extra_that_it_needs(
+    missing: str, command: tuple[str, ...], extra: str, tmp_path: Path
+) -> None:
+    """The client and the command line need none, so most installations have only the extras of
+    their kind of cluster.
+    """
     script = f"""
 import sys
 sys.modules["{missing}"] = None
@@ -42,10 +48,14 @@ sys.exit(run(sys.argv[1:]))
 
     assert ran.returncode == 1, ran.stderr
     assert ran.stderr.splitlines()[-1].startswith(f"error: this needs {missing}")
-    assert ran.stderr.endswith(f"which is not installed; install it with: pip install 'iris-temporal[{extra}]'\n")
+    assert ran.stderr.endswith(
+        f"which is not installed; install it with: pip install 'iris-temporal[{extra}]'\n"
+    )
 
 
-def test_a_local_cluster_names_the_extra_with_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_cluster_names_the_extra_with_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its program comes with a package, and is found beside Python's or on the path."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -53,7 +63,12 @@ def test_a_local_cluster_names_the_extra_with_the_server(tmp_path: Path, monkeyp
         temporal_binary()
 
 
-async def test_a_host_that_cannot_run_containers_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_that_cannot_run_containers_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whoever runs the agent reads it."""
     monkeypatch.setitem(sys.modules, "docker", None)
-    assert await available() == "the Python package docker is not installed: pip install 'iris-temporal[docker]'"
+    assert (
+        await available()
+        == "the Python package docker is not installed: pip install 'iris-temporal[docker]'"
+    )

@@ -1,4 +1,6 @@
-"""A module of a user's, for tests of functions that travel to a job: it is neither installed nor in a workspace."""
+"""A module of a user's, for tests of functions that travel to a job: it is neither installed nor in
+a workspace.
+"""
 
 
 def half_of(number: int) -> int:

@@ -80,7 +80,15 @@ scale_groups:
 
 def local(*lines: str) -> str:
     """A local cluster with one group `g`, which says this."""
-    return "\n".join(["platform: {local: {}}", "scale_groups:", "  g:", "    type: local_vm", *(f"    {line}" for line in lines)])
+    return "\n".join(
+        [
+            "platform: {local: {}}",
+            "scale_groups:",
+            "  g:",
+            "    type: local_vm",
+            *(f"    {line}" for line in lines),
+        ]
+    )
 
 
 def in_cloud(*lines: str) -> str:
@@ -98,12 +106,23 @@ def test_the_sample_of_the_design_loads_with_its_values() -> None:
     tpus, machines = scale_groups_of(load_config(SAMPLE))
 
     assert (tpus.type, tpus.hosts, tpus.topology) == (SliceType.TPU_VM, 4, "4x4")
-    assert (tpus.accelerator_variant, tpus.runtime_version) == ("v5litepod-16", "v2-alpha-tpuv5-lite")
-    assert (tpus.min_slices, tpus.max_slices, tpus.zones, tpus.preemptible) == (1, 2, ("europe-west4-b",), True)
+    assert (tpus.accelerator_variant, tpus.runtime_version) == (
+        "v5litepod-16",
+        "v2-alpha-tpuv5-lite",
+    )
+    assert (tpus.min_slices, tpus.max_slices, tpus.zones, tpus.preemptible) == (
+        1,
+        2,
+        ("europe-west4-b",),
+        True,
+    )
     assert tpus.resources.device == Device(kind=DeviceKind.TPU, variant="v5litepod-16", count=4)
     assert tpus.pace.scale_up_delay == tpus.pace.scale_down_delay == timedelta(seconds=1000)
     assert (machines.type, machines.hosts, machines.max_slices) == (SliceType.MANUAL_VM, 1, 2)
-    assert (tpus.pace.max_stockout_delay, machines.pace.max_stockout_delay) == (timedelta(minutes=10), timedelta(minutes=1))
+    assert (tpus.pace.max_stockout_delay, machines.pace.max_stockout_delay) == (
+        timedelta(minutes=10),
+        timedelta(minutes=1),
+    )
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -126,7 +145,9 @@ def test_a_dumped_configuration_loads_as_the_same(text: str) -> None:
 
 
 def test_defaults_are_not_written_back() -> None:
-    """A file with two hundred defaults would be unreadable, and would keep today's defaults for ever."""
+    """A file with two hundred defaults would be unreadable, and would keep today's defaults for
+    ever.
+    """
     assert (
         dump_config(load_config(local("max_slices: 3"))).split()
         == local("max_slices: 3").replace("{}}", "{}").replace("{local:", "local:").split()
@@ -135,7 +156,12 @@ def test_defaults_are_not_written_back() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["scale_up_delay: 0s", "scale_up_delay: 0", "scale_up_delay: {seconds: 0}", "scale_up_delay: {minutes: 0, seconds: 0}"],
+    [
+        "scale_up_delay: 0s",
+        "scale_up_delay: 0",
+        "scale_up_delay: {seconds: 0}",
+        "scale_up_delay: {minutes: 0, seconds: 0}",
+    ],
 )
 def test_a_delay_of_zero_is_not_replaced_by_the_default(line: str) -> None:
     """Unset and zero are different values."""
@@ -148,13 +174,24 @@ def test_false_zero_and_empty_values_are_kept() -> None:
     """They all look like missing values in Python."""
     loaded = load_config(
         in_cloud(
-            "type: gce_vm", "machine_type: n2-standard-4", "preemptible: false", "min_slices: 0", "max_slices: 0", "priority: 0"
+            "type: gce_vm",
+            "machine_type: n2-standard-4",
+            "preemptible: false",
+            "min_slices: 0",
+            "max_slices: 0",
+            "priority: 0",
         )
-        + "\ndefaults: {ssh: {key_file: /k}, bootstrap: {image: some, env_vars: {A: b}}}\nbootstrap: {image: '', env_vars: {}}"
+        + "\ndefaults: {ssh: {key_file: /k}, bootstrap: {image: some, env_vars: {A:"
+        " b}}}\nbootstrap: {image: '', env_vars: {}}"
     )
 
     group = loaded.scale_groups["g"]
-    assert (group.preemptible, group.min_slices, group.max_slices, group.priority) == (False, 0, 0, 0)
+    assert (group.preemptible, group.min_slices, group.max_slices, group.priority) == (
+        False,
+        0,
+        0,
+        0,
+    )
     assert (loaded.bootstrap.image, loaded.bootstrap.env_vars) == ("", {})
     assert loaded.bootstrap.cache_dir == "/var/cache/iris"
     assert group.ssh_key_file == "/k"
@@ -162,7 +199,11 @@ def test_false_zero_and_empty_values_are_kept() -> None:
 
 def test_a_group_overrides_the_defaults_section_and_this_overrides_the_built_in_defaults() -> None:
     """The order that docs/configuration.md promises, for each of the three."""
-    text = local("backoff: 7s") + "\ndefaults: {autoscaler: {backoff: 9s, quota_timeout: 11s}, timeouts: {boot_timeout: 13s}}"
+    text = (
+        local("backoff: 7s")
+        + "\ndefaults: {autoscaler: {backoff: 9s, quota_timeout: 11s}, timeouts: {boot_timeout:"
+        " 13s}}"
+    )
     pace = only_group(text).pace
 
     assert (pace.backoff, pace.quota_timeout) == (timedelta(seconds=7), timedelta(seconds=11))
@@ -173,7 +214,8 @@ def test_the_cluster_wide_interval_overrides_that_of_the_defaults() -> None:
     """Both places are in the schema; one must win."""
     text = (
         local()
-        + "\ndefaults: {autoscaler: {evaluation_interval: 4s, observe_interval: 5s}}\nautoscaler: {evaluation_interval: 3s}"
+        + "\ndefaults: {autoscaler: {evaluation_interval: 4s, observe_interval: 5s}}\nautoscaler:"
+        " {evaluation_interval: 3s}"
     )
     loaded = load_config(text)
 
@@ -192,7 +234,14 @@ def test_applying_the_defaults_twice_changes_nothing() -> None:
 def test_the_accelerator_table_completes_a_tpu_group() -> None:
     """A variant is enough; an explicit topology or runtime version stays."""
     plain = only_group(in_cloud("type: tpu_vm", "accelerator_variant: v5p-128"))
-    other = only_group(in_cloud("type: tpu_vm", "accelerator_variant: v5p-128", "topology: 2x4x8", "runtime_version: mine"))
+    other = only_group(
+        in_cloud(
+            "type: tpu_vm",
+            "accelerator_variant: v5p-128",
+            "topology: 2x4x8",
+            "runtime_version: mine",
+        )
+    )
 
     assert (plain.hosts, plain.topology, plain.runtime_version) == (16, "4x4x4", "v2-alpha-tpuv5")
     assert plain.resources.device_count == 4
@@ -204,22 +253,43 @@ def test_an_alias_of_a_variant_means_the_same_slices() -> None:
     """Jobs that request v5litepod-16 must find the group that names v5e-16."""
     group = only_group(in_cloud("type: tpu_vm", "accelerator_variant: V5E-16"))
 
-    assert (group.accelerator_variant, group.resources.kind) == ("v5litepod-16", ("tpu", "v5litepod-16"))
+    assert (group.accelerator_variant, group.resources.kind) == (
+        "v5litepod-16",
+        ("tpu", "v5litepod-16"),
+    )
 
 
 def test_a_machine_type_determines_the_resources() -> None:
     """Users should not have to repeat what the name of Google's machine type says."""
-    group = only_group(in_cloud("type: gce_vm", "machine_type: n2-highmem-8", "resources: {disk: 200g}"))
+    group = only_group(
+        in_cloud("type: gce_vm", "machine_type: n2-highmem-8", "resources: {disk: 200g}")
+    )
 
-    assert (group.resources.cpu_millis, group.resources.memory_bytes, group.resources.disk_bytes) == (8000, 64 * GIB, 200 * GIB)
+    assert (
+        group.resources.cpu_millis,
+        group.resources.memory_bytes,
+        group.resources.disk_bytes,
+    ) == (8000, 64 * GIB, 200 * GIB)
 
 
 def test_hosts_offer_less_than_their_machine_has() -> None:
-    """A kernel, Docker and the agent need some of it: hosts that promise everything are bought and never used."""
-    cpu = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {disk: 100g}"))
-    own = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {memory: 24g}"))
-    set_ = only_group(in_cloud("type: gce_vm", "machine_type: n2-standard-8", "reserved_memory: 4g", "reserved_disk: 0"))
-    small = only_group(in_cloud("type: gce_vm", "machine_type: e2-standard-1", "resources: {disk: 10g}"))
+    """A kernel, Docker and the agent need some of it: hosts that promise everything are bought and
+    never used.
+    """
+    cpu = only_group(
+        in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {disk: 100g}")
+    )
+    own = only_group(
+        in_cloud("type: gce_vm", "machine_type: n2-standard-8", "resources: {memory: 24g}")
+    )
+    set_ = only_group(
+        in_cloud(
+            "type: gce_vm", "machine_type: n2-standard-8", "reserved_memory: 4g", "reserved_disk: 0"
+        )
+    )
+    small = only_group(
+        in_cloud("type: gce_vm", "machine_type: e2-standard-1", "resources: {disk: 10g}")
+    )
 
     assert 30 * GIB < cpu.offers.memory_bytes < 31 * GIB
     assert cpu.offers.disk_bytes == 85 * GIB
@@ -229,22 +299,33 @@ def test_hosts_offer_less_than_their_machine_has() -> None:
     assert only_group(local("resources: {memory: 8g}")).offers.memory_bytes == 8 * GIB
 
 
-def test_a_fleet_gives_its_jobs_no_secrets_until_they_are_listed_and_a_laptop_all_of_its_user() -> None:
-    """Programs on a laptop run as the user, who can read all of that anyway. An agent of a fleet has rights of its own, and so
-    has a root whose jobs have users of their own.
+def test_a_fleet_gives_its_jobs_no_secrets_until_they_are_listed_and_a_laptop_all_of_its_user() -> (
+    None
+):
+    """Programs on a laptop run as the user, who can read all of that anyway. An agent of a fleet
+    has rights of its own, and so has a root whose jobs have users of their own.
     """
     fleet = in_cloud("type: gce_vm", "machine_type: n2-standard-8")
 
     assert load_config(fleet).bootstrap.secrets == ()
-    assert load_config(local()).bootstrap.secrets == make_local_config(load_config(fleet)).bootstrap.secrets == ALL_OF_THE_USERS
+    assert (
+        load_config(local()).bootstrap.secrets
+        == make_local_config(load_config(fleet)).bootstrap.secrets
+        == ALL_OF_THE_USERS
+    )
     for own in ("bootstrap: {run_as: 61000-61009}", "defaults: {bootstrap: {run_as: 61000-61009}}"):
         assert load_config(f"{local()}\n{own}").bootstrap.secrets == ()
         assert make_local_config(load_config(f"{fleet}\n{own}")).bootstrap.secrets == ()
     whole = "defaults: {bootstrap: {run_as: 61000-61009}}\nbootstrap: {run_as: root}"
     assert load_config(f"{local()}\n{whole}").bootstrap.secrets == ALL_OF_THE_USERS
-    for listed in ("bootstrap: {secrets: [host-env:HF_TOKEN]}", "defaults: {bootstrap: {secrets: [host-env:HF_TOKEN]}}"):
+    for listed in (
+        "bootstrap: {secrets: [host-env:HF_TOKEN]}",
+        "defaults: {bootstrap: {secrets: [host-env:HF_TOKEN]}}",
+    ):
         config = load_config(f"{local()}\n{listed}")
-        assert config.bootstrap.secrets == secrets_of(config, own_users=True) == ("host-env:HF_TOKEN",)
+        assert (
+            config.bootstrap.secrets == secrets_of(config, own_users=True) == ("host-env:HF_TOKEN",)
+        )
     assert secrets_of(load_config(local()), own_users=False) == ALL_OF_THE_USERS
     assert secrets_of(load_config(local()), own_users=True) == ()
     with pytest.raises(InvalidConfig, match="matches no secret"):
@@ -253,7 +334,10 @@ def test_a_fleet_gives_its_jobs_no_secrets_until_they_are_listed_and_a_laptop_al
 
 def test_programs_in_a_cloud_survive_a_restart_of_the_controllers_machine() -> None:
     """It takes minutes. A process on a laptop restarts in seconds."""
-    leases = [rules_of(load_config(text)).lease for text in (in_cloud("type: gce_vm", "machine_type: n2-standard-8"), local())]
+    leases = [
+        rules_of(load_config(text)).lease
+        for text in (in_cloud("type: gce_vm", "machine_type: n2-standard-8"), local())
+    ]
 
     assert leases == [timedelta(minutes=5), timedelta(seconds=50)]
 
@@ -271,12 +355,19 @@ def test_gpus_are_a_variant_and_a_count() -> None:
     """The spelling is that of --gpu; the resources may give it instead."""
     by_variant = only_group(
         in_cloud(
-            "type: gce_vm", "machine_type: a3-highgpu-8g", "accelerator_variant: H100x8", "resources: {cpu: 208, memory: 1872g}"
+            "type: gce_vm",
+            "machine_type: a3-highgpu-8g",
+            "accelerator_variant: H100x8",
+            "resources: {cpu: 208, memory: 1872g}",
         )
     )
     by_device = only_group(local("resources: {device: 'gpu:H100:8'}"))
 
-    assert by_variant.resources.device == by_device.resources.device == Device(kind=DeviceKind.GPU, variant="H100", count=8)
+    assert (
+        by_variant.resources.device
+        == by_device.resources.device
+        == Device(kind=DeviceKind.GPU, variant="H100", count=8)
+    )
     assert by_variant.accelerator_variant == by_device.accelerator_variant == "H100"
 
 
@@ -285,14 +376,24 @@ def test_a_local_group_offers_more_than_any_request() -> None:
     group = only_group(local())
 
     assert (group.resources.cpu_millis, group.resources.memory_bytes) == (1_000_000, 1000 * GIB)
-    assert (group.zones, group.min_slices, group.max_slices, group.priority) == (("local-a",), 0, 1, 100)
+    assert (group.zones, group.min_slices, group.max_slices, group.priority) == (
+        ("local-a",),
+        0,
+        1,
+        100,
+    )
 
 
 def test_a_local_group_can_simulate_a_tpu_slice() -> None:
     """Users try gangs on a laptop."""
     group = only_group(local("accelerator_variant: v5litepod-16"))
 
-    assert (group.type, group.hosts, group.topology, group.resources.device_count) == (SliceType.LOCAL_VM, 4, "4x4", 4)
+    assert (group.type, group.hosts, group.topology, group.resources.device_count) == (
+        SliceType.LOCAL_VM,
+        4,
+        "4x4",
+        4,
+    )
 
 
 def test_every_value_has_an_origin() -> None:
@@ -301,7 +402,8 @@ def test_every_value_has_an_origin() -> None:
     found = origins(text + "\ndefaults: {autoscaler: {backoff: 1s}, ssh: {user: me}}")
 
     assert {
-        key: found[f"scale_groups.g.{key}"] for key in ("min_slices", "topology", "zones", "backoff", "ssh_user", "priority")
+        key: found[f"scale_groups.g.{key}"]
+        for key in ("min_slices", "topology", "zones", "backoff", "ssh_user", "priority")
     } == {
         "min_slices": "set in file",
         "topology": "accelerator table",
@@ -315,24 +417,39 @@ def test_every_value_has_an_origin() -> None:
 
 
 def test_a_key_of_another_type_of_group_has_no_origin() -> None:
-    """A TPU group has no list of hosts: an empty list in the output would invite users to fill it."""
-    assert "scale_groups.g.hosts" not in origins(in_cloud("type: tpu_vm", "accelerator_variant: v6e-8"))
+    """A TPU group has no list of hosts: an empty list in the output would invite users to fill
+    it.
+    """
+    assert "scale_groups.g.hosts" not in origins(
+        in_cloud("type: tpu_vm", "accelerator_variant: v6e-8")
+    )
 
 
 def test_the_control_plane_is_on_the_platform_unless_the_file_says_otherwise() -> None:
     """Only for a pool of manual machines must the file name the machine."""
-    assert load_config(in_cloud("type: gce_vm", "machine_type: e2-standard-2")).controller.kind == "gcp"
+    assert (
+        load_config(in_cloud("type: gce_vm", "machine_type: e2-standard-2")).controller.kind
+        == "gcp"
+    )
     assert load_config(local()).controller.kind == "local"
     with pytest.raises(InvalidConfig, match="controller: '' has no location"):
         load_config("platform: {manual: {}}")
 
 
-def test_the_name_of_a_file_is_read_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of the original write `load_config("eu-west4.yaml")`; no configuration is one line without a key."""
+def test_the_name_of_a_file_is_read_as_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of the original write `load_config("eu-west4.yaml")`; no configuration is one line
+    without a key.
+    """
     (tmp_path / "my lab.yaml").write_text("name: lab\nplatform: {local: {}}\n")
     monkeypatch.chdir(tmp_path)
 
-    assert load_config("my lab.yaml") == load_config(str(tmp_path / "my lab.yaml")) == load_config(Path("my lab.yaml"))
+    assert (
+        load_config("my lab.yaml")
+        == load_config(str(tmp_path / "my lab.yaml"))
+        == load_config(Path("my lab.yaml"))
+    )
     with pytest.raises(FileNotFoundError, match=r"none\.yml"):
         load_config("none.yml")
     with pytest.raises(InvalidConfig, match="name"):

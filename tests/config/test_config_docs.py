@@ -24,7 +24,9 @@ def sections() -> Iterator[tuple[str, dict[str, Any]]]:
             if (inner := section_of(field)) is not None:
                 yield from below(f"{path}.{key}".lstrip("."), inner)
             elif "$ref" in str(field.get("additionalProperties")):
-                yield from below(f"{path}.{key}.NAME".lstrip("."), defined(field["additionalProperties"]["$ref"]))
+                yield from below(
+                    f"{path}.{key}.NAME".lstrip("."), defined(field["additionalProperties"]["$ref"])
+                )
 
     return below("", SCHEMA)
 
@@ -62,15 +64,29 @@ def takes(field: dict[str, Any]) -> str:
         return "size" if any(choice.get("type") == "integer" for choice in choices) else "cores"
     if field["type"] == "integer":
         least, most = field.get("minimum"), field.get("maximum")
-        return "number" if least is None else f"{least} to {most}" if most is not None else f"number, {least} or more"
-    return {"string": "text", "boolean": "true, false", "array": "list", "object": "mapping"}[field["type"]]
+        return (
+            "number"
+            if least is None
+            else f"{least} to {most}"
+            if most is not None
+            else f"number, {least} or more"
+        )
+    return {"string": "text", "boolean": "true, false", "array": "list", "object": "mapping"}[
+        field["type"]
+    ]
 
 
 def shown(default: Any) -> str:
-    return "–" if default in ("", [], {}) else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    return (
+        "–"
+        if default in ("", [], {})
+        else f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    )
 
 
-@pytest.mark.parametrize(("path", "schema"), [*sections()], ids=lambda each: each if isinstance(each, str) else "")
+@pytest.mark.parametrize(
+    ("path", "schema"), [*sections()], ids=lambda each: each if isinstance(each, str) else ""
+)
 def test_the_page_names_every_key_with_its_default(path: str, schema: dict[str, Any]) -> None:
     """An outdated page is worse than none; on failure this prints the correct table."""
     assert table(schema) in PAGE
@@ -79,8 +95,16 @@ def test_the_page_names_every_key_with_its_default(path: str, schema: dict[str, 
 
 def test_every_key_has_a_description() -> None:
     """An editor shows the schema's descriptions."""
-    fields = [(path, key, field) for path, schema in sections() for key, field in schema["properties"].items()]
-    assert [(path, key) for path, key, field in fields if not (section_of(field) or field).get("description")] == []
+    fields = [
+        (path, key, field)
+        for path, schema in sections()
+        for key, field in schema["properties"].items()
+    ]
+    assert [
+        (path, key)
+        for path, key, field in fields
+        if not (section_of(field) or field).get("description")
+    ] == []
 
 
 def test_the_schema_refuses_what_the_loader_refuses() -> None:

@@ -1,4 +1,6 @@
-"""A configuration with machines over SSH beside those of Google Cloud: what is refused, and where the key is."""
+"""A configuration with machines over SSH beside those of Google Cloud: what is refused, and where
+the key is.
+"""
 
 from pathlib import Path
 
@@ -17,8 +19,12 @@ def test_the_example_can_be_started_and_names_secrets_of_its_project() -> None:
     settings = manual_settings(config, "uid")
 
     assert (is_mixed(config), served_kind(config)) == (True, "gcp")
-    assert settings.known_hosts_secret == "projects/my-project/secrets/lab-known-hosts/versions/latest"
-    assert {host.key_secret for host in settings.all_hosts} == {"projects/my-project/secrets/lab-ssh-key/versions/latest"}
+    assert (
+        settings.known_hosts_secret == "projects/my-project/secrets/lab-known-hosts/versions/latest"
+    )
+    assert {host.key_secret for host in settings.all_hosts} == {
+        "projects/my-project/secrets/lab-ssh-key/versions/latest"
+    }
     assert [line for line in risks(config) if "no effect" in line] == []
     assert served_kind(make_local_config(config)) == "local"
 
@@ -26,9 +32,21 @@ def test_the_example_can_be_started_and_names_secrets_of_its_project() -> None:
 @pytest.mark.parametrize(
     ("there", "here", "problem"),
     [
-        ("key_file: gcp:lab-ssh-key", "key_file: ~/.ssh/id", "scale_groups.workstations.ssh_key_file: '~/.ssh/id' is not on the"),
-        ("    key_file: gcp:lab-ssh-key\n", "", "scale_groups.workstations.ssh_key_file: '' is not on the controller"),
-        ("    known_hosts: gcp:lab-known-hosts\n", "", "defaults.ssh.known_hosts: '~/.ssh/known_hosts' is not on the controller"),
+        (
+            "key_file: gcp:lab-ssh-key",
+            "key_file: ~/.ssh/id",
+            "scale_groups.workstations.ssh_key_file: '~/.ssh/id' is not on the",
+        ),
+        (
+            "    key_file: gcp:lab-ssh-key\n",
+            "",
+            "scale_groups.workstations.ssh_key_file: '' is not on the controller",
+        ),
+        (
+            "    known_hosts: gcp:lab-known-hosts\n",
+            "",
+            "defaults.ssh.known_hosts: '~/.ssh/known_hosts' is not on the controller",
+        ),
         (
             "  gcp:\n    port: 10000",
             "  temporal: {address: 't:7233', tls: true}\n  gcp:\n    port: 10000",
@@ -37,8 +55,12 @@ def test_the_example_can_be_started_and_names_secrets_of_its_project() -> None:
     ],
     ids=["a path", "no key", "a file of known hosts", "a service with TLS"],
 )
-def test_a_controller_that_could_not_reach_the_machines_is_refused(there: str, here: str, problem: str) -> None:
-    """`config check` and `start` say so before anything is paid for. On this machine the same file runs."""
+def test_a_controller_that_could_not_reach_the_machines_is_refused(
+    there: str, here: str, problem: str
+) -> None:
+    """`config check` and `start` say so before anything is paid for. On this machine the same file
+    runs.
+    """
     assert there in EXAMPLE
     config = load_config(EXAMPLE.replace(there, here))
 
@@ -55,11 +77,26 @@ def test_a_controller_that_could_not_reach_the_machines_is_refused(there: str, h
         (
             "zones: [lab-a]",
             "zones: [us-east5-a]",
-            "scale_groups.workstations.zones: 'us-east5-a' is a zone of Google Cloud; use another name, such as lab-a",
+            (
+                "scale_groups.workstations.zones: 'us-east5-a' is a zone of Google Cloud; use"
+                " another name, such as lab-a"
+            ),
         ),
-        ("zones: [lab-a]", "zones: [Lab]", "scale_groups.workstations.zones: 'Lab' is not a zone; use lower-case letters"),
-        ("gcp:lab-ssh-key", "gcp:lab/key", "scale_groups.workstations.ssh_key_file: 'gcp:lab/key' is not the name of a secret"),
-        ("gcp:lab-known-hosts", "'gcp:'", "defaults.ssh.known_hosts: 'gcp:' is not the name of a secret; write gcp:SECRET or"),
+        (
+            "zones: [lab-a]",
+            "zones: [Lab]",
+            "scale_groups.workstations.zones: 'Lab' is not a zone; use lower-case letters",
+        ),
+        (
+            "gcp:lab-ssh-key",
+            "gcp:lab/key",
+            "scale_groups.workstations.ssh_key_file: 'gcp:lab/key' is not the name of a secret",
+        ),
+        (
+            "gcp:lab-known-hosts",
+            "'gcp:'",
+            "defaults.ssh.known_hosts: 'gcp:' is not the name of a secret; write gcp:SECRET or",
+        ),
     ],
 )
 def test_a_value_that_can_never_be_right_is_an_error(there: str, here: str, problem: str) -> None:
@@ -79,7 +116,10 @@ def test_a_secret_of_google_is_an_error_without_google() -> None:
         load_config(text + group)
 
     assert refused.value.problems == (
-        "scale_groups.g.ssh_key_file: 'gcp:key' is a secret of Google Cloud; write the path of a file, or use platform.gcp",
+        (
+            "scale_groups.g.ssh_key_file: 'gcp:key' is a secret of Google Cloud; write the path of"
+            " a file, or use platform.gcp"
+        ),
     )
 
 
@@ -89,5 +129,6 @@ def test_settings_of_ssh_without_effect_are_still_named_for_googles_groups() -> 
 
     (line,) = (line for line in risks(config) if "no effect" in line)
     assert line.startswith(
-        "scale_groups.tpu_v5e_16.ssh_user: has no effect in this version, which reaches only machines of manual_vm"
+        "scale_groups.tpu_v5e_16.ssh_user: has no effect in this version, which reaches only"
+        " machines of manual_vm"
     )

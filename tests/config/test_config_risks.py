@@ -39,7 +39,9 @@ def test_a_careful_configuration_has_no_warnings() -> None:
 
 @pytest.mark.parametrize("account", ["", "default", "123456-compute@developer.gserviceaccount.com"])
 def test_the_default_account_is_named_by_no_name_and_by_either_of_its_names(account: str) -> None:
-    """It may change everything in many projects, and machines have the scope of all APIs: every job could."""
+    """It may change everything in many projects, and machines have the scope of all APIs: every job
+    could.
+    """
     hosts = CAREFUL.replace("hosts@p.iam.gserviceaccount.com", f'"{account}"')
     controller = CAREFUL.replace("controller@p.iam.gserviceaccount.com", f'"{account}"')
 
@@ -48,30 +50,53 @@ def test_the_default_account_is_named_by_no_name_and_by_either_of_its_names(acco
 
 
 @pytest.mark.parametrize(
-    "boot", ["bootstrap: {secrets: ['gcp:*'], ", "defaults: {bootstrap: {secrets: ['gcp:*']}}\nbootstrap: {"]
+    "boot",
+    [
+        "bootstrap: {secrets: ['gcp:*'], ",
+        "defaults: {bootstrap: {secrets: ['gcp:*']}}\nbootstrap: {",
+    ],
 )
 def test_jobs_that_get_a_token_for_all_apis_because_hosts_need_it_are_a_risk(boot: str) -> None:
-    """The list of secrets does not limit a job that reads Secret Manager with such a token itself. Who accepts that says so."""
+    """The list of secrets does not limit a job that reads Secret Manager with such a token itself.
+    Who accepts that says so.
+    """
     secrets = CAREFUL.replace("bootstrap: {", boot)
 
     assert load_config(secrets).platform.gcp.scopes == ("cloud-platform",)
     assert told(secrets) == ["platform.gcp.scopes"]
-    assert told(secrets.replace("external_ips: false", "external_ips: false\n    scopes: [cloud-platform]")) == []
+    assert (
+        told(
+            secrets.replace(
+                "external_ips: false", "external_ips: false\n    scopes: [cloud-platform]"
+            )
+        )
+        == []
+    )
 
 
 def test_scopes_without_the_secrets_of_the_configuration_are_refused() -> None:
     """Each job with such a secret would fail on its host."""
-    narrow = CAREFUL.replace("external_ips: false", "external_ips: false\n    scopes: [devstorage.read_write]")
+    narrow = CAREFUL.replace(
+        "external_ips: false", "external_ips: false\n    scopes: [devstorage.read_write]"
+    )
 
-    with pytest.raises(InvalidConfig, match=r"do not cover Secret Manager, to which bootstrap\.secrets refer; add"):
-        load_config(narrow.replace("bootstrap: {", "bootstrap: {secrets: ['gcp:projects/p/secrets/s'], "))
+    with pytest.raises(
+        InvalidConfig, match=r"do not cover Secret Manager, to which bootstrap\.secrets refer; add"
+    ):
+        load_config(
+            narrow.replace("bootstrap: {", "bootstrap: {secrets: ['gcp:projects/p/secrets/s'], ")
+        )
 
 
-@pytest.mark.parametrize("scope", ["https://www.googleapis.com/auth/devstorage.read_write", "Storage", ""])
+@pytest.mark.parametrize(
+    "scope", ["https://www.googleapis.com/auth/devstorage.read_write", "Storage", ""]
+)
 def test_a_scope_is_written_by_its_name(scope: str) -> None:
     """Google refuses others only when the first slice is requested."""
     with pytest.raises(InvalidConfig, match="is not the name of a scope; write it without the URL"):
-        load_config(CAREFUL.replace("external_ips: false", f'external_ips: false\n    scopes: ["{scope}"]'))
+        load_config(
+            CAREFUL.replace("external_ips: false", f'external_ips: false\n    scopes: ["{scope}"]')
+        )
 
 
 def test_hosts_with_the_controllers_account_are_a_risk() -> None:
@@ -80,12 +105,18 @@ def test_hosts_with_the_controllers_account_are_a_risk() -> None:
 
 
 def test_public_addresses_are_a_risk_also_if_nobody_asked_for_them() -> None:
-    """They are the default, because machines without them need a network that is set up for that."""
+    """They are the default, because machines without them need a network that is set up for
+    that.
+    """
     assert told(CAREFUL.replace("    external_ips: false\n", "")) == ["platform.gcp.external_ips"]
 
 
 @pytest.mark.parametrize(
-    ("key", "written"), [("controller.image", f"example.com/iris-controller@{DIGEST}"), ("bootstrap.image", f":1.2@{DIGEST}")]
+    ("key", "written"),
+    [
+        ("controller.image", f"example.com/iris-controller@{DIGEST}"),
+        ("bootstrap.image", f":1.2@{DIGEST}"),
+    ],
 )
 @pytest.mark.parametrize("tag", [":latest", ":1.2", "", "@sha256:0123"])
 def test_an_image_without_a_digest_is_a_risk(key: str, written: str, tag: str) -> None:

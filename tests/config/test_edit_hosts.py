@@ -83,8 +83,18 @@ def test_a_limit_is_the_users_unless_it_was_the_number_of_machines() -> None:
     """A limit below the number of machines leaves some to others; one above it would be refused."""
     text = HEAD + "  g: {type: manual_vm, hosts: [a, b, c], max_slices: LIMIT, buffer_slices: 2}"
 
-    assert group_of(add_hosts(text.replace("LIMIT", "2"), "g", ["d"]), "g") == (("a", "b", "c", "d"), (), 0, 2)
-    assert group_of(add_hosts(text.replace("LIMIT", "3"), "g", ["d"]), "g") == (("a", "b", "c", "d"), (), 0, 4)
+    assert group_of(add_hosts(text.replace("LIMIT", "2"), "g", ["d"]), "g") == (
+        ("a", "b", "c", "d"),
+        (),
+        0,
+        2,
+    )
+    assert group_of(add_hosts(text.replace("LIMIT", "3"), "g", ["d"]), "g") == (
+        ("a", "b", "c", "d"),
+        (),
+        0,
+        4,
+    )
     fewer = remove_hosts(text.replace("LIMIT", "3"), "g", ["a", "b"])
     assert "{type: manual_vm, hosts: [c], max_slices: 1, buffer_slices: 1}" in fewer
 
@@ -93,7 +103,13 @@ def test_a_limit_is_the_users_unless_it_was_the_number_of_machines() -> None:
     ("groups", "left"),
     [
         (BLOCK, BLOCK.partition("  gpus:")[0]),
-        ("  gpus: {type: manual_vm, hosts: [g]}  # G\n  # last\n  h: {type: manual_vm, hosts: [h]}\n",) * 2,
+        (
+            (
+                "  gpus: {type: manual_vm, hosts: [g]}  # G\n  # last\n  h: {type: manual_vm,"
+                " hosts: [h]}\n"
+            ),
+        )
+        * 2,
     ],
     ids=["block", "one line"],
 )
@@ -108,7 +124,9 @@ def test_a_group_without_machines_is_removed(groups: str, left: str) -> None:
 
 LAYOUTS = {
     "flow": "hosts: [a, b, c]  # three",
-    "flow over several lines": "hosts: [\n      a,  # one, the first\n      b,\n      # and\n      c  # three\n    ]",
+    "flow over several lines": (
+        "hosts: [\n      a,  # one, the first\n      b,\n      # and\n      c  # three\n    ]"
+    ),
     "flow with a comma at its end": "hosts: [a,\n            b, c, ]",
     "block": "hosts:\n      - a\n\n      - b  # two\n      - c",
     "block without indentation": "hosts:\n    - a\n    - b  # two\n    - c\n    # the end",
@@ -118,9 +136,17 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
-@pytest.mark.parametrize("rest", ["", "\n", "\n    type: manual_vm  # at the end\n"], ids=["no end of line", "end", "more"])
-def test_every_layout_of_a_list_is_changed_in_its_place(layout: str, newline: str, rest: str) -> None:
-    """The comments of machines that stay are there afterwards, and the file loads with the wanted lists."""
+@pytest.mark.parametrize(
+    "rest",
+    ["", "\n", "\n    type: manual_vm  # at the end\n"],
+    ids=["no end of line", "end", "more"],
+)
+def test_every_layout_of_a_list_is_changed_in_its_place(
+    layout: str, newline: str, rest: str
+) -> None:
+    """The comments of machines that stay are there afterwards, and the file loads with the wanted
+    lists.
+    """
     type_ = "" if "type" in rest else "    type: manual_vm\n"
     text = f"{HEAD}  g:\n{type_}    {layout}{rest}".replace("\n", newline)
     for gone in ("a", "b", "c"):
@@ -132,7 +158,11 @@ def test_every_layout_of_a_list_is_changed_in_its_place(layout: str, newline: st
         again = add_hosts(removed, "g", [gone, "d"])
         assert group_of(again, "g") == ((*stay, gone, "d"), (), 0, 4)
         assert again.count("\n") == again.count(newline)
-        own = [line for line in text.splitlines() if "#" in line and gone not in line.partition("#")[0].strip(" -,")]
+        own = [
+            line
+            for line in text.splitlines()
+            if "#" in line and gone not in line.partition("#")[0].strip(" -,")
+        ]
         assert [line for line in own if line.partition("#")[2] not in again] == []
 
 
@@ -166,22 +196,32 @@ def test_a_value_that_other_groups_share_is_not_changed() -> None:
     with pytest.raises(Rejected) as refused:
         retire_hosts(text, "g", ["a"])
 
-    assert str(refused.value) == (
-        "the file is too intricate to be changed here; write in scale_groups.g: retiring_hosts: [a], min_slices: 1"
+    assert (
+        str(refused.value)
+        == "the file is too intricate to be changed here; write in scale_groups.g: retiring_hosts:"
+        " [a], min_slices: 1"
     )
 
 
 @FEW
 @given(st.data())
-def test_any_sequence_of_changes_leaves_the_other_machines_and_comments(data: st.DataObject) -> None:
-    """However often a list is changed, it has the wanted machines, and no comment of another line is lost."""
+def test_any_sequence_of_changes_leaves_the_other_machines_and_comments(
+    data: st.DataObject,
+) -> None:
+    """However often a list is changed, it has the wanted machines, and no comment of another line
+    is lost.
+    """
     names = ["a", "b", "c", "d", "10.0.0.1", "no", "0x1"]
     layout = data.draw(st.sampled_from(list(LAYOUTS.values())))
     text = f"{HEAD}  # before\n  g:\n    {layout}\n    # between\n    type: manual_vm\n  # after\n"
     hosts, retiring = ["a", "b", "c"], set[str]()
     for _ in range(data.draw(st.integers(1, 6))):
         change = data.draw(st.sampled_from([add_hosts, retire_hosts, remove_hosts]))
-        some = data.draw(st.lists(st.sampled_from(names if change is add_hosts else hosts), unique=True, min_size=1))
+        some = data.draw(
+            st.lists(
+                st.sampled_from(names if change is add_hosts else hosts), unique=True, min_size=1
+            )
+        )
         if change is add_hosts:
             hosts += [each for each in some if each not in hosts]
             retiring -= set(some)
@@ -195,4 +235,7 @@ def test_any_sequence_of_changes_leaves_the_other_machines_and_comments(data: st
         text = change(text, "g", some)
         got, leaving, *_ = group_of(text, "g")
         assert (list(got), set(leaving)) == (hosts, retiring)
-        assert all(comment in text for comment in ("# the lab", "# shared", "# before", "# between", "# after"))
+        assert all(
+            comment in text
+            for comment in ("# the lab", "# shared", "# before", "# between", "# after")
+        )

@@ -19,7 +19,9 @@ from iris.model.errors import InvalidValue
 )
 def test_each_machine_is_named_once(texts: list[str], logins: list[str]) -> None:
     """A range is what the shell does not expand, and overlapping ranges are no mistake."""
-    assert [f"{each.user}@{each.address}:{each.port}" for each in parse_hosts(texts, "ada")] == logins
+    assert [
+        f"{each.user}@{each.address}:{each.port}" for each in parse_hosts(texts, "ada")
+    ] == logins
 
 
 @pytest.mark.parametrize(
@@ -45,4 +47,7 @@ def test_a_mistake_is_named(texts: list[str], problem: str) -> None:
 
 def test_a_machine_keeps_its_own_user() -> None:
     """The option is for the others."""
-    assert parse_hosts(["bob@gpu1", "gpu2"], "ada") == (Login(address="gpu1", user="bob"), Login(address="gpu2", user="ada"))
+    assert parse_hosts(["bob@gpu1", "gpu2"], "ada") == (
+        Login(address="gpu1", user="bob"),
+        Login(address="gpu2", user="ada"),
+    )

@@ -17,7 +17,9 @@ from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.host.resources import parse_device
 from iris.model.units import GIB
 
-HEAD = 'platform: {manual: {}}\ncontroller: {local: {}, bundle_prefix: "file:///s"}\nscale_groups:\n'
+HEAD = (
+    'platform: {manual: {}}\ncontroller: {local: {}, bundle_prefix: "file:///s"}\nscale_groups:\n'
+)
 DESKS = "  desks: {type: manual_vm, hosts: [desk1, desk2], resources: {cpu: 8, memory: 32g}}\n"
 GPUS = "  gpus: {type: manual_vm, hosts: [gpu1], accelerator_variant: H100x8}\n"
 BOTH = load_config(HEAD + DESKS + GPUS)
@@ -25,7 +27,11 @@ BOTH = load_config(HEAD + DESKS + GPUS)
 
 def report(device: str = "cpu", cores: int = 8, memory: int = 32 * GIB) -> MachineReport:
     return MachineReport(
-        login=Login(address="new", user="me"), cores=cores, memory_bytes=memory, disk_bytes=GIB, device=parse_device(device)
+        login=Login(address="new", user="me"),
+        cores=cores,
+        memory_bytes=memory,
+        disk_bytes=GIB,
+        device=parse_device(device),
     )
 
 
@@ -33,9 +39,14 @@ def test_the_group_is_the_only_one_or_has_to_be_named() -> None:
     """A guess by the machine's hardware would change when a group is added."""
     assert group_to_join(load_config(HEAD + DESKS), None) == "desks"
     assert group_to_join(BOTH, "gpus") == "gpus"
-    with pytest.raises(InvalidValue, match=r"name one of the scale groups: desks \(no accelerator\), gpus \(gpu:H100:8\)"):
+    with pytest.raises(
+        InvalidValue,
+        match=r"name one of the scale groups: desks \(no accelerator\), gpus \(gpu:H100:8\)",
+    ):
         group_to_join(BOTH, None)
-    with pytest.raises(InvalidValue, match="'gpu' is not a scale group of machines over SSH; use one of: desks"):
+    with pytest.raises(
+        InvalidValue, match="'gpu' is not a scale group of machines over SSH; use one of: desks"
+    ):
         group_to_join(BOTH, "gpu")
     with pytest.raises(Rejected, match="has no scale group of machines over SSH"):
         group_to_join(load_config("platform: {local: {}}"), None)
@@ -63,31 +74,48 @@ def test_ranges_and_machines_that_are_there_may_be_added() -> None:
 
 def test_machines_are_removed_from_the_groups_that_have_them() -> None:
     """Any group may be emptied, but not the cluster."""
-    assert machines_to_remove(BOTH, None, ["gpu1", "desk2"]) == {"gpus": ["gpu1"], "desks": ["desk2"]}
+    assert machines_to_remove(BOTH, None, ["gpu1", "desk2"]) == {
+        "gpus": ["gpu1"],
+        "desks": ["desk2"],
+    }
     with pytest.raises(NotFound, match=r"no machine desk3; did you mean desk"):
         machines_to_remove(BOTH, BOTH, ["desk3"])
     with pytest.raises(NotFound, match="its machines over SSH are: desk1, desk2, gpu1"):
         machines_to_remove(BOTH, None, ["10.0.0.1"])
-    with pytest.raises(Rejected, match="no machine would remain; to end the cluster, run: iris cluster stop iris"):
+    with pytest.raises(
+        Rejected, match="no machine would remain; to end the cluster, run: iris cluster stop iris"
+    ):
         machines_to_remove(BOTH, None, ["gpu1", "desk1", "desk2"])
 
 
 def test_a_removal_that_was_killed_at_its_last_step_is_finished() -> None:
-    """The file has no machine any more that the running cluster still visits. If slices may be there, the file has to list it."""
+    """The file has no machine any more that the running cluster still visits. If slices may be
+    there, the file has to list it.
+    """
     without = load_config(HEAD + DESKS)
-    retiring = load_config(HEAD + DESKS + GPUS.replace("accelerator", "retiring_hosts: [gpu1], accelerator"))
+    retiring = load_config(
+        HEAD + DESKS + GPUS.replace("accelerator", "retiring_hosts: [gpu1], accelerator")
+    )
     assert machines_to_remove(without, retiring, ["gpu1"]) == {}
     with pytest.raises(
-        Rejected, match="does not list gpu1, but the running cluster uses it; add it to hosts of scale group gpus"
+        Rejected,
+        match=(
+            "does not list gpu1, but the running cluster uses it; add it to hosts of scale group"
+            " gpus"
+        ),
     ):
         machines_to_remove(without, BOTH, ["gpu1"])
 
 
 def test_a_machine_with_other_accelerators_does_not_fit() -> None:
-    """Jobs would be sent there for devices that it does not have. Fewer cores only mean fewer tasks."""
+    """Jobs would be sent there for devices that it does not have. Fewer cores only mean fewer
+    tasks.
+    """
     desks, gpus = BOTH.scale_groups["desks"], BOTH.scale_groups["gpus"]
     assert misfit(report(), desks) == misfit(report("gpu:H100:8"), gpus) == ""
-    assert misfit(report("gpu:H100:8"), desks) == "has gpu:H100:8, and the scale group no accelerator"
+    assert (
+        misfit(report("gpu:H100:8"), desks) == "has gpu:H100:8, and the scale group no accelerator"
+    )
     assert misfit(report(), gpus) == "has no accelerator, and the scale group gpu:H100:8"
     assert misfit(report("gpu:H100:4"), gpus) == "has gpu:H100:4, and the scale group gpu:H100:8"
     assert lacks(report(), desks) == []

@@ -1,4 +1,6 @@
-"""The first configuration of a cluster of existing machines: whatever the machines have, it can be used without a change."""
+"""The first configuration of a cluster of existing machines: whatever the machines have, it can be
+used without a change.
+"""
 
 import pytest
 from hypothesis import given
@@ -43,8 +45,12 @@ MACHINES = st.lists(
 
 @given(MACHINES, st.text(max_size=40), st.sampled_from(["", "~/.ssh/it's: #1", "/keys/lab"]))
 @CHEAP
-def test_the_file_is_accepted_and_says_what_the_machines_have(machines: list[MachineReport], reason: str, key: str) -> None:
-    """Each machine is in one group, with its own login and accelerators, and no group promises more than a machine has."""
+def test_the_file_is_accepted_and_says_what_the_machines_have(
+    machines: list[MachineReport], reason: str, key: str
+) -> None:
+    """Each machine is in one group, with its own login and accelerators, and no group promises more
+    than a machine has.
+    """
     new = LAB.model_copy(update={"key_file": key})
     config = load_config(render_config(new, machines, {"gone": reason}))
 
@@ -55,7 +61,11 @@ def test_the_file_is_accepted_and_says_what_the_machines_have(machines: list[Mac
     )
     for machine in machines:
         group = listed[machine.login.address]
-        assert (group.ssh_user, group.ssh_port, group.ssh_key_file) == (machine.login.user, machine.login.port, key)
+        assert (group.ssh_user, group.ssh_port, group.ssh_key_file) == (
+            machine.login.user,
+            machine.login.port,
+            key,
+        )
         assert group.resources.cpu == machine.cores
         assert group.resources.memory <= machine.memory_bytes
         assert group.resources.disk <= machine.disk_bytes
@@ -66,15 +76,30 @@ def test_the_file_is_accepted_and_says_what_the_machines_have(machines: list[Mac
 def machine(address: str, memory: int, gpus: str = "") -> MachineReport:
     device = Device(kind=DeviceKind.GPU, variant=gpus, count=8) if gpus else None
     login = Login(address=address, user="ada")
-    return MachineReport(login=login, cores=64, memory_bytes=memory * GIB, disk_bytes=GIB, device=device)
+    return MachineReport(
+        login=login, cores=64, memory_bytes=memory * GIB, disk_bytes=GIB, device=device
+    )
 
 
 def test_equal_machines_are_a_group_although_their_memory_differs_a_little() -> None:
-    """Two machines of one order report different amounts; one with half of the memory is another kind."""
-    groups = group_machines([machine("gpu1", 1000, "H100"), machine("cpu1", 256), machine("cpu2", 251), machine("cpu3", 128)])
+    """Two machines of one order report different amounts; one with half of the memory is another
+    kind.
+    """
+    groups = group_machines(
+        [
+            machine("gpu1", 1000, "H100"),
+            machine("cpu1", 256),
+            machine("cpu2", 251),
+            machine("cpu3", 128),
+        ]
+    )
 
     named = {group.name: [each.login.address for each in group.machines] for group in groups}
-    assert named == {"cpu-64-cores-1": ["cpu1", "cpu2"], "cpu-64-cores-2": ["cpu3"], "h100x8": ["gpu1"]}
+    assert named == {
+        "cpu-64-cores-1": ["cpu1", "cpu2"],
+        "cpu-64-cores-2": ["cpu3"],
+        "h100x8": ["gpu1"],
+    }
 
 
 def test_a_file_without_a_store_is_refused_with_the_remedy() -> None:
@@ -82,4 +107,7 @@ def test_a_file_without_a_store_is_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidConfig) as refused:
         load_config(render_config(NewCluster(name="lab"), [machine("m1", 8)], {}))
     (problem,) = refused.value.problems
-    assert problem.startswith("controller.bundle_prefix: '' is required by platform.manual; set a place that every host reaches")
+    assert problem.startswith(
+        "controller.bundle_prefix: '' is required by platform.manual; set a place that every host"
+        " reaches"
+    )

@@ -1,4 +1,6 @@
-"""A real cluster for tests, handled as its users handle it: by the command line, in processes of its own."""
+"""A real cluster for tests, handled as its users handle it: by the command line, in processes of
+its own.
+"""
 
 import json
 import os
@@ -27,7 +29,9 @@ PATIENCE = 120.0
 
 
 def eventually(look: Callable[[], T], within: float = PATIENCE, every: float = 0.1) -> T:
-    """What `look` returns, once that is true; fails when it has not become so within some seconds."""
+    """What `look` returns, once that is true; fails when it has not become so within some
+    seconds.
+    """
     deadline = time.monotonic() + within
     while True:
         if seen := look():
@@ -37,7 +41,9 @@ def eventually(look: Callable[[], T], within: float = PATIENCE, every: float = 0
 
 
 def free_port() -> int:
-    """Returns a free port that has another free one after it: the control plane's Temporal server takes both."""
+    """Returns a free port that has another free one after it: the control plane's Temporal server
+    takes both.
+    """
     while True:
         port, _ = free_ports()
         if free_ports((port, port + 1)) == (port, port + 1):
@@ -45,7 +51,9 @@ def free_port() -> int:
 
 
 def _as_in_a_terminal() -> None:
-    """A shell that starts the tests in the background has them, and what they start, ignore Ctrl-C."""
+    """A shell that starts the tests in the background has them, and what they start, ignore
+    Ctrl-C.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -121,10 +129,15 @@ class Running:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise AssertionError(f"{self.process.args} did not end within {within:g} s\n{self.out[-2000:]}\n{self.err}") from None
+            raise AssertionError(
+                f"{self.process.args} did not end within {within:g}"
+                f" s\n{self.out[-2000:]}\n{self.err}"
+            ) from None
         ran = Ran(ended_with, self._out.read_bytes(), self.err)
         assert "Traceback" not in ran.err, ran.err
-        assert code is None or ran.code == code, f"{self.process.args} ended with {ran.code}, not {code}:\n{ran.err}"
+        assert code is None or ran.code == code, (
+            f"{self.process.args} ended with {ran.code}, not {code}:\n{ran.err}"
+        )
         return ran
 
 
@@ -136,7 +149,9 @@ class Cluster:
         umask: of every command that is run; -1: that of the tests.
     """
 
-    def __init__(self, home: Path, name: str = "local", options: Sequence[str] = (), *, umask: int = -1) -> None:
+    def __init__(
+        self, home: Path, name: str = "local", options: Sequence[str] = (), *, umask: int = -1
+    ) -> None:
         self.home = home
         self.umask = umask
         self.name = name
@@ -144,10 +159,20 @@ class Cluster:
         self.work = home / "work"
         self.work.mkdir(parents=True, exist_ok=True)
 
-    # -- its life --------------------------------------------------------------------------------------------------------------
+    # -- its life
+    # ----------------------------------------------------------------------------------------------
 
     def start(self) -> "Cluster":
-        self.iris("cluster", "start", "--local", "-d", "--name", self.name, *self.options, within=2 * PATIENCE)
+        self.iris(
+            "cluster",
+            "start",
+            "--local",
+            "-d",
+            "--name",
+            self.name,
+            *self.options,
+            within=2 * PATIENCE,
+        )
         return self
 
     def stop(self) -> None:
@@ -160,21 +185,29 @@ class Cluster:
         return str(record["address"])
 
     def processes(self) -> list[psutil.Process]:
-        """Every process that belongs to this state directory: started with it, or, as programs are, in it."""
+        """Every process that belongs to this state directory: started with it, or, as programs are,
+        in it.
+        """
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 texts = (process.cwd(), *process.cmdline(), *process.environ().values())
-                if process.status() != psutil.STATUS_ZOMBIE and any(str(self.home) in text for text in texts):
+                if process.status() != psutil.STATUS_ZOMBIE and any(
+                    str(self.home) in text for text in texts
+                ):
                     found.append(process)
         return found
 
     def processes_with(self, *words: str) -> list[psutil.Process]:
-        """Those that have all these words in their command lines; those that end meanwhile are none."""
+        """Those that have all these words in their command lines; those that end meanwhile are
+        none.
+        """
         return [process for process in self.processes() if set(words) <= set(_command(process))]
 
     def pid(self, *words: str) -> int | None:
-        """The process of this cluster that has all these words in its command line, if there is one."""
+        """The process of this cluster that has all these words in its command line, if there is
+        one.
+        """
         return next((process.pid for process in self.processes_with(*words)), None)
 
     def kill(self, *words: str) -> int:
@@ -185,7 +218,9 @@ class Cluster:
         return pid
 
     def crash(self, host: str) -> None:
-        """A restart of the machine, as far as agents can tell: the agent is gone, and the next one begins another life."""
+        """A restart of the machine, as far as agents can tell: the agent is gone, and the next one
+        begins another life.
+        """
         (life,) = (self.home / "clusters").glob(f"*/machines/*/hosts/{host}/life.json")
         with self.no_machine_starts():
             self.kill("agent", host)
@@ -193,7 +228,9 @@ class Cluster:
 
     @contextmanager
     def no_machine_starts(self) -> Iterator[None]:
-        """The supervisor sleeps meanwhile, who starts agents: what is asked for is on its way for as long."""
+        """The supervisor sleeps meanwhile, who starts agents: what is asked for is on its way for
+        as long.
+        """
         supervisor = psutil.Process(self.pid("cluster", "start"))
         supervisor.suspend()
         try:
@@ -211,18 +248,35 @@ class Cluster:
             with suppress(psutil.Error):
                 process.kill()
 
-    # -- commands --------------------------------------------------------------------------------------------------------------
+    # -- commands
+    # ----------------------------------------------------------------------------------------------
 
-    def begin(self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str) -> Running:
+    def begin(
+        self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str
+    ) -> Running:
         """Start `iris ARGUMENTS…`."""
         # With its modules compiled once, as users have them: hundreds of commands are run here.
         dropped = ("IRIS_", "TEMPORAL_", "PYTHONDONTWRITEBYTECODE")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         own = {"IRIS_STATE_DIR": str(self.home), "IRIS_USER": USER, SECRET: "not for programs"}
         command = [sys.executable, "-m", "iris.cli.main", *arguments]
-        return Running(command, inherited | own | env, cwd or self.work, self.home, merged=merged, umask=self.umask)
+        return Running(
+            command,
+            inherited | own | env,
+            cwd or self.work,
+            self.home,
+            merged=merged,
+            umask=self.umask,
+        )
 
-    def iris(self, *arguments: str, code: int | None = 0, within: float = PATIENCE, cwd: Path | None = None, **env: str) -> Ran:
+    def iris(
+        self,
+        *arguments: str,
+        code: int | None = 0,
+        within: float = PATIENCE,
+        cwd: Path | None = None,
+        **env: str,
+    ) -> Ran:
         """Run `iris ARGUMENTS…` to its end."""
         return self.begin(*arguments, cwd=cwd, **env).ends(code, within)
 
@@ -265,8 +319,12 @@ class Cluster:
         return found
 
     def slice(self, slice_id: str) -> dict[str, Any] | None:
-        """What the workflow of a slice says, also of one that has ended; None: there never was one."""
-        if not self.temporal("workflow", "list", "--query", f"WorkflowId = '{self.name}/slice/{slice_id}'"):
+        """What the workflow of a slice says, also of one that has ended; None: there never was
+        one.
+        """
+        if not self.temporal(
+            "workflow", "list", "--query", f"WorkflowId = '{self.name}/slice/{slice_id}'"
+        ):
             return None
         status: dict[str, Any] = self.query(f"slice/{slice_id}", "status")
         return status
@@ -281,28 +339,61 @@ class Cluster:
 
     def temporal(self, *arguments: str) -> Any:
         """What Temporal's own command line says, as JSON."""
-        command = [str(Path(sys.executable).with_name("temporal")), *arguments, "--address", self.address, "--output", "json"]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE).stdout or b"null")
+        command = [
+            str(Path(sys.executable).with_name("temporal")),
+            *arguments,
+            "--address",
+            self.address,
+            "--output",
+            "json",
+        ]
+        return json.loads(
+            subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE).stdout
+            or b"null"
+        )
 
     def observation(self) -> set[str]:
-        """When the latest observation of the fleet ended, if the autoscaler waits for its news. Each is an attempt."""
+        """When the latest observation of the fleet ended, if the autoscaler waits for its news.
+        Each is an attempt.
+        """
         shown = self.temporal("workflow", "describe", "--workflow-id", f"{self.name}/autoscaler")
-        pending = [each for each in shown.get("pendingActivities", []) if each["activityType"]["name"] == "observe_fleet"]
-        return {each["lastAttemptCompleteTime"] for each in pending if "lastAttemptCompleteTime" in each}
+        pending = [
+            each
+            for each in shown.get("pendingActivities", [])
+            if each["activityType"]["name"] == "observe_fleet"
+        ]
+        return {
+            each["lastAttemptCompleteTime"] for each in pending if "lastAttemptCompleteTime" in each
+        }
 
     def query(self, workflow: str, name: str, given: str = "") -> Any:
         """What a workflow of the cluster answers."""
-        about = ["--workflow-id", f"{self.name}/{workflow}", "--name", name, *(["--input", given] if given else [])]
+        about = [
+            "--workflow-id",
+            f"{self.name}/{workflow}",
+            "--name",
+            name,
+            *(["--input", given] if given else []),
+        ]
         (answer,) = self.temporal("workflow", "query", *about)["queryResult"]
         return answer
 
     def terminate(self, job: str) -> None:
         """What the Terminate button of the Web UI does."""
         workflow = f"{self.name}/job/{USER}/{job}"
-        command = [str(Path(sys.executable).with_name("temporal")), "workflow", "terminate", "--workflow-id", workflow]
-        subprocess.run([*command, "--address", self.address], check=True, capture_output=True, timeout=PATIENCE)
+        command = [
+            str(Path(sys.executable).with_name("temporal")),
+            "workflow",
+            "terminate",
+            "--workflow-id",
+            workflow,
+        ]
+        subprocess.run(
+            [*command, "--address", self.address], check=True, capture_output=True, timeout=PATIENCE
+        )
 
-    # -- files that programs and tests meet at ---------------------------------------------------------------------------------
+    # -- files that programs and tests meet at
+    # ---------------------------------------------------------------------------------
 
     def file(self, name: str) -> Path:
         return self.work / name

@@ -18,9 +18,13 @@ DAY = Path(__file__).parents[2] / "examples" / "day.sh"
 
 
 def in_terminal(script: Path, env: dict[str, str]) -> tuple[int, str]:
-    """Runs a script in a terminal; returns its exit code and its text without colours and moves of the cursor."""
+    """Runs a script in a terminal; returns its exit code and its text without colours and moves of
+    the cursor.
+    """
     ours, its = pty.openpty()
-    process = subprocess.Popen([script], env=env, stdin=its, stdout=its, stderr=its, start_new_session=True)
+    process = subprocess.Popen(
+        [script], env=env, stdin=its, stdout=its, stderr=its, start_new_session=True
+    )
     os.close(its)
     shown = b""
     with contextlib.suppress(OSError):  # the terminal is closed when its last program has ended
@@ -31,7 +35,9 @@ def in_terminal(script: Path, env: dict[str, str]) -> tuple[int, str]:
 
 
 def test_a_day_of_work_shows_at_each_hour_what_its_reader_looks_for() -> None:
-    """A sweep, what follows it, what failed, a gang, a nightly job and the looks at them are the forty commands of a day."""
+    """A sweep, what follows it, what failed, a gang, a nightly job and the looks at them are the
+    forty commands of a day.
+    """
     with a_home() as home:
         desk = Cluster(home)
         state = {
@@ -40,7 +46,11 @@ def test_a_day_of_work_shows_at_each_hour_what_its_reader_looks_for() -> None:
             "TERM": "xterm",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "TEMPORAL_"))}
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("IRIS_", "TEMPORAL_"))
+        }
         try:
             code, text = in_terminal(DAY, inherited | state)
             assert code == 0, text
@@ -67,7 +77,12 @@ def test_a_day_of_work_shows_at_each_hour_what_its_reader_looks_for() -> None:
     assert "needs 4 free hosts in one slice" in day["11:00"]
     assert "iris watch -n 1s jobs" in day["11:00"]
     assert "beside task 2 on local-v5litepod-16-" in day["14:00"]
-    would_end, _, _ = day["14:00"].partition("$ iris cancel train")[0].partition("$ iris cancel --tag")[2].partition("\n$ ")
+    would_end, _, _ = (
+        day["14:00"]
+        .partition("$ iris cancel train")[0]
+        .partition("$ iris cancel --tag")[2]
+        .partition("\n$ ")
+    )
     assert f"{USER}/train" in would_end
     assert f"{USER}/next" in would_end
     assert "[3] task 3 has waited long enough" in day["14:00"]

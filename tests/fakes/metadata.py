@@ -1,4 +1,6 @@
-"""A metadata server as Google's machines have one: values at paths, etags, questions that wait for a change."""
+"""A metadata server as Google's machines have one: values at paths, etags, questions that wait for
+a change.
+"""
 
 import hashlib
 import threading
@@ -26,7 +28,9 @@ class FakeMetadata:
         self._closed = False
 
     def set(self, **values: str) -> None:
-        """Give values below `instance/`; a name is a path with `__` for each slash, `_` for each dash."""
+        """Give values below `instance/`; a name is a path with `__` for each slash, `_` for each
+        dash.
+        """
         for name, value in values.items():
             self.put(f"instance/{name.replace('__', '/').replace('_', '-')}", value)
 
@@ -37,13 +41,17 @@ class FakeMetadata:
             self._changed.notify_all()
 
     def told(self, path: str, body: bytes) -> bytes | None:
-        """The answer to a POST, for servers that know more than values; None: there is no such thing."""
+        """The answer to a POST, for servers that know more than values; None: there is no such
+        thing.
+        """
         return None
 
     def wait_for_question(self, path: str, within: float = 10.0) -> None:
         """Until somebody waits for the value at the path to change."""
         with self._changed:
-            came = self._changed.wait_for(lambda: any(f"{path}?" in asked for asked in self.asked), within)
+            came = self._changed.wait_for(
+                lambda: any(f"{path}?" in asked for asked in self.asked), within
+            )
         assert came, f"nobody waits for {path}"
 
     def answer(self, path: str) -> tuple[int, str, str]:
@@ -60,7 +68,9 @@ class FakeMetadata:
                 return 404, "", "0"
             if "wait_for_change" in query:
                 last, patience = query.get("last_etag", ["0"])[0], float(query["timeout_sec"][0])
-                self._changed.wait_for(lambda: self._closed or _etag(self._values[name]) != last, patience)
+                self._changed.wait_for(
+                    lambda: self._closed or _etag(self._values[name]) != last, patience
+                )
             return 200, self._values[name], _etag(self._values[name])
 
     @contextmanager

@@ -33,12 +33,23 @@ class FakeNvidiaSmi:
     def lists(self, *uuids: str, name: str = "NVIDIA H100 80GB HBM3", instances: str = "") -> None:
         """The machine has these GPUs, numbered from 0."""
         mode = "Enabled" if instances else "Disabled"
-        rows = [f"{n}, {uuid}, {name}, 81559, 00000000:{n}B:00.0, {mode}\n" for n, uuid in enumerate(uuids)]
-        self._says("".join(rows), "".join(f"GPU {n}: {name} (UUID: {uuid})\n" for n, uuid in enumerate(uuids)) + instances, 0)
+        rows = [
+            f"{n}, {uuid}, {name}, 81559, 00000000:{n}B:00.0, {mode}\n"
+            for n, uuid in enumerate(uuids)
+        ]
+        self._says(
+            "".join(rows),
+            "".join(f"GPU {n}: {name} (UUID: {uuid})\n" for n, uuid in enumerate(uuids))
+            + instances,
+            0,
+        )
 
     def loses_one(self) -> None:
         """The driver does not reach one of them."""
-        said = "Unable to determine the device handle for GPU0000:0B:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
+        said = (
+            "Unable to determine the device handle for GPU0000:0B:00.0: GPU is lost.  Reboot the"
+            " system to recover this GPU\n"
+        )
         self._says(said, said, 15)
 
     def fails(self) -> None:

@@ -1,4 +1,6 @@
-"""Google Secret Manager, as far as a machine asks it: the value of a version, for those who show an access token."""
+"""Google Secret Manager, as far as a machine asks it: the value of a version, for those who show an
+access token.
+"""
 
 import base64
 import json
@@ -32,9 +34,16 @@ class FakeSecretManager:
             self.fails -= 1
             return 503, {"error": {"code": 503, "message": "The service is currently unavailable."}}
         if self.token and authorization != f"Bearer {self.token}":
-            return 401, {"error": {"code": 401, "message": "Request had invalid authentication credentials."}}
+            return 401, {
+                "error": {"code": 401, "message": "Request had invalid authentication credentials."}
+            }
         if resource not in self.values:
-            return 404, {"error": {"code": 404, "message": f"Secret [{resource}] not found or has no versions."}}
+            return 404, {
+                "error": {
+                    "code": 404,
+                    "message": f"Secret [{resource}] not found or has no versions.",
+                }
+            }
         data = base64.b64encode(self.values[resource].encode()).decode()
         return 200, {"name": resource, "payload": {"data": data, "dataCrc32c": "1"}}
 

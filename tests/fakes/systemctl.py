@@ -1,6 +1,9 @@
-"""A stand-in for `systemctl --user` on a machine: it starts and ends the processes of unit files, as far as Iris asks for it."""
+"""A stand-in for `systemctl --user` on a machine: it starts and ends the processes of unit files,
+as far as Iris asks for it.
+"""
 
-#: The program. It keeps enabled units and processes in `.systemd` of the home directory, and refuses what it does not know.
+#: The program. It keeps enabled units and processes in `.systemd` of the home directory, and
+#: refuses what it does not know.
 SYSTEMCTL = '''#!/usr/bin/env python3
 import os, pathlib, shlex, signal, subprocess, sys, time
 

@@ -4,7 +4,11 @@ import pytest
 
 from tests.fakes.google.docker_words import Refused, on_host, parse_run
 
-MOUNTS = [("/h/1/root/etc/iris", "/etc/iris"), ("/h/1/root/var", "/var/lib/iris"), ("/same", "/same")]
+MOUNTS = [
+    ("/h/1/root/etc/iris", "/etc/iris"),
+    ("/h/1/root/var", "/var/lib/iris"),
+    ("/same", "/same"),
+]
 
 
 @pytest.mark.parametrize(
@@ -25,12 +29,25 @@ def test_a_container_path_becomes_a_host_path(inside: str, here: str) -> None:
 
 
 def test_options_end_at_the_image() -> None:
-    """The words after it are the command with its options; options without a value do not take the next word."""
-    words = "-d --rm --name a --restart=always --ulimit core=0:0 -e K=a=b -v /x:/y:ro --gpus all image:1 iris -d --name b"
+    """The words after it are the command with its options; options without a value do not take the
+    next word.
+    """
+    words = (
+        "-d --rm --name a --restart=always --ulimit core=0:0 -e K=a=b -v /x:/y:ro --gpus all"
+        " image:1 iris -d --name b"
+    )
     container, beside, removed = parse_run(words.split())
 
-    assert (container.name, container.image, container.command) == ("a", "image:1", ["iris", "-d", "--name", "b"])
-    assert (container.environment, container.mounts, container.restart) == ({"K": "a=b"}, [("/x", "/y")], "always")
+    assert (container.name, container.image, container.command) == (
+        "a",
+        "image:1",
+        ["iris", "-d", "--name", "b"],
+    )
+    assert (container.environment, container.mounts, container.restart) == (
+        {"K": "a=b"},
+        [("/x", "/y")],
+        "always",
+    )
     assert (beside, removed) == (True, True)
 
 

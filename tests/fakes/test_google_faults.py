@@ -1,4 +1,6 @@
-"""The failures that a test can trigger in the fake Google, and its recovery after its process died."""
+"""The failures that a test can trigger in the fake Google, and its recovery after its process
+died.
+"""
 
 import itertools
 import time
@@ -40,8 +42,12 @@ def path_of(project: str, name: str = "n1") -> str:
     return f"{location(project)}/nodes/{name}"
 
 
-def create(tpus: tpu_v2.TpuClient, project: str, name: str = "n1", timeout: float = 60.0) -> operations_pb2.Operation:
-    return tpus.create_node(parent=location(project), node_id=name, node=a_node(), timeout=timeout).operation
+def create(
+    tpus: tpu_v2.TpuClient, project: str, name: str = "n1", timeout: float = 60.0
+) -> operations_pb2.Operation:
+    return tpus.create_node(
+        parent=location(project), node_id=name, node=a_node(), timeout=timeout
+    ).operation
 
 
 def operation(tpus: tpu_v2.TpuClient, name: str) -> operations_pb2.Operation:
@@ -62,19 +68,25 @@ def test_only_the_next_calls_fail(google: FakeGoogle, tpus: tpu_v2.TpuClient, pr
     create(tpus, project)
 
 
-def test_a_call_takes_effect_although_its_reply_is_lost(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_a_call_takes_effect_although_its_reply_is_lost(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
     """A caller that takes the error for a refusal leaves an orphan."""
     google.commit_then_drop("CreateNode", match=project)
     with pytest.raises(exceptions.ServiceUnavailable):
         create(tpus, project)
     google.commit_then_drop("instances.insert", match=project)
     with pytest.raises(OSError, match="Connection"):
-        instances_client(google).insert_unary(project=project, zone=ZONE, instance_resource=an_instance("vm1"), retry=None)
+        instances_client(google).insert_unary(
+            project=project, zone=ZONE, instance_resource=an_instance("vm1"), retry=None
+        )
 
     assert len(google.alive(project)) == 2
 
 
-def test_a_call_that_hangs_ends_at_the_callers_deadline(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_a_call_that_hangs_ends_at_the_callers_deadline(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
     """The fake itself continues."""
     google.hang("GetNode", match=project)
     with pytest.raises(exceptions.DeadlineExceeded):
@@ -87,7 +99,9 @@ def test_a_call_that_hangs_ends_at_the_callers_deadline(google: FakeGoogle, tpus
     assert time.monotonic() - began >= 0.3
 
 
-def test_too_many_calls_are_refused_until_a_minute_has_passed(google: FakeGoogle, project: str) -> None:
+def test_too_many_calls_are_refused_until_a_minute_has_passed(
+    google: FakeGoogle, project: str
+) -> None:
     """Compute returns 403 or 429, with the time to wait."""
     vms = instances_client(google)
     google.rate_limit("instances.get", 2, status=403, retry_after=9)
@@ -105,7 +119,9 @@ def test_too_many_calls_are_refused_until_a_minute_has_passed(google: FakeGoogle
         vms.get(project=project, zone=ZONE, instance="vm1", retry=None)
 
 
-def test_operations_can_hang_disappear_and_fail(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_operations_can_hang_disappear_and_fail(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
     """The node shows the result: it is ready although its operation never ends."""
     for what in ("stuck", "lost", "done_before_return"):
         google.operation(what, match=project)
@@ -122,7 +138,10 @@ def test_operations_can_hang_disappear_and_fail(google: FakeGoogle, tpus: tpu_v2
     google.operation("error", code=13, message="something broke", match=project)
     made = create(tpus, project, "broken")
     google.advance(1)
-    assert (operation(tpus, made.name).error.code, operation(tpus, made.name).error.message) == (13, "something broke")
+    assert (operation(tpus, made.name).error.code, operation(tpus, made.name).error.message) == (
+        13,
+        "something broke",
+    )
     with pytest.raises(exceptions.NotFound):
         tpus.get_node(name=path_of(project, "broken"))
 
@@ -140,7 +159,9 @@ def test_a_node_preempted_during_its_creation_reports_it_and_stays(
     assert tpus.get_node(name=path_of(project, "n-late")).state is State.PREEMPTED
 
 
-def test_a_delete_during_the_creation_ends_the_create(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_a_delete_during_the_creation_ends_the_create(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
     """With an error that means nothing."""
     google.boot_time(None, "n-gone")
     made = create(tpus, project, "n-gone")
@@ -150,13 +171,18 @@ def test_a_delete_during_the_creation_ends_the_create(google: FakeGoogle, tpus: 
     assert google.alive(project) == []
 
 
-def test_a_test_can_set_any_state_of_a_node(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_a_test_can_set_any_state_of_a_node(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
     """States that no client knows, missing or empty endpoints, and no fields at all."""
     google.node("n-odd", endpoints=["10.0.0.1", ""])
     create(tpus, project, "n-odd")
     google.advance(1)
     path = path_of(project, "n-odd")
-    assert [each.ip_address for each in tpus.get_node(name=path).network_endpoints] == ["10.0.0.1", ""]
+    assert [each.ip_address for each in tpus.get_node(name=path).network_endpoints] == [
+        "10.0.0.1",
+        "",
+    ]
 
     google.node("n-odd", state="REPAIRING", health=5, endpoints=3)
     seen = tpus.get_node(name=path)
@@ -190,7 +216,9 @@ def test_a_list_can_be_outdated(google: FakeGoogle, tpus: tpu_v2.TpuClient, proj
     assert listed() == []
 
 
-def test_a_delete_of_another_owners_resource_is_reported(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_a_delete_of_another_owners_resource_is_reported(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
     """The audit log matches the resources, and the delete was wrong all the same."""
     google.seed_foreign("theirs", project, ZONE)
     google.check(project)
@@ -200,7 +228,9 @@ def test_a_delete_of_another_owners_resource_is_reported(google: FakeGoogle, tpu
         google.check(project)
 
 
-def test_expired_credentials_are_refused(google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str) -> None:
+def test_expired_credentials_are_refused(
+    google: FakeGoogle, tpus: tpu_v2.TpuClient, project: str
+) -> None:
     """For all calls of both APIs, if the test sets it."""
     google.fail("*", "UNAUTHENTICATED", times=None, match=project)
     with pytest.raises(exceptions.Unauthenticated):

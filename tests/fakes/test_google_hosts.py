@@ -1,4 +1,6 @@
-"""Hosts of the fake Google: they boot, run their scripts, and end with all processes that they started."""
+"""Hosts of the fake Google: they boot, run their scripts, and end with all processes that they
+started.
+"""
 
 import contextlib
 import os
@@ -28,7 +30,8 @@ pytestmark = pytest.mark.long
 PROJECT, ZONE = "project-1", "europe-west4-b"
 PLACE: dict[str, Any] = {"project": PROJECT, "zone": ZONE}
 PATIENCE = 90.0
-#: A program that nobody would find by its parents: it has left its session, and its parent has ended.
+#: A program that nobody would find by its parents: it has left its session, and its parent has
+#: ended.
 SCRIPT = """
 echo "[iris-init] worker $(curl -sf -H 'Metadata-Flavor: Google' \
     "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/attributes/agent-worker-number")"
@@ -61,7 +64,10 @@ def started_in(directory: Path | str) -> list[str]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.cwd().startswith(f"{directory}/") and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                process.cwd().startswith(f"{directory}/")
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(" ".join(process.cmdline()))
     return found
 
@@ -86,7 +92,9 @@ def pids_of(host: dict[str, Any]) -> list[str]:
 
 
 def test_every_host_runs_its_script_with_its_worker_id(google: FakeGoogle) -> None:
-    """The output is on its console; a host without a boot has no output, and the node is ready all the same."""
+    """The output is on its console; a host without a boot has no output, and the node is ready all
+    the same.
+    """
     google.refuse_boot("n1-w-2")
     create(google)
     for worker in (0, 1, 3):
@@ -129,7 +137,12 @@ def test_a_preempted_host_gets_a_notice_before_it_ends(google: FakeGoogle) -> No
     port = Path(host["directory"], "port").read_text()
     google.preempt("n1")
     url = f"http://127.0.0.1:{port}/computeMetadata/v1/instance/preempted"
-    told = subprocess.run(["curl", "-sf", "-H", "Metadata-Flavor: Google", url], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        ["curl", "-sf", "-H", "Metadata-Flavor: Google", url],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
     assert told.stdout == "TRUE"
     assert sleepers(host["directory"])
@@ -138,7 +151,9 @@ def test_a_preempted_host_gets_a_notice_before_it_ends(google: FakeGoogle) -> No
 
 
 def test_a_reset_keeps_the_disk_and_starts_the_containers(google: FakeGoogle) -> None:
-    """The script runs again, on the same console; a stopped host does nothing until it is started."""
+    """The script runs again, on the same console; a stopped host does nothing until it is
+    started.
+    """
     vms, operations = instances_client(google), operations_client(google)
     instance = an_instance("vm1", metadata={"items": [{"key": "startup-script", "value": SCRIPT}]})
     vms.insert_unary(instance_resource=instance, **PLACE)
@@ -176,7 +191,9 @@ def test_hosts_survive_the_process_of_the_cloud(google: FakeGoogle) -> None:
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_no_process_outlives_the_test(tmp_path: Path, dead: bool) -> None:
-    """A killed test cleans up nothing itself; its processes end by themselves, also the hosts of a dead cloud."""
+    """A killed test cleans up nothing itself; its processes end by themselves, also the hosts of a
+    dead cloud.
+    """
     program = f"""
 import time
 from pathlib import Path
@@ -191,7 +208,9 @@ if {dead}:
 print("up", flush=True)
 time.sleep(1000)
 """
-    test = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    test = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert test.stdout is not None
     with test, contextlib.ExitStack() as cleaning:
         cleaning.callback(end_machines, tmp_path)

@@ -1,4 +1,6 @@
-"""The fake Google keeps its invariants under any sequence of calls: its audit log matches, and no limit is exceeded."""
+"""The fake Google keeps its invariants under any sequence of calls: its audit log matches, and no
+limit is exceeded.
+"""
 
 import tempfile
 from pathlib import Path
@@ -56,7 +58,9 @@ class Lives(RuleBasedStateMachine):
     @rule(name=NAMES, spot=st.booleans())
     def create(self, name: str, spot: bool) -> None:
         there = self.cloud.get(key(NODE, PROJECT, ZONE, name)) is not None
-        request = cloud_tpu.CreateNodeRequest(parent=location(PROJECT), node_id=name, node=a_node(spot=spot))
+        request = cloud_tpu.CreateNodeRequest(
+            parent=location(PROJECT), node_id=name, node=a_node(spot=spot)
+        )
         if self.call("create_node", request):
             assert not there
             self.asked.add(self.name(NODE, name))
@@ -64,7 +68,9 @@ class Lives(RuleBasedStateMachine):
     @rule(name=QUEUED_NAMES)
     def queue(self, name: str) -> None:
         asked = a_queued(PROJECT, name, spot={})
-        request = cloud_tpu.CreateQueuedResourceRequest(parent=location(PROJECT), queued_resource_id=name, queued_resource=asked)
+        request = cloud_tpu.CreateQueuedResourceRequest(
+            parent=location(PROJECT), queued_resource_id=name, queued_resource=asked
+        )
         if self.call("create_queued_resource", request):
             self.asked |= {self.name(QUEUED, name), self.name(NODE, name)}
 
@@ -76,7 +82,10 @@ class Lives(RuleBasedStateMachine):
 
     @rule(name=QUEUED_NAMES, force=st.booleans())
     def unqueue(self, name: str, force: bool) -> None:
-        self.call("delete_queued_resource", cloud_tpu.DeleteQueuedResourceRequest(name=self.name(QUEUED, name), force=force))
+        self.call(
+            "delete_queued_resource",
+            cloud_tpu.DeleteQueuedResourceRequest(name=self.name(QUEUED, name), force=force),
+        )
 
     @rule(name=NAMES | QUEUED_NAMES, notice=st.sampled_from([0.0, 30.0]))
     def preempt(self, name: str, notice: float) -> None:
@@ -127,14 +136,29 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def what_is_queued_and_active_has_its_node(self) -> None:
-        for queued in [each for each in self.cloud.resources.values() if each.kind == QUEUED and each.state == "ACTIVE"]:
+        for queued in [
+            each
+            for each in self.cloud.resources.values()
+            if each.kind == QUEUED and each.state == "ACTIVE"
+        ]:
             assert nodes.nodes_of(self.cloud, queued)
 
     def teardown(self) -> None:
         """In the end everything can be deleted."""
-        for queued in [each for each in self.cloud.resources.values() if each.kind == QUEUED and each.state != "DELETING"]:
-            assert self.call("delete_queued_resource", cloud_tpu.DeleteQueuedResourceRequest(name=queued.path, force=True))
-        for node in [each for each in self.cloud.resources.values() if each.kind == NODE and each.state != "DELETING"]:
+        for queued in [
+            each
+            for each in self.cloud.resources.values()
+            if each.kind == QUEUED and each.state != "DELETING"
+        ]:
+            assert self.call(
+                "delete_queued_resource",
+                cloud_tpu.DeleteQueuedResourceRequest(name=queued.path, force=True),
+            )
+        for node in [
+            each
+            for each in self.cloud.resources.values()
+            if each.kind == NODE and each.state != "DELETING"
+        ]:
             assert self.call("delete_node", cloud_tpu.DeleteNodeRequest(name=node.path))
         for _ in range(20):
             self.cloud.clock.advance(1.0)

@@ -44,7 +44,9 @@ MODELS = sorted(
         found
         for module in MODULES
         for found in vars(module).values()
-        if inspect.isclass(found) and issubclass(found, BaseModel) and found.__module__.startswith("iris.")
+        if inspect.isclass(found)
+        and issubclass(found, BaseModel)
+        and found.__module__.startswith("iris.")
     },
     key=lambda model: f"{model.__module__}.{model.__name__}",
 )
@@ -63,19 +65,34 @@ CONSTRAINTS = st.builds(
     key=st.sampled_from(["a", "b"]),
     op=st.just(Operator.IN),
     values=st.lists(VALUES, min_size=1, max_size=3).map(tuple),
-) | st.builds(Constraint, key=st.just("a"), op=st.sampled_from([Operator.EQ, Operator.NE]), values=st.tuples(VALUES))
+) | st.builds(
+    Constraint,
+    key=st.just("a"),
+    op=st.sampled_from([Operator.EQ, Operator.NE]),
+    values=st.tuples(VALUES),
+)
 #: Of models that not every value suits.
 MADE: dict[type, st.SearchStrategy[Any]] = {
     Constraint: CONSTRAINTS,
     Bundle: st.just(Bundle(sha256="0" * 64, size=1)),
     EnvironmentSpec: st.just(EnvironmentSpec()),
-    Array: st.builds(Array, indices=st.sampled_from(["0-9", "3,17"]), size=st.integers(1, 20), columns=st.tuples(WORDS)),
-    Device: st.builds(Device, kind=st.sampled_from(DeviceKind), variant=WORDS, count=st.integers(1, 4)),
+    Array: st.builds(
+        Array,
+        indices=st.sampled_from(["0-9", "3,17"]),
+        size=st.integers(1, 20),
+        columns=st.tuples(WORDS),
+    ),
+    Device: st.builds(
+        Device, kind=st.sampled_from(DeviceKind), variant=WORDS, count=st.integers(1, 4)
+    ),
     Resources: st.builds(
         Resources,
         cpu_millis=st.integers(0, 2**40),
         memory_bytes=st.integers(0, 2**40),
-        device=st.none() | st.builds(Device, kind=st.sampled_from(DeviceKind), variant=WORDS, count=st.integers(1, 4)),
+        device=st.none()
+        | st.builds(
+            Device, kind=st.sampled_from(DeviceKind), variant=WORDS, count=st.integers(1, 4)
+        ),
     ),
     JobSpec: st.builds(
         a_spec,
@@ -86,7 +103,9 @@ MADE: dict[type, st.SearchStrategy[Any]] = {
     # What is in its tables is the subject of tests/scheduling/ledger/test_codec.py.
     LedgerState: st.just(LedgerState()),
 }
-TIMES = st.integers(0, 10**9).map(lambda micros: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros))
+TIMES = st.integers(0, 10**9).map(
+    lambda micros: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+)
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: WORDS,
     int: st.integers(1, 10**9),
@@ -122,7 +141,9 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(kind)
     if issubclass(kind, BaseModel):
         return MADE[kind] if kind in MADE else st.deferred(lambda: _fields_of(kind))
-    return st.builds(kind, **{name: anything(each) for name, each in get_type_hints(kind).items()})  # a named tuple
+    return st.builds(
+        kind, **{name: anything(each) for name, each in get_type_hints(kind).items()}
+    )  # a named tuple
 
 
 def _fields_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
@@ -133,7 +154,9 @@ def _fields_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
 def warm(value: Any) -> None:
     """Evaluate every cached property of every model in the value."""
     if isinstance(value, BaseModel):
-        for name, _ in inspect.getmembers(type(value), lambda found: isinstance(found, cached_property)):
+        for name, _ in inspect.getmembers(
+            type(value), lambda found: isinstance(found, cached_property)
+        ):
             getattr(value, name)
             assert name in vars(value), "it is not kept: nothing is tested"
         for name in type(value).model_fields:
@@ -148,7 +171,9 @@ def warm(value: Any) -> None:
 def spelled(value: Any) -> Any:
     """The value with the kinds of all its parts, for comparing: to Python `True == 1 == 1.0`."""
     if isinstance(value, BaseModel):
-        sent = (name for name, field in type(value).model_fields.items() if not field.exclude)  # others stay with the client
+        sent = (
+            name for name, field in type(value).model_fields.items() if not field.exclude
+        )  # others stay with the client
         return type(value), {name: spelled(getattr(value, name)) for name in sent}
     if isinstance(value, dict):
         return dict, {key: spelled(each) for key, each in value.items()}
@@ -179,8 +204,9 @@ def converter() -> DataConverter:
 def test_every_message_arrives_with_the_kinds_of_all_its_values(
     model: type[BaseModel], converter: DataConverter, data: st.DataObject
 ) -> None:
-    """Whatever has been worked out from it before it was sent: `preemptible = true` that arrives as `preemptible = 1` matches no
-    host, and `preemptible != 1` matches all of them."""
+    """Whatever has been worked out from it before it was sent: `preemptible = true` that arrives as
+    `preemptible = 1` matches no host, and `preemptible != 1` matches all of them.
+    """
     sent = data.draw(anything(model))
     warm(sent)
 
@@ -193,7 +219,9 @@ def test_every_message_arrives_with_the_kinds_of_all_its_values(
 def test_every_member_of_a_union_arrives_with_the_kinds_of_all_its_values(
     member: type[BaseModel], converter: DataConverter, data: st.DataObject
 ) -> None:
-    """A union has a serializer of its own, which tries those of its members in ways that they are never used alone."""
+    """A union has a serializer of its own, which tries those of its members in ways that they are
+    never used alone.
+    """
     part = data.draw(anything(member))
     wholes: list[BaseModel] = []
     if member in TO_SCHEDULER:
@@ -202,11 +230,17 @@ def test_every_member_of_a_union_arrives_with_the_kinds_of_all_its_values(
         wholes.append(SliceInput(cluster="c", id="s", reports=(part, part)))
     warm(wholes)
 
-    assert [spelled(travelled(whole, converter)) for whole in wholes] == [spelled(whole) for whole in wholes]
+    assert [spelled(travelled(whole, converter)) for whole in wholes] == [
+        spelled(whole) for whole in wholes
+    ]
 
 
-def test_what_a_request_demands_is_the_same_after_its_shape_was_worked_out(converter: DataConverter) -> None:
-    """The shortest way to lose a truth value: a retry asks with a request of which the shape is known."""
+def test_what_a_request_demands_is_the_same_after_its_shape_was_worked_out(
+    converter: DataConverter,
+) -> None:
+    """The shortest way to lose a truth value: a retry asks with a request of which the shape is
+    known.
+    """
     request = a_request(constraints=(preemptible_constraint(True),))
     warm(request)
     arrived = travelled(Envelope(message=Ask(request=request)), converter)
@@ -215,9 +249,15 @@ def test_what_a_request_demands_is_the_same_after_its_shape_was_worked_out(conve
     assert arrived.message.request.constraints[0].holds({"preemptible": True})
 
 
-def test_every_model_that_keeps_what_it_has_worked_out_is_among_the_messages_that_are_tried() -> None:
+def test_every_model_that_keeps_what_it_has_worked_out_is_among_the_messages_that_are_tried() -> (
+    None
+):
     """What is not reached from a message of this list is not covered by the tests above."""
-    keeping = {model.__name__ for model in MODELS if any(isinstance(each, cached_property) for each in vars(model).values())}
+    keeping = {
+        model.__name__
+        for model in MODELS
+        if any(isinstance(each, cached_property) for each in vars(model).values())
+    }
 
     assert keeping == {"Constraint", "Placement", "Request", "Resources"}
     assert Host in MODELS

@@ -40,22 +40,32 @@ def test_every_error_has_the_exit_code_of_the_documentation(name: str, code: int
         (iris.PoolBroken("the workers are lost"), BrokenExecutor),
     ],
 )
-def test_an_error_is_also_the_one_that_pythons_own_libraries_raise(error: iris.IrisError, expected: type[Exception]) -> None:
+def test_an_error_is_also_the_one_that_pythons_own_libraries_raise(
+    error: iris.IrisError, expected: type[Exception]
+) -> None:
     """Code that handles time-outs, wrong values and executors needs no case of its own for Iris."""
     assert isinstance(error, iris.IrisError)
     assert isinstance(error, expected)
 
 
 def test_no_error_is_missing_from_the_documentation() -> None:
-    """The tree in the module's docstring is what users read; the table above is what tests read: both name every error."""
-    raised = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, IrisError)}
+    """The tree in the module's docstring is what users read; the table above is what tests read:
+    both name every error.
+    """
+    raised = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, IrisError)
+    }
 
     assert raised == set(PROMISED)
     assert all(name in (errors.__doc__ or "") for name in raised)
 
 
 def test_a_value_that_cannot_be_is_refused_in_one_sentence_with_field_value_and_remedy() -> None:
-    """The person who must act reads this and nothing else; pydantic takes it for a ValueError and adds where it stood."""
+    """The person who must act reads this and nothing else; pydantic takes it for a ValueError and
+    adds where it stood.
+    """
     error = InvalidValue("memory", "8x", "is not a size", 'write "8g"')
 
     assert str(error) == "memory: '8x' is not a size; write \"8g\""
@@ -73,7 +83,11 @@ def test_a_huge_value_is_not_repeated_in_full() -> None:
 
 @pytest.mark.parametrize(
     ("error", "line"),
-    [(OSError("no such bucket\n\nDebug source:\n…"), "no such bucket"), (OSError("\n"), "OSError"), (ValueError(), "ValueError")],
+    [
+        (OSError("no such bucket\n\nDebug source:\n…"), "no such bucket"),
+        (OSError("\n"), "OSError"),
+        (ValueError(), "ValueError"),
+    ],
 )
 def test_of_what_a_library_says_one_line_is_told(error: Exception, line: str) -> None:
     """Some add pages about their own insides, and some say nothing at all."""

@@ -20,9 +20,14 @@ def test_a_name_is_letters_digits_dots_dashes_and_underscores(name: str) -> None
     assert name == names.check_name("name", name)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 61, "a/b", "a:b", "a@b", "a b", "-a", ".a", "..", "_a", "é", "a\n", "a\0", "٣"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "x" * 61, "a/b", "a:b", "a@b", "a b", "-a", ".a", "..", "_a", "é", "a\n", "a\0", "٣"],
+)
 def test_a_name_that_a_path_or_an_id_could_trip_over_is_refused(name: str) -> None:
-    """Names end up in workflow ids, log paths and shell commands: a slash would be another user's job."""
+    """Names end up in workflow ids, log paths and shell commands: a slash would be another user's
+    job.
+    """
     with pytest.raises(InvalidValue, match=r"^user: "):
         names.check_name("user", name)
 
@@ -45,13 +50,17 @@ def test_a_name_that_a_path_or_an_id_could_trip_over_is_refused(name: str) -> No
     ],
 )
 def test_ids_are_spelled_as_the_design_promises(spelled: str, promised: str) -> None:
-    """They are typed into Temporal's Web UI, and a cluster that is upgraded must find its workflows again."""
+    """They are typed into Temporal's Web UI, and a cluster that is upgraded must find its workflows
+    again.
+    """
     assert promised == spelled
 
 
 @CHEAP
 @given(good_names, good_names, good_names, st.integers(0, 999))
-def test_an_id_is_taken_apart_into_what_it_was_made_of(cluster: str, user: str, name: str, index: int) -> None:
+def test_an_id_is_taken_apart_into_what_it_was_made_of(
+    cluster: str, user: str, name: str, index: int
+) -> None:
     """A client finds jobs by their workflows, a fleet its hosts by their queues."""
     job = names.job_id(user, name)
 
@@ -60,25 +69,39 @@ def test_an_id_is_taken_apart_into_what_it_was_made_of(cluster: str, user: str, 
     assert names.incarnation_of(names.worker_identity(name, user)) == user
 
 
-@pytest.mark.parametrize("queue", ["dev/control", "dev/planner", "prod/host/h1", "dev2/host/h1", "xdev/host/h1"])
+@pytest.mark.parametrize(
+    "queue", ["dev/control", "dev/planner", "prod/host/h1", "dev2/host/h1", "xdev/host/h1"]
+)
 def test_a_queue_of_another_kind_or_cluster_belongs_to_no_host(queue: str) -> None:
     """Two clusters may share a namespace; one must not count the other's hosts as its own."""
     assert names.host_of_queue("dev", queue) is None
 
 
 @CHEAP
-@given(st.sets(st.tuples(confusable, confusable, st.integers(0, 12), st.integers(1, 12)), min_size=2, max_size=4))
+@given(
+    st.sets(
+        st.tuples(confusable, confusable, st.integers(0, 12), st.integers(1, 12)),
+        min_size=2,
+        max_size=4,
+    )
+)
 def test_two_attempts_never_share_a_name(attempts: set[tuple[str, str, int, int]]) -> None:
     """Capacity, logs and processes are told apart by them."""
     jobs = [(names.job_id(user, name), index, attempt) for user, name, index, attempt in attempts]
 
     assert len({names.attempt_id(*each) for each in jobs}) == len(attempts)
-    assert len({names.attempt_logs(job, "run", index, attempt) for job, index, attempt in jobs}) == len(attempts)
+    assert len(
+        {names.attempt_logs(job, "run", index, attempt) for job, index, attempt in jobs}
+    ) == len(attempts)
 
 
 @pytest.mark.parametrize("spell", [names.attempt_key, names.job_logs])
-def test_a_name_used_again_is_another_attempt_with_other_logs(spell: Callable[[str, str], str]) -> None:
-    """A job's name may be used again; a late word about the first must not touch the second, nor its logs be mixed."""
+def test_a_name_used_again_is_another_attempt_with_other_logs(
+    spell: Callable[[str, str], str],
+) -> None:
+    """A job's name may be used again; a late word about the first must not touch the second, nor
+    its logs be mixed.
+    """
     first, second = "019a0000-0001-7abc-8000-000000000000", "019a0000-0002-7abc-8000-000000000000"
 
     assert spell("ada/train", first) != spell("ada/train", second)
@@ -92,8 +115,12 @@ def test_log_chunks_sort_by_name_as_they_were_written(one: int, other: int) -> N
 
 
 def test_the_longest_workflow_id_fits_into_the_servers_column() -> None:
-    """Temporal's SQL stores keep ids in 255 characters; the longest names allowed must be ones that work."""
+    """Temporal's SQL stores keep ids in 255 characters; the longest names allowed must be ones that
+    work.
+    """
     cluster, user, name = ("x" * names.MAX_NAME for _ in range(3))
-    longest = names.task_workflow(names.check_name("cluster", cluster), names.task_id(names.job_id(user, name), 999))
+    longest = names.task_workflow(
+        names.check_name("cluster", cluster), names.task_id(names.job_id(user, name), 999)
+    )
 
     assert len(longest) < 200

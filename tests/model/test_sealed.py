@@ -46,7 +46,9 @@ def test_any_value_comes_back(value: bytes) -> None:
     ],
 )
 def test_a_value_that_was_copied_elsewhere_cannot_be_opened(place: Place) -> None:
-    """Who may write to the store could otherwise put another user's ciphertext below a job of their own, which prints it."""
+    """Who may write to the store could otherwise put another user's ciphertext below a job of their
+    own, which prints it.
+    """
     with pytest.raises(ValueError, match="changed, or sealed for another place"):
         opened_by(NOW, place=place)
 
@@ -70,7 +72,9 @@ def test_a_host_without_the_key_says_which_it_is() -> None:
 
 
 def test_the_next_key_is_known_everywhere_before_it_is_used() -> None:
-    """Hosts may get the file of keys long after the rotation: what is sealed then is opened with the file from before."""
+    """Hosts may get the file of keys long after the rotation: what is sealed then is opened with
+    the file from before.
+    """
     before = (NOW, NEXT, OLD)
     after = rotated(before, NEW, used=[])
 
@@ -79,19 +83,27 @@ def test_the_next_key_is_known_everywhere_before_it_is_used() -> None:
 
 
 def test_a_rotation_keeps_the_keys_of_what_is_sealed() -> None:
-    """A live job's retry still needs its key. A key of no value is left out, so that nobody can use it later."""
+    """A live job's retry still needs its key. A key of no value is left out, so that nobody can use
+    it later.
+    """
     assert OLD in rotated((NOW, NEXT, OLD), NEW, used=[key_id(public_of(OLD))])
     assert OLD not in rotated((NOW, NEXT, OLD), NEW, used=[key_id(public_of(NOW))])
     assert rotated((NOW,), NEW, used=[])[:2] == (NEW, NOW)
 
 
 def test_a_file_of_keys_keeps_its_lines() -> None:
-    """The dates of earlier keys stay; the error about a malformed file names the line and shows no key."""
+    """The dates of earlier keys stay; the error about a malformed file names the line and shows no
+    key.
+    """
     first = keys_text([NOW, NEXT], "2026-01-01")
     second = keys_text(rotated(parse_keys(first, "f").keys, NEW, used=[]), "2026-02-02", first)
 
     assert parse_keys(second, "f").keys == (NEXT, NEW, NOW)
-    assert [line.split()[0] for line in second.splitlines()] == ["2026-01-01", "2026-02-02", "2026-01-01"]
+    assert [line.split()[0] for line in second.splitlines()] == [
+        "2026-01-01",
+        "2026-02-02",
+        "2026-01-01",
+    ]
     with pytest.raises(InvalidValue, match="line 2") as caught:
         parse_keys(f"{first.splitlines()[0]}\nplanted\n", "f")
     assert "planted" not in str(caught.value)

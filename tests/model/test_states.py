@@ -33,8 +33,12 @@ def test_a_task_makes_the_moves_of_the_design(now: TaskState, to: TaskState) -> 
 
 
 @pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
-def test_a_task_makes_no_other_move_and_is_told_which_it_could(now: TaskState, to: TaskState) -> None:
-    """A late report must not bring a finished task back to life: the result of a finished task is never thrown away."""
+def test_a_task_makes_no_other_move_and_is_told_which_it_could(
+    now: TaskState, to: TaskState
+) -> None:
+    """A late report must not bring a finished task back to life: the result of a finished task is
+    never thrown away.
+    """
     with pytest.raises(IllegalMove) as error:
         move_task(now, to)
 
@@ -44,7 +48,15 @@ def test_a_task_makes_no_other_move_and_is_told_which_it_could(now: TaskState, t
 
 def test_from_every_state_a_task_can_come_to_an_end() -> None:
     """A state without a way out would be a task that nobody can wait for."""
-    final = {S.SUCCEEDED, S.KILLED, S.CANCELLED, S.UNSCHEDULABLE, S.FAILED, S.WORKER_FAILED, S.PREEMPTED}
+    final = {
+        S.SUCCEEDED,
+        S.KILLED,
+        S.CANCELLED,
+        S.UNSCHEDULABLE,
+        S.FAILED,
+        S.WORKER_FAILED,
+        S.PREEMPTED,
+    }
     reaches = set(final)
     for _ in S:
         reaches |= {now for now, to in LEGAL if to in reaches and move_task(now, to)}
@@ -117,7 +129,9 @@ def test_a_hold_shows_when_nothing_of_the_job_runs(tasks: list[TaskState], state
 
 @CHEAP
 @given(st.lists(st.sampled_from(S), min_size=1, max_size=8), st.integers(0, 3))
-def test_a_hold_changes_nothing_of_what_runs_or_has_ended(tasks: list[TaskState], limit: int) -> None:
+def test_a_hold_changes_nothing_of_what_runs_or_has_ended(
+    tasks: list[TaskState], limit: int
+) -> None:
     """It is a wish about the future: only a job that would be shown as waiting shows it."""
     held = roll_up(tasks, max_task_failures=limit, held=True)
     free = roll_up(tasks, max_task_failures=limit)
@@ -130,9 +144,17 @@ def test_a_hold_changes_nothing_of_what_runs_or_has_ended(tasks: list[TaskState]
 
 
 @CHEAP
-@given(st.lists(st.sampled_from(S), min_size=1, max_size=8), st.integers(0, 3), st.randoms(use_true_random=False))
-def test_a_roll_up_keeps_its_promises_for_every_mix_of_tasks(tasks: list[TaskState], limit: int, random: Random) -> None:
-    """Whatever the mix: task order does not matter, success is never claimed wrongly, and in a RUNNING job a task has a host."""
+@given(
+    st.lists(st.sampled_from(S), min_size=1, max_size=8),
+    st.integers(0, 3),
+    st.randoms(use_true_random=False),
+)
+def test_a_roll_up_keeps_its_promises_for_every_mix_of_tasks(
+    tasks: list[TaskState], limit: int, random: Random
+) -> None:
+    """Whatever the mix: task order does not matter, success is never claimed wrongly, and in a
+    RUNNING job a task has a host.
+    """
     state = roll_up(tasks, max_task_failures=limit)
     shuffled = list(tasks)
     random.shuffle(shuffled)
@@ -145,7 +167,9 @@ def test_a_roll_up_keeps_its_promises_for_every_mix_of_tasks(tasks: list[TaskSta
         assert S.RUNNING not in tasks
     if state is JobState.SUCCEEDED:
         assert set(tasks) <= {S.SUCCEEDED, S.FAILED, S.CANCELLED}
-        assert set(tasks) != {S.CANCELLED}, "a job of which nothing ran to its end has not succeeded"
+        assert set(tasks) != {S.CANCELLED}, (
+            "a job of which nothing ran to its end has not succeeded"
+        )
         assert tasks.count(S.FAILED) <= limit
     if all(task in {*ENDS, S.UNSCHEDULABLE} for task in tasks):
         assert state.ended

@@ -49,10 +49,25 @@ def test_a_size_is_read_with_every_unit_a_power_of_1024(text: str | int, size: i
 
 @pytest.mark.parametrize(
     "text",
-    ["", "g", "-1g", "8x", "8ib", "1e9", "1,5g", "8g8g", "nan", "8g 8", "9999999t", pytest.param("9" * 5000, id="5000 digits")],
+    [
+        "",
+        "g",
+        "-1g",
+        "8x",
+        "8ib",
+        "1e9",
+        "1,5g",
+        "8g8g",
+        "nan",
+        "8g 8",
+        "9999999t",
+        pytest.param("9" * 5000, id="5000 digits"),
+    ],
 )
 def test_what_is_no_size_is_refused_by_field_name(text: str) -> None:
-    """A slip of the pen must be named at submission, not become a job that waits for ever; however absurd, never a crash."""
+    """A slip of the pen must be named at submission, not become a job that waits for ever; however
+    absurd, never a crash.
+    """
     with pytest.raises(InvalidValue, match=r"^scratch: "):
         parse_bytes(text, field="scratch")
 
@@ -60,7 +75,9 @@ def test_what_is_no_size_is_refused_by_field_name(text: str) -> None:
 @CHEAP
 @given(st.integers(0, MAX_BYTES))
 def test_a_plain_number_of_bytes_is_taken_to_the_byte(size: int) -> None:
-    """Sizes go through text more than once; a byte lost on the way would make a host that fits exactly not fit."""
+    """Sizes go through text more than once; a byte lost on the way would make a host that fits
+    exactly not fit.
+    """
     assert parse_bytes(size) == parse_bytes(f"{size}b") == size
 
 
@@ -73,7 +90,14 @@ def test_a_size_as_shown_can_be_typed_in_again(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("size", "shown"),
-    [(0, "0 B"), (1023, "1023 B"), (KIB, "1 KiB"), (1536 * MIB, "1.5 GiB"), (10 * GIB, "10 GiB"), (100 * TIB, "100 TiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (KIB, "1 KiB"),
+        (1536 * MIB, "1.5 GiB"),
+        (10 * GIB, "10 GiB"),
+        (100 * TIB, "100 TiB"),
+    ],
 )
 def test_a_size_is_shown_in_its_largest_unit(size: int, shown: str) -> None:
     """Refusals are read by people; nobody reads 17179869184."""
@@ -81,18 +105,34 @@ def test_a_size_is_shown_in_its_largest_unit(size: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "millicores"), [("4", 4000), (2, 2000), ("0.5", 500), (0.25, 250), ("1500m", 1500), ("0", 0), ("0.001", 1)]
+    ("text", "millicores"),
+    [("4", 4000), (2, 2000), ("0.5", 500), (0.25, 250), ("1500m", 1500), ("0", 0), ("0.001", 1)],
 )
-def test_cores_are_read_whole_fractional_or_in_millicores(text: str | float, millicores: int) -> None:
+def test_cores_are_read_whole_fractional_or_in_millicores(
+    text: str | float, millicores: int
+) -> None:
     """All three notations are in use, and they must not differ by a factor of a thousand."""
     assert millicores == parse_cpu(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "four", "-1", "nan", "inf", "0.0001", "2000000", "1.5m", pytest.param("9" * 5000 + "m", id="5000 digits")]
+    "text",
+    [
+        "",
+        "four",
+        "-1",
+        "nan",
+        "inf",
+        "0.0001",
+        "2000000",
+        "1.5m",
+        pytest.param("9" * 5000 + "m", id="5000 digits"),
+    ],
 )
 def test_what_is_no_number_of_cores_is_refused_by_field_name(text: str) -> None:
-    """`nan` compares false with everything and would fit every host; a rounded-away request would be a job for free."""
+    """`nan` compares false with everything and would fit every host; a rounded-away request would
+    be a job for free.
+    """
     with pytest.raises(InvalidValue, match=r"^cores: "):
         parse_cpu(text, field="cores")
 
@@ -100,7 +140,9 @@ def test_what_is_no_number_of_cores_is_refused_by_field_name(text: str) -> None:
 @CHEAP
 @given(st.integers(0, MAX_MILLICORES))
 def test_cores_as_shown_are_exactly_the_cores_meant(millicores: int) -> None:
-    """Every millicore has a text of its own, so that a shown shortfall is never "needs 4, has 4"."""
+    """Every millicore has a text of its own, so that a shown shortfall is never "needs 4, has
+    4".
+    """
     assert millicores == parse_cpu(format_cpu(millicores)) == parse_cpu(f"{millicores}m")
 
 
@@ -124,9 +166,14 @@ def test_a_duration_is_read_unit_by_unit(text: str | float, duration: timedelta)
     assert duration == parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["", "s", "-5s", "5 s", "1h30", "30x", "1.2.3s", "nan", "inf", "40000d", "9" * 400 + "s"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "s", "-5s", "5 s", "1h30", "30x", "1.2.3s", "nan", "inf", "40000d", "9" * 400 + "s"],
+)
 def test_what_is_no_duration_is_refused_by_field_name(text: str) -> None:
-    """ "1h30" is an hour and a half to one reader and an hour and 30 seconds to another, so Iris does not guess."""
+    """ "1h30" is an hour and a half to one reader and an hour and 30 seconds to another, so Iris
+    does not guess.
+    """
     with pytest.raises(InvalidValue, match=r"^timeout: "):
         parse_duration(text, field="timeout")
 

@@ -23,7 +23,9 @@ from tests.sshd import Machine, machines
 
 
 @pytest.fixture(scope="module")
-def pool(sshd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Machine], Path]]:
+def pool(
+    sshd: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[list[Machine], Path]]:
     """Four machines over SSH, and their known keys."""
     directory = tmp_path_factory.mktemp("machines")
     with machines(directory, 4) as found:
@@ -42,7 +44,9 @@ async def cold(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         case "manual":
             world = ManualWorld(*request.getfixturevalue("pool"))
         case "mixed-cloud" | "mixed-machines":
-            world = MixedWorld(ManualWorld(*request.getfixturevalue("pool")), request.param.removeprefix("mixed-"))
+            world = MixedWorld(
+                ManualWorld(*request.getfixturevalue("pool")), request.param.removeprefix("mixed-")
+            )
         case kind:
             world = GcpWorld(request.getfixturevalue("google"), kind)
     yield world
@@ -71,7 +75,9 @@ async def listed(platform: Platform) -> dict[str, SliceObservation]:
 
 
 async def test_create_returns_before_the_machines_exist(cold: World, platform: Platform) -> None:
-    """Callers poll for the machines; a call that waits would be lost with the control plane that made it."""
+    """Callers poll for the machines; a call that waits would be lost with the control plane that
+    made it.
+    """
     request = wanted()
     seen = await platform.create_slice(request)
 
@@ -93,17 +99,25 @@ async def test_requested_machines_start(world: World, platform: Platform) -> Non
 
 
 async def test_an_observation_has_the_fields_of_the_request(platform: Platform) -> None:
-    """A control plane that lost its state recognises and adopts the slice by zone, group and token."""
+    """A control plane that lost its state recognises and adopts the slice by zone, group and
+    token.
+    """
     request = wanted(zone="west4-b")
     created = await platform.create_slice(request)
 
-    for seen in (created, await platform.describe_slice(request.slice_id, "west4-b"), (await listed(platform))[request.slice_id]):
+    for seen in (
+        created,
+        await platform.describe_slice(request.slice_id, "west4-b"),
+        (await listed(platform))[request.slice_id],
+    ):
         assert seen is not None
         assert (seen.slice_id, seen.group, seen.zone) == (request.slice_id, "v5e-16", "west4-b")
         assert (seen.token, seen.created_at is not None) == (request.token, True)
 
 
-async def test_a_repeated_create_finds_the_slice_of_the_first(world: World, platform: Platform) -> None:
+async def test_a_repeated_create_finds_the_slice_of_the_first(
+    world: World, platform: Platform
+) -> None:
     """The reply of the first may be lost; a request must never create two slices."""
     request = wanted()
     first = await platform.create_slice(request)
@@ -137,24 +151,35 @@ async def test_an_id_that_another_request_has_taken_is_refused(platform: Platfor
     assert (await listed(platform))[request.slice_id].token == request.token
 
 
-async def test_an_unknown_slice_is_none_and_counts_as_deleted(world: World, platform: Platform) -> None:
-    """Callers repeat a delete until nothing is left, also without knowing whether the slice exists."""
+async def test_an_unknown_slice_is_none_and_counts_as_deleted(
+    world: World, platform: Platform
+) -> None:
+    """Callers repeat a delete until nothing is left, also without knowing whether the slice
+    exists.
+    """
     assert await platform.describe_slice("nowhere", "west4-a") is None
     assert await platform.delete_slice("nowhere", "west4-a") is DeleteResult.GONE
     assert (await platform.list_slices()).slices == ()
 
 
-async def test_last_output_is_short_and_only_of_existing_machines(world: World, platform: Platform) -> None:
+async def test_last_output_is_short_and_only_of_existing_machines(
+    world: World, platform: Platform
+) -> None:
     """A slice's history contains it; a call without machines is not an error."""
     request = wanted()
     await platform.create_slice(request)
 
-    assert len((await platform.last_output(request.slice_id, request.zone)).encode()) <= MAX_OUTPUT_BYTES
+    assert (
+        len((await platform.last_output(request.slice_id, request.zone)).encode())
+        <= MAX_OUTPUT_BYTES
+    )
     assert await platform.last_output("nowhere", "west4-a") == ""
 
 
 @pytest.mark.parametrize("up", [False, True])
-async def test_a_delete_is_going_until_it_is_gone(world: World, platform: Platform, up: bool) -> None:
+async def test_a_delete_is_going_until_it_is_gone(
+    world: World, platform: Platform, up: bool
+) -> None:
     """Also for a slice that was just requested. It is visible while GOING, then never again."""
     request = wanted()
     await platform.create_slice(request)
@@ -212,7 +237,9 @@ async def test_an_id_is_not_reused_during_its_deletion(world: World, platform: P
 
 async def test_deleting_one_slice_leaves_the_others(world: World, platform: Platform) -> None:
     """Also if one id is the prefix of another."""
-    cpu = a_group("cpu", hosts=1, resources=wanted().group.resources.model_copy(update={"device": None}))
+    cpu = a_group(
+        "cpu", hosts=1, resources=wanted().group.resources.model_copy(update={"device": None})
+    )
     ids = ["dev-cpu-1", "dev-cpu-1-w-0", "dev-cpu-10"]
     for slice_id in ids:
         await platform.create_slice(wanted(slice_id, cpu))
@@ -232,7 +259,9 @@ async def test_a_new_process_finds_all_slices(world: World) -> None:
     after = world.platform()
     there = await listed(after)
 
-    assert {name: seen.created_at for name, seen in there.items()} == {name: seen.created_at for name, seen in created.items()}
+    assert {name: seen.created_at for name, seen in there.items()} == {
+        name: seen.created_at for name, seen in created.items()
+    }
     assert (await after.create_slice(wanted("two"))).created_at == created["two"].created_at
 
     async def gone() -> bool:

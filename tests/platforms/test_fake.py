@@ -1,4 +1,6 @@
-"""The failures that a test can trigger in the fake cloud, and its audit log. Other tests rely on both."""
+"""The failures that a test can trigger in the fake cloud, and its audit log. Other tests rely on
+both.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -49,16 +51,29 @@ async def listed(fake: FakePlatform) -> list[str]:
 
 def events(fake: FakePlatform, what: EventKind) -> list[tuple[str, float]]:
     """To which slices it happened, and how many seconds after noon."""
-    return [(event.slice_id, (event.at - NOON).total_seconds()) for event in fake.audit if event.what is what]
+    return [
+        (event.slice_id, (event.at - NOON).total_seconds())
+        for event in fake.audit
+        if event.what is what
+    ]
 
 
-# -- Slowness ------------------------------------------------------------------------------------------------------------------
+# -- Slowness
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_machines_exist_after_the_boot_delay(fake: FakePlatform, clock: SettableClock) -> None:
-    """The delay of a slice overrides that of its group, its zone and the cloud; agents can run only where machines exist."""
+async def test_machines_exist_after_the_boot_delay(
+    fake: FakePlatform, clock: SettableClock
+) -> None:
+    """The delay of a slice overrides that of its group, its zone and the cloud; agents can run only
+    where machines exist.
+    """
     fake.boot_delay = timedelta(seconds=40)
-    fake.boot_delays = {"slow": timedelta(seconds=70), "b": timedelta(seconds=60), "west4-b": timedelta(seconds=50)}
+    fake.boot_delays = {
+        "slow": timedelta(seconds=70),
+        "b": timedelta(seconds=60),
+        "west4-b": timedelta(seconds=50),
+    }
     await fake.create_slice(wanted("usual"))
     await fake.create_slice(wanted("in-zone", zone="west4-b"))
     await fake.create_slice(wanted("in-group", a_group("b"), zone="west4-b"))
@@ -72,7 +87,9 @@ async def test_machines_exist_after_the_boot_delay(fake: FakePlatform, clock: Se
     assert came == {"usual": 40, "in-zone": 50, "in-group": 60, "slow": 70}
 
 
-async def test_only_some_machines_of_a_slice_may_start(fake: FakePlatform, clock: SettableClock) -> None:
+async def test_only_some_machines_of_a_slice_may_start(
+    fake: FakePlatform, clock: SettableClock
+) -> None:
     """The cloud reports the slice as ready all the same."""
     fake.partial["b"] = 3
     await fake.create_slice(wanted("half", a_group("b", hosts=4)))
@@ -95,10 +112,15 @@ async def test_a_delete_takes_the_delete_delay(fake: FakePlatform, clock: Settab
     clock.now = at(90)
     assert await fake.delete_slice("one", ZONE) is DeleteResult.GONE
     assert (fake.alive, fake.deleted) == ([], ["one"])
-    assert (events(fake, EventKind.DELETING), events(fake, EventKind.DELETED)) == ([("one", 0)], [("one", 60)])
+    assert (events(fake, EventKind.DELETING), events(fake, EventKind.DELETED)) == (
+        [("one", 0)],
+        [("one", 60)],
+    )
 
 
-async def test_a_new_slice_may_be_missing_in_lists_for_a_while(fake: FakePlatform, clock: SettableClock) -> None:
+async def test_a_new_slice_may_be_missing_in_lists_for_a_while(
+    fake: FakePlatform, clock: SettableClock
+) -> None:
     """A list is a hint; describe shows the slice."""
     fake.list_lag = timedelta(seconds=10)
     await fake.create_slice(wanted("new"))
@@ -108,7 +130,8 @@ async def test_a_new_slice_may_be_missing_in_lists_for_a_while(fake: FakePlatfor
     assert await listed(fake) == ["new"]
 
 
-# -- Shortage ------------------------------------------------------------------------------------------------------------------
+# -- Shortage
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_zone_has_a_capacity_per_kind(fake: FakePlatform) -> None:
@@ -131,7 +154,9 @@ async def test_a_zone_has_a_capacity_per_kind(fake: FakePlatform) -> None:
     await fake.create_slice(wanted("three"))
 
 
-async def test_a_zone_has_a_shortage_between_two_times(fake: FakePlatform, clock: SettableClock) -> None:
+async def test_a_zone_has_a_shortage_between_two_times(
+    fake: FakePlatform, clock: SettableClock
+) -> None:
     """Of one kind, or of all."""
     fake.shortages.append(Shortage(zone=ZONE, since=at(60), until=at(120)))
     fake.shortages.append(Shortage(zone=ZONE, since=at(0), until=at(10), kind="v4-8"))
@@ -147,7 +172,9 @@ async def test_a_zone_has_a_shortage_between_two_times(fake: FakePlatform, clock
 
 
 @pytest.mark.parametrize("scope", ["west4", "v5e-16"])
-async def test_a_quota_is_of_a_region_or_a_group_and_dead_machines_count(fake: FakePlatform, scope: str) -> None:
+async def test_a_quota_is_of_a_region_or_a_group_and_dead_machines_count(
+    fake: FakePlatform, scope: str
+) -> None:
     """They count until they are deleted."""
     fake.quota[scope] = 2
     await fake.create_slice(wanted("one", zone="west4-a"))
@@ -162,7 +189,9 @@ async def test_a_quota_is_of_a_region_or_a_group_and_dead_machines_count(fake: F
     await fake.create_slice(wanted("three"))
 
 
-async def test_a_refused_create_creates_nothing_and_is_logged(fake: FakePlatform, clock: SettableClock) -> None:
+async def test_a_refused_create_creates_nothing_and_is_logged(
+    fake: FakePlatform, clock: SettableClock
+) -> None:
     """With time and reason: tests check that Iris requests nothing while a quota is used up."""
     fake.quota["west4"] = 0
     clock.now = at(5)
@@ -171,10 +200,14 @@ async def test_a_refused_create_creates_nothing_and_is_logged(fake: FakePlatform
 
     assert (fake.created, fake.alive, await state_of(fake, "one")) == ([], [], None)
     assert events(fake, EventKind.NOT_CREATED) == [("one", 5)]
-    assert fake.audit[-1].reason == "QuotaExceeded: Quota 'v5litepod-16' exhausted. Limit 0 in west4"
+    assert (
+        fake.audit[-1].reason == "QuotaExceeded: Quota 'v5litepod-16' exhausted. Limit 0 in west4"
+    )
 
 
-async def test_calls_above_the_rate_limit_are_refused_and_do_not_count(fake: FakePlatform, clock: SettableClock) -> None:
+async def test_calls_above_the_rate_limit_are_refused_and_do_not_count(
+    fake: FakePlatform, clock: SettableClock
+) -> None:
     """Otherwise a storm of retries would never end."""
     fake.calls_per_minute = 2
     await fake.create_slice(wanted("one"))
@@ -191,7 +224,8 @@ async def test_calls_above_the_rate_limit_are_refused_and_do_not_count(fake: Fak
         await fake.list_slices()
 
 
-# -- Silence -------------------------------------------------------------------------------------------------------------------
+# -- Silence
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_create_takes_effect_although_its_reply_is_lost(fake: FakePlatform) -> None:
@@ -225,7 +259,10 @@ async def test_a_zone_that_does_not_answer_is_unknown_and_not_empty(fake: FakePl
     fake.unreachable["west4-b"] = "503 backend error"
 
     listing = await fake.list_slices()
-    assert ([each.slice_id for each in listing.slices], listing.unreachable) == (["here"], {"west4-b": "503 backend error"})
+    assert ([each.slice_id for each in listing.slices], listing.unreachable) == (
+        ["here"],
+        {"west4-b": "503 backend error"},
+    )
     for call in (
         fake.create_slice(wanted("new", zone="west4-b")),
         fake.describe_slice("there", "west4-b"),
@@ -258,10 +295,13 @@ async def test_any_call_can_fail_without_effect(fake: FakePlatform, verb: Verb) 
         await call()
 
 
-# -- Loss ----------------------------------------------------------------------------------------------------------------------
+# -- Loss
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_preempted_machines_are_visible_until_their_deletion(fake: FakePlatform, clock: SettableClock) -> None:
+async def test_preempted_machines_are_visible_until_their_deletion(
+    fake: FakePlatform, clock: SettableClock
+) -> None:
     """Several at once, also machines that are still being created."""
     fake.boot_delays["young"] = FOREVER
     for slice_id in ("old", "young", "lucky"):
@@ -276,7 +316,9 @@ async def test_preempted_machines_are_visible_until_their_deletion(fake: FakePla
     assert await fake.delete_slice("old", ZONE) is DeleteResult.GONE
 
 
-async def test_broken_machines_have_a_reason_and_vanished_ones_have_none(fake: FakePlatform) -> None:
+async def test_broken_machines_have_a_reason_and_vanished_ones_have_none(
+    fake: FakePlatform,
+) -> None:
     """The audit log has both, and matches the machines."""
     await fake.create_slice(wanted("broken"))
     await fake.create_slice(wanted("lost"))
@@ -292,11 +334,14 @@ async def test_broken_machines_have_a_reason_and_vanished_ones_have_none(fake: F
     fake.check()
 
 
-# -- What is not ours ----------------------------------------------------------------------------------------------------------
+# -- What is not ours
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("cluster", "manual"), [("other", False), ("", False), ("dev", True)])
-async def test_a_cluster_sees_only_its_own_unmarked_slices(fake: FakePlatform, cluster: str, manual: bool) -> None:
+async def test_a_cluster_sees_only_its_own_unmarked_slices(
+    fake: FakePlatform, cluster: str, manual: bool
+) -> None:
     """It neither lists nor deletes others, but their ids are taken."""
     await fake.plant(wanted("theirs", cluster=cluster), manual=manual)
 
@@ -326,11 +371,14 @@ async def test_a_create_for_another_cluster_is_refused(fake: FakePlatform) -> No
         await fake.create_slice(wanted("theirs", cluster="other"))
 
 
-# -- Books ---------------------------------------------------------------------------------------------------------------------
+# -- Books
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_the_highest_number_of_live_slices_is_recorded(fake: FakePlatform) -> None:
-    """By group. Preempted, broken and deleted slices do not count: their replacement may be requested before they are gone."""
+    """By group. Preempted, broken and deleted slices do not count: their replacement may be
+    requested before they are gone.
+    """
     fake.delete_delay = MINUTE
     for slice_id in ("one", "two", "three"):
         await fake.create_slice(wanted(slice_id))
@@ -365,7 +413,10 @@ async def _live_through_anything(dice: Random) -> None:
     fake = FakePlatform(clock, "dev")
     other = CloudAccount(fake, "other")
     await other.create_slice(wanted("other-1", cluster="other"))
-    fake.delete_delay, fake.boot_delay = dice.choice([timedelta(0), MINUTE]), dice.choice([timedelta(0), MINUTE])
+    fake.delete_delay, fake.boot_delay = (
+        dice.choice([timedelta(0), MINUTE]),
+        dice.choice([timedelta(0), MINUTE]),
+    )
     fake.capacity[ZONE, "v5litepod-16"], fake.quota["west4"] = 4, 6
     for _ in range(40):
         clock.advance(timedelta(seconds=dice.choice([0, 1, 30])))

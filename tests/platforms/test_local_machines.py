@@ -24,7 +24,9 @@ SLEEPS = "exec sleep 1000"
 
 
 class Place:
-    """A directory of slices, and what their agents do: shell programs that say in a file that they have begun."""
+    """A directory of slices, and what their agents do: shell programs that say in a file that they
+    have begun.
+    """
 
     def __init__(self, root: Path) -> None:
         self.dir, self.logs, self.said = root / "slices", root / "logs", root / "said"
@@ -63,7 +65,11 @@ class Place:
 
         async def running() -> list[ProcessRef]:
             agents = self.recorded(slice_id)
-            begun = [agents[each] for each in host_ids if each in agents and agents[each].pid in self.pids(each)]
+            begun = [
+                agents[each]
+                for each in host_ids
+                if each in agents and agents[each].pid in self.pids(each)
+            ]
             whole = len(begun) == hosts and all(ref.alive() for ref in begun)
             return begun if whole and await self.state(slice_id) is MachineState.ACTIVE else []
 
@@ -87,7 +93,9 @@ def alive(agents: list[ProcessRef]) -> list[bool]:
     return [agent.alive() for agent in agents]
 
 
-async def test_every_host_of_a_slice_has_an_agent_with_a_session_and_a_log_of_its_own(place: Place) -> None:
+async def test_every_host_of_a_slice_has_an_agent_with_a_session_and_a_log_of_its_own(
+    place: Place,
+) -> None:
     """So one can be killed without the others, and has its output under its name."""
     place.programs["pair"] = f"echo this is $$; {SLEEPS}"
     async with a_room(place.dir, place.command, place.logs):
@@ -101,7 +109,9 @@ async def test_every_host_of_a_slice_has_an_agent_with_a_session_and_a_log_of_it
 
 
 async def test_hosts_that_share_a_process_start_again_with_it(place: Place) -> None:
-    """One process serves the slice, each host's log is found by the host's name, and nothing is left of a deleted slice."""
+    """One process serves the slice, each host's log is found by the host's name, and nothing is
+    left of a deleted slice.
+    """
 
     def together(request: SliceRequest) -> list[str] | None:
         return place.command(request, a_host(request.slice_id)) if request.group.hosts > 2 else None
@@ -114,7 +124,9 @@ async def test_hosts_that_share_a_process_start_again_with_it(place: Place) -> N
         (first,) = place.recorded("large").values()
         assert await place.state("large") is MachineState.ACTIVE
         os.kill(first.pid, signal.SIGKILL)
-        await until(lambda: len(place.pids("large")) == 2 and place.recorded("large")["large"] != first)
+        await until(
+            lambda: len(place.pids("large")) == 2 and place.recorded("large")["large"] != first
+        )
         (second,) = place.recorded("large").values()
         log = f"this is {first.pid}\nthis is {second.pid}\n"
         await until(lambda: (place.logs / "large.log").read_text() == log)
@@ -149,8 +161,8 @@ async def test_a_slice_is_gone_only_after_its_processes(place: Place) -> None:
 async def test_the_agents_of_a_slice_stop_together(place: Place) -> None:
     """One after the other would take the sum of their grace periods."""
     place.programs["pair"] = (
-        f"cd {place.said}; trap 'touch $$.leaves; until [ $(ls *.leaves | wc -l) = 2 ]; do sleep 0.02; done; "
-        "touch $$.left; exit 0' TERM; while :; do sleep 0.02; done"
+        f"cd {place.said}; trap 'touch $$.leaves; until [ $(ls *.leaves | wc -l) = 2 ]; do sleep"
+        " 0.02; done; touch $$.left; exit 0' TERM; while :; do sleep 0.02; done"
     )
     async with a_room(place.dir, place.command, place.logs):
         agents = await place.up("pair")
@@ -235,7 +247,9 @@ async def test_agents_of_a_killed_supervisor_are_killed_but_not_a_process_with_a
         assert stray.alive() is not same
 
 
-async def test_a_program_that_cannot_start_is_retried_and_its_slice_is_not_active(place: Place) -> None:
+async def test_a_program_that_cannot_start_is_retried_and_its_slice_is_not_active(
+    place: Place,
+) -> None:
     """Until a person repairs it or deletes the slice."""
     program = place.said / "program"
     async with a_room(place.dir, lambda request, host: [str(program)], place.logs):
@@ -290,7 +304,9 @@ async def test_a_slice_stops_when_its_directory_is_removed(place: Place) -> None
         await until(lambda: not any(alive(agents)))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has died")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells a process that its parent has died"
+)
 async def test_agents_die_with_a_killed_supervisor(place: Place) -> None:
     """They would run on without a process that can stop them."""
     script = f"""

@@ -1,4 +1,6 @@
-"""A cloud and machines in one cluster: whatever happens to one of them, the slices of the other stay visible and usable."""
+"""A cloud and machines in one cluster: whatever happens to one of them, the slices of the other
+stay visible and usable.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -91,7 +93,9 @@ async def test_machines_that_cannot_be_listed_leave_the_cloud_known(parts: Parts
 async def test_a_part_that_hangs_or_fails_does_not_delay_the_other(
     parts: Parts, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An observation waits ten seconds for everything, and a fault in one part's code is not the other's."""
+    """An observation waits ten seconds for everything, and a fault in one part's code is not the
+    other's.
+    """
 
     async def hang() -> FleetListing:
         await asyncio.Event().wait()
@@ -118,7 +122,9 @@ async def test_nothing_is_known_if_neither_part_can_be_listed(parts: Parts) -> N
 
 
 @pytest.mark.parametrize("broken", ["cloud", "machines"])
-async def test_one_part_grows_and_shrinks_while_every_call_of_the_other_fails(parts: Parts, broken: str) -> None:
+async def test_one_part_grows_and_shrinks_while_every_call_of_the_other_fails(
+    parts: Parts, broken: str
+) -> None:
     """An outage of the cloud does not keep a lab from its own machines, and the other way round."""
     there, request = (CLOUD, MACHINE) if broken == "cloud" else (MACHINE, CLOUD)
     for verb in Verb:
@@ -143,11 +149,16 @@ FAULTS = st.sampled_from([None, Unavailable("away"), RateLimited("busy"), BadCon
 def test_no_slice_counts_as_gone_while_its_part_is_not_completely_listed(
     cloud: PlatformError | None, machines: PlatformError | None, silent: set[str]
 ) -> None:
-    """Whatever fails: a slice that exists is in the list, or its zone is unknown. And a part that is listed is known."""
+    """Whatever fails: a slice that exists is in the list, or its zone is unknown. And a part that
+    is listed is known.
+    """
 
     async def run() -> None:
         parts = await Parts().create()
-        for part, error, zones in ((parts.cloud, cloud, CLOUD_ZONES), (parts.machines, machines, MACHINE_ZONES)):
+        for part, error, zones in (
+            (parts.cloud, cloud, CLOUD_ZONES),
+            (parts.machines, machines, MACHINE_ZONES),
+        ):
             part.unreachable = {zone: "backend error" for zone in zones if zone in silent}
             if error is not None:
                 part.fail_next(Verb.LIST, error)
@@ -172,5 +183,13 @@ def test_zones_of_the_cloud_that_it_cannot_list_are_named_beside_those_of_machin
     listing = joined(cloud, machines, MACHINE_ZONES)
 
     assert listing.slices == (seen,)
-    assert listing.unreachable == {"europe-west4-a": "backend error", "manual-a": "10.0.0.1: did not answer"}
-    assert [listing.knows(zone) for zone in (*CLOUD_ZONES, *MACHINE_ZONES)] == [False, True, True, False]
+    assert listing.unreachable == {
+        "europe-west4-a": "backend error",
+        "manual-a": "10.0.0.1: did not answer",
+    }
+    assert [listing.knows(zone) for zone in (*CLOUD_ZONES, *MACHINE_ZONES)] == [
+        False,
+        True,
+        True,
+        False,
+    ]

@@ -1,4 +1,6 @@
-"""Shared parts of the tests of platforms: slice requests, and one interface to each platform with its simulated cloud."""
+"""Shared parts of the tests of platforms: slice requests, and one interface to each platform with
+its simulated cloud.
+"""
 
 import asyncio
 import contextlib
@@ -51,7 +53,9 @@ def a_group(name: str = "v5e-16", hosts: int = 2, **changes: Any) -> ScaleGroup:
     return ScaleGroup(name=name, hosts=hosts, **settings | changes)
 
 
-def wanted(slice_id: str = "dev-v5e-16-abc", group: ScaleGroup | None = None, **changes: Any) -> SliceRequest:
+def wanted(
+    slice_id: str = "dev-v5e-16-abc", group: ScaleGroup | None = None, **changes: Any
+) -> SliceRequest:
     """A request for a slice in the group's first zone."""
     group = group or a_group()
     settings = {"cluster": "dev", "zone": group.zones[0], "token": f"token of {slice_id}"} | changes
@@ -78,10 +82,14 @@ async def until(holds: Callable[[], Any], between: Callable[[], Any] | None = No
 
 
 @contextlib.asynccontextmanager
-async def a_room(directory: Path, command: Command, logs: Path, **settings: Any) -> AsyncIterator[None]:
+async def a_room(
+    directory: Path, command: Command, logs: Path, **settings: Any
+) -> AsyncIterator[None]:
     """A machine room for as long as the block lasts."""
     stop = asyncio.Event()
-    room = asyncio.create_task(MachineSupervisor(directory, command, logs, **{"restarts": HASTY} | settings).run(stop))
+    room = asyncio.create_task(
+        MachineSupervisor(directory, command, logs, **{"restarts": HASTY} | settings).run(stop)
+    )
     try:
         yield
     finally:
@@ -93,10 +101,14 @@ class World(Protocol):
     """A platform's other side."""
 
     def platform(self, cluster: str = "dev") -> Platform:
-        """Another object for the same platform, as a control plane makes one that has just started."""
+        """Another object for the same platform, as a control plane makes one that has just
+        started.
+        """
 
     async def power_on(self) -> None:
-        """From now on machines come up and go; before, nothing moves but what calls do themselves."""
+        """From now on machines come up and go; before, nothing moves but what calls do
+        themselves.
+        """
 
     async def power_off(self) -> None:
         """The end of the test."""
@@ -141,7 +153,11 @@ class LocalWorld:
 
     async def power_on(self) -> None:
         for cluster in ("dev", "other"):
-            room = a_room(self._root / cluster, lambda request, host: ["sleep", "1000"], self._root / f"logs-{cluster}")
+            room = a_room(
+                self._root / cluster,
+                lambda request, host: ["sleep", "1000"],
+                self._root / f"logs-{cluster}",
+            )
             await self._rooms.enter_async_context(room)
 
     async def power_off(self) -> None:
@@ -156,7 +172,9 @@ MANUAL_KIND: dict[str, Any] = {"type": SliceType.MANUAL_VM, "hosts": 1, "acceler
 
 
 class ManualWorld:
-    """Machines over SSH, with a directory of this world in each home. An agent is a process that sleeps."""
+    """Machines over SSH, with a directory of this world in each home. An agent is a process that
+    sleeps.
+    """
 
     def __init__(self, machines: list[Machine], known_hosts: Path) -> None:
         self._machines = machines
@@ -210,7 +228,9 @@ class ManualWorld:
             for each in (await platform.list_slices()).slices:
                 await until(functools.partial(_gone, platform, each))
             await connections.close()
-        assert [path for each in self._machines for path in each.home.glob(f"{self._directory}*")] == []
+        assert [
+            path for each in self._machines for path in each.home.glob(f"{self._directory}*")
+        ] == []
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         return await until(holds)
@@ -230,20 +250,33 @@ def no_packages(directory: Path, *files: str) -> Runtime:
 
 
 def sleeping(*_: Any) -> str:
-    """The command line of an agent that does nothing. SIGHUP ends it, as it ends an agent that another one replaces."""
-    return "-c 'import signal, time; signal.signal(signal.SIGHUP, signal.SIG_DFL); time.sleep(1000)'"
+    """The command line of an agent that does nothing. SIGHUP ends it, as it ends an agent that
+    another one replaces.
+    """
+    return (
+        "-c 'import signal, time; signal.signal(signal.SIGHUP, signal.SIG_DFL); time.sleep(1000)'"
+    )
 
 
-#: What a group of the contract's tests is on Google Cloud, where a slice may be one of three things.
+#: What a group of the contract's tests is on Google Cloud, where a slice may be one of three
+#: things.
 GCP_KINDS: dict[str, dict[str, Any]] = {
-    "gcp-node": {"type": SliceType.TPU_VM, "accelerator_variant": "v5litepod-16", "runtime_version": "v2-alpha-tpuv5-lite"},
+    "gcp-node": {
+        "type": SliceType.TPU_VM,
+        "accelerator_variant": "v5litepod-16",
+        "runtime_version": "v2-alpha-tpuv5-lite",
+    },
     "gcp-queued": {
         "type": SliceType.TPU_VM,
         "accelerator_variant": "v5litepod-16",
         "runtime_version": "v2-alpha-tpuv5-lite",
         "queued": True,
     },
-    "gcp-instance": {"type": SliceType.GCE_VM, "accelerator_variant": "", "machine_type": "n2-standard-8"},
+    "gcp-instance": {
+        "type": SliceType.GCE_VM,
+        "accelerator_variant": "",
+        "machine_type": "n2-standard-8",
+    },
 }
 
 
@@ -286,7 +319,8 @@ class MixedWorld:
     """A cloud and machines over SSH in one cluster.
 
     Args:
-        asked: the part that has the zones of the tests, and so all of their slices: `cloud` or `machines`.
+        asked: the part that has the zones of the tests, and so all of their slices: `cloud` or
+            `machines`.
     """
 
     def __init__(self, machines: ManualWorld, asked: str) -> None:

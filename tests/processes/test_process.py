@@ -6,7 +6,9 @@ from iris.processes.process import free_ports
 
 
 def test_ports_of_servers_are_never_those_of_outgoing_connections() -> None:
-    """A connection could take such a port before the server listens on it, or while the server restarts."""
+    """A connection could take such a port before the server listens on it, or while the server
+    restarts.
+    """
     with socket.socket() as outgoing:
         outgoing.bind(("127.0.0.1", 0))
         lowest = min(outgoing.getsockname()[1], 32_768)

@@ -23,8 +23,16 @@ STOPPED = an_outcome(S.KILLED, reason="cancelled", started_at=None)
 CRASHED = an_outcome(S.FAILED, reason="exit code 134", exit_code=134, finished_at=at(5))
 LOST = an_outcome(S.WORKER_FAILED, reason="host h9 was lost", finished_at=at(65))
 PREEMPTED = an_outcome(S.PREEMPTED, reason="the host was preempted", finished_at=at(30))
-FAULTY = an_outcome(S.WORKER_FAILED, reason="infrastructure fault: busy", fault="busy", finished_at=at(2), started_at=None)
-NOT_TAKEN = an_outcome(S.WORKER_FAILED, reason="host h9 did not start the task", started_at=None, finished_at=None)
+FAULTY = an_outcome(
+    S.WORKER_FAILED,
+    reason="infrastructure fault: busy",
+    fault="busy",
+    finished_at=at(2),
+    started_at=None,
+)
+NOT_TAKEN = an_outcome(
+    S.WORKER_FAILED, reason="host h9 did not start the task", started_at=None, finished_at=None
+)
 ANY = st.sampled_from([SUCCEEDED, STOPPED, CRASHED, LOST, PREEMPTED, FAULTY, NOT_TAKEN])
 
 
@@ -43,8 +51,12 @@ def ended(
 
 
 @pytest.mark.parametrize("outcomes", list(permutations([LOST, CRASHED, CRASHED, STOPPED])))
-def test_a_lost_host_explains_the_crashes_of_its_siblings_whatever_the_order(outcomes: tuple[TaskOutcome, ...]) -> None:
-    """They crash within seconds of the loss; that the host is gone is known a minute later. The user is charged for neither."""
+def test_a_lost_host_explains_the_crashes_of_its_siblings_whatever_the_order(
+    outcomes: tuple[TaskOutcome, ...],
+) -> None:
+    """They crash within seconds of the loss; that the host is gone is known a minute later. The
+    user is charged for neither.
+    """
     result = judge(outcomes)
 
     assert result.account is Account.PREEMPTIONS
@@ -54,7 +66,9 @@ def test_a_lost_host_explains_the_crashes_of_its_siblings_whatever_the_order(out
 
 @pytest.mark.parametrize("cause", [LOST, PREEMPTED, FAULTY, NOT_TAKEN])
 @pytest.mark.parametrize("crashed_at", [1, 100])
-def test_no_fault_of_a_machine_is_charged_to_the_program(cause: TaskOutcome, crashed_at: int) -> None:
+def test_no_fault_of_a_machine_is_charged_to_the_program(
+    cause: TaskOutcome, crashed_at: int
+) -> None:
     """Not even when a sibling's crash is all that its user sees in the logs."""
     crash = CRASHED.model_copy(update={"finished_at": at(crashed_at)})
 
@@ -65,8 +79,13 @@ def test_no_fault_of_a_machine_is_charged_to_the_program(cause: TaskOutcome, cra
 
 
 @CHEAP
-@given(st.lists(ANY, min_size=1, max_size=6), st.sampled_from(["", "evicted: production needs its place"]))
-def test_infrastructure_never_costs_failures_and_success_never_costs_anything(outcomes: list[TaskOutcome], evicted: str) -> None:
+@given(
+    st.lists(ANY, min_size=1, max_size=6),
+    st.sampled_from(["", "evicted: production needs its place"]),
+)
+def test_infrastructure_never_costs_failures_and_success_never_costs_anything(
+    outcomes: list[TaskOutcome], evicted: str
+) -> None:
     """Whatever the mix: failures are paid exactly when a program failed and no machine did."""
     everybody = all(outcome.state is S.SUCCEEDED for outcome in outcomes)
     accounts = {account_of(outcome) for outcome in outcomes}
@@ -74,7 +93,9 @@ def test_infrastructure_never_costs_failures_and_success_never_costs_anything(ou
 
     tasks, decision = ended(outcomes, evicted=evicted)
 
-    assert {task.failures for task in tasks} == {int(not everybody and not by_machine and Account.FAILURES in accounts)}
+    assert {task.failures for task in tasks} == {
+        int(not everybody and not by_machine and Account.FAILURES in accounts)
+    }
     if everybody:
         assert decision.account is Account.NONE
 
@@ -83,17 +104,26 @@ def test_infrastructure_never_costs_failures_and_success_never_costs_anything(ou
 @given(
     st.lists(ANY, min_size=1, max_size=6),
     st.sampled_from(["", "evicted"]),
-    st.fixed_dictionaries({name: st.integers(0, 3) for name in ("failures", "preemptions", "undelivered", "faults")}),
+    st.fixed_dictionaries(
+        {name: st.integers(0, 3) for name in ("failures", "preemptions", "undelivered", "faults")}
+    ),
     st.integers(0, 3),
 )
 def test_the_tasks_of_a_gang_have_the_same_in_their_accounts(
     outcomes: list[TaskOutcome], evicted: str, paid: dict[str, int], limit: int
 ) -> None:
-    """They share their fate: one attempt costs the gang one, not one for each task, and none of them a different one."""
-    tasks, decision = ended(outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted, **paid)
+    """They share their fate: one attempt costs the gang one, not one for each task, and none of
+    them a different one.
+    """
+    tasks, decision = ended(
+        outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted, **paid
+    )
 
-    assert len({(task.failures, task.preemptions, task.undelivered, task.faults) for task in tasks}) == 1
-    (first, *_) = tasks
+    assert (
+        len({(task.failures, task.preemptions, task.undelivered, task.faults) for task in tasks})
+        == 1
+    )
+    first, *_ = tasks
     spent = {"failures": first.failures, "preemptions": first.preemptions}
     assert spent == {name: paid[name] + (decision.account == name) for name in spent}
 
@@ -103,8 +133,12 @@ def test_the_tasks_of_a_gang_have_the_same_in_their_accounts(
 def test_a_gang_that_is_tried_again_can_be_and_one_that_is_not_has_ended(
     outcomes: list[TaskOutcome], evicted: str, limit: int
 ) -> None:
-    """Every task goes on together, or none: a sibling left behind in a state without a way out would wedge the job."""
-    tasks, decision = ended(outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted)
+    """Every task goes on together, or none: a sibling left behind in a state without a way out
+    would wedge the job.
+    """
+    tasks, decision = ended(
+        outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted
+    )
 
     for task in tasks:
         assert task.state in ENDED
@@ -116,8 +150,12 @@ def test_a_gang_that_is_tried_again_can_be_and_one_that_is_not_has_ended(
 @CHEAP
 @given(st.lists(ANY, min_size=1, max_size=6), st.sampled_from(["", "evicted"]))
 def test_the_job_is_what_ended_its_gang(outcomes: list[TaskOutcome], evicted: str) -> None:
-    """Without retries the end of the first attempt is the end of the job, and says by whose fault."""
-    tasks, decision = ended(outcomes, a_spec(max_retries_failure=0, max_retries_preemption=0), evicted)
+    """Without retries the end of the first attempt is the end of the job, and says by whose
+    fault.
+    """
+    tasks, decision = ended(
+        outcomes, a_spec(max_retries_failure=0, max_retries_preemption=0), evicted
+    )
     if decision.retry:
         assert decision.account is Account.UNDELIVERED
         return
@@ -147,7 +185,9 @@ def test_one_terminal_failure_ends_the_siblings_and_says_whose_it_was() -> None:
 
 def test_of_several_failures_the_first_one_counts_and_the_others_keep_their_own_reasons() -> None:
     """A crash takes others along: the first is the cause. What the others said may still help."""
-    later = CRASHED.model_copy(update={"reason": "exit code 1", "exit_code": 1, "finished_at": at(6)})
+    later = CRASHED.model_copy(
+        update={"reason": "exit code 1", "exit_code": 1, "finished_at": at(6)}
+    )
 
     result = judge([later, CRASHED])
 
@@ -177,8 +217,12 @@ def test_a_gang_that_somebody_stopped_was_stopped_even_if_a_task_had_succeeded_b
 @CHEAP
 @given(st.lists(ANY, min_size=1, max_size=4))
 def test_an_evicted_gang_pays_one_preemption_and_is_told_why(outcomes: list[TaskOutcome]) -> None:
-    """Its programs are stopped and exit as they like: that they failed is the eviction's doing. Only a success stands."""
-    tasks, decision = ended(outcomes, evicted="evicted: bob/train of band production needs its place")
+    """Its programs are stopped and exit as they like: that they failed is the eviction's doing.
+    Only a success stands.
+    """
+    tasks, decision = ended(
+        outcomes, evicted="evicted: bob/train of band production needs its place"
+    )
     if all(outcome.state is S.SUCCEEDED for outcome in outcomes):
         assert {task.state for task in tasks} == {S.SUCCEEDED}
         return
@@ -198,7 +242,9 @@ def test_an_evicted_gang_goes_back_into_the_queue_at_once() -> None:
 
 
 @pytest.mark.parametrize(("limit", "retry"), [(0, False), (1, True)])
-def test_one_lost_host_bounces_the_whole_gang_within_the_budget_for_preemptions(limit: int, retry: bool) -> None:
+def test_one_lost_host_bounces_the_whole_gang_within_the_budget_for_preemptions(
+    limit: int, retry: bool
+) -> None:
     """One preemption for all, and with the budget spent all of them end for the same reason."""
     tasks, decision = ended([SUCCEEDED, LOST, CRASHED], a_spec(max_retries_preemption=limit))
 
@@ -209,8 +255,12 @@ def test_one_lost_host_bounces_the_whole_gang_within_the_budget_for_preemptions(
 
 
 def test_a_gang_that_one_host_did_not_take_up_pays_nothing_and_waits_ever_longer() -> None:
-    """Its other tasks may even have run and crashed for want of the one; a broken host must not make that spin."""
-    delays = [ended([CRASHED, NOT_TAKEN, STOPPED], undelivered=times)[1].delay for times in range(100)]
+    """Its other tasks may even have run and crashed for want of the one; a broken host must not
+    make that spin.
+    """
+    delays = [
+        ended([CRASHED, NOT_TAKEN, STOPPED], undelivered=times)[1].delay for times in range(100)
+    ]
 
     assert delays[:4] == [timedelta(seconds=seconds) for seconds in (1, 2, 4, 8)]
     assert delays == sorted(delays)
@@ -220,10 +270,19 @@ def test_a_gang_that_one_host_did_not_take_up_pays_nothing_and_waits_ever_longer
 @CHEAP
 @given(
     st.lists(ANY, min_size=1, max_size=4),
-    st.fixed_dictionaries({name: st.integers(0, 10**6) for name in ("failures", "preemptions", "undelivered", "faults")}),
+    st.fixed_dictionaries(
+        {
+            name: st.integers(0, 10**6)
+            for name in ("failures", "preemptions", "undelivered", "faults")
+        }
+    ),
 )
-def test_no_delay_is_longer_than_the_longest(outcomes: list[TaskOutcome], paid: dict[str, int]) -> None:
-    """However often it has happened before: a host that is back must not be ignored for hours, nor a number overflow."""
+def test_no_delay_is_longer_than_the_longest(
+    outcomes: list[TaskOutcome], paid: dict[str, int]
+) -> None:
+    """However often it has happened before: a host that is back must not be ignored for hours, nor
+    a number overflow.
+    """
     spec = a_spec(max_retries_failure=10**7, max_retries_preemption=10**7)
 
     assert timedelta(0) <= ended(outcomes, spec, **paid)[1].delay <= MAX_DELAY
@@ -246,5 +305,7 @@ def test_a_gang_that_found_no_hosts_in_time_is_unschedulable_as_a_whole() -> Non
     after_it = after(tasks, result, decision, NOON)
 
     assert not decision.retry
-    assert {(task.state, task.reason) for task in after_it} == {(S.UNSCHEDULABLE, "no host within 60 s")}
+    assert {(task.state, task.reason) for task in after_it} == {
+        (S.UNSCHEDULABLE, "no host within 60 s")
+    }
     assert roll_up(task.state for task in after_it) is JobState.UNSCHEDULABLE

@@ -1,4 +1,6 @@
-"""Who pays for an attempt of a task that goes its own way, and whether there is another. (Gangs: `test_gang_retries`.)"""
+"""Who pays for an attempt of a task that goes its own way, and whether there is another. (Gangs:
+`test_gang_retries`.)
+"""
 
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -46,7 +48,9 @@ def decided(spec: JobSpec, before: TaskStatus, outcome: TaskOutcome) -> RetryDec
         (S.UNSCHEDULABLE, None, Account.NONE),
     ],
 )
-def test_the_account_follows_from_whose_fault_it_was(state: TaskState, started_at: datetime | None, account: Account) -> None:
+def test_the_account_follows_from_whose_fault_it_was(
+    state: TaskState, started_at: datetime | None, account: Account
+) -> None:
     """Three accounts, never mixed."""
     assert account is account_of(an_outcome(state, started_at=started_at))
 
@@ -58,7 +62,11 @@ def test_the_account_follows_from_whose_fault_it_was(state: TaskState, started_a
         ("image-pull", None, Account.SETUPS),
         ("setup-timeout", None, Account.SETUPS),
         ("image-pull", NOON, Account.PREEMPTIONS),  # by the words of a program
-        ("store", None, Account.PREEMPTIONS),  # it is the cluster's own, and every job would end while it is away
+        (
+            "store",
+            None,
+            Account.PREEMPTIONS,
+        ),  # it is the cluster's own, and every job would end while it is away
         ("disk-filled", None, Account.PREEMPTIONS),
     ],
 )
@@ -70,7 +78,8 @@ def test_a_fault_outside_the_cluster_before_the_program_starts_is_a_set_up_that_
 
 
 @pytest.mark.parametrize(
-    ("limit", "paid_before", "retry"), [(0, 0, False), (1, 0, True), (1, 1, False), (3, 2, True), (3, 3, False), (3, 7, False)]
+    ("limit", "paid_before", "retry"),
+    [(0, 0, False), (1, 0, True), (1, 1, False), (3, 2, True), (3, 3, False), (3, 7, False)],
 )
 @pytest.mark.parametrize(
     ("state", "limited_by", "paid"),
@@ -90,9 +99,13 @@ def test_an_attempt_is_repeated_while_its_account_is_within_its_limit(
 
 
 @CHEAP
-@given(failures=st.integers(0, 200), preemptions=st.integers(0, 200), undelivered=st.integers(0, 200))
+@given(
+    failures=st.integers(0, 200), preemptions=st.integers(0, 200), undelivered=st.integers(0, 200)
+)
 def test_no_account_pays_for_another(failures: int, preemptions: int, undelivered: int) -> None:
-    """A budget spent by preemptions must not fail a correct program, nor a generous one keep a broken program running."""
+    """A budget spent by preemptions must not fail a correct program, nor a generous one keep a
+    broken program running.
+    """
     spec = a_spec(max_retries_failure=2, max_retries_preemption=5)
     before = a_task(failures=failures, preemptions=preemptions, undelivered=undelivered)
 
@@ -107,21 +120,36 @@ def test_what_ended_as_it_should_is_never_repeated(state: TaskState) -> None:
     assert not decided(a_spec(max_retries_failure=9), a_task(), an_outcome(state)).retry
 
 
-@pytest.mark.parametrize(("state", "started_at", "paid"), [(S.FAILED, NOON, "failures"), (S.WORKER_FAILED, None, "undelivered")])
-def test_each_repetition_waits_longer_up_to_five_minutes(state: TaskState, started_at: datetime | None, paid: str) -> None:
-    """A broken program or host must not spin, and a host that is back must not be ignored for hours."""
+@pytest.mark.parametrize(
+    ("state", "started_at", "paid"),
+    [(S.FAILED, NOON, "failures"), (S.WORKER_FAILED, None, "undelivered")],
+)
+def test_each_repetition_waits_longer_up_to_five_minutes(
+    state: TaskState, started_at: datetime | None, paid: str
+) -> None:
+    """A broken program or host must not spin, and a host that is back must not be ignored for
+    hours.
+    """
     spec = a_spec(max_retries_failure=100)
-    delays = [decided(spec, a_task(**{paid: times}), an_outcome(state, started_at=started_at)).delay for times in range(100)]
+    delays = [
+        decided(spec, a_task(**{paid: times}), an_outcome(state, started_at=started_at)).delay
+        for times in range(100)
+    ]
 
     assert timedelta(seconds=1) == delays[0]
-    assert all(later == min(earlier * 2, timedelta(minutes=5)) for earlier, later in pairwise(delays))
+    assert all(
+        later == min(earlier * 2, timedelta(minutes=5)) for earlier, later in pairwise(delays)
+    )
 
 
 @CHEAP
 @given(preemptions=st.integers(0, 99))
 def test_a_preempted_task_goes_back_into_the_queue_at_once(preemptions: int) -> None:
     """It did nothing wrong, and a long training run is preempted often."""
-    assert timedelta(0) == decided(a_spec(), a_task(preemptions=preemptions), an_outcome(S.PREEMPTED)).delay
+    assert (
+        timedelta(0)
+        == decided(a_spec(), a_task(preemptions=preemptions), an_outcome(S.PREEMPTED)).delay
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +159,9 @@ def test_a_preempted_task_goes_back_into_the_queue_at_once(preemptions: int) -> 
         (S.PREEMPTED, {"preemptions": 4}, "exit code 1 (preemptions 5, max_retries_preemption 4)"),
     ],
 )
-def test_the_last_attempt_says_which_limit_ended_the_task(state: TaskState, spent: dict[str, int], said: str) -> None:
+def test_the_last_attempt_says_which_limit_ended_the_task(
+    state: TaskState, spent: dict[str, int], said: str
+) -> None:
     """Everything is explained: the name is the one that the user can set."""
     spec = a_spec(max_retries_failure=2, max_retries_preemption=4)
 
@@ -140,22 +170,37 @@ def test_the_last_attempt_says_which_limit_ended_the_task(state: TaskState, spen
 
 def test_without_retries_the_reason_is_the_outcome_and_nothing_else() -> None:
     """Nobody who asked for no retries needs to read about limits."""
-    assert decided(a_spec(), a_task(), an_outcome(S.FAILED, reason="exit code 1")).reason == "exit code 1"
+    assert (
+        decided(a_spec(), a_task(), an_outcome(S.FAILED, reason="exit code 1")).reason
+        == "exit code 1"
+    )
 
 
 def test_an_attempt_whose_end_is_final_is_not_repeated_and_says_only_why() -> None:
-    """A host that has no Python for a function has none at the next attempt either. No limit has ended the task."""
-    decision = decided(a_spec(max_retries_failure=3), a_task(), an_outcome(S.FAILED, reason="no such Python", final=True))
+    """A host that has no Python for a function has none at the next attempt either. No limit has
+    ended the task.
+    """
+    decision = decided(
+        a_spec(max_retries_failure=3),
+        a_task(),
+        an_outcome(S.FAILED, reason="no such Python", final=True),
+    )
 
     assert (decision.retry, decision.reason) == (False, "no such Python")
 
 
 @pytest.mark.parametrize("started_at", [NOON, None])
-def test_an_infrastructure_fault_is_paid_like_a_preemption_and_slowed_down_like_a_failure(started_at: datetime | None) -> None:
-    """It is not the program's fault, but the next host may have it too: a busy accelerator must not be tried in a loop."""
+def test_an_infrastructure_fault_is_paid_like_a_preemption_and_slowed_down_like_a_failure(
+    started_at: datetime | None,
+) -> None:
+    """It is not the program's fault, but the next host may have it too: a busy accelerator must not
+    be tried in a loop.
+    """
     fault = an_outcome(S.WORKER_FAILED, fault="busy", started_at=started_at)
     spec = a_spec(max_retries_failure=0, max_retries_preemption=100)
-    delays = [decided(spec, a_task(preemptions=times, faults=times), fault).delay for times in range(20)]
+    delays = [
+        decided(spec, a_task(preemptions=times, faults=times), fault).delay for times in range(20)
+    ]
 
     assert decided(spec, a_task(), fault).account is Account.PREEMPTIONS
     assert timedelta(seconds=1) == delays[0]
@@ -177,7 +222,9 @@ ENDS = {
 def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
     story: list[str], most_failures: int, most_preemptions: int
 ) -> None:
-    """Whatever the order of mishaps: each account counts its own, and what never started is free."""
+    """Whatever the order of mishaps: each account counts its own, and what never started is
+    free.
+    """
     spec = a_spec(max_retries_failure=most_failures, max_retries_preemption=most_preemptions)
     task = a_task()
     paid = {"failures": 0, "preemptions": 0, "undelivered": 0}
@@ -185,12 +232,19 @@ def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
         outcome, account = ENDS[mishap]
         result = judge([outcome])
         decision = decide(spec, task, result)
-        (task,) = after([task.model_copy(update={"state": S.RUNNING, "attempt": number + 1})], result, decision, NOON)
+        (task,) = after(
+            [task.model_copy(update={"state": S.RUNNING, "attempt": number + 1})],
+            result,
+            decision,
+            NOON,
+        )
         paid[account] += 1
         assert (task.failures, task.preemptions) == (paid["failures"], paid["preemptions"])
         assert timedelta(0) <= decision.delay <= MAX_DELAY
         in_a_row = list(reversed(story[: number + 1]))
-        assert task.undelivered == next((i for i, each in enumerate(in_a_row) if each != "not taken"), len(in_a_row))
+        assert task.undelivered == next(
+            (i for i, each in enumerate(in_a_row) if each != "not taken"), len(in_a_row)
+        )
         overdrawn = paid["failures"] > most_failures or paid["preemptions"] > most_preemptions
         assert decision.retry is not overdrawn
         if overdrawn:
@@ -198,7 +252,9 @@ def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
 
 
 def test_what_ended_a_task_is_written_on_it() -> None:
-    """Status and page show the task; the outcome itself is kept nowhere else once the task has ended."""
+    """Status and page show the task; the outcome itself is kept nowhere else once the task has
+    ended.
+    """
     outcome = an_outcome(S.FAILED, reason="exit code 3", exit_code=3)
     result = judge([outcome])
     before = a_task(state=S.RUNNING)
@@ -229,7 +285,9 @@ def test_a_task_that_has_ended_does_not_end_again() -> None:
 
 
 def test_a_host_is_avoided_more_the_more_attempts_it_spoilt_and_only_the_last_ones_count() -> None:
-    """With two broken hosts the job tries both in turn; a request stays small, and old faults are forgotten."""
+    """With two broken hosts the job tries both in turn; a request stays small, and old faults are
+    forgotten.
+    """
     once = avoided_after((), ["h1"])
     twice = avoided_after(avoided_after(once, ["h2"]), ["h1"])
 

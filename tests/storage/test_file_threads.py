@@ -30,7 +30,9 @@ asyncio.run(main())
 
 
 async def test_calls_that_hang_keep_a_limited_number_of_threads() -> None:
-    """An agent repeats calls to a file system that hangs for hours. Further calls wait, and are made when it answers."""
+    """An agent repeats calls to a file system that hangs for hours. Further calls wait, and are
+    made when it answers.
+    """
     called, answers = threading.Semaphore(0), threading.Event()
 
     def call() -> bool:
@@ -48,16 +50,22 @@ async def test_calls_that_hang_keep_a_limited_number_of_threads() -> None:
 
 
 def test_a_process_exits_while_a_file_call_hangs(tmp_path: Path) -> None:
-    """An agent could only be stopped with SIGKILL: the interpreter waits for the threads of every executor."""
+    """An agent could only be stopped with SIGKILL: the interpreter waits for the threads of every
+    executor.
+    """
     os.mkfifo(tmp_path / "hangs")
 
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path / "hangs"], timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, tmp_path / "hangs"], timeout=60, check=False
+    )
 
     assert ended.returncode == 0
 
 
 def test_a_forked_process_makes_file_calls_in_threads_of_its_own() -> None:
-    """The threads stay in the parent, and a call would wait for ever. `multiprocessing` forks by default on Linux."""
+    """The threads stay in the parent, and a call would wait for ever. `multiprocessing` forks by
+    default on Linux.
+    """
     parent = asyncio.run(in_file_thread(os.getpid))
     if (child := os.fork()) == 0:
         try:

@@ -18,31 +18,61 @@ NOTHING = Needed(frozenset(), frozenset(), frozenset())
 def folders(*paths: str, needed: Needed = NOTHING, modified: datetime = OLD) -> list[str]:
     """The folders that are deleted of a store with these objects."""
     stored = [Stored(path, 1, modified) for path in paths]
-    return [each.folder for each in unused(stored, needed, NOW - timedelta(days=30), NOW - timedelta(days=30))]
+    return [
+        each.folder
+        for each in unused(stored, needed, NOW - timedelta(days=30), NOW - timedelta(days=30))
+    ]
 
 
 @pytest.mark.parametrize(
     ("path", "folder"),
     [
-        (f"{names.attempt_logs('ada/train', RUN, 0, 1)}/0000000001.log", names.job_logs("ada/train", RUN)),
-        (f"{names.attempt_outputs('ada/train/eval', RUN, 3, 1)}/.iris/result", names.job_outputs("ada/train/eval", RUN)),
-        (f"{names.task_checkpoints('ada/train', RUN, 0)}/1/0000000001.json", names.job_checkpoints("ada/train", RUN)),
-        (f"{names.job_checkpoints('ada/train', RUN)}/shared/step-3/weights", names.job_checkpoints("ada/train", RUN)),
+        (
+            f"{names.attempt_logs('ada/train', RUN, 0, 1)}/0000000001.log",
+            names.job_logs("ada/train", RUN),
+        ),
+        (
+            f"{names.attempt_outputs('ada/train/eval', RUN, 3, 1)}/.iris/result",
+            names.job_outputs("ada/train/eval", RUN),
+        ),
+        (
+            f"{names.task_checkpoints('ada/train', RUN, 0)}/1/0000000001.json",
+            names.job_checkpoints("ada/train", RUN),
+        ),
+        (
+            f"{names.job_checkpoints('ada/train', RUN)}/shared/step-3/weights",
+            names.job_checkpoints("ada/train", RUN),
+        ),
         (names.bundle("ab" * 32), names.bundle("ab" * 32)),
         (f"{names.exec_files('session')}/in/1", names.exec_files("session")),
         (names.actor_token("ada-train-0198c0de-aaaa"), "actors/ada-train-0198c0de-aaaa"),
-        (f"{names.agent_logs('euw4', 'host-1')}/20260101/0000000001.log", f"{names.agent_logs('euw4', 'host-1')}/20260101"),
-        (f"{names.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1", "pools/euw4/pool/ada/pool-a1b2"),
+        (
+            f"{names.agent_logs('euw4', 'host-1')}/20260101/0000000001.log",
+            f"{names.agent_logs('euw4', 'host-1')}/20260101",
+        ),
+        (
+            f"{names.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1",
+            "pools/euw4/pool/ada/pool-a1b2",
+        ),
     ],
 )
-def test_the_folders_of_all_that_jobs_leave_are_deleted_when_they_are_old(path: str, folder: str) -> None:
+def test_the_folders_of_all_that_jobs_leave_are_deleted_when_they_are_old(
+    path: str, folder: str
+) -> None:
     """Every kind of object that Iris writes: what is missing here grows for ever."""
     assert folders(path) == [folder]
     assert folders(path, modified=NOW) == []
 
 
 @pytest.mark.parametrize(
-    "path", ["clusters/euw4/uid", "data/train.csv", "logs/ada/notes.txt", "outputs/ada/my/own/file", "bundles"]
+    "path",
+    [
+        "clusters/euw4/uid",
+        "data/train.csv",
+        "logs/ada/notes.txt",
+        "outputs/ada/my/own/file",
+        "bundles",
+    ],
 )
 def test_what_iris_does_not_delete_stays(path: str) -> None:
     """The cluster's identity, and what users store in the same bucket."""
@@ -52,7 +82,10 @@ def test_what_iris_does_not_delete_stays(path: str) -> None:
 def test_a_folder_with_a_young_object_is_kept_as_a_whole() -> None:
     """Half a checkpoint is none."""
     prefix = names.task_checkpoints("ada/train", RUN, 0)
-    stored = [Stored(f"{prefix}/1/files/a-1", 1, OLD), Stored(f"{prefix}/1/0000000009.json", 1, NOW)]
+    stored = [
+        Stored(f"{prefix}/1/files/a-1", 1, OLD),
+        Stored(f"{prefix}/1/0000000009.json", 1, NOW),
+    ]
     assert unused(stored, NOTHING, NOW - timedelta(days=30), NOW - timedelta(days=30)) == []
 
 
@@ -60,11 +93,15 @@ def test_what_a_live_job_starts_from_is_kept() -> None:
     """Its bundles, which it may share with ended jobs, and the checkpoint of another job."""
     source = names.job_checkpoints("ada/old", RUN)
     needed = Needed(frozenset(), frozenset({names.bundle("a")}), frozenset({source}))
-    assert folders(names.bundle("a"), names.bundle("b"), f"{source}/0/1/1.json", needed=needed) == [names.bundle("b")]
+    assert folders(names.bundle("a"), names.bundle("b"), f"{source}/0/1/1.json", needed=needed) == [
+        names.bundle("b")
+    ]
 
 
 def test_the_files_of_a_pool_are_kept_while_any_of_its_workers_jobs_lives() -> None:
-    """Later workers have names of their own, `ada/pool-2`, and the calls that wait for them have files."""
+    """Later workers have names of their own, `ada/pool-2`, and the calls that wait for them have
+    files.
+    """
     files = f"{names.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1"
     assert folders(files, needed=Needed(frozenset({"ada/pool-2"}), frozenset(), frozenset())) == []
     assert folders(files, needed=Needed(frozenset({"ada/other-2"}), frozenset(), frozenset())) == [
@@ -77,7 +114,9 @@ JOBS = st.lists(NAMES, min_size=2, max_size=4).map("/".join)
 
 
 @given(jobs=st.lists(JOBS, min_size=1, max_size=6), live=st.integers(0, 5))
-def test_nothing_of_a_live_job_its_parents_or_its_children_is_deleted(jobs: list[str], live: int) -> None:
+def test_nothing_of_a_live_job_its_parents_or_its_children_is_deleted(
+    jobs: list[str], live: int
+) -> None:
     """Whatever the jobs are called: a name may look like the id of a run."""
     alive = jobs[live % len(jobs)]
     needed = Needed(frozenset({names.root_id(alive)}), frozenset(), frozenset())

@@ -8,7 +8,9 @@ from iris.storage.log_format import MAX_PIECE, LineSplitter, Stream, decode, enc
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
 def test_bytes_cut_anywhere_come_back_as_they_were_written(parts: list[bytes]) -> None:
-    """A program writes in pieces of any size; what a user reads must not depend on where they were cut."""
+    """A program writes in pieces of any size; what a user reads must not depend on where they were
+    cut.
+    """
     splitter = LineSplitter()
     chunk = b"".join(encode(1, Stream.STDOUT, splitter.feed(part)) for part in parts)
     chunk += encode(2, Stream.STDOUT, splitter.flush(ended=True), cut=True)
@@ -27,7 +29,9 @@ def test_a_line_without_end_is_stored_in_pieces_of_bounded_size() -> None:
 
 
 def test_a_prompt_without_its_newline_is_joined_to_what_follows() -> None:
-    """`input("name? ")` is shown while the program waits, and its line is still one line afterwards."""
+    """`input("name? ")` is shown while the program waits, and its line is still one line
+    afterwards.
+    """
     splitter = LineSplitter()
     pieces = splitter.feed(b"name? ") + splitter.flush(ended=False) + splitter.feed(b"iris\n")
 
@@ -38,5 +42,9 @@ def test_a_record_keeps_its_time_its_stream_and_bytes_that_are_no_text() -> None
     """Logs hold what was written, whatever it was; only showing it replaces what is not UTF-8."""
     (line,) = decode(encode(1763700000123, Stream.STDERR, [(b"\xff\x00 two  spaces ", False)]))
 
-    assert (line.at_ms, line.stream, line.data) == (1763700000123, Stream.STDERR, b"\xff\x00 two  spaces ")
+    assert (line.at_ms, line.stream, line.data) == (
+        1763700000123,
+        Stream.STDERR,
+        b"\xff\x00 two  spaces ",
+    )
     assert line.text == "�\x00 two  spaces "

@@ -33,7 +33,9 @@ NAMES = (
 @example(name="a#b?c")
 @example(name='Zoë\'s "own"')
 def test_objects_are_only_in_the_directory_of_the_url(name: str) -> None:
-    """A local cluster's URL comes from the user's path: for a name with a space, another directory was created."""
+    """A local cluster's URL comes from the user's path: for a name with a space, another directory
+    was created.
+    """
     with tempfile.TemporaryDirectory() as top:
         directory = Path(top, name)
 
@@ -52,7 +54,12 @@ def test_objects_are_only_in_the_directory_of_the_url(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("url", "remedy"),
-    [("file:///none/a#b", "%23"), ("file:///none/a?b", "%3F"), ("file://host/none/a", "file:///"), ("file:a/b", "file:///")],
+    [
+        ("file:///none/a#b", "%23"),
+        ("file:///none/a?b", "%3F"),
+        ("file://host/none/a", "file:///"),
+        ("file:a/b", "file:///"),
+    ],
 )
 def test_an_ambiguous_url_is_refused(url: str, remedy: str) -> None:
     """Objects would be stored in a directory that no user named."""
@@ -91,8 +98,12 @@ USES: dict[str, Callable[[Store, Path], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_a_store_that_is_not_mounted_is_away_and_neither_empty_nor_created(tmp_path: Path, use: str) -> None:
-    """Root created the missing mount point, and stored on the local disk. Whoever read it took the objects for deleted."""
+async def test_a_store_that_is_not_mounted_is_away_and_neither_empty_nor_created(
+    tmp_path: Path, use: str
+) -> None:
+    """Root created the missing mount point, and stored on the local disk. Whoever read it took the
+    objects for deleted.
+    """
     directory, file = tmp_path / "mnt" / "store", tmp_path / "file"
     file.write_text("said")
     store = Store(directory.as_uri())
@@ -148,7 +159,9 @@ async def server() -> AsyncIterator[HangingServer]:
     hanging.answer()
 
 
-async def test_the_event_loop_continues_while_the_file_system_hangs_after_a_write(tmp_path: Path, server: HangingServer) -> None:
+async def test_the_event_loop_continues_while_the_file_system_hangs_after_a_write(
+    tmp_path: Path, server: HangingServer
+) -> None:
     """The agent froze, its heartbeats stopped, and its attempts were started elsewhere."""
     tmp_path.chmod(0o700)
     store = Store(tmp_path.as_uri())
@@ -164,7 +177,9 @@ async def test_the_event_loop_continues_while_the_file_system_hangs_after_a_writ
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_no_use_of_a_store_calls_the_file_system_in_the_thread_of_the_event_loop(tmp_path: Path, use: str) -> None:
+async def test_no_use_of_a_store_calls_the_file_system_in_the_thread_of_the_event_loop(
+    tmp_path: Path, use: str
+) -> None:
     """Any such call may hang, and stops the whole agent."""
     callers, file = set[threading.Thread](), tmp_path / "file"
     file.write_text("said")
@@ -183,7 +198,9 @@ async def test_no_use_of_a_store_calls_the_file_system_in_the_thread_of_the_even
     assert threading.current_thread() not in callers
 
 
-async def test_calls_to_a_file_system_that_hangs_take_no_thread_from_other_work(tmp_path: Path, server: HangingServer) -> None:
+async def test_calls_to_a_file_system_that_hangs_take_no_thread_from_other_work(
+    tmp_path: Path, server: HangingServer
+) -> None:
     """Six hanging calls on two cores stopped the work of the agent in all other threads."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     store = Store(tmp_path.as_uri())

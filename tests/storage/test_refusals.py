@@ -1,4 +1,6 @@
-"""Which failures of a store last: a real client of S3 asks a server that gives one answer to each request."""
+"""Which failures of a store last: a real client of S3 asks a server that gives one answer to each
+request.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -30,8 +32,16 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Store]]:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        here = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "here"}
-        for name, value in {**here, "AWS_ACCESS_KEY_ID": "ada", "AWS_SECRET_ACCESS_KEY": "secret"}.items():
+        here = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "here",
+        }
+        for name, value in {
+            **here,
+            "AWS_ACCESS_KEY_ID": "ada",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }.items():
             monkeypatch.setenv(name, value)
         return Store("s3://bucket/cluster")
 
@@ -51,7 +61,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Store]]:
         (301, "set the region"),
     ],
 )
-async def test_a_refusal_by_a_bucket_has_a_remedy(bucket: Callable[[int], Store], status: int, what: str) -> None:
+async def test_a_refusal_by_a_bucket_has_a_remedy(
+    bucket: Callable[[int], Store], status: int, what: str
+) -> None:
     """To repeat the request would hang the program."""
     with pytest.raises(STORE_ERRORS) as refused:
         await bucket(status).put("a", b"data")
@@ -61,7 +73,11 @@ async def test_a_refusal_by_a_bucket_has_a_remedy(bucket: Callable[[int], Store]
 
 @pytest.mark.parametrize(
     "error",
-    [TimeoutError("no answer"), ConnectionResetError("reset"), OSError("Server returned non-2xx status code: 503 Slow Down")],
+    [
+        TimeoutError("no answer"),
+        ConnectionResetError("reset"),
+        OSError("Server returned non-2xx status code: 503 Slow Down"),
+    ],
     ids=["timeout", "reset", "503"],
 )
 def test_an_outage_may_pass(error: Exception) -> None:
@@ -83,4 +99,6 @@ async def test_a_directory_that_cannot_hold_the_store_has_a_remedy(tmp_path: Pat
 def test_a_full_disk_has_a_remedy() -> None:
     """It stays full until somebody frees space."""
     assert "free disk space" in (remedy(OSError(28, "No space left on device")) or "")
-    assert "free disk space" in (remedy(OSError("Unable to copy data: No space left on device (os error 28)")) or "")
+    assert "free disk space" in (
+        remedy(OSError("Unable to copy data: No space left on device (os error 28)")) or ""
+    )

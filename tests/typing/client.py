@@ -1,4 +1,6 @@
-"""What type checkers know of a program that uses Iris: `make types` checks this file with mypy and with basedpyright."""
+"""What type checkers know of a program that uses Iris: `make types` checks this file with mypy and
+with basedpyright.
+"""
 
 from functools import partial
 from typing import Any, assert_type
@@ -26,7 +28,9 @@ class Model:
 
 def coroutine_functions(client: iris.IrisClient, pool: iris.WorkerPool) -> None:
     assert_type(client.submit(train_later, 0.1).result(), dict[str, float])
-    assert_type(client.submit(iris.Entrypoint.from_callable(train_later, 0.1)).result(), dict[str, float])
+    assert_type(
+        client.submit(iris.Entrypoint.from_callable(train_later, 0.1)).result(), dict[str, float]
+    )
     assert_type(pool.submit(train_later, 0.1).result(), dict[str, float])
     assert_type(list(pool.map(train_later, [0.1])), list[dict[str, float]])
     pool.submit(train_later, "fast")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -43,7 +47,9 @@ def arguments(client: iris.IrisClient, hourly: iris.When) -> None:
     assert_type(client.submit(train, params=[{"rate": 0.1}]), iris.Job[dict[str, float]])
     assert_type(client.submit(train, kwargs={"rate": 0.1}, params=[{}]), iris.Job[dict[str, float]])
     assert_type(client.submit(train_later, params=[{"rate": 0.1}]), iris.Job[dict[str, float]])
-    assert_type(client.submit(iris.Entrypoint(train), params=[{"rate": 0.1}]), iris.Job[dict[str, float]])
+    assert_type(
+        client.submit(iris.Entrypoint(train), params=[{"rate": 0.1}]), iris.Job[dict[str, float]]
+    )
     client.schedule(label, "a", 2, when=hourly, name="hourly")
     client.schedule("python", "train.py", when=hourly, name="hourly")
 
@@ -68,7 +74,9 @@ async def arguments_later(client: iris.AsyncIrisClient, pool: iris.AsyncWorkerPo
 
 
 def blocking(client: iris.IrisClient) -> None:
-    job = client.submit(train, 0.1, kwargs={"steps": 2}, resources=iris.Resources(tpu="v5litepod-16"), timeout="1h")
+    job = client.submit(
+        train, 0.1, kwargs={"steps": 2}, resources=iris.Resources(tpu="v5litepod-16"), timeout="1h"
+    )
     assert_type(job, iris.Job[dict[str, float]])
     assert_type(job.result(), dict[str, float])
     assert_type(job.results(), list[dict[str, float]])
@@ -77,16 +85,22 @@ def blocking(client: iris.IrisClient) -> None:
 
     assert_type(client.submit("python", "train.py").result(), None)
     assert_type(client.submit(["python", "train.py"], replicas=2).results(), list[None])
-    assert_type(client.submit(iris.Entrypoint.from_callable(train, 0.1, steps=2)).result(), dict[str, float])
+    assert_type(
+        client.submit(iris.Entrypoint.from_callable(train, 0.1, steps=2)).result(), dict[str, float]
+    )
     assert_type(client.submit(iris.Entrypoint.from_command("python", "train.py")).result(), None)
     assert_type(client.job("train").result(), Any)
     assert_type(job.rerun(), iris.Job[dict[str, float]])
     assert_type(job.rerun(failed=True, name="again"), iris.Job[dict[str, float]] | None)
-    assert_type([entry.text for entry in job.logs(tail=3, since="10m", stream=["stdout"])], list[str])
+    assert_type(
+        [entry.text for entry in job.logs(tail=3, since="10m", stream=["stdout"])], list[str]
+    )
     with job.port_forward(8888, "0:http") as ports:
         assert_type(ports, tuple[int, ...])
     client.submit(train, 0.1, require_feasible=True)
-    client.schedule(train, 0.1, when=iris.When(cron="0 2 * * *"), overlap=iris.Overlap.QUEUE, name="nightly")
+    client.schedule(
+        train, 0.1, when=iris.When(cron="0 2 * * *"), overlap=iris.Overlap.QUEUE, name="nightly"
+    )
 
     client.submit(train, 0.1, replicas="two")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     iris.Entrypoint.from_callable(train, "fast")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -113,6 +127,9 @@ async def asynchronous() -> None:
         assert_type(entry, iris.LogEntry)
     assert_type(await job.wait(stream_logs=True), JobStatus)
     assert_type(await job.rerun(), iris.AsyncJob[dict[str, float]])
-    async with iris.AsyncIrisClient.remote("my-cluster") as remote, remote.job("train#2").port_forward(8888) as ports:
+    async with (
+        iris.AsyncIrisClient.remote("my-cluster") as remote,
+        remote.job("train#2").port_forward(8888) as ports,
+    ):
         assert_type(remote, iris.AsyncIrisClient)
         assert_type(ports, tuple[int, ...])

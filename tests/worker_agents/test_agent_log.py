@@ -1,4 +1,6 @@
-"""The agent's own log: in the store while it lives, complete after its end, and never in its way."""
+"""The agent's own log: in the store while it lives, complete after its end, and never in its
+way.
+"""
 
 import asyncio
 import logging
@@ -38,7 +40,9 @@ def store(tmp_path: Path) -> Store:
 async def said(store: Store) -> list[str]:
     """What the store has of the agent, without the times."""
     reader = AgentReader(store, CLUSTER, HOST)
-    return [entry.line.text.split(": ", 1)[-1] async for piece in reader.new_lines() for entry in piece]
+    return [
+        entry.line.text.split(": ", 1)[-1] async for piece in reader.new_lines() for entry in piece
+    ]
 
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
@@ -47,7 +51,9 @@ async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_what_the_agent_logs_is_in_the_store_while_it_lives(store: Store, tmp_path: Path) -> None:
+async def test_what_the_agent_logs_is_in_the_store_while_it_lives(
+    store: Store, tmp_path: Path
+) -> None:
     """When a host is in trouble, nobody can log in to it to have a look."""
     async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
         speaking.warning("disk %s is slow", "sda")
@@ -58,8 +64,12 @@ async def test_what_the_agent_logs_is_in_the_store_while_it_lives(store: Store, 
         await eventually(is_there)
 
 
-async def test_agents_that_share_a_process_have_logs_of_their_own(store: Store, tmp_path: Path) -> None:
-    """A record belongs to the host that it names, else to the host for which the code ran; one about the process to all."""
+async def test_agents_that_share_a_process_have_logs_of_their_own(
+    store: Store, tmp_path: Path
+) -> None:
+    """A record belongs to the host that it names, else to the host for which the code ran; one
+    about the process to all.
+    """
     other = "host-2"
 
     async def serve(host: str) -> None:
@@ -79,11 +89,17 @@ async def test_agents_that_share_a_process_have_logs_of_their_own(store: Store, 
         speaking.info("low on memory")
         all_ship.set()
 
-    assert sorted(await said(store)) == [f"a thread of {HOST} host={HOST}", "low on memory", f"work of {HOST} host={HOST}"]
+    assert sorted(await said(store)) == [
+        f"a thread of {HOST} host={HOST}",
+        "low on memory",
+        f"work of {HOST} host={HOST}",
+    ]
 
 
 async def test_the_last_words_are_stored_too(store: Store, tmp_path: Path) -> None:
-    """They say why it stopped; also with a traceback, every line of it; and what is logged afterwards is not its own."""
+    """They say why it stopped; also with a traceback, every line of it; and what is logged
+    afterwards is not its own.
+    """
     async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
         speaking.info("first")
         try:
@@ -98,7 +114,9 @@ async def test_the_last_words_are_stored_too(store: Store, tmp_path: Path) -> No
     assert lines[-1] == "broken"
 
 
-async def test_each_life_of_an_agent_is_read_after_the_one_before(store: Store, tmp_path: Path) -> None:
+async def test_each_life_of_an_agent_is_read_after_the_one_before(
+    store: Store, tmp_path: Path
+) -> None:
     """An agent that crashes again and again tells so in one log."""
     for life in range(3):
         async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):
@@ -107,11 +125,17 @@ async def test_each_life_of_an_agent_is_read_after_the_one_before(store: Store, 
     reader = AgentReader(store, CLUSTER, HOST)
     lines = [entry async for piece in reader.new_lines() for entry in piece]
 
-    assert [(entry.attempt, entry.line.text[-6:]) for entry in lines] == [(1, "life 0"), (2, "life 1"), (3, "life 2")]
+    assert [(entry.attempt, entry.line.text[-6:]) for entry in lines] == [
+        (1, "life 0"),
+        (2, "life 1"),
+        (3, "life 2"),
+    ]
     assert {entry.line.stream for entry in lines} == {Stream.STDERR}
 
 
-async def test_what_an_agent_could_not_ship_before_it_was_killed_its_successor_does(store: Store, tmp_path: Path) -> None:
+async def test_what_an_agent_could_not_ship_before_it_was_killed_its_successor_does(
+    store: Store, tmp_path: Path
+) -> None:
     """The words before a `kill -9` are the most interesting ones. None is shipped twice."""
     script = f"""
 import asyncio, logging, os, pathlib
@@ -138,8 +162,12 @@ asyncio.run(main())
     assert await said(store) == ["shipped", "not shipped", "back"]
 
 
-async def test_a_store_that_is_away_does_not_disturb_the_agent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Everything waits on the disk, the agent hears nothing of it, and once the store is back all is there."""
+async def test_a_store_that_is_away_does_not_disturb_the_agent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everything waits on the disk, the agent hears nothing of it, and once the store is back all
+    is there.
+    """
     place = tmp_path / "store"
     store = Store(place.as_uri(), create=True)
     place.rmdir()
@@ -160,7 +188,9 @@ async def test_a_store_that_is_away_does_not_disturb_the_agent(tmp_path: Path, c
     assert await said(store) == ["unheard", "heard"]
 
 
-async def test_a_directory_that_cannot_be_written_does_not_disturb_the_agent(store: Store, tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_written_does_not_disturb_the_agent(
+    store: Store, tmp_path: Path
+) -> None:
     """A full disk, for one; what is missing is counted once it can be written again."""
     directory = tmp_path / "agent"
     directory.mkdir()
@@ -171,11 +201,18 @@ async def test_a_directory_that_cannot_be_written_does_not_disturb_the_agent(sto
         (directory / "agent-log").unlink()
         speaking.info("found")
 
-    assert await said(store) == ["2 records are missing here, because they could not be written", "found"]
+    assert await said(store) == [
+        "2 records are missing here, because they could not be written",
+        "found",
+    ]
 
 
-async def test_the_files_on_the_machine_are_bounded(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent lives for months; its log must not fill the disk that tasks need. The store has all of it."""
+async def test_the_files_on_the_machine_are_bounded(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent lives for months; its log must not fill the disk that tasks need. The store has all
+    of it.
+    """
     monkeypatch.setattr(agent_log, "MAX_FILE_BYTES", 1000)
     for life in range(4):
         async with shipping_own_log(store, CLUSTER, HOST, tmp_path / "agent"):

@@ -10,13 +10,19 @@ import pytest
 from iris.model.errors import IrisError
 from iris.processes.children import Child, Restarts
 
-QUICK = Restarts(delay=timedelta(milliseconds=10), max_delay=timedelta(milliseconds=20), soon=timedelta(seconds=30))
+QUICK = Restarts(
+    delay=timedelta(milliseconds=10),
+    max_delay=timedelta(milliseconds=20),
+    soon=timedelta(seconds=30),
+)
 #: Writes a letter, and dies.
 DIES = "import sys; open(sys.argv[1], 'a').write('x'); sys.exit(7)"
 
 
 async def test_a_child_that_never_comes_up_is_given_up(tmp_path: Path) -> None:
-    """Whoever waits for it is told, and does not wait for as long as it takes to give up waiting."""
+    """Whoever waits for it is told, and does not wait for as long as it takes to give up
+    waiting.
+    """
     lives = tmp_path / "lives"
     child = Child("server", [sys.executable, "-c", DIES, str(lives)], None)
 

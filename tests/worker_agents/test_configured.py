@@ -1,4 +1,6 @@
-"""A configuration that is written anew while its cluster runs: by hand, or as the metadata of the control plane's machine."""
+"""A configuration that is written anew while its cluster runs: by hand, or as the metadata of the
+control plane's machine.
+"""
 
 import asyncio
 import functools
@@ -39,14 +41,18 @@ def written(directory: Path, group: str, *, name: str = "trial", at: int = 1) ->
 
 
 def text_of(group: str, name: str = "trial", platform: str = "local") -> str:
-    return f"name: {name}\nplatform: {{{platform}: {{}}}}\nscale_groups: {{{group}: {{type: local_vm}}}}\n"
+    return (
+        f"name: {name}\nplatform: {{{platform}: {{}}}}\nscale_groups: {{{group}: {{type:"
+        " local_vm}}\n"
+    )
 
 
 def local_platform(directory: Path) -> Callable[[ClusterConfig, str], Platform]:
     return functools.partial(platform_of, machines=directory)
 
 
-# -- by hand -------------------------------------------------------------------------------------------------------------------
+# -- by hand
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_platform_is_that_of_the_configuration_that_is_written_now(tmp_path: Path) -> None:
@@ -62,8 +68,12 @@ def test_the_platform_is_that_of_the_configuration_that_is_written_now(tmp_path:
     assert platform.now is not before
 
 
-async def test_a_slice_is_created_with_the_configuration_that_is_written_now(tmp_path: Path) -> None:
-    """The planners get a reload at once. With the old list of machines, one that leaves could be leased again."""
+async def test_a_slice_is_created_with_the_configuration_that_is_written_now(
+    tmp_path: Path,
+) -> None:
+    """The planners get a reload at once. With the old list of machines, one that leaves could be
+    leased again.
+    """
     pools: dict[str, FakePlatform] = {}
 
     async def noon() -> datetime:
@@ -91,7 +101,9 @@ async def test_a_slice_is_created_with_the_configuration_that_is_written_now(tmp
     ],
     ids=["no YAML", "a key that is not known", "of another cluster", "for another platform"],
 )
-def test_a_configuration_that_this_cluster_cannot_use_changes_nothing(tmp_path: Path, text: str) -> None:
+def test_a_configuration_that_this_cluster_cannot_use_changes_nothing(
+    tmp_path: Path, text: str
+) -> None:
     """Jobs run on, and the next one counts again."""
     file = written(tmp_path, "first")
     platform = CurrentPlatform(ConfigFile(file), local_platform(tmp_path))
@@ -123,7 +135,9 @@ def test_a_configuration_whose_platform_cannot_be_had_changes_nothing(tmp_path: 
 
 
 class FailsOnce(Interceptor):
-    """The service does not answer the first time that something is said to the workflow of this name."""
+    """The service does not answer the first time that something is said to the workflow of this
+    name.
+    """
 
     def __init__(self, signal: str) -> None:
         self.signal = signal
@@ -173,14 +187,24 @@ def faulty(client: Client, signal: str) -> Client:
     return Client(**{**client.config(), "interceptors": [FailsOnce(signal)]})
 
 
-# -- as metadata ---------------------------------------------------------------------------------------------------------------
+# -- as metadata
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "bad", ["name: [", "name: trial\nplatform: {local: {}}\nof_next_year: {}\n", text_of("second", name="another")]
+    "bad",
+    [
+        "name: [",
+        "name: trial\nplatform: {local: {}}\nof_next_year: {}\n",
+        text_of("second", name="another"),
+    ],
 )
-async def test_only_a_configuration_that_can_be_used_replaces_the_one_that_is(tmp_path: Path, bad: str) -> None:
-    """Whoever reads the file next may be a control plane that has just been started, and has nothing else."""
+async def test_only_a_configuration_that_can_be_used_replaces_the_one_that_is(
+    tmp_path: Path, bad: str
+) -> None:
+    """Whoever reads the file next may be a control plane that has just been started, and has
+    nothing else.
+    """
     file = written(tmp_path, "first")
     with FakeMetadata().started() as google:
         google.put(ATTRIBUTE, bad)

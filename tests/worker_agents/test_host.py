@@ -37,7 +37,9 @@ OTHER = a_host("w1", slice_id="pair")
 def a_life(*, made: bool = False) -> Membership:
     """One life of host w0, on a machine that was brought, or made for the slice."""
     nowhere: Any = None
-    return Membership(nowhere, "local", ME, MachineProof(private_key="00" * 32) if made else None, 1)
+    return Membership(
+        nowhere, "local", ME, MachineProof(private_key="00" * 32) if made else None, 1
+    )
 
 
 @pytest.fixture
@@ -52,21 +54,36 @@ def test_an_agent_lives_on_as_long_as_its_slice_counts_it_in(life: Membership) -
 
 
 def test_an_agent_whose_slice_has_begun_anew_without_it_begins_anew_too(life: Membership) -> None:
-    """The slice would wait for it for ever: the scheduler takes an incarnation that was taken out for dead."""
+    """The slice would wait for it for ever: the scheduler takes an incarnation that was taken out
+    for dead.
+    """
     assert life.replaced(knows(ME, OTHER)) == ""
     assert life.replaced(knows(OTHER)) == "its slice was started again without this host"
 
 
-def test_an_agent_whose_incarnation_the_scheduler_has_ended_begins_a_new_one(life: Membership) -> None:
-    """At its first check already: the scheduler will never take this one again, and its slice waits for another."""
-    assert life.replaced(knows(ME, OTHER).model_copy(update={"ended": ((OTHER.id, OTHER.incarnation),)})) == ""
+def test_an_agent_whose_incarnation_the_scheduler_has_ended_begins_a_new_one(
+    life: Membership,
+) -> None:
+    """At its first check already: the scheduler will never take this one again, and its slice waits
+    for another.
+    """
+    assert (
+        life.replaced(
+            knows(ME, OTHER).model_copy(update={"ended": ((OTHER.id, OTHER.incarnation),)})
+        )
+        == ""
+    )
     ended = knows(ME, OTHER).model_copy(update={"ended": ((ME.id, ME.incarnation),)})
     assert life.replaced(ended) == "the scheduler has ended this incarnation"
     assert a_life(made=True).replaced(ended) == "the scheduler has ended this incarnation"
 
 
-def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life: Membership) -> None:
-    """The report may lie behind others, or its former life may still be known; by the second look it must be there."""
+def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(
+    life: Membership,
+) -> None:
+    """The report may lie behind others, or its former life may still be known; by the second look
+    it must be there.
+    """
     assert life.replaced(knows(OTHER)) == ""
     assert life.replaced(knows(OTHER)) != ""
 
@@ -74,16 +91,27 @@ def test_an_agent_that_has_just_reported_gives_its_slice_time_to_read_that(life:
 def test_an_agent_whose_place_another_has_taken_stops(life: Membership) -> None:
     """Two agents of one host would push each other out for ever."""
     assert life.replaced(knows(ME)) == ""
-    with pytest.raises(Rejected, match=r"another agent has taken over host w0 \(incarnation second\)"):
+    with pytest.raises(
+        Rejected, match=r"another agent has taken over host w0 \(incarnation second\)"
+    ):
         life.replaced(knows(a_host("w0", slice_id="pair", incarnation="second"), OTHER))
 
 
-def test_an_agent_whose_host_id_belongs_to_another_machine_stops_and_says_what_to_do(life: Membership) -> None:
-    """It is a copy of a command line, or a machine that was set up again; the first look may be too early."""
-    refused = knows(a_host("w0", slice_id="pair", incarnation="theirs")).model_copy(update={"refused": ("w0",)})
+def test_an_agent_whose_host_id_belongs_to_another_machine_stops_and_says_what_to_do(
+    life: Membership,
+) -> None:
+    """It is a copy of a command line, or a machine that was set up again; the first look may be too
+    early.
+    """
+    refused = knows(a_host("w0", slice_id="pair", incarnation="theirs")).model_copy(
+        update={"refused": ("w0",)}
+    )
 
     assert life.replaced(refused) == ""
-    with pytest.raises(Rejected, match=r"host id w0 is in use by another machine, .*; give this one another --host-id"):
+    with pytest.raises(
+        Rejected,
+        match=r"host id w0 is in use by another machine, .*; give this one another --host-id",
+    ):
         life.replaced(refused)
 
 
@@ -99,7 +127,11 @@ def test_a_machine_has_one_key_and_it_is_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [None, *(each for each in WorkflowExecutionStatus if each is not WorkflowExecutionStatus.RUNNING)]
+    "how",
+    [
+        None,
+        *(each for each in WorkflowExecutionStatus if each is not WorkflowExecutionStatus.RUNNING),
+    ],
 )
 def test_a_machine_that_was_brought_begins_anew_however_its_slice_has_ended(
     life: Membership, how: WorkflowExecutionStatus | None
@@ -108,8 +140,12 @@ def test_a_machine_that_was_brought_begins_anew_however_its_slice_has_ended(
     assert life.ended(how).startswith("its slice ")
 
 
-@pytest.mark.parametrize("how", [None, WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.CANCELED])
-def test_a_machine_that_was_made_is_of_no_use_when_its_slice_has_ended(how: WorkflowExecutionStatus | None) -> None:
+@pytest.mark.parametrize(
+    "how", [None, WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.CANCELED]
+)
+def test_a_machine_that_was_made_is_of_no_use_when_its_slice_has_ended(
+    how: WorkflowExecutionStatus | None,
+) -> None:
     """It is being deleted, and another one may be here already."""
     with pytest.raises(Rejected, match="slice pair, for which this machine was created, has ended"):
         a_life(made=True).ended(how)
@@ -123,7 +159,8 @@ def test_a_machine_whose_slice_somebody_terminated_waits_for_another_to_look_aft
 def test_a_host_is_a_slice_by_itself_unless_it_is_told_of_one() -> None:
     """And it has an address."""
     alone, member = (
-        describe_host("h1", some(), {}, incarnation="first", slice_id=slice_id, address="10.0.0.7") for slice_id in (None, "pair")
+        describe_host("h1", some(), {}, incarnation="first", slice_id=slice_id, address="10.0.0.7")
+        for slice_id in (None, "pair")
     )
 
     assert (alone.slice_id, member.slice_id, alone.address) == ("h1", "pair", "10.0.0.7")
@@ -162,7 +199,9 @@ def test_a_machine_without_a_way_out_has_its_loopback(monkeypatch: pytest.Monkey
 
 
 async def test_no_job_gets_a_file_of_its_agent_as_a_secret(tmp_path: Path) -> None:
-    """The key of the machine proves who it is. The cache and the directory of jobs hold files of other jobs."""
+    """The key of the machine proves who it is. The cache and the directory of jobs hold files of
+    other jobs.
+    """
     places = {name: tmp_path / name for name in ("directory", "cache_dir", "jobs_dir")}
     places["key_file"] = tmp_path / "slice.key"
     files = [place if name == "key_file" else place / "file" for name, place in places.items()]
@@ -170,11 +209,20 @@ async def test_no_job_gets_a_file_of_its_agent_as_a_secret(tmp_path: Path) -> No
         file.parent.mkdir(exist_ok=True)
         file.write_text("a value")
     (tmp_path / "other").write_text("a value")
-    given: dict[str, Any] = {"address": "", "namespace": "", "cluster": "", "store": "", "host_id": "h", **places}
+    given: dict[str, Any] = {
+        "address": "",
+        "namespace": "",
+        "cluster": "",
+        "store": "",
+        "host_id": "h",
+        **places,
+    }
     options = AgentOptions(secrets=ALL_OF_THE_USERS, **given)
     secrets = _secrets(options, _own(options), Store(tmp_path.as_uri()))
 
     for file in files:
         with pytest.raises(CannotStart, match="it is a file of the agent"):
             await secrets.values({"A": f"host-file:{file}"}, "ada/train")
-    assert (await secrets.values({"A": f"host-file:{tmp_path}/other"}, "ada/train"))["A"].get_secret_value() == "a value"
+    assert (await secrets.values({"A": f"host-file:{tmp_path}/other"}, "ada/train"))[
+        "A"
+    ].get_secret_value() == "a value"

@@ -11,7 +11,10 @@ from tests.fakes.metadata import FakeMetadata
 async def test_hosts_are_told_the_machines_address_in_the_network() -> None:
     """Its name they need not know: TPU VMs are machines of another project."""
     with FakeMetadata().started() as google:
-        google.set(hostname="controller.europe-west4-b.c.my-project.internal", network_interfaces__0__ip="10.164.0.7\n")
+        google.set(
+            hostname="controller.europe-west4-b.c.my-project.internal",
+            network_interfaces__0__ip="10.164.0.7\n",
+        )
 
         assert await own_address(Metadata(google.url), 10000) == "10.164.0.7:10000"
 

@@ -20,12 +20,17 @@ def the_line(caplog: pytest.LogCaptureFixture) -> str:
     return FieldsFormatter().format(record).split(" ", 2)[2]
 
 
-def test_a_record_of_an_attempt_shows_its_job_attempt_host_and_slice(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_of_an_attempt_shows_its_job_attempt_host_and_slice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A search for one of them finds the line in the log of any process."""
     on_host = SimpleNamespace(host=a_host("h1", slice_id="s1"))
     HostContext.logger(on_host, logger, a_run("true", key="ada/train:0@1/run")).warning("it failed")  # type: ignore[arg-type]
 
-    assert the_line(caplog) == "WARNING iris.test: it failed job=ada/train attempt=ada/train:0@1/run host=h1 slice=s1"
+    assert (
+        the_line(caplog)
+        == "WARNING iris.test: it failed job=ada/train attempt=ada/train:0@1/run host=h1 slice=s1"
+    )
 
 
 def test_a_record_shows_only_the_fields_that_it_has(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,6 @@
-"""What Google's metadata server says of a machine, and that it is asked on Google's machines only."""
+"""What Google's metadata server says of a machine, and that it is asked on Google's machines
+only.
+"""
 
 import asyncio
 import socket
@@ -50,7 +52,9 @@ def google() -> Iterator[FakeMetadata]:
         yield fake
 
 
-async def test_a_tpu_vm_knows_its_slice_its_number_and_the_other_hosts(google: FakeMetadata) -> None:
+async def test_a_tpu_vm_knows_its_slice_its_number_and_the_other_hosts(
+    google: FakeMetadata,
+) -> None:
     """In the order of their numbers, which is not that of their addresses."""
     google.set(
         attributes__accelerator_type="v5litepod-16",
@@ -82,7 +86,9 @@ async def test_a_tpu_vm_that_says_little_is_filled_in_from_the_table(google: Fak
     )
 
 
-async def test_a_tpu_that_is_newer_than_the_table_is_taken_at_its_word(google: FakeMetadata) -> None:
+async def test_a_tpu_that_is_newer_than_the_table_is_taken_at_its_word(
+    google: FakeMetadata,
+) -> None:
     """Nobody should have to wait for a release of Iris."""
     env = TPU_ENV.replace("v5litepod-16", "v9-32").replace("2,2,1", "2,2,2")
     google.set(attributes__tpu_env=env, attributes__worker_network_endpoints=ENDPOINTS)
@@ -97,10 +103,16 @@ async def test_a_machine_without_tpu_attributes_is_no_host_of_a_slice(google: Fa
     google.set(name="plain", zone="projects/7/zones/us-west4-a", scheduling__preemptible="TRUE")
 
     assert await probe_tpu(Metadata(google.url)) is None
-    assert await probe_place(Metadata(google.url)) == {"zone": "us-west4-a", "region": "us-west4", "preemptible": True}
+    assert await probe_place(Metadata(google.url)) == {
+        "zone": "us-west4-a",
+        "region": "us-west4",
+        "preemptible": True,
+    }
 
 
-async def test_metadata_that_makes_no_sense_does_not_keep_the_agent_from_starting(google: FakeMetadata) -> None:
+async def test_metadata_that_makes_no_sense_does_not_keep_the_agent_from_starting(
+    google: FakeMetadata,
+) -> None:
     """What cannot be read is as if it were not there."""
     google.set(
         attributes__accelerator_type="v5litepod-16",
@@ -133,16 +145,30 @@ def test_half_a_list_of_hosts_is_none(text: str, addresses: tuple[str, ...]) -> 
 
 def test_the_environment_of_a_tpu_is_read_line_by_line() -> None:
     """What is no setting is passed over; quotes may be missing."""
-    assert parse_tpu_env("A: 'x, y'\nB: \"z\"\nC: 4\n\n# note\nD: ''\n") == {"A": "x, y", "B": "z", "C": "4", "D": ""}
+    assert parse_tpu_env("A: 'x, y'\nB: \"z\"\nC: 4\n\n# note\nD: ''\n") == {
+        "A": "x, y",
+        "B": "z",
+        "C": "4",
+        "D": "",
+    }
 
 
-async def test_a_server_that_is_away_slow_or_another_says_nothing_and_soon(google: FakeMetadata) -> None:
+async def test_a_server_that_is_away_slow_or_another_says_nothing_and_soon(
+    google: FakeMetadata,
+) -> None:
     """The agent must come up without it."""
     google.set(name="plain", attributes__accelerator_type="v6e-8")
     google.genuine = False
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        for url in ("http://127.0.0.1:9", f"http://127.0.0.1:{silent.getsockname()[1]}", google.url):
-            assert await Metadata(url, patience=timedelta(milliseconds=50)).get("instance/name") is None
+        for url in (
+            "http://127.0.0.1:9",
+            f"http://127.0.0.1:{silent.getsockname()[1]}",
+            google.url,
+        ):
+            assert (
+                await Metadata(url, patience=timedelta(milliseconds=50)).get("instance/name")
+                is None
+            )
 
     assert await probe_tpu(Metadata(google.url)) is None
 
@@ -158,14 +184,20 @@ def test_only_a_machine_of_googles_asks_for_a_metadata_server(tmp_path: Path) ->
     assert of_this_machine({"GCE_METADATA_HOST": "127.0.0.1:1234"}, tmp_path / "none") is not None
 
 
-# -- the notice ----------------------------------------------------------------------------------------------------------------
+# -- the notice
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [({"preempted": "TRUE"}, "preempted"), ({"maintenance_event": "TERMINATE_ON_HOST_MAINTENANCE"}, "maintenance")],
+    [
+        ({"preempted": "TRUE"}, "preempted"),
+        ({"maintenance_event": "TERMINATE_ON_HOST_MAINTENANCE"}, "maintenance"),
+    ],
 )
-async def test_a_notice_is_passed_on_as_soon_as_it_is_given(google: FakeMetadata, change: dict[str, str], says: str) -> None:
+async def test_a_notice_is_passed_on_as_soon_as_it_is_given(
+    google: FakeMetadata, change: dict[str, str], says: str
+) -> None:
     """Once, in words; what is left of the half minute is the program's."""
     google.set(preempted="FALSE", maintenance_event="NONE")
     notices: list[str] = []
@@ -203,7 +235,9 @@ async def test_no_failure_of_the_server_ends_the_watch(google: FakeMetadata) -> 
     google.fails = 5
     google.set(preempted="TRUE")
     notices: list[str] = []
-    watch = watch_for_preemption(Metadata(google.url), notices.append, retry=timedelta(milliseconds=5))
+    watch = watch_for_preemption(
+        Metadata(google.url), notices.append, retry=timedelta(milliseconds=5)
+    )
     await asyncio.wait_for(watch, PATIENCE)
 
     assert (google.fails, len(notices)) == (0, 1)

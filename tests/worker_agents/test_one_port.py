@@ -1,4 +1,6 @@
-"""The one port that a control plane's machine publishes: what goes through it arrives, and nothing else is open."""
+"""The one port that a control plane's machine publishes: what goes through it arrives, and nothing
+else is open.
+"""
 
 import asyncio
 import os
@@ -73,13 +75,17 @@ async def test_without_the_service_connections_end_at_once() -> None:
 
 async def test_a_port_in_use_is_an_error_for_users(port: int) -> None:
     """It stands on the console of the machine."""
-    with pytest.raises(IrisError, match=f"the Temporal service cannot be published at port {port}: "):
+    with pytest.raises(
+        IrisError, match=f"the Temporal service cannot be published at port {port}: "
+    ):
         async with publishing(port, ("127.0.0.1", 1)):
             pass
 
 
 def test_bytes_that_arrive_before_the_service_is_connected_are_kept() -> None:
-    """A transport of Python 3.11.2 reads once although it was paused when the connection was made."""
+    """A transport of Python 3.11.2 reads once although it was paused when the connection was
+    made.
+    """
     sent: list[bytes] = []
 
     class Transport(asyncio.Transport):
@@ -97,7 +103,9 @@ def test_bytes_that_arrive_before_the_service_is_connected_are_kept() -> None:
 
 
 async def test_a_service_that_speaks_first_is_heard() -> None:
-    """A gRPC server sends its settings at once, and a client that does not get them gives the connection up."""
+    """A gRPC server sends its settings at once, and a client that does not get them gives the
+    connection up.
+    """
     published, inner = free_ports()
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -133,5 +141,7 @@ async def main():
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
 asyncio.run(main())
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
     assert ran.stdout == "4096\n"

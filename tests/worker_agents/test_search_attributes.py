@@ -1,4 +1,6 @@
-"""Search attributes on services that are not the dev server: accepted late, or registered by their operators only."""
+"""Search attributes on services that are not the dev server: accepted late, or registered by their
+operators only.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,8 +30,12 @@ class Service:
 
     namespace = "default"
 
-    def __init__(self, *, known: bool = False, refuses: RPCStatusCode | None = None, late: int = 0) -> None:
-        self.operator_service = SimpleNamespace(list_search_attributes=self._list, add_search_attributes=self._add)
+    def __init__(
+        self, *, known: bool = False, refuses: RPCStatusCode | None = None, late: int = 0
+    ) -> None:
+        self.operator_service = SimpleNamespace(
+            list_search_attributes=self._list, add_search_attributes=self._add
+        )
         self._known = known
         self._refuses = refuses
         self._late = late
@@ -41,7 +47,9 @@ class Service:
             raise RPCError("invalid query", RPCStatusCode.INVALID_ARGUMENT, b"")
         if self._late:
             self._late -= 1
-            raise RPCError("no mapping defined for search attribute", RPCStatusCode.INVALID_ARGUMENT, b"")
+            raise RPCError(
+                "no mapping defined for search attribute", RPCStatusCode.INVALID_ARGUMENT, b""
+            )
 
     async def _list(self, request: Any) -> ListSearchAttributesResponse:
         if self._refuses is not None:
@@ -58,7 +66,9 @@ class Service:
 
 
 async def test_missing_attributes_are_registered_and_awaited() -> None:
-    """A server accepts them some seconds later; until then it refuses every workflow that has one."""
+    """A server accepts them some seconds later; until then it refuses every workflow that has
+    one.
+    """
     service = Service(late=1)
 
     await register_search_attributes(service.client)
@@ -70,18 +80,25 @@ async def test_missing_attributes_are_registered_and_awaited() -> None:
 
 
 @pytest.mark.parametrize("refusal", [RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED])
-async def test_attributes_that_an_operator_registered_need_no_permission(refusal: RPCStatusCode) -> None:
+async def test_attributes_that_an_operator_registered_need_no_permission(
+    refusal: RPCStatusCode,
+) -> None:
     """As on Temporal Cloud: the control plane only uses them."""
     await register_search_attributes(Service(known=True, refuses=refusal).client)
 
 
 @pytest.mark.parametrize("refusal", [RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED])
-async def test_a_refused_registration_says_what_an_operator_has_to_run(refusal: RPCStatusCode) -> None:
+async def test_a_refused_registration_says_what_an_operator_has_to_run(
+    refusal: RPCStatusCode,
+) -> None:
     """Otherwise the control plane would end with the service's own error again and again."""
     with pytest.raises(Rejected) as refused:
         await register_search_attributes(Service(refuses=refusal).client)
 
-    command = "temporal operator search-attribute create --namespace default --name IrisCluster --type Keyword"
+    command = (
+        "temporal operator search-attribute create --namespace default --name IrisCluster --type"
+        " Keyword"
+    )
     assert command in str(refused.value)
     assert "--name IrisTags --type KeywordList" in str(refused.value)
 

@@ -1,4 +1,6 @@
-"""The hosts of a slice that share a process are the same hosts as those with processes of their own."""
+"""The hosts of a slice that share a process are the same hosts as those with processes of their
+own.
+"""
 
 from pathlib import Path
 
@@ -19,13 +21,19 @@ async def test_every_host_of_a_slice_offers_what_its_request_says(tmp_path: Path
     )  # fmt: skip
     agents = [*agents_of_slice(tmp_path / request.slice_id, started)]
 
-    offered = [(agent.host_id, agent.host_address, agent.device, agent.attributes) for agent in agents]
+    offered = [
+        (agent.host_id, agent.host_address, agent.device, agent.attributes) for agent in agents
+    ]
     hosts = simulated_hosts(request)
-    assert offered == [(host.id, host.address, host.resources.device, host.attributes) for host in hosts]
+    assert offered == [
+        (host.id, host.address, host.resources.device, host.attributes) for host in hosts
+    ]
     assert {(agent.cpu_millis, agent.memory_bytes, agent.disk_bytes) for agent in agents} == {
         (group.offers.cpu_millis, group.offers.memory_bytes, group.offers.disk_bytes)
     }
-    assert [agent.directory for agent in agents] == [tmp_path / request.slice_id / "hosts" / host.id for host in hosts]
+    assert [agent.directory for agent in agents] == [
+        tmp_path / request.slice_id / "hosts" / host.id for host in hosts
+    ]
     assert {(agent.address, agent.slice_id, agent.umask, agent.image) for agent in agents} == {
         ("here:1", request.slice_id, 0o22, None)
     }

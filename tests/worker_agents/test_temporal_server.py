@@ -39,14 +39,22 @@ async def server() -> AsyncIterator[Server]:
     process = await child.start()
     try:
         client = await started(child, f"127.0.0.1:{port}", PATIENCE)
-        listening = [each for each in psutil.Process(process.pid).net_connections("inet") if each.status == psutil.CONN_LISTEN]
+        listening = [
+            each
+            for each in psutil.Process(process.pid).net_connections("inet")
+            if each.status == psutil.CONN_LISTEN
+        ]
         yield Server(client, ui_port, tuple(sorted({each.laddr.port for each in listening})))
     finally:
         await child.stop(timedelta(seconds=10))
 
 
-def asked(port: int, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, bytes]:
-    """(status, body) of the answer to an HTTP request; the status is 0 when the port does not speak HTTP/1."""
+def asked(
+    port: int, method: str, path: str, headers: dict[str, str], body: str | None = None
+) -> tuple[int, bytes]:
+    """(status, body) of the answer to an HTTP request; the status is 0 when the port does not speak
+    HTTP/1.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body, headers)
@@ -58,10 +66,13 @@ def asked(port: int, method: str, path: str, headers: dict[str, str], body: str 
         connection.close()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "localhost", "127.0.0.1", "evil.example", ""])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:{port}", "localhost:{port}", "localhost", "127.0.0.1", "evil.example", ""]
+)
 async def test_no_web_page_can_start_a_workflow(server: Server, host: str) -> None:
-    """A workflow of Iris runs any program as the user of the agent. A page in a browser reaches every port of its machine, under
-    its own name too, when that is made to mean this machine."""
+    """A workflow of Iris runs any program as the user of the agent. A page in a browser reaches
+    every port of its machine, under its own name too, when that is made to mean this machine.
+    """
     statuses = {}
     for port in server.ports:
         headers = {**FROM_A_PAGE, "Host": host.format(port=port)}
@@ -75,23 +86,39 @@ async def test_no_web_page_can_start_a_workflow(server: Server, host: str) -> No
             await server.client.get_workflow_handle(f"from-{port}").describe()
 
 
-async def test_the_web_ui_allows_no_page_of_another_origin_to_send_its_token(server: Server) -> None:
-    """The Web UI starts workflows for requests that have the token of its cookie in a header. A browser asks the UI before it
-    lets a page of another origin send such a header."""
+async def test_the_web_ui_allows_no_page_of_another_origin_to_send_its_token(
+    server: Server,
+) -> None:
+    """The Web UI starts workflows for requests that have the token of its cookie in a header. A
+    browser asks the UI before it lets a page of another origin send such a header.
+    """
     headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     connection = http.client.HTTPConnection("127.0.0.1", server.ui_port, timeout=60)
-    connection.request("OPTIONS", f"{START}/any", None, {**headers, "Access-Control-Request-Headers": "x-csrf-token"})
+    connection.request(
+        "OPTIONS",
+        f"{START}/any",
+        None,
+        {**headers, "Access-Control-Request-Headers": "x-csrf-token"},
+    )
 
     assert connection.getresponse().getheader("Access-Control-Allow-Origin") is None
     connection.close()
 
 
-async def test_the_web_ui_still_shows_workflows_and_clients_still_start_them(server: Server) -> None:
+async def test_the_web_ui_still_shows_workflows_and_clients_still_start_them(
+    server: Server,
+) -> None:
     """It is for that that they are there."""
     await server.client.start_workflow("Any", id="one", task_queue="any")
 
     status, page = asked(server.ui_port, "GET", "/", {})
     assert (status, b"<html" in page) == (200, True)
     # It looks again only after a while for a server that was not there when it came.
-    seen = eventually(lambda: [body for status, body in [asked(server.ui_port, "GET", f"{START}/one", {})] if status == 200])
+    seen = eventually(
+        lambda: [
+            body
+            for status, body in [asked(server.ui_port, "GET", f"{START}/one", {})]
+            if status == 200
+        ]
+    )
     assert json.loads(seen[0])["workflowExecutionInfo"]["execution"]["workflowId"] == "one"

@@ -13,7 +13,9 @@ PASSED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Tells the fixtures below how their test went."""
     report = yield
     item.stash[PASSED] = report.when == "call" and report.passed
@@ -29,8 +31,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def fleet(request: pytest.FixtureRequest) -> AsyncIterator[FleetCluster]:
-    """The same with a platform. When the test has passed its books have to balance: those of one that has failed may be of a
-    wedged workflow, whose replay never ends."""
+    """The same with a platform. When the test has passed its books have to balance: those of one
+    that has failed may be of a wedged workflow, whose replay never ends.
+    """
     async with time_skipping_cluster(FleetCluster, TenantNotifier) as fleet:
         yield fleet
         if not request.node.stash[PASSED]:

@@ -1,4 +1,6 @@
-"""What the time-skipping server cannot show: histories that continue as new, collisions with timers, terminated jobs."""
+"""What the time-skipping server cannot show: histories that continue as new, collisions with
+timers, terminated jobs.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -46,7 +48,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def test_a_scheduler_that_continues_as_new_under_load_loses_nothing(cluster: Cluster) -> None:
-    """Every ask, placement, notice and release of a burst of jobs survives, whichever run it came to."""
+    """Every ask, placement, notice and release of a burst of jobs survives, whichever run it came
+    to.
+    """
     await asyncio.gather(*(cluster.join(f"h{i}", offers=some(cpu=2)) for i in range(2)))
     jobs = await asyncio.gather(*(cluster.submit(f"j{i}") for i in range(30)))
     ends = await asyncio.gather(*(cluster.end(job) for job in jobs))
@@ -55,7 +59,9 @@ async def test_a_scheduler_that_continues_as_new_under_load_loses_nothing(cluste
     assert sum(len(host.taken) for host in cluster.hosts.values()) == len(jobs)
     await cluster.until(cluster.nothing_held)
     first = await _first_run(cluster)
-    assert (await cluster.scheduler.describe()).run_id != first, "it did not continue as new: nothing was tested"
+    assert (await cluster.scheduler.describe()).run_id != first, (
+        "it did not continue as new: nothing was tested"
+    )
 
 
 async def _first_run(cluster: Cluster) -> str | None:
@@ -79,7 +85,9 @@ async def test_a_waiting_queue_is_carried_from_run_to_run(cluster: Cluster) -> N
 
 
 async def test_a_job_that_continues_as_new_keeps_its_accounts_and_its_age(cluster: Cluster) -> None:
-    """Between two attempts; else a job could spend its budget anew with every run, or change its place in the queue."""
+    """Between two attempts; else a job could spend its budget anew with every run, or change its
+    place in the queue.
+    """
     host = await cluster.join(program=is_preempted)
     job = await cluster.submit(max_retries_preemption=9)
     first = (await cluster.job(job).describe()).run_id
@@ -106,11 +114,17 @@ async def test_a_task_that_continues_as_new_goes_on_with_its_next_attempt(cluste
     await cluster.until(cluster.nothing_held)
 
 
-async def test_when_hosts_join_in_the_very_moment_of_the_timeouts_every_job_has_one_outcome(cluster: Cluster) -> None:
-    """Some timers win, some placements do; whichever it is, a job runs once or not at all, and nothing stays held."""
+async def test_when_hosts_join_in_the_very_moment_of_the_timeouts_every_job_has_one_outcome(
+    cluster: Cluster,
+) -> None:
+    """Some timers win, some placements do; whichever it is, a job runs once or not at all, and
+    nothing stays held.
+    """
     before = timedelta(seconds=2)
     spread = timedelta(milliseconds=40)
-    jobs = await asyncio.gather(*(cluster.submit(f"j{i}", scheduling_timeout=before + i * spread) for i in range(24)))
+    jobs = await asyncio.gather(
+        *(cluster.submit(f"j{i}", scheduling_timeout=before + i * spread) for i in range(24))
+    )
     middle = (await cluster.status(jobs[0])).submitted_at + before + 6 * spread
     await cluster.later(middle - await cluster.now())
     hosts = await asyncio.gather(*(cluster.join(f"h{i}", offers=some(cpu=2)) for i in range(2)))
@@ -122,8 +136,12 @@ async def test_when_hosts_join_in_the_very_moment_of_the_timeouts_every_job_has_
     await cluster.until(cluster.nothing_held)
 
 
-async def test_a_job_cancelled_while_the_scheduler_is_slow_to_answer_is_killed_and_holds_nothing(cluster: Cluster) -> None:
-    """The quick exchange has given up by then and the patient one waits: another way for a cancellation to arrive."""
+async def test_a_job_cancelled_while_the_scheduler_is_slow_to_answer_is_killed_and_holds_nothing(
+    cluster: Cluster,
+) -> None:
+    """The quick exchange has given up by then and the patient one waits: another way for a
+    cancellation to arrive.
+    """
     await cluster.join()
     cluster.outbox.asks.close()
     job = await cluster.submit()
@@ -175,13 +193,20 @@ async def test_a_slow_check_for_children_without_a_parent_does_not_hold_up_what_
     await cluster.until(cluster.nothing_held)
 
 
-async def test_an_eviction_that_comes_after_the_scheduling_timeout_is_none(cluster: Cluster) -> None:
-    """The request was placed, and its host drained, while it was being withdrawn: nothing had started that could be evicted."""
+async def test_an_eviction_that_comes_after_the_scheduling_timeout_is_none(
+    cluster: Cluster,
+) -> None:
+    """The request was placed, and its host drained, while it was being withdrawn: nothing had
+    started that could be evicted.
+    """
     cluster.outbox.releases.close()
     job = await cluster.submit(resources=some(cpu=32), scheduling_timeout=timedelta(seconds=1))
     await cluster.until(lambda: cluster.outbox.releases.seen > 0)
     key = (await cluster.only_task(job)).key or ""
-    await cluster.job(job).signal("evicted", Eviction(key=key, owner=cluster.job(job).id, reason="evicted: the host is drained"))
+    await cluster.job(job).signal(
+        "evicted",
+        Eviction(key=key, owner=cluster.job(job).id, reason="evicted: the host is drained"),
+    )
     cluster.outbox.releases.open()
 
     assert (await cluster.end(job)).state is JobState.UNSCHEDULABLE
@@ -191,7 +216,9 @@ async def test_an_eviction_that_comes_after_the_scheduling_timeout_is_none(clust
 async def test_a_job_that_takes_the_name_of_a_terminated_one_waits_once_for_its_tasks(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, part: int, starts: int, waits: int
 ) -> None:
-    """A try for each task, or each part of an array, and every five seconds fills a history: of a thousand tasks in a minute."""
+    """A try for each task, or each part of an array, and every five seconds fills a history: of a
+    thousand tasks in a minute.
+    """
     array = Array(indices="0-5", size=6, part=part)
     monkeypatch.setattr(array_parts, "NAME_IN_USE", timedelta(seconds=0.1))
     monkeypatch.setattr(independent_tasks, "STARTS_AT_ONCE", 2)
@@ -228,7 +255,9 @@ async def _waits_for_an_earlier_job(cluster: Cluster, job: str) -> bool:
 async def test_the_children_of_a_terminated_job_are_found_and_cancelled_also_those_of_a_successful_child(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its workflow had no chance to do it; and a job that has succeeded leaves its children to the job above it."""
+    """Its workflow had no chance to do it; and a job that has succeeded leaves its children to the
+    job above it.
+    """
     monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
     monkeypatch.setattr(notifier_activities, "LEFT_TO_HOSTS", timedelta(seconds=1))
     launcher = Held()
@@ -242,12 +271,17 @@ async def test_the_children_of_a_terminated_job_are_found_and_cancelled_also_tho
     await cluster.job(top).terminate()
 
     end = await cluster.end(below)
-    assert (end.state, end.reason) == (JobState.KILLED, "job ada/top, to which it belongs, has ended without success")
+    assert (end.state, end.reason) == (
+        JobState.KILLED,
+        "job ada/top, to which it belongs, has ended without success",
+    )
     assert await cluster.shown_end(cluster.job(unconcerned)) == "RUNNING"
     await cluster.cancel(other)
 
 
-async def test_a_parent_that_continues_as_new_cancels_the_children_of_its_earlier_runs(cluster: Cluster) -> None:
+async def test_a_parent_that_continues_as_new_cancels_the_children_of_its_earlier_runs(
+    cluster: Cluster,
+) -> None:
     """The children of its first attempts belong to it as those of its last."""
     last = Held(then=fails)
     program = in_turn(*[is_preempted] * 12, last)
@@ -255,8 +289,12 @@ async def test_a_parent_that_continues_as_new_cancels_the_children_of_its_earlie
     parent = await cluster.submit("parent", max_retries_preemption=100)
     first = (await cluster.job(parent).describe()).run_id
     early = await child(cluster, parent)
-    await cluster.until(lambda: any(task.job == parent and task.attempt == 13 for task in host.taken))
-    assert (await cluster.job(parent).describe()).run_id != first, "it did not continue as new: nothing was tested"
+    await cluster.until(
+        lambda: any(task.job == parent and task.attempt == 13 for task in host.taken)
+    )
+    assert (await cluster.job(parent).describe()).run_id != first, (
+        "it did not continue as new: nothing was tested"
+    )
     last.let_go()
 
     assert (await cluster.end(parent)).state is JobState.FAILED
@@ -266,7 +304,9 @@ async def test_a_parent_that_continues_as_new_cancels_the_children_of_its_earlie
 async def test_a_scheduler_that_continues_as_new_while_it_tells_reasons_goes_on(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is under way at the end of a run must not begin anything else: the server refuses such an end, in each try again."""
+    """What is under way at the end of a run must not begin anything else: the server refuses such
+    an end, in each try again.
+    """
     monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
     telling, signal_owners = asyncio.Event(), cluster.notifier._signal_owners
 

@@ -1,4 +1,6 @@
-"""Recorded histories still fit the workflows: what runs when the code is changed must be able to go on."""
+"""Recorded histories still fit the workflows: what runs when the code is changed must be able to go
+on.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,9 @@ def _workflow_type(path: Path) -> str:
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 async def test_a_recorded_history_is_replayed_without_a_difference(path: Path) -> None:
-    """A workflow that decides otherwise than it did is stuck for ever: every job under way at an upgrade would be."""
+    """A workflow that decides otherwise than it did is stuck for ever: every job under way at an
+    upgrade would be.
+    """
     text = path.read_text()
     history = WorkflowHistory.from_json(json.loads(text)["workflowId"], text)
 
@@ -29,4 +33,6 @@ async def test_a_recorded_history_is_replayed_without_a_difference(path: Path) -
 
 def test_there_are_histories_of_every_kind_of_workflow() -> None:
     """A new workflow without one would be changed without a guard."""
-    assert {workflow.__name__ for workflow in WORKFLOWS} == {_workflow_type(path) for path in HISTORIES}
+    assert {workflow.__name__ for workflow in WORKFLOWS} == {
+        _workflow_type(path) for path in HISTORIES
+    }

@@ -1,4 +1,6 @@
-"""The Markdown of the pages: text that users and hosts chose appears as it is, and nothing relies on tables."""
+"""The Markdown of the pages: text that users and hosts chose appears as it is, and nothing relies
+on tables.
+"""
 
 import re
 from datetime import datetime
@@ -23,8 +25,13 @@ def a_page(
     refused_at: datetime | None = None,
 ) -> str:
     spec = a_spec(command=("sh", "-c", command), replicas=2)
-    tasks = (a_task(state=TaskState.FAILED, host="h1", attempt=1, exit_code=1, reason=reason), a_task(index=1, reason="other"))
-    status = JobStatus(id=spec.id, state=state, reason=reason, user="ada", submitted_at=NOON, tasks=tasks)
+    tasks = (
+        a_task(state=TaskState.FAILED, host="h1", attempt=1, exit_code=1, reason=reason),
+        a_task(index=1, reason="other"),
+    )
+    status = JobStatus(
+        id=spec.id, state=state, reason=reason, user="ada", submitted_at=NOON, tasks=tasks
+    )
     return web_ui.job_details(spec, status, refusal, refused_at)
 
 
@@ -63,22 +70,38 @@ def test_a_page_has_no_table_and_each_reason_once() -> None:
     assert not re.search(r"^\|", page, re.MULTILINE)
     assert page.count("exited with code 1") == 1
     assert page.startswith(r"**FAILED** exited with code 1: \$x \| y")
-    assert "- task 0 **FAILED** on `h1`, attempt 1, exit code 1\n- task 1 **PENDING**: other\n" in page
+    assert (
+        "- task 0 **FAILED** on `h1`, attempt 1, exit code 1\n- task 1 **PENDING**: other\n" in page
+    )
 
 
 def test_the_page_of_a_waiting_job_has_the_code_and_the_remedy() -> None:
     """Whoever has only the Web UI must know what to do, too."""
-    refusal = Refusal(code=RefusalCode.BUSY, message="needs 4 cpu; first in the queue", remedy="wait, or add a host")
+    refusal = Refusal(
+        code=RefusalCode.BUSY,
+        message="needs 4 cpu; first in the queue",
+        remedy="wait, or add a host",
+    )
     page = a_page(reason=refusal.message, state=JobState.PENDING, refusal=refusal)
 
-    assert page.startswith("**PENDING** (BUSY) needs 4 cpu; first in the queue\n\nRemedy: wait, or add a host\n")
+    assert page.startswith(
+        "**PENDING** (BUSY) needs 4 cpu; first in the queue\n\nRemedy: wait, or add a host\n"
+    )
     assert "BUSY" not in a_page(state=JobState.RUNNING, refusal=refusal)
 
 
 def test_a_place_in_the_queue_has_the_time_and_the_command_that_tells_the_present_one() -> None:
-    """The page changes with the code, and a place with every job that ends. What is too big has no place."""
-    busy, too_big = (Refusal(code=code, message="why") for code in (RefusalCode.BUSY, RefusalCode.TOO_BIG))
+    """The page changes with the code, and a place with every job that ends. What is too big has no
+    place.
+    """
+    busy, too_big = (
+        Refusal(code=code, message="why") for code in (RefusalCode.BUSY, RefusalCode.TOO_BIG)
+    )
     as_of = "As of 2026-01-01 12:00 UTC; its present place in the queue: `iris explain ada/train`"
 
-    assert f"\n\n{as_of}\n\n" in a_page(reason="why", state=JobState.PENDING, refusal=busy, refused_at=NOON)
-    assert "As of" not in a_page(reason="why", state=JobState.PENDING, refusal=too_big, refused_at=NOON)
+    assert f"\n\n{as_of}\n\n" in a_page(
+        reason="why", state=JobState.PENDING, refusal=busy, refused_at=NOON
+    )
+    assert "As of" not in a_page(
+        reason="why", state=JobState.PENDING, refusal=too_big, refused_at=NOON
+    )

@@ -1,4 +1,6 @@
-"""Watches a configuration file that may change at any time, and makes the platform that it names."""
+"""Watches a configuration file that may change at any time, and makes the platform that it
+names.
+"""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +26,8 @@ class ConfigFile:
         self.config, self.text = load_written(path)
 
     def changed(self, usable: Callable[[ClusterConfig, str], object]) -> bool:
-        """Returns True if the file has a new configuration. A configuration that cannot be used is logged and ignored.
+        """Returns True if the file has a new configuration. A configuration that cannot be used is
+        logged and ignored.
 
         Args:
             usable: raises `InvalidValue` for a configuration and its text that cannot be used.
@@ -51,7 +54,12 @@ def check_successor(config: ClusterConfig, successor: ClusterConfig) -> None:
         InvalidConfig: it cannot.
     """
     if (successor.platform.kind, successor.name) != (config.platform.kind, config.name):
-        raise InvalidConfig([f"it belongs to another cluster or platform; this is {config.name} on {config.platform.kind}"])
+        raise InvalidConfig(
+            [
+                f"it belongs to another cluster or platform; this is {config.name} on"
+                f" {config.platform.kind}"
+            ]
+        )
 
 
 def platform_of(
@@ -71,7 +79,8 @@ def platform_of(
         uid: as in `GcpSettings.uid`.
         address: `host:port` of the Temporal service, as hosts reach it.
         machines: the directory in which a local cluster requests its machines.
-        ssh_platform: makes the platform of machines over SSH, on which agents are started. It returns None if there are none.
+        ssh_platform: makes the platform of machines over SSH, on which agents are started. It
+            returns None if there are none.
 
     Raises:
         InvalidValue: this version has no such platform.
@@ -80,12 +89,15 @@ def platform_of(
     reached = ssh_platform(over_ssh) if ssh_platform is not None else None
     if config.platform.gcp is None:
         return reached or create_platform(config, machines)
-    cloud = create_platform(config, settings=gcp_settings(config, uid, text=text, address=address, namespace=namespace))
+    cloud = create_platform(
+        config, settings=gcp_settings(config, uid, text=text, address=address, namespace=namespace)
+    )
     return cloud if reached is None else mixed_platform(cloud, reached, over_ssh)
 
 
 class CurrentPlatform:
-    """The platform of the current configuration. The next configuration may have other zones, networks and images.
+    """The platform of the current configuration. The next configuration may have other zones,
+    networks and images.
 
     Args:
         make: returns the platform of a configuration and its text.
@@ -100,8 +112,8 @@ class CurrentPlatform:
         self.now = make(file.config, file.text)
 
     def renew(self) -> ClusterConfig:
-        """Returns the current configuration and takes over its platform. Keeps the old ones if the new configuration cannot be
-        used.
+        """Returns the current configuration and takes over its platform. Keeps the old ones if the
+        new configuration cannot be used.
         """
         self._file.changed(self._take)
         return self._file.config
@@ -110,7 +122,9 @@ class CurrentPlatform:
         self.now = self._make(config, text)
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
-        """Implements `Platform.create_slice`, with the newest configuration: planners get a reload earlier."""
+        """Implements `Platform.create_slice`, with the newest configuration: planners get a reload
+        earlier.
+        """
         self.renew()
         return await self.now.create_slice(request)
 

@@ -1,7 +1,9 @@
-"""Runs the control plane on a machine of its own, with a Temporal server that keeps its state on the machine's disk.
+"""Runs the control plane on a machine of its own, with a Temporal server that keeps its state on
+the machine's disk.
 
-The Temporal server is left out if the configuration names another one. The configuration comes from the machine's metadata, which
-is how a running cluster gets a new one. Without that metadata, it comes from the file that the process was started with.
+The Temporal server is left out if the configuration names another one. The configuration comes from
+the machine's metadata, which is how a running cluster gets a new one. Without that metadata, it
+comes from the file that the process was started with.
 """
 
 import asyncio
@@ -32,8 +34,8 @@ START_TIMEOUT = timedelta(minutes=2)
 #: Docker gives a container ten seconds to stop.
 STOP = timedelta(seconds=4)
 RESTARTS = Restarts()
-#: A control plane that dies early this often, from its first start on, does not come up. The container then ends with the control
-#: plane's last output, for the user who waits for the machine.
+#: A control plane that dies early this often, from its first start on, does not come up. The
+#: container then ends with the control plane's last output, for the user who waits for the machine.
 START_ATTEMPTS = 3
 #: The interval between requests for a new configuration while the metadata server does not answer.
 ASK_AGAIN = timedelta(seconds=10)
@@ -49,9 +51,11 @@ class HostedOptions(BaseModel):
     config: Path
     #: The directory on the machine's disk for state that outlives this process.
     state_dir: Path
-    #: The port of the Temporal server, the only one on the network. Its Web UI has the next port, on this machine only.
+    #: The port of the Temporal server, the only one on the network. Its Web UI has the next port,
+    #: on this machine only.
     port: int
-    #: `host:port` of that server as hosts reach it; None: the address that the metadata server gives.
+    #: `host:port` of that server as hosts reach it; None: the address that the metadata server
+    #: gives.
     advertise: str | None = None
 
 
@@ -62,16 +66,22 @@ async def run(options: HostedOptions) -> None:
         InvalidConfig: the configuration cannot be used.
         InvalidValue: the address at which hosts reach this machine is not known.
         Rejected: another process uses the state directory.
-        IrisError: the Temporal server did not start, the port or the next one is in use, or the control plane does not come up.
+        IrisError: the Temporal server did not start, the port or the next one is in use, or the
+            control plane does not come up.
     """
     stop = stop_event()
     metadata = of_this_machine()
-    with locked(options.state_dir, f"another control plane uses {options.state_dir}; stop it or choose another --state-dir"):
+    with locked(
+        options.state_dir,
+        f"another control plane uses {options.state_dir}; stop it or choose another --state-dir",
+    ):
         file = options.state_dir / "config.yaml"
         text = await _configuration(options.config, metadata)
         write_whole(file, text)
         config = load_config(text)
-        follower = asyncio.create_task(follow(file, text, metadata)) if metadata is not None else None
+        follower = (
+            asyncio.create_task(follow(file, text, metadata)) if metadata is not None else None
+        )
         try:
             if config.controller.temporal is None:
                 advertise = options.advertise or await own_address(metadata, options.port)
@@ -83,11 +93,16 @@ async def run(options: HostedOptions) -> None:
                 follower.cancel()
 
 
-async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path, advertise: str, stop: asyncio.Event) -> None:
+async def _with_server(
+    options: HostedOptions, config: ClusterConfig, file: Path, advertise: str, stop: asyncio.Event
+) -> None:
     port, _ = free_ports()
     address, ui = f"127.0.0.1:{port}", hidden_address()
     server = Child(
-        "temporal", server_command(port, ui, options.state_dir / DATABASE, safe=True), None, directory=options.state_dir
+        "temporal",
+        server_command(port, ui, options.state_dir / DATABASE, safe=True),
+        None,
+        directory=options.state_dir,
     )
     await server.start()
     try:
@@ -97,7 +112,9 @@ async def _with_server(options: HostedOptions, config: ClusterConfig, file: Path
             async with contextlib.AsyncExitStack() as open_ports:
                 await open_ports.enter_async_context(publishing(options.port, ("127.0.0.1", port)))
                 if ui is not None:
-                    await open_ports.enter_async_context(guarding(f"127.0.0.1:{options.port + 1}", ui))
+                    await open_ports.enter_async_context(
+                        guarding(f"127.0.0.1:{options.port + 1}", ui)
+                    )
                 logger.info("cluster %s: Temporal listens at %s", config.name, advertise)
                 await _keep(_control(config, file, address, advertise), stop)
                 await server_task
@@ -117,36 +134,58 @@ async def _keep(control: Child, stop: asyncio.Event) -> None:
 def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "") -> Child:
     """Returns the control plane as a child process. If it dies, the server continues to run."""
     temporal = config.controller.temporal
-    command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", config.name, "--address", address]
+    command = [
+        sys.executable,
+        "-m",
+        "iris.cli.main",
+        "controller",
+        "serve",
+        "--name",
+        config.name,
+        "--address",
+        address,
+    ]
     command += ["--namespace", temporal.namespace if temporal is not None else "default"]
     command += ["--store", config.controller.bundle_prefix, "--config", str(file)]
     return Child("controller", [*command, "--advertise", advertise or address], None)
 
 
-# -- its address ---------------------------------------------------------------------------------------------------------------
+# -- its address
+# --------------------------------------------------------------------------------------------------
 
 
 async def own_address(metadata: Metadata | None, port: int) -> str:
-    """Returns `address:port` inside the network. The machine keeps the address until it is deleted, even while it is stopped.
+    """Returns `address:port` inside the network. The machine keeps the address until it is deleted,
+    even while it is stopped.
 
-    The machine's name will not do: TPU VMs belong to another project, and may not resolve the names of this one.
+    The machine's name will not do: TPU VMs belong to another project, and may not resolve the names
+    of this one.
 
     Raises:
-        InvalidValue: this is not a machine of Google's, or its metadata server does not give the address.
+        InvalidValue: this is not a machine of Google's, or its metadata server does not give the
+            address.
     """
-    address = await metadata.get("instance/network-interfaces/0/ip") if metadata is not None else None
+    address = (
+        await metadata.get("instance/network-interfaces/0/ip") if metadata is not None else None
+    )
     if not address:
         raise InvalidValue(
-            "advertise", "", "is required: no metadata server gives this machine's address", "add --advertise HOST:PORT"
+            "advertise",
+            "",
+            "is required: no metadata server gives this machine's address",
+            "add --advertise HOST:PORT",
         )
     return f"{address.strip()}:{port}"
 
 
-# -- its configuration ---------------------------------------------------------------------------------------------------------
+# -- its configuration
+# --------------------------------------------------------------------------------------------------
 
 
 async def _configuration(given: Path, metadata: Metadata | None) -> str:
-    """Returns the metadata's configuration if it can be used, else the contents of the given file."""
+    """Returns the metadata's configuration if it can be used, else the contents of the given
+    file.
+    """
     text = await metadata.get(_ATTRIBUTE) if metadata is not None else None
     if text is not None:
         try:
@@ -163,7 +202,8 @@ def _log_ignored(error: InvalidConfig) -> None:
 
 
 async def follow(file: Path, written: str, metadata: Metadata) -> None:
-    """Writes every new configuration in the machine's metadata that this cluster can use, until it is cancelled.
+    """Writes every new configuration in the machine's metadata that this cluster can use, until it
+    is cancelled.
 
     Ignores any other configuration, with which a restarted control plane could not run.
 

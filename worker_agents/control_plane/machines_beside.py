@@ -1,4 +1,6 @@
-"""Keeps the machines over SSH of a cluster on Google Cloud, from the first configuration that has some."""
+"""Keeps the machines over SSH of a cluster on Google Cloud, from the first configuration that has
+some.
+"""
 
 import asyncio
 import contextlib
@@ -28,7 +30,9 @@ class MachinesBeside:
         self._needed = asyncio.Event()
 
     def platform(self, settings: ManualSettings) -> Platform | None:
-        """Returns the platform with these settings, which replace the earlier ones; None: no configuration had such machines."""
+        """Returns the platform with these settings, which replace the earlier ones; None: no
+        configuration had such machines.
+        """
         if self._hosts is None:
             if not settings.hosts:
                 return None
@@ -42,7 +46,9 @@ class MachinesBeside:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serves the machines for as long as the block lasts. Agents and programs run on afterwards."""
+        """Serves the machines for as long as the block lasts. Agents and programs run on
+        afterwards.
+        """
         with tempfile.TemporaryDirectory(prefix="iris-packages-") as self._directory:
             serving = asyncio.create_task(self._serve())
             try:

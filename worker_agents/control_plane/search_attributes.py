@@ -1,7 +1,9 @@
-"""Registers Iris' search attributes with the Temporal service, or says how an operator registers them.
+"""Registers Iris' search attributes with the Temporal service, or says how an operator registers
+them.
 
-The dev server accepts new search attributes at once. Other services differ in two ways: each server reads the attributes of a
-namespace only every few seconds, and a service may refuse the calls of its operators, which Temporal Cloud does not have at all.
+The dev server accepts new search attributes at once. Other services differ in two ways: each server
+reads the attributes of a namespace only every few seconds, and a service may refuse the calls of
+its operators, which Temporal Cloud does not have at all.
 """
 
 from datetime import timedelta
@@ -24,7 +26,11 @@ _TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
-_REFUSALS = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.UNIMPLEMENTED)
+_REFUSALS = (
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.UNIMPLEMENTED,
+)
 
 
 def search_attribute_types() -> dict[str, "IndexedValueType.ValueType"]:
@@ -33,7 +39,8 @@ def search_attribute_types() -> dict[str, "IndexedValueType.ValueType"]:
 
 
 async def register_search_attributes(client: Client) -> None:
-    """Registers the search attributes that the namespace does not have yet, and waits until the service accepts them.
+    """Registers the search attributes that the namespace does not have yet, and waits until the
+    service accepts them.
 
     Raises:
         Rejected: they are missing, and this client may not register them.
@@ -71,15 +78,26 @@ def _are_unknown(error: Exception) -> bool:
 
 async def _register_missing(client: Client) -> None:
     service = client.operator_service
-    listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-    missing = {name: kind for name, kind in search_attribute_types().items() if name not in listed.custom_attributes}
+    listed = await service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
+    missing = {
+        name: kind
+        for name, kind in search_attribute_types().items()
+        if name not in listed.custom_attributes
+    }
     if missing:
-        await service.add_search_attributes(AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing))
+        await service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
+        )
 
 
 def _remedy(namespace: str, refusal: str) -> str:
-    options = " ".join(f"--name {name} --type {kind}" for name, kind in names.SEARCH_ATTRIBUTES.items())
+    options = " ".join(
+        f"--name {name} --type {kind}" for name, kind in names.SEARCH_ATTRIBUTES.items()
+    )
     return (
-        f"namespace {namespace} lacks search attributes of Iris, and the service does not let this client register them "
-        f"({refusal}); register them once with: temporal operator search-attribute create --namespace {namespace} {options}"
+        f"namespace {namespace} lacks search attributes of Iris, and the service does not let this"
+        f" client register them ({refusal}); register them once with: temporal operator"
+        f" search-attribute create --namespace {namespace} {options}"
     )

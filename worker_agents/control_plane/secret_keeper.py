@@ -1,4 +1,6 @@
-"""Makes the public key known with which users seal their secrets, and deletes secrets that no job needs any more."""
+"""Makes the public key known with which users seal their secrets, and deletes secrets that no job
+needs any more.
+"""
 
 import asyncio
 import contextlib
@@ -20,13 +22,15 @@ logger = logging.getLogger(__name__)
 SWEEP_INTERVAL = timedelta(minutes=5)
 #: Between two tries to reach the store.
 RETRY_INTERVAL = timedelta(seconds=15)
-#: How long the start of a control plane waits for the store, so that the first job can have secrets.
+#: How long the start of a control plane waits for the store, so that the first job can have
+#: secrets.
 FIRST_TRY = timedelta(seconds=5)
 
 
 @contextlib.asynccontextmanager
 async def keeping_secrets(client: Client, cluster: str, store: str) -> AsyncIterator[None]:
-    """Publishes the key and sweeps the store for as long as the block lasts. Jobs do not wait for it.
+    """Publishes the key and sweeps the store for as long as the block lasts. Jobs do not wait for
+    it.
 
     Raises:
         InvalidValue: the file of keys that the environment names cannot be used.
@@ -40,14 +44,18 @@ async def keeping_secrets(client: Client, cluster: str, store: str) -> AsyncIter
                 published.set()
                 break
             except (IrisError, *STORE_ERRORS) as error:
-                logger.warning("cannot publish the key for the secrets of users, trying again: %s", error)
+                logger.warning(
+                    "cannot publish the key for the secrets of users, trying again: %s", error
+                )
             await asyncio.sleep(RETRY_INTERVAL.total_seconds())
         secrets = SealedSecrets(client, store)
         while True:
             try:
                 await secrets.sweep(cluster)
             except (IrisError, RPCError, *STORE_ERRORS) as error:
-                logger.warning("cannot look for secrets of jobs that are gone, trying again: %s", error)
+                logger.warning(
+                    "cannot look for secrets of jobs that are gone, trying again: %s", error
+                )
             await asyncio.sleep(SWEEP_INTERVAL.total_seconds())
 
     keeping = asyncio.create_task(keep())

@@ -1,8 +1,10 @@
-"""The control plane: one process with three workers and no state. Two of them may run, and either may die.
+"""The control plane: one process with three workers and no state. Two of them may run, and either
+may die.
 
-The workers must not share slots. A job's workflow task holds a slot while it waits for the scheduler's answer. With a shared
-pool, a burst of jobs would starve the very workflow for which they wait. And while the scheduler is away, the exchanges of
-jobs would take the slots of the activities that observe the fleet and delete machines.
+The workers must not share slots. A job's workflow task holds a slot while it waits for the
+scheduler's answer. With a shared pool, a burst of jobs would starve the very workflow for which
+they wait. And while the scheduler is away, the exchanges of jobs would take the slots of the
+activities that observe the fleet and delete machines.
 """
 
 import asyncio
@@ -67,16 +69,19 @@ from iris.workflows.slices.slice import SliceWorkflow
 
 logger = logging.getLogger(__name__)
 
-#: The time for which a workflow's next task waits for the worker that has it cached, if that worker died.
+#: The time for which a workflow's next task waits for the worker that has it cached, if that worker
+#: died.
 STICKY_TIMEOUT = timedelta(seconds=5)
-#: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did not count recent use,
-#: version 3 had no limit of the ledger's size, passed unsent placements and evictions on in full, and counted strikes by attempt.
+#: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did
+#: not count recent use, version 3 had no limit of the ledger's size, passed unsent placements and
+#: evictions on in full, and counted strikes by attempt.
 LEDGER_VERSION = 4
 #: The version of the autoscaler's state and of its decisions.
 AUTOSCALER_VERSION = 1
 #: The interval between checks that the planners run: a user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
-#: Waiting jobs are kept in memory: a replay costs milliseconds, a cached job some tens of kilobytes.
+#: Waiting jobs are kept in memory: a replay costs milliseconds, a cached job some tens of
+#: kilobytes.
 CACHED_WORKFLOWS = 5_000
 #: Activities that wait for another workflow at once. One that waits costs a few kilobytes.
 PATIENT_ACTIVITIES = 2_000
@@ -95,7 +100,8 @@ class ControlPlaneOptions(BaseModel):
     ui: str = ""
     #: The configuration file; None: the cluster consists of machines that users bring.
     config: Path | None = None
-    #: The directory in which a local cluster requests its machines, and in which packages for hosts over SSH are kept.
+    #: The directory in which a local cluster requests its machines, and in which packages for hosts
+    #: over SSH are kept.
     machines: Path | None = None
     #: `host:port` of the Temporal service as hosts reach it; empty: the same as `address`.
     advertise: str = ""
@@ -105,23 +111,31 @@ async def serve(options: ControlPlaneOptions) -> None:
     """Runs a control plane until SIGTERM or SIGINT.
 
     Raises:
-        Unreachable: the Temporal service does not answer, or the store does not, which holds the uid that marks this cluster's
-            machines.
+        Unreachable: the Temporal service does not answer, or the store does not, which holds the
+            uid that marks this cluster's machines.
         Rejected: a later version of the control plane has started the planners.
     """
     stop = stop_event()
     rest_memory()
-    client = await connect(options.address, options.namespace, plugins=[IrisPlugin(payload_keys(), tolerant=True)])
+    client = await connect(
+        options.address, options.namespace, plugins=[IrisPlugin(payload_keys(), tolerant=True)]
+    )
     await register_search_attributes(client)
     hosts = contextlib.AsyncExitStack()
-    platform = await _platform(options, ConfigFile(options.config), hosts) if options.config is not None else None
-    # A worker of an earlier version would fail the planners' workflow tasks, so it must not even poll for them.
+    platform = (
+        await _platform(options, ConfigFile(options.config), hosts)
+        if options.config is not None
+        else None
+    )
+    # A worker of an earlier version would fail the planners' workflow tasks, so it must not even
+    # poll for them.
     await check_versions(client, options.cluster)
     # A local cluster has a directory with its machines, which are processes here.
     control, patient, planner = make_workers(
         client, options.cluster, platform, local=options.machines is not None, store=options.store
     )
-    # Done before the workers start: their messages to the planners would also wait for the dead worker.
+    # Done before the workers start: their messages to the planners would also wait for the dead
+    # worker.
     await _take_over(client, options.cluster)
     secrets = keeping_secrets(client, options.cluster, options.store)
     async with hosts, control, patient, planner, _marking(client, options), secrets:
@@ -139,7 +153,9 @@ async def serve(options: ControlPlaneOptions) -> None:
 
 @contextlib.asynccontextmanager
 async def _marking(client: Client, options: ControlPlaneOptions) -> AsyncIterator[None]:
-    """Marks the store as this cluster's. Jobs do not wait for it: without the mark, only `iris cluster gc` refuses to work."""
+    """Marks the store as this cluster's. Jobs do not wait for it: without the mark, only `iris
+    cluster gc` refuses to work.
+    """
 
     async def mark() -> None:
         while True:
@@ -157,7 +173,9 @@ async def _marking(client: Client, options: ControlPlaneOptions) -> AsyncIterato
         await asyncio.gather(marking, return_exceptions=True)
 
 
-async def _platform(options: ControlPlaneOptions, file: ConfigFile, hosts: contextlib.AsyncExitStack) -> CurrentPlatform:
+async def _platform(
+    options: ControlPlaneOptions, file: ConfigFile, hosts: contextlib.AsyncExitStack
+) -> CurrentPlatform:
     """Returns the platform of the current configuration.
 
     Args:
@@ -166,7 +184,13 @@ async def _platform(options: ControlPlaneOptions, file: ConfigFile, hosts: conte
     marked = file.config.platform.local is None
     uid = await cluster_uid(Store(options.store), options.cluster) if marked else ""
     address = options.advertise or options.address
-    make = functools.partial(platform_of, uid=uid, address=address, namespace=options.namespace, machines=options.machines)
+    make = functools.partial(
+        platform_of,
+        uid=uid,
+        address=address,
+        namespace=options.namespace,
+        machines=options.machines,
+    )
     if file.config.platform.manual is not None and options.machines is not None:
         from iris.worker_agents.control_plane.ssh_hosts import (
             SshHosts,  # imports asyncssh, which is optional
@@ -183,9 +207,15 @@ async def _platform(options: ControlPlaneOptions, file: ConfigFile, hosts: conte
 
 
 def make_workers(
-    client: Client, cluster: str, platform: Platform | None = None, *, local: bool = False, store: str = ""
+    client: Client,
+    cluster: str,
+    platform: Platform | None = None,
+    *,
+    local: bool = False,
+    store: str = "",
 ) -> tuple[Worker, Worker, Worker]:
-    """Returns the workers of a cluster: for jobs and slices, for activities that wait for workflows, and for the planners.
+    """Returns the workers of a cluster: for jobs and slices, for activities that wait for
+    workflows, and for the planners.
 
     Args:
         local: whether the cluster's hosts are processes on this machine.
@@ -193,16 +223,32 @@ def make_workers(
     """
     outbox, notifier = Outbox(client, cluster), Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
-    job_tasks, child_jobs, dependencies = JobTasks(client), ChildJobs(client), JobDependencies(client)
+    job_tasks, child_jobs, dependencies = (
+        JobTasks(client),
+        ChildJobs(client),
+        JobDependencies(client),
+    )
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
-        on_machines = [slices.create_slice, slices.describe_slice, slices.console_output, slices.delete_slice]
+        on_machines = [
+            slices.create_slice,
+            slices.describe_slice,
+            slices.console_output,
+            slices.delete_slice,
+        ]
     control = Worker(
         client,
         task_queue=names.control_queue(cluster),
         deployment_config=deployment(),
-        workflows=[JobWorkflow, TaskWorkflow, ArrayPartWorkflow, SliceWorkflow, ScheduledJobWorkflow, NotificationWorkflow],
+        workflows=[
+            JobWorkflow,
+            TaskWorkflow,
+            ArrayPartWorkflow,
+            SliceWorkflow,
+            ScheduledJobWorkflow,
+            NotificationWorkflow,
+        ],
         activities=[
             outbox.exchange,
             notifier.signal_placed,
@@ -254,7 +300,9 @@ class Planners:
         platform: has the configuration; None: there is none.
     """
 
-    def __init__(self, client: Client, options: ControlPlaneOptions, platform: CurrentPlatform | None) -> None:
+    def __init__(
+        self, client: Client, options: ControlPlaneOptions, platform: CurrentPlatform | None
+    ) -> None:
         self._client = client
         self._options = options
         self._platform = platform
@@ -264,7 +312,8 @@ class Planners:
         """Starts the planners that do not run, and sends both a configuration that is new.
 
         Raises:
-            RPCError: the Temporal service does not answer. The next call sends the configuration again.
+            RPCError: the Temporal service does not answer. The next call sends the configuration
+                again.
             Rejected: a later version of the control plane has started the planners.
         """
         config = self._platform.renew() if self._platform is not None else None
@@ -274,11 +323,14 @@ class Planners:
             self._sent_config = config
 
 
-async def start_planners(client: Client, options: ControlPlaneOptions, config: ClusterConfig | None = None) -> None:
+async def start_planners(
+    client: Client, options: ControlPlaneOptions, config: ClusterConfig | None = None
+) -> None:
     """Starts the cluster's two long-lived workflows, unless they run already.
 
-    Terminates those of an earlier version, because their states and decisions may differ and this version could not replay their
-    histories. The workflows that replace them recover the state from the workflows of slices and gangs.
+    Terminates those of an earlier version, because their states and decisions may differ and this
+    version could not replay their histories. The workflows that replace them recover the state from
+    the workflows of slices and gangs.
 
     Raises:
         Rejected: one of them is of a later version; nothing was changed.
@@ -287,7 +339,9 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
     scheduler_exists, autoscaler_exists = await check_versions(client, cluster)
     settings = scaling_settings(config) if config is not None else None
     ledger = (
-        LedgerState(rules=rules_of(config), groups=list(settings.groups)) if config is not None and settings else LedgerState()
+        LedgerState(rules=rules_of(config), groups=list(settings.groups))
+        if config is not None and settings
+        else LedgerState()
     )
     await client.start_workflow(
         SchedulerWorkflow.run,
@@ -296,8 +350,14 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         task_queue=names.planner_queue(cluster),
         task_timeout=policies.PLANNER_TASK,
         id_conflict_policy=scheduler_exists,
-        memo={names.MEMO_STORE: options.store, names.MEMO_UI: options.ui, names.MEMO_VERSION: LEDGER_VERSION},
-        search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}),
+        memo={
+            names.MEMO_STORE: options.store,
+            names.MEMO_UI: options.ui,
+            names.MEMO_VERSION: LEDGER_VERSION,
+        },
+        search_attributes=keywords(
+            {names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}
+        ),
         static_summary=f"scheduler of cluster {cluster}: places waiting jobs on hosts",
     )
     await client.start_workflow(
@@ -308,28 +368,40 @@ async def start_planners(client: Client, options: ControlPlaneOptions, config: C
         task_timeout=policies.PLANNER_TASK,
         id_conflict_policy=autoscaler_exists,
         memo={names.MEMO_VERSION: AUTOSCALER_VERSION},
-        search_attributes=keywords({names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}),
+        search_attributes=keywords(
+            {names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_AUTOSCALER}
+        ),
         static_summary=f"autoscaler of cluster {cluster}: creates and deletes slices",
     )
 
 
 async def check_versions(client: Client, cluster: str) -> list[WorkflowIDConflictPolicy]:
-    """Returns how to start the scheduler and the autoscaler if they run: replace an earlier version, use the same one.
+    """Returns how to start the scheduler and the autoscaler if they run: replace an earlier
+    version, use the same one.
 
     Raises:
-        Rejected: one of them is of a later version. It is not replaced: the control plane that started it would replace it again.
+        Rejected: one of them is of a later version. It is not replaced: the control plane that
+            started it would replace it again.
     """
     policies = []
-    versions = {names.scheduler_workflow(cluster): LEDGER_VERSION, names.autoscaler_workflow(cluster): AUTOSCALER_VERSION}
+    versions = {
+        names.scheduler_workflow(cluster): LEDGER_VERSION,
+        names.autoscaler_workflow(cluster): AUTOSCALER_VERSION,
+    }
     for workflow_id, version in versions.items():
         running = await _running_version(client, workflow_id)
         if running is not None and running > version:
             raise Rejected(
-                f"workflow {workflow_id} has version {running}, and this control plane has version {version}; "
-                "upgrade this control plane, or stop the later ones and terminate the workflow"
+                f"workflow {workflow_id} has version {running}, and this control plane has version"
+                f" {version}; upgrade this control plane, or stop the later ones and terminate the"
+                " workflow"
             )
         older = running is not None and running < version
-        policies.append(WorkflowIDConflictPolicy.TERMINATE_EXISTING if older else WorkflowIDConflictPolicy.USE_EXISTING)
+        policies.append(
+            WorkflowIDConflictPolicy.TERMINATE_EXISTING
+            if older
+            else WorkflowIDConflictPolicy.USE_EXISTING
+        )
     return policies
 
 
@@ -349,14 +421,16 @@ async def _running_version(client: Client, workflow_id: str) -> int | None:
         return None
     if described.workflow_type not in (names.SCHEDULER_TYPE, names.AUTOSCALER_TYPE):
         raise Rejected(
-            f"workflow {workflow_id} is a {described.workflow_type}, which Iris did not start; terminate it, or give the cluster "
-            "another name"
+            f"workflow {workflow_id} is a {described.workflow_type}, which Iris did not start;"
+            " terminate it, or give the cluster another name"
         )
     return int((await described.memo()).get(names.MEMO_VERSION, 1))
 
 
 async def _take_over(client: Client, cluster: str) -> None:
-    """Lets the planners continue here at once. Their next tasks would otherwise wait for the last worker, which may be dead."""
+    """Lets the planners continue here at once. Their next tasks would otherwise wait for the last
+    worker, which may be dead.
+    """
     for workflow_id in (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster)):
         execution = WorkflowExecution(workflow_id=workflow_id)
         try:

@@ -1,4 +1,6 @@
-"""Keeps the hosts of a cluster over SSH for as long as the control plane runs, with its current configuration."""
+"""Keeps the hosts of a cluster over SSH for as long as the control plane runs, with its current
+configuration.
+"""
 
 import contextlib
 import functools
@@ -16,7 +18,9 @@ from iris.platforms.manual.settings import ManualSettings
 
 
 def _secret_keys() -> str:
-    """Returns the content of the file of keys for users' secrets, which a rotation replaces; empty: there is none."""
+    """Returns the content of the file of keys for users' secrets, which a rotation replaces; empty:
+    there is none.
+    """
     keys = secret_keys()
     return "" if keys is None else keys.text
 
@@ -29,21 +33,40 @@ class SshHosts:
         access: as in `Connections`.
     """
 
-    def __init__(self, settings: ManualSettings, directory: Path, access: Callable[[str], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        settings: ManualSettings,
+        directory: Path,
+        access: Callable[[str], bytes] | None = None,
+    ) -> None:
         self._connections = Connections(settings, keep=True, access=access)
         keys = payload_keys()
         text = "" if keys is None else keys.text
-        self._keeper = HostKeeper(settings, self._connections, functools.partial(pack, directory), text, secret_keys=_secret_keys)
+        self._keeper = HostKeeper(
+            settings,
+            self._connections,
+            functools.partial(pack, directory),
+            text,
+            secret_keys=_secret_keys,
+        )
 
     def platform(self, settings: ManualSettings) -> Platform:
         """Returns the platform with these settings, which replace the earlier ones."""
         keeper = self._keeper
         keeper.reconfigure(settings)
-        return ManualPlatform(settings, self._connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid)
+        return ManualPlatform(
+            settings,
+            self._connections,
+            attend=keeper.attend,
+            fault_of=keeper.fault_of,
+            avoid=keeper.avoid,
+        )
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serves the hosts for as long as the block lasts. Agents and programs run on afterwards."""
+        """Serves the hosts for as long as the block lasts. Agents and programs run on
+        afterwards.
+        """
         try:
             async with self._keeper.serving():
                 yield

@@ -1,12 +1,14 @@
-"""The host agent: one Temporal worker on each machine, which serves `run_task` from its own queue. It only makes outgoing
-connections.
+"""The host agent: one Temporal worker on each machine, which serves `run_task` from its own queue.
+It only makes outgoing connections.
 
-An *incarnation* of the host ends when the agent is stopped, when the machine stops, or when the cluster gives the host up. In the
-last case, the agent kills everything that runs here and reports again as a new incarnation. Thus a slice that lost one of its
-hosts becomes whole again: the other hosts notice that it ended, and report again.
+An *incarnation* of the host ends when the agent is stopped, when the machine stops, or when the
+cluster gives the host up. In the last case, the agent kills everything that runs here and reports
+again as a new incarnation. Thus a slice that lost one of its hosts becomes whole again: the other
+hosts notice that it ended, and report again.
 
-If an agent dies, nothing ends: the next agent has the same incarnation and continues with the running programs. SIGHUP asks an
-agent to hand over to another in the same manner, for instance for an upgrade. SIGTERM and SIGINT end the incarnation.
+If an agent dies, nothing ends: the next agent has the same incarnation and continues with the
+running programs. SIGHUP asks an agent to hand over to another in the same manner, for instance for
+an upgrade. SIGTERM and SIGINT end the incarnation.
 """
 
 import asyncio
@@ -66,22 +68,27 @@ CHECK_INTERVAL = timedelta(seconds=20)
 FIRST_CHECK_DELAY = timedelta(seconds=5)
 #: The interval between tries while the service is away.
 RETRY_INTERVAL = timedelta(seconds=2)
-#: The time that the cluster has to learn of the host's end before its programs are ended, so that it sends none of them here
-#: again.
+#: The time that the cluster has to learn of the host's end before its programs are ended, so that
+#: it sends none of them here again.
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
 #: The most attempts that start at once. The scheduler limits the number that run.
 MAX_CONCURRENT_STARTS = 100
 
 
 async def serve(options: AgentOptions) -> None:
-    """Runs `serve_host` until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs to the next agent."""
+    """Runs `serve_host` until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs
+    to the next agent.
+    """
     await serve_host(options, prepare_process(hosts=1))
 
 
 def prepare_process(hosts: int) -> "StopRequest":
-    """Prepares this process to serve this many hosts. Returns the request to end, which signals make."""
+    """Prepares this process to serve this many hosts. Returns the request to end, which signals
+    make.
+    """
     loop = asyncio.get_running_loop()
-    # The start and end of programs must not wait for slow work in a thread, such as the pull of an image.
+    # The start and end of programs must not wait for slow work in a thread, such as the pull of an
+    # image.
     loop.set_default_executor(ThreadPoolExecutor(hosts * (MAX_CONCURRENT_STARTS + 32)))
     stop_request = StopRequest(stop_event())
     loop.add_signal_handler(signal.SIGHUP, stop_request.hand_over)
@@ -90,31 +97,42 @@ def prepare_process(hosts: int) -> "StopRequest":
 
 
 async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None:
-    """Runs the agent of a host until the request to end. A hand-over leaves the running programs to the next agent.
+    """Runs the agent of a host until the request to end. A hand-over leaves the running programs to
+    the next agent.
 
     Raises:
-        Rejected: another agent already runs for this host, the cluster does not want the host (any more), or its tasks cannot run
-            as other users.
-        Unreachable: the cluster does not answer when the agent starts. Later, the agent retries until it answers.
+        Rejected: another agent already runs for this host, the cluster does not want the host (any
+            more), or its tasks cannot run as other users.
+        Unreachable: the cluster does not answer when the agent starts. Later, the agent retries
+            until it answers.
     """
     for directory in (options.directory, options.directory / "attempts", _cache_dir(options)):
         make_private(directory)
     store = Store(options.store)
     # Two agents would take each other's attempts for orphans.
-    with locked(options.directory, f"an agent for host {options.host_id} runs on this machine already"):
+    with locked(
+        options.directory, f"an agent for host {options.host_id} runs on this machine already"
+    ):
         async with shipping_own_log(store, options.cluster, options.host_id, options.directory):
             metadata = None if options.simulated else of_this_machine()
             if why := cgroups.why_not():
                 logger.warning("%s", why)
             if not options.simulated and incarnations.of(options.directory) is None:
-                # Removes the containers of a host that lost its directory. Known attempts take care of their own containers.
+                # Removes the containers of a host that lost its directory. Known attempts take care
+                # of their own containers.
                 await clear_strays(options.cluster, options.host_id, ())
             users = job_users(options.run_as, options.jobs_dir, simulated=options.simulated)
             async with contextlib.AsyncExitStack() as stack:
                 if metadata is not None:
-                    await stack.enter_async_context(beside(watch_for_preemption(metadata, stop_request.end)))
-                registry_token: Token = metadata.access_token if metadata is not None else lambda: None
-                await _serve_incarnations(store, options, metadata, users, registry_token, stop_request)
+                    await stack.enter_async_context(
+                        beside(watch_for_preemption(metadata, stop_request.end))
+                    )
+                registry_token: Token = (
+                    metadata.access_token if metadata is not None else lambda: None
+                )
+                await _serve_incarnations(
+                    store, options, metadata, users, registry_token, stop_request
+                )
 
 
 async def _serve_incarnations(
@@ -147,7 +165,9 @@ async def _serve_incarnations(
         connected = True
         health = gpu_record.health_of(options.directory, gpus, options.device)
         host = host.model_copy(update={"fault": health.fault})
-        incarnation = _Incarnation(client, store, options, accelerators, health, users, registry_token, host, stop_request)
+        incarnation = _Incarnation(
+            client, store, options, accelerators, health, users, registry_token, host, stop_request
+        )
         if begun is not None and await incarnation.is_over():
             incarnations.end(options.directory)
             health.close()
@@ -159,7 +179,9 @@ def _cache_dir(options: AgentOptions) -> Path:
     return options.cache_dir or options.directory / "cache"
 
 
-def _this_host(options: AgentOptions, accelerators: Accelerators, users: JobUsers | None, incarnation: str) -> Host:
+def _this_host(
+    options: AgentOptions, accelerators: Accelerators, users: JobUsers | None, incarnation: str
+) -> Host:
     """Returns this machine as a host."""
     resources = probe(
         *(options.directory, users.directory if users is not None else options.directory),
@@ -235,7 +257,9 @@ class _Incarnation:
             cache_dir=_cache_dir(options),
             umask=options.umask,
             job_users=users,
-            device_groups=device_groups() if users is not None and accelerators.device is not None else (),
+            device_groups=(
+                device_groups() if users is not None and accelerators.device is not None else ()
+            ),
             image=options.image,
             require_digests=options.require_digests,
             mounts=options.mounts,
@@ -255,10 +279,14 @@ class _Incarnation:
         self._forwards = PortForwards(store, self._tasks)
         self._profiles = Profiles(store, self._tasks)
         self._ping = Ping(host)
-        self._membership = Membership(client, options.cluster, host, options.proof, options.slice_size, options.directory)
+        self._membership = Membership(
+            client, options.cluster, host, options.proof, options.slice_size, options.directory
+        )
 
     async def is_over(self) -> bool:
-        """Returns True if the cluster has given up this incarnation, which an earlier agent began."""
+        """Returns True if the cluster has given up this incarnation, which an earlier agent
+        began.
+        """
         return await self._membership.is_over()
 
     async def run(self) -> None:
@@ -293,7 +321,12 @@ class _Incarnation:
             await self._report_until_accepted()
             self._tasks.report_lost()
             host = self._host
-            self._log.info("host %s (%s) has reported to its slice: %s", host.id, host.incarnation, host.resources)
+            self._log.info(
+                "host %s (%s) has reported to its slice: %s",
+                host.id,
+                host.incarnation,
+                host.resources,
+            )
             async with beside(self._health.watch(self._gpu_check, self._report_fault)):
                 given_up = await self._watch()
             if given_up:
@@ -305,7 +338,8 @@ class _Incarnation:
                 await self._tasks.hand_over("the agent hands its attempts over to another agent")
             else:
                 reason = self._stop_request.reason or f"host {self._host.id} was stopped"
-                # First, so that after a kill of this agent the next one does not continue this incarnation.
+                # First, so that after a kill of this agent the next one does not continue this
+                # incarnation.
                 incarnations.end(self._dir)
                 signing_off = asyncio.create_task(self._membership.sign_off(reason))
                 # An unreachable service must not use up the programs' grace.
@@ -320,7 +354,10 @@ class _Incarnation:
                 return
             except RPCError as error:
                 if self._created and error.status is RPCStatusCode.NOT_FOUND:
-                    raise Rejected(f"slice {self._host.slice_id}, for which this machine was created, does not exist") from None
+                    raise Rejected(
+                        f"slice {self._host.slice_id}, for which this machine was created, does not"
+                        " exist"
+                    ) from None
                 self._log.warning("the host could not report to its slice, trying again: %s", error)
                 await pause(self._stop, RETRY_INTERVAL)
 
@@ -335,10 +372,14 @@ class _Incarnation:
         await self._report_until_accepted()
 
     async def _watch(self) -> str:
-        """Waits for the stop, or until the cluster gives this incarnation up. Returns the reason for the latter."""
+        """Waits for the stop, or until the cluster gives this incarnation up. Returns the reason
+        for the latter.
+        """
         was_accepted = False
         while not self._stop.is_set():
-            await pause(self._stop, CHECK_INTERVAL if self._membership.expected else FIRST_CHECK_DELAY)
+            await pause(
+                self._stop, CHECK_INTERVAL if self._membership.expected else FIRST_CHECK_DELAY
+            )
             if self._stop.is_set():
                 return ""
             if reason := await self._membership.given_up():
@@ -353,7 +394,12 @@ class _Incarnation:
 
 def _own(options: AgentOptions) -> tuple[Path, ...]:
     """Returns the agent's directories and files, which no job gets."""
-    return (options.directory, _cache_dir(options), options.jobs_dir, *filter(None, (options.key_file,)))
+    return (
+        options.directory,
+        _cache_dir(options),
+        options.jobs_dir,
+        *filter(None, (options.key_file,)),
+    )
 
 
 def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSecrets:
@@ -367,4 +413,6 @@ def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSe
 
         return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
 
-    return HostSecrets(options.secrets, manager, own=own, sealed=SealedValues(options.cluster, store))
+    return HostSecrets(
+        options.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)
+    )

@@ -1,11 +1,12 @@
-"""Ships the agent's own log to the store, where `iris logs --agent HOST` finds it after the machine is gone.
+"""Ships the agent's own log to the store, where `iris logs --agent HOST` finds it after the machine
+is gone.
 
-The log is written to files in the agent's directory, and shipped from there like a program's output. Each agent process begins a
-file, and continues in another one when that is large. Every file is a folder of its own in the store. The next agent ships what a
-killed agent did not.
+The log is written to files in the agent's directory, and shipped from there like a program's
+output. Each agent process begins a file, and continues in another one when that is large. Every
+file is a folder of its own in the store. The next agent ships what a killed agent did not.
 
-The machine keeps at most `MAX_FILES` files of `MAX_FILE_BYTES`. In the store nothing is deleted: an idle agent logs little, and a
-rule of the bucket sets how long it keeps the objects below `agents/`.
+The machine keeps at most `MAX_FILES` files of `MAX_FILE_BYTES`. In the store nothing is deleted: an
+idle agent logs little, and a rule of the bucket sets how long it keeps the objects below `agents/`.
 """
 
 import asyncio
@@ -37,8 +38,11 @@ FLUSH_TIMEOUT = timedelta(seconds=3)
 
 
 @contextlib.asynccontextmanager
-async def shipping_own_log(store: Store, cluster: str, host_id: str, directory: Path) -> AsyncIterator[None]:
-    """Ships the log of this host's agent for the duration of the block: the process' records, except those about other hosts.
+async def shipping_own_log(
+    store: Store, cluster: str, host_id: str, directory: Path
+) -> AsyncIterator[None]:
+    """Ships the log of this host's agent for the duration of the block: the process' records,
+    except those about other hosts.
 
     Failures of the disk or the store do not reach the caller.
 
@@ -66,7 +70,9 @@ class _OwnLog(logging.Handler):
     def __init__(self, directory: Path, prefix: str, host_id: str) -> None:
         super().__init__()
         self.setFormatter(FieldsFormatter())
-        self.addFilter(lambda record: host_of(record) in ("", host_id) and not _about_itself(record, prefix))
+        self.addFilter(
+            lambda record: host_of(record) in ("", host_id) and not _about_itself(record, prefix)
+        )
         self._directory = directory
         #: The files of this process.
         self.mine: set[Path] = set()
@@ -75,7 +81,9 @@ class _OwnLog(logging.Handler):
         self._missed = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes the record and never raises: a log that cannot be written must not stop the work that it records."""
+        """Writes the record and never raises: a log that cannot be written must not stop the work
+        that it records.
+        """
         try:
             text = self.format(record)
         except Exception as error:  # arguments that do not fit the message
@@ -83,7 +91,10 @@ class _OwnLog(logging.Handler):
         try:
             with self._file().open("a", errors="backslashreplace") as file:
                 if self._missed:
-                    file.write(f"{self._missed} records are missing here, because they could not be written\n")
+                    file.write(
+                        f"{self._missed} records are missing here, because they could not be"
+                        " written\n"
+                    )
                 file.write(f"{text}\n")
             self._missed = 0
         except OSError:  # a full disk
@@ -94,7 +105,9 @@ class _OwnLog(logging.Handler):
         return sorted(self._directory.glob("*.log"))
 
     def retire(self, file: Path) -> None:
-        """Marks the file as shipped. It stays for people on this machine, until `prune` deletes it."""
+        """Marks the file as shipped. It stays for people on this machine, until `prune` deletes
+        it.
+        """
         with contextlib.suppress(OSError):
             file.rename(file.with_suffix(".shipped"))
             file.with_suffix(".state").unlink(missing_ok=True)
@@ -102,12 +115,18 @@ class _OwnLog(logging.Handler):
     def prune(self) -> None:
         """Deletes the oldest files beyond `MAX_FILES`."""
         stems = sorted({file.stem for file in self._directory.glob("*")})
-        for file in (file for stem in stems[:-MAX_FILES] for file in self._directory.glob(f"{stem}.*")):
+        for file in (
+            file for stem in stems[:-MAX_FILES] for file in self._directory.glob(f"{stem}.*")
+        ):
             with contextlib.suppress(OSError):
                 file.unlink()
 
     def _file(self) -> Path:
-        if self.latest is None or not self.latest.exists() or self.latest.stat().st_size > MAX_FILE_BYTES:
+        if (
+            self.latest is None
+            or not self.latest.exists()
+            or self.latest.stat().st_size > MAX_FILE_BYTES
+        ):
             self._directory.mkdir(parents=True, exist_ok=True)
             name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}.log"
             self.latest = self._directory / name
@@ -163,5 +182,9 @@ async def _ship_until(stop: asyncio.Event, files: _Files) -> None:
 
 
 def _about_itself(record: logging.LogRecord, prefix: str) -> bool:
-    """Returns True for records about a failure to ship this log. Logging them in it would add a line for each try."""
-    return record.name == __name__ or (record.name == logs.__name__ and any(prefix in str(each) for each in record.args or ()))
+    """Returns True for records about a failure to ship this log. Logging them in it would add a
+    line for each try.
+    """
+    return record.name == __name__ or (
+        record.name == logs.__name__ and any(prefix in str(each) for each in record.args or ())
+    )

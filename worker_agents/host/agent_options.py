@@ -26,7 +26,8 @@ class AgentOptions(BaseModel):
     host_id: str
     #: None: the host is a slice by itself.
     slice_id: str | None = None
-    #: On a machine that was created for the slice; None: a user brought the machine, which starts the slice.
+    #: On a machine that was created for the slice; None: a user brought the machine, which starts
+    #: the slice.
     proof: MachineProof | None = None
     #: The file with its private key.
     key_file: Path | None = None
@@ -35,11 +36,13 @@ class AgentOptions(BaseModel):
     #: The address at which other hosts reach this one; None: the agent finds it.
     host_address: str | None = None
     directory: Path
-    #: The cache of bundles and environments; None: in the directory. Hosts on one machine may share it.
+    #: The cache of bundles and environments; None: in the directory. Hosts on one machine may share
+    #: it.
     cache_dir: Path | None = None
     #: The uids of tasks that run as processes, as `iris.model.host.run_as` reads them.
     run_as: str = ""
-    #: The directory for the files of tasks with uids of their own. All agents of a machine should share it.
+    #: The directory for the files of tasks with uids of their own. All agents of a machine should
+    #: share it.
     jobs_dir: Path = Path("/var/lib/iris-jobs")
     #: The container image of tasks that name none; None: they run as processes.
     image: str | None = None
@@ -53,7 +56,8 @@ class AgentOptions(BaseModel):
     limits: StoreLimits = StoreLimits()
     #: The secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
     secrets: tuple[str, ...] = ()
-    #: The project of secrets in Google Secret Manager that name none, and the address of its interface; empty: Google's own.
+    #: The project of secrets in Google Secret Manager that name none, and the address of its
+    #: interface; empty: Google's own.
     secrets_project: str = ""
     secrets_endpoint: str = ""
     #: The interval between two checks of the GPUs.

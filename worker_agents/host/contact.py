@@ -6,7 +6,8 @@ from iris.model import names
 
 
 def contact_env(address: str, namespace: str, cluster: str) -> dict[str, str]:
-    """Returns the variables by which `iris` in a program finds the cluster. They hold no credentials.
+    """Returns the variables by which `iris` in a program finds the cluster. They hold no
+    credentials.
 
     Args:
         address: that of the cluster's Temporal service, as this agent reaches it.
@@ -16,5 +17,7 @@ def contact_env(address: str, namespace: str, cluster: str) -> dict[str, str]:
         contact[names.ENV_NAMESPACE] = namespace
     record = read_record(cluster)
     if record is not None and record.supervisor is not None and record.address == address:
-        contact[names.ENV_STATE_DIR] = str(state_dir())  # a cluster of this machine, also if its user has moved the directory
+        contact[names.ENV_STATE_DIR] = str(
+            state_dir()
+        )  # a cluster of this machine, also if its user has moved the directory
     return contact

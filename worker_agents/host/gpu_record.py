@@ -1,4 +1,6 @@
-"""Keeps the GPUs with which an incarnation began on the host's disk. An agent that continues it knows which are missing."""
+"""Keeps the GPUs with which an incarnation began on the host's disk. An agent that continues it
+knows which are missing.
+"""
 
 import contextlib
 from pathlib import Path
@@ -27,7 +29,9 @@ class GpuRecord(BaseModel):
     incomplete: str = ""
 
 
-def gpus_of(directory: Path, incarnation: str, found: Accelerators, configured: Device | None) -> GpuRecord:
+def gpus_of(
+    directory: Path, incarnation: str, found: Accelerators, configured: Device | None
+) -> GpuRecord:
     """Returns the GPUs of the incarnation: those with which it began, whatever the machine has now.
 
     Args:
@@ -60,7 +64,9 @@ def health_of(directory: Path, record: GpuRecord, configured: Device | None) -> 
     """
 
     def keep(fault: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk: another agent of the incarnation will not know the fault
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: another agent of the incarnation will not know the fault
             _write(directory, record.model_copy(update={"lasting": fault}))
 
     return GpuHealth(

@@ -1,4 +1,6 @@
-"""Keeps the host's current incarnation and its machine's key on its disk, so that a restarted agent continues with them."""
+"""Keeps the host's current incarnation and its machine's key on its disk, so that a restarted agent
+continues with them.
+"""
 
 import contextlib
 import secrets
@@ -28,7 +30,9 @@ class _Record(BaseModel):
 
 
 def of(directory: Path) -> str | None:
-    """Returns the incarnation that was begun here and not ended; None: there is none, or the machine was restarted."""
+    """Returns the incarnation that was begun here and not ended; None: there is none, or the
+    machine was restarted.
+    """
     with contextlib.suppress(OSError, ValidationError):
         found = _Record.model_validate_json((directory / FILE).read_bytes())
         if found.boot == _boot():
@@ -49,7 +53,8 @@ def end(directory: Path) -> None:
 
 
 def machine_key(directory: Path) -> str:
-    """Returns the private key of this host's machine, which is made at the first call. Slices know the machine by it.
+    """Returns the private key of this host's machine, which is made at the first call. Slices know
+    the machine by it.
 
     Raises:
         OSError: the file cannot be read or written.

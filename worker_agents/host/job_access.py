@@ -1,4 +1,6 @@
-"""Decides as which users a host's process jobs run, and how these users reach the host's directories and devices."""
+"""Decides as which users a host's process jobs run, and how these users reach the host's
+directories and devices.
+"""
 
 import errno
 import functools
@@ -21,15 +23,18 @@ logger = logging.getLogger(__name__)
 
 #: The device files of TPUs and GPUs, below /dev.
 DEVICES = ("accel[0-9]*", "vfio/*", "nvidia*", "dri/render*")
-#: The system's errors for a root that lacks a right, or a user that does not exist in its container.
+#: The system's errors for a root that lacks a right, or a user that does not exist in its
+#: container.
 _REFUSALS = {errno.EPERM, errno.EACCES, errno.EINVAL}
 _ALL, _GROUP = stat.S_IROTH | stat.S_IWOTH, stat.S_IRGRP | stat.S_IWGRP
 
 
 def job_users(run_as: str, directory: Path, *, simulated: bool) -> JobUsers | None:
-    """Returns the users of the host's process jobs, whose directory exists then; None: jobs run as the user of the agent.
+    """Returns the users of the host's process jobs, whose directory exists then; None: jobs run as
+    the user of the agent.
 
-    A root that may not change users, as in some containers, is not the machine's root. Without a setting, jobs run as its user.
+    A root that may not change users, as in some containers, is not the machine's root. Without a
+    setting, jobs run as its user.
 
     Args:
         run_as: the setting, as `iris.model.host.run_as` reads it.
@@ -46,11 +51,19 @@ def job_users(run_as: str, directory: Path, *, simulated: bool) -> JobUsers | No
     users = JobUsers(directory, uids)
     lacking = next((why for each in (uids[0], uids[-1]) if (why := _why_not_as(each))), "")
     if lacking and not run_as:
-        logger.warning("tasks run as the agent's user, not as users of their own: this root is not the machine's: %s", lacking)
+        logger.warning(
+            "tasks run as the agent's user, not as users of their own: this root is not the"
+            " machine's: %s",
+            lacking,
+        )
         return None
     try:
         known = next((each for each in pwd.getpwall() if each.pw_uid in uids), None)
-        problem = f"uid {known.pw_uid} belongs to {known.pw_name}" if known is not None else lacking or users.make_directory()
+        problem = (
+            f"uid {known.pw_uid} belongs to {known.pw_name}"
+            if known is not None
+            else lacking or users.make_directory()
+        )
     except OSError as error:
         problem = f"{users.directory} cannot be created: {error.strerror}"
     if problem := problem or _why_not_in(users):
@@ -59,14 +72,19 @@ def job_users(run_as: str, directory: Path, *, simulated: bool) -> JobUsers | No
 
 
 def _rejected(problem: str) -> Rejected:
-    remedy = "name other uids with --run-as or another directory with --jobs-dir, or use --run-as root for the agent's user"
+    remedy = (
+        "name other uids with --run-as or another directory with --jobs-dir, or use --run-as root"
+        " for the agent's user"
+    )
     return Rejected(f"tasks cannot run as users of their own: {problem}; {remedy}")
 
 
 def _why_not_as(uid: int) -> str:
-    """Changes a file and a process of this user. Returns which right the agent lacks for that; empty: none.
+    """Changes a file and a process of this user. Returns which right the agent lacks for that;
+    empty: none.
 
-    Other failures, such as that of a user whose running job has all the processes it may have, show no lack of a right.
+    Other failures, such as that of a user whose running job has all the processes it may have, show
+    no lack of a right.
 
     Raises:
         Rejected: this system has no such users.
@@ -81,7 +99,9 @@ def _why_not_as(uid: int) -> str:
             os.fchown(file.fileno(), uid, uid)
             os.fchmod(file.fileno(), 0o600)
             os.close(os.open(f"/proc/self/fd/{file.fileno()}", os.O_WRONLY | os.O_CLOEXEC))
-        with subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=functools.partial(become, launch)) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, preexec_fn=functools.partial(become, launch)
+        ) as process:
             process.kill()
     except subprocess.SubprocessError:
         return f"the agent may not start processes as uid {uid}"
@@ -92,7 +112,9 @@ def _why_not_as(uid: int) -> str:
 
 
 def _why_not_in(users: JobUsers) -> str:
-    """Returns why the directory cannot hold files of these users; empty: it can. A shared file system may refuse root."""
+    """Returns why the directory cannot hold files of these users; empty: it can. A shared file
+    system may refuse root.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="trial-", dir=users.directory) as trial:
             for uid in (users.uids[0], users.uids[-1]):
@@ -104,7 +126,9 @@ def _why_not_in(users: JobUsers) -> str:
 
 
 def device_groups(root: Path = Path("/dev")) -> tuple[int, ...]:
-    """Returns the groups with which a process reaches the machine's accelerators. Warns of devices that only root reaches."""
+    """Returns the groups with which a process reaches the machine's accelerators. Warns of devices
+    that only root reaches.
+    """
     groups: set[int] = set()
     for path in _devices(root):
         status = path.stat()
@@ -113,7 +137,11 @@ def device_groups(root: Path = Path("/dev")) -> tuple[int, ...]:
         if status.st_gid != 0 and status.st_mode & _GROUP == _GROUP:
             groups.add(status.st_gid)
         else:
-            logger.warning("tasks cannot use %s, which only root may; let others use it (chmod a+rw), or use --run-as root", path)
+            logger.warning(
+                "tasks cannot use %s, which only root may; let others use it (chmod a+rw), or use"
+                " --run-as root",
+                path,
+            )
     return tuple(sorted(groups))
 
 

@@ -1,4 +1,6 @@
-"""Tracks whether the host is a member of its slice: the slice has it, its incarnation is over, or the slice refuses it."""
+"""Tracks whether the host is a member of its slice: the slice has it, its incarnation is over, or
+the slice refuses it.
+"""
 
 import contextlib
 import time
@@ -27,7 +29,8 @@ from iris.workflows.search_attributes import keywords
 from iris.workflows.slices.slice import SliceWorkflow
 
 RPC_TIMEOUT = timedelta(seconds=10)
-#: How long a machine waits until the cluster manages its slice again, if the slice's workflow was terminated.
+#: How long a machine waits until the cluster manages its slice again, if the slice's workflow was
+#: terminated.
 ADOPTION_PATIENCE = timedelta(minutes=10)
 
 
@@ -37,7 +40,8 @@ class Membership:
     Args:
         proof: on a machine that was created for the slice; None: a user brought the machine.
         slice_size: the number of the slice's hosts.
-        directory: that of the agent, with the key of a machine that a user brought; None: it has no key.
+        directory: that of the agent, with the key of a machine that a user brought; None: it has no
+            key.
     """
 
     def __init__(
@@ -55,25 +59,32 @@ class Membership:
         self._proof = proof
         self._slice_size = slice_size
         self._own_key = machine_key(directory) if proof is None and directory is not None else ""
-        #: True once the slice must know this incarnation. Before, the report may still be in the slice's inbox.
+        #: True once the slice must know this incarnation. Before, the report may still be in the
+        #: slice's inbox.
         self.expected = False
         #: True once the slice is known to have this incarnation.
         self.accepted = False
-        #: The time on this process's clock at which the slice's workflow was first seen to be terminated.
+        #: The time on this process's clock at which the slice's workflow was first seen to be
+        #: terminated.
         self._orphaned_since: float | None = None
 
     async def is_over(self) -> bool:
-        """Returns True if the cluster no longer has this incarnation, which another agent began and which is never accepted
-        again.
+        """Returns True if the cluster no longer has this incarnation, which another agent began and
+        which is never accepted again.
 
-        On a machine that was created for a slice, the slice decides that when the host reports ready.
+        On a machine that was created for a slice, the slice decides that when the host reports
+        ready.
         """
         if self._proof is not None:
             return False
         try:
-            if (await self._slice().describe(rpc_timeout=RPC_TIMEOUT)).status is not WorkflowExecutionStatus.RUNNING:
+            if (
+                await self._slice().describe(rpc_timeout=RPC_TIMEOUT)
+            ).status is not WorkflowExecutionStatus.RUNNING:
                 return True
-            status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
+            status = await self._slice().query(
+                "status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT
+            )
         except RPCError as error:
             return error.status is RPCStatusCode.NOT_FOUND
         except WorkflowQueryFailedError:
@@ -83,18 +94,24 @@ class Membership:
         return not taking or (self._host.id, self._host.incarnation) not in members
 
     async def report(self) -> None:
-        """Reports to the slice that this host is ready. A machine that a user brought starts its slice's workflow if there is
-        none.
+        """Reports to the slice that this host is ready. A machine that a user brought starts its
+        slice's workflow if there is none.
         """
         if self._proof is not None:
             key = self._proof.private_key
-            ready = HostReady(host=self._host, token=self._proof.token, signature=sign(key, self._host) if key else "")
+            ready = HostReady(
+                host=self._host,
+                token=self._proof.token,
+                signature=sign(key, self._host) if key else "",
+            )
             await self._slice().signal("host_ready", ready, rpc_timeout=RPC_TIMEOUT)
             return
         alone, key = self._slice_size == 1, self._own_key
         ready = HostReady(host=self._host)
         if key:
-            ready = HostReady(host=self._host, signature=sign(key, self._host), public_key=public_key(key))
+            ready = HostReady(
+                host=self._host, signature=sign(key, self._host), public_key=public_key(key)
+            )
         await self._client.start_workflow(
             SliceWorkflow.run,
             SliceInput(cluster=self._cluster, id=self._host.slice_id, size=self._slice_size),
@@ -102,11 +119,17 @@ class Membership:
             task_queue=names.control_queue(self._cluster),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             search_attributes=keywords(
-                {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SLICE, names.SA_STATE: SliceState.REQUESTED}
+                {
+                    names.SA_CLUSTER: self._cluster,
+                    names.SA_KIND: names.KIND_SLICE,
+                    names.SA_STATE: SliceState.REQUESTED,
+                }
             ),
-            static_summary=f"host {self._host.id}, which joined by itself"
-            if alone
-            else f"{self._slice_size} hosts, which joined by themselves",
+            static_summary=(
+                f"host {self._host.id}, which joined by itself"
+                if alone
+                else f"{self._slice_size} hosts, which joined by themselves"
+            ),
             start_signal="host_ready",
             start_signal_args=[ready],
         )
@@ -116,13 +139,18 @@ class Membership:
         self._host = self._host.model_copy(update={"fault": fault})
 
     async def sign_off(self, reason: str) -> None:
-        """Reports the host as lost, so that the cluster removes it at once, and not only when its heartbeats are missing."""
-        lost = HostLost(host_id=self._host.id, incarnation=self._host.incarnation, reason=reason, left=True)
+        """Reports the host as lost, so that the cluster removes it at once, and not only when its
+        heartbeats are missing.
+        """
+        lost = HostLost(
+            host_id=self._host.id, incarnation=self._host.incarnation, reason=reason, left=True
+        )
         with contextlib.suppress(RPCError):
             await self._slice().signal("host_lost", lost, rpc_timeout=RPC_TIMEOUT)
 
     async def given_up(self) -> str:
-        """Returns the reason why the cluster has given this incarnation up; empty: it has not, or does not answer.
+        """Returns the reason why the cluster has given this incarnation up; empty: it has not, or
+        does not answer.
 
         Raises:
             Rejected: this agent has to stop.
@@ -132,7 +160,9 @@ class Membership:
             if described.status is not WorkflowExecutionStatus.RUNNING:
                 return self.ended(described.status)
             self._orphaned_since = None
-            status = await self._slice().query("status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT)
+            status = await self._slice().query(
+                "status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT
+            )
             if self._proof is not None and all(host.id != self._host.id for host in status.hosts):
                 return await self._report_again(status)
         except RPCError as error:
@@ -142,7 +172,8 @@ class Membership:
         return self.replaced(status)
 
     def ended(self, how: WorkflowExecutionStatus | None) -> str:
-        """Returns the reason for a new incarnation after the slice ended, on a machine that a user brought.
+        """Returns the reason for a new incarnation after the slice ended, on a machine that a user
+        brought.
 
         Returns an empty reason while a machine created for the slice waits to be adopted.
 
@@ -153,14 +184,25 @@ class Membership:
             return "its slice is unknown" if how is None else "its slice has ended"
         now = time.monotonic()
         self._orphaned_since = self._orphaned_since or now
-        if how is WorkflowExecutionStatus.TERMINATED and now - self._orphaned_since < ADOPTION_PATIENCE.total_seconds():
-            return ""  # terminated by hand: the autoscaler finds the machines, and their programs run on
-        raise Rejected(f"slice {self._host.slice_id}, for which this machine was created, has ended")
+        if (
+            how is WorkflowExecutionStatus.TERMINATED
+            and now - self._orphaned_since < ADOPTION_PATIENCE.total_seconds()
+        ):
+            # terminated by hand: the autoscaler finds the machines, and their programs run on
+            return ""
+        raise Rejected(
+            f"slice {self._host.slice_id}, for which this machine was created, has ended"
+        )
 
     async def _report_again(self, status: SliceStatus) -> str:
-        """Reports again to a slice that does not know this host: it lost the report, or its workflow is a new one."""
+        """Reports again to a slice that does not know this host: it lost the report, or its
+        workflow is a new one.
+        """
         if self._host.id in status.refused:
-            raise Rejected(f"slice {self._host.slice_id} refused this machine, because it was not created for the slice")
+            raise Rejected(
+                f"slice {self._host.slice_id} refused this machine, because it was not created for"
+                " the slice"
+            )
         await self.report()
         return ""
 
@@ -179,12 +221,18 @@ class Membership:
             return ""
         if known is not None and self._proof is None and self._host.id in status.refused:
             raise Rejected(
-                f"host id {self._host.id} is in use by another machine, or by an agent with another --dir here; give this one "
-                "another --host-id, or start it again when `iris host list` does not show that host any more"
+                f"host id {self._host.id} is in use by another machine, or by an agent with another"
+                " --dir here; give this one another --host-id, or start it again when `iris host"
+                " list` does not show that host any more"
             )
         if known is None:
             return "its slice was started again without this host"
-        raise Rejected(f"another agent has taken over host {self._host.id} (incarnation {known}); this one stops")
+        raise Rejected(
+            f"another agent has taken over host {self._host.id} (incarnation {known}); this one"
+            " stops"
+        )
 
     def _slice(self) -> WorkflowHandle[Any, Any]:
-        return self._client.get_workflow_handle(names.slice_workflow(self._cluster, self._host.slice_id))
+        return self._client.get_workflow_handle(
+            names.slice_workflow(self._cluster, self._host.slice_id)
+        )

@@ -1,7 +1,9 @@
-"""Reads from Google's metadata server the machine's TPU slice, its location, and the notice that Google takes the machine away.
+"""Reads from Google's metadata server the machine's TPU slice, its location, and the notice that
+Google takes the machine away.
 
-The server has a name that only Google's machines resolve, and uses plain HTTP. On other machines no request is sent. Sources:
-cloud.google.com/compute/docs/metadata, and for TPU VMs github.com/jax-ml/jax, cloud_tpu_cluster.py.
+The server has a name that only Google's machines resolve, and uses plain HTTP. On other machines no
+request is sent. Sources: cloud.google.com/compute/docs/metadata, and for TPU VMs
+github.com/jax-ml/jax, cloud_tpu_cluster.py.
 """
 
 import asyncio
@@ -32,7 +34,8 @@ ENV_HOST = "GCE_METADATA_HOST"
 PRODUCT = Path("/sys/class/dmi/id/product_name")
 #: The server is on the same machine or close to it.
 REQUEST_TIMEOUT = timedelta(seconds=2)
-#: A TPU host that does not learn of its TPU would offer itself as a plain host, so a request is retried.
+#: A TPU host that does not learn of its TPU would offer itself as a plain host, so a request is
+#: retried.
 TRIES = 3
 #: The time for which the server holds a request for a value that has not changed.
 HOLD = timedelta(seconds=60)
@@ -44,7 +47,9 @@ _BOUNDS = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
 
 
 class Value(NamedTuple):
-    """A value, and the etag that the server changes with it. A text of None: the server has no such value."""
+    """A value, and the etag that the server changes with it. A text of None: the server has no such
+    value.
+    """
 
     text: str | None
     etag: str = "0"
@@ -64,32 +69,41 @@ class Metadata:
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="metadata")
 
     async def get(self, path: str) -> str | None:
-        """Returns the value at `instance/…`; None: there is none, or no server answers after several tries."""
+        """Returns the value at `instance/…`; None: there is none, or no server answers after
+        several tries.
+        """
         for _ in range(TRIES):
             with contextlib.suppress(OSError):
                 return (await self.ask(path)).text
         return None
 
     def access_token(self) -> str | None:
-        """Returns an access token of the machine's service account, valid for minutes at least; None: no token, or no answer.
-        Blocks.
+        """Returns an access token of the machine's service account, valid for minutes at least;
+        None: no token, or no answer. Blocks.
         """
         for _ in range(TRIES):
             with contextlib.suppress(OSError):
                 connection = HTTPConnection(self._address, timeout=self._patience.total_seconds())
-                text = _exchange(connection, "instance/service-accounts/default/token", self._patience).text
+                text = _exchange(
+                    connection, "instance/service-accounts/default/token", self._patience
+                ).text
                 return _access_token(text or "")
         return None
 
     async def ask(self, path: str, changed_from: str | None = None) -> Value:
-        """Returns the value. With `changed_from`, an etag, returns only once the value has changed, or after `HOLD`.
+        """Returns the value. With `changed_from`, an etag, returns only once the value has changed,
+        or after `HOLD`.
 
         Raises:
             OSError: no server answers, the answer is not from a metadata server, or it is an error.
         """
         patience = self._patience
         if changed_from is not None:
-            held = {"wait_for_change": "true", "last_etag": changed_from, "timeout_sec": int(HOLD.total_seconds())}
+            held = {
+                "wait_for_change": "true",
+                "last_etag": changed_from,
+                "timeout_sec": int(HOLD.total_seconds()),
+            }
             path, patience = f"{path}?{urlencode(held)}", HOLD + self._patience
         connection = HTTPConnection(self._address, timeout=self._patience.total_seconds())
         exchange = functools.partial(_exchange, connection, path, patience)
@@ -128,8 +142,12 @@ def _access_token(text: str) -> str | None:
     return None
 
 
-def of_this_machine(environment: Mapping[str, str] = os.environ, product: Path = PRODUCT) -> Metadata | None:
-    """Returns the metadata server of a Google machine; None on any other machine, without a request."""
+def of_this_machine(
+    environment: Mapping[str, str] = os.environ, product: Path = PRODUCT
+) -> Metadata | None:
+    """Returns the metadata server of a Google machine; None on any other machine, without a
+    request.
+    """
     if host := environment.get(ENV_HOST):
         return Metadata(f"http://{host}")
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -140,7 +158,13 @@ def of_this_machine(environment: Mapping[str, str] = os.environ, product: Path =
 
 async def probe_tpu(metadata: Metadata) -> TpuHost | None:
     """Returns the TPU slice of which this machine is a host; None: it is not a host of any."""
-    keys = ("accelerator-type", "tpu-env", "agent-worker-number", "worker-network-endpoints", "instance-id")
+    keys = (
+        "accelerator-type",
+        "tpu-env",
+        "agent-worker-number",
+        "worker-network-endpoints",
+        "instance-id",
+    )
     values = await asyncio.gather(*(metadata.get(f"instance/attributes/{each}") for each in keys))
     kind, environment, number, endpoints, node = ((value or "").strip() for value in values)
     settings = parse_tpu_env(environment)
@@ -157,7 +181,9 @@ async def probe_tpu(metadata: Metadata) -> TpuHost | None:
     number = number or settings.get("WORKER_ID", "")
     return TpuHost(
         # The machine's name consists of the slice's name and the host's number.
-        name=node or settings.get("NODE_ID") or re.sub(r"-w-\d+$", "", await metadata.get("instance/name") or ""),
+        name=node
+        or settings.get("NODE_ID")
+        or re.sub(r"-w-\d+$", "", await metadata.get("instance/name") or ""),
         variant=known.variant if known else variant,
         worker_id=int(number) if number.isdecimal() else 0,
         addresses=addresses,
@@ -170,7 +196,9 @@ async def probe_tpu(metadata: Metadata) -> TpuHost | None:
 
 async def probe_place(metadata: Metadata) -> dict[str, Attribute]:
     """Returns the machine's zone and region, and whether it is preemptible, as attributes."""
-    zone, preemptible = await asyncio.gather(metadata.get("instance/zone"), metadata.get("instance/scheduling/preemptible"))
+    zone, preemptible = await asyncio.gather(
+        metadata.get("instance/zone"), metadata.get("instance/scheduling/preemptible")
+    )
     found: dict[str, Attribute] = {}
     if zone:  # projects/123/zones/us-west4-a
         found[ZONE] = zone.strip().rpartition("/")[2]
@@ -187,8 +215,8 @@ def parse_tpu_env(text: str) -> dict[str, str]:
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:
-    """Parses the addresses of a slice's hosts, in the order of their numbers, from `id:port:address,…`; none if one is
-    missing.
+    """Parses the addresses of a slice's hosts, in the order of their numbers, from
+    `id:port:address,…`; none if one is missing.
     """
     fields = [endpoint.strip().split(":", 2) for endpoint in text.split(",")]
     addresses = tuple(each[2] for each in fields if len(each) == 3 and each[2])

@@ -12,24 +12,34 @@ from iris.worker_agents.host.metadata import Metadata
 
 logger = logging.getLogger(__name__)
 
-#: The watched values that announce the end of the machine, and the reason for each. A migration is not an end: the machine
-#: continues elsewhere.
-#: cloud.google.com/compute/docs/instances/create-use-spot and .../metadata/getting-live-migration-notice
+#: The watched values that announce the end of the machine, and the reason for each. A migration is
+#: not an end: the machine continues elsewhere.
+#: cloud.google.com/compute/docs/instances/create-use-spot and
+#: .../metadata/getting-live-migration-notice
 NOTICES: Mapping[str, Mapping[str, str]] = {
     "instance/preempted": {"TRUE": "the provider is taking the machine back (preempted)"},
-    "instance/maintenance-event": {"TERMINATE_ON_HOST_MAINTENANCE": "the provider is stopping the machine for maintenance"},
+    "instance/maintenance-event": {
+        "TERMINATE_ON_HOST_MAINTENANCE": "the provider is stopping the machine for maintenance"
+    },
 }
-#: The pause between tries while the server is away or does not have the value: the first one, doubled up to the last one.
+#: The pause between tries while the server is away or does not have the value: the first one,
+#: doubled up to the last one.
 RETRY_FIRST, RETRY_LAST = timedelta(seconds=1), timedelta(seconds=30)
 
 
-async def watch_for_preemption(metadata: Metadata, on_notice: Callable[[str], None], retry: timedelta = RETRY_FIRST) -> None:
-    """Waits for the notice, for any time and through failures of the server. Then calls `on_notice` once with the reason.
+async def watch_for_preemption(
+    metadata: Metadata, on_notice: Callable[[str], None], retry: timedelta = RETRY_FIRST
+) -> None:
+    """Waits for the notice, for any time and through failures of the server. Then calls `on_notice`
+    once with the reason.
 
     Args:
         retry: the first pause after a failure.
     """
-    watches = [asyncio.create_task(_watch(metadata, path, reasons, retry)) for path, reasons in NOTICES.items()]
+    watches = [
+        asyncio.create_task(_watch(metadata, path, reasons, retry))
+        for path, reasons in NOTICES.items()
+    ]
     try:
         done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -39,9 +49,13 @@ async def watch_for_preemption(metadata: Metadata, on_notice: Callable[[str], No
     on_notice(done.pop().result())
 
 
-async def _watch(metadata: Metadata, path: str, reasons: Mapping[str, str], retry: timedelta) -> str:
+async def _watch(
+    metadata: Metadata, path: str, reasons: Mapping[str, str], retry: timedelta
+) -> str:
     """Returns the reason once the value announces the end of the machine."""
-    etag: str | None = None  # None: gets the current value, because it may have changed before this watch
+    etag: str | None = (
+        None  # None: gets the current value, because it may have changed before this watch
+    )
     pause = retry
     while True:
         try:

@@ -1,4 +1,6 @@
-"""Probes this machine for its cores, memory, disk and accelerators, unless the options give them."""
+"""Probes this machine for its cores, memory, disk and accelerators, unless the options give
+them.
+"""
 
 import logging
 import os
@@ -46,7 +48,9 @@ async def find_accelerators(metadata: Metadata | None) -> Accelerators:
     if tpu is None:
         reading = await _read_gpus()
         gpus = reading.gpus if reading is not None else ()
-        return Accelerators(device=device_of(gpus), gpus=gpus, reading=reading, attributes=attributes)
+        return Accelerators(
+            device=device_of(gpus), gpus=gpus, reading=reading, attributes=attributes
+        )
     attributes |= {TPU_NAME: tpu.name, TPU_WORKER_ID: tpu.worker_id, TPU_VM_COUNT: tpu.hosts}
     if tpu.topology:
         attributes[TPU_TOPOLOGY] = tpu.topology
@@ -58,13 +62,19 @@ async def _read_gpus() -> Reading | None:
     """Returns the GPUs that the driver lists; None: there is no driver."""
     reading = await read_gpus()
     if reading is not None and reading.problem:
-        missing = "so this host offers only the GPUs that it lists" if reading.gpus else "so this host offers no GPUs"
+        missing = (
+            "so this host offers only the GPUs that it lists"
+            if reading.gpus
+            else "so this host offers no GPUs"
+        )
         logger.warning("%s, %s", reading.problem, missing)
     return reading
 
 
 def gpu_attributes(gpus: Sequence[Gpu]) -> dict[str, Attribute]:
-    """Returns the model and the memory of a host's GPUs: of several, the model of the first and the least memory."""
+    """Returns the model and the memory of a host's GPUs: of several, the model of the first and the
+    least memory.
+    """
     if not gpus:
         return {}
     memory = min(gpu.memory_bytes for gpu in gpus)
@@ -78,22 +88,27 @@ def probe(
     disk: int | None = None,
     device: Device | None = None,
 ) -> Resources:
-    """Returns the machine's resources: millicores that this process may use, bytes of memory, bytes free where attempts are kept.
+    """Returns the machine's resources: millicores that this process may use, bytes of memory, bytes
+    free where attempts are kept.
 
     Args:
-        directories: existing directories with the attempts' files. The disk with the least space counts.
-        cpu, memory, disk, device: values to advertise instead.
+        directories: existing directories with the attempts' files. The disk with the least space
+        counts. cpu, memory, disk, device: values to advertise instead.
     """
     return Resources(
         cpu_millis=_cores() * 1000 if cpu is None else cpu,
         memory_bytes=psutil.virtual_memory().total if memory is None else memory,
-        disk_bytes=min(shutil.disk_usage(each).free for each in directories) if disk is None else disk,
+        disk_bytes=(
+            min(shutil.disk_usage(each).free for each in directories) if disk is None else disk
+        ),
         device=device,
     )
 
 
 def _cores() -> int:
-    """Returns the number of cores that this process may use. In a container it can be smaller than the machine's number."""
+    """Returns the number of cores that this process may use. In a container it can be smaller than
+    the machine's number.
+    """
     affinity = getattr(os, "sched_getaffinity", None)  # macOS lacks it
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -101,11 +116,17 @@ def _cores() -> int:
 def default_host_id() -> str:
     """Returns this machine's name, with the characters and length that an id permits."""
     name = socket.gethostname().partition(".")[0]
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name).strip("-_")[:40] or "host"
+    return (
+        "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name).strip(
+            "-_"
+        )[:40]
+        or "host"
+    )
 
 
 def default_address() -> str:
-    """Returns this machine's IPv4 address towards the rest of the world; the loopback address if it has no route there.
+    """Returns this machine's IPv4 address towards the rest of the world; the loopback address if it
+    has no route there.
 
     Nothing is sent: connecting a datagram socket only looks up the route.
     """
@@ -136,7 +157,8 @@ def describe_host(
 
     Args:
         slice_id: the slice to which the host belongs; None: the host is a slice by itself.
-        address: the address at which other hosts reach it; None: the address that the machine's own routes give.
+        address: the address at which other hosts reach it; None: the address that the machine's own
+            routes give.
     """
     return Host(
         id=host_id,

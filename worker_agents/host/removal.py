@@ -1,4 +1,5 @@
-"""Removes what the jobs of a host have left, before its agent's directory is removed: `python -m` this HOST DIRECTORY.
+"""Removes what the jobs of a host have left, before its agent's directory is removed: `python -m`
+this HOST DIRECTORY.
 
 The agent has ended. It ends its programs itself, unless it was killed.
 """
@@ -17,7 +18,10 @@ def remove_remains(host: str, directory: Path) -> None:
         directory: that of the host's agent.
     """
     leftover_processes.kill_on({host}, directory)
-    for attempt in (*directory.glob("attempts/*"), *directory.glob(f"{leftover_processes.QUARANTINE}/*")):
+    for attempt in (
+        *directory.glob("attempts/*"),
+        *directory.glob(f"{leftover_processes.QUARANTINE}/*"),
+    ):
         job_users.remove(attempt)
 
 

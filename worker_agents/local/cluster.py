@@ -1,8 +1,10 @@
-"""Runs a cluster on one machine: a Temporal dev server and a control plane as children of one supervisor, and the agents.
+"""Runs a cluster on one machine: a Temporal dev server and a control plane as children of one
+supervisor, and the agents.
 
-The supervisor restarts a child that dies. A lock on the cluster's directory prevents a second supervisor. The supervisor records
-its children's process numbers, so that the next one can remove what a `kill -9` of the supervisor left behind. It does not decide
-which machines exist: the autoscaler requests slices from the local platform, and `MachineSupervisor` runs their agents. For a
+The supervisor restarts a child that dies. A lock on the cluster's directory prevents a second
+supervisor. The supervisor records its children's process numbers, so that the next one can remove
+what a `kill -9` of the supervisor left behind. It does not decide which machines exist: the
+autoscaler requests slices from the local platform, and `MachineSupervisor` runs their agents. For a
 cluster of machines over SSH, it has none: the control plane runs their agents.
 """
 
@@ -43,10 +45,11 @@ from iris.worker_agents.local.ui_guard import guarding, hidden_address
 
 logger = logging.getLogger(__name__)
 
-#: Mostly for a start after a crash: an activity that a killed control plane ran is retried after ten seconds. Only then does the
-#: cluster learn that its machines are gone, and request others.
+#: Mostly for a start after a crash: an activity that a killed control plane ran is retried after
+#: ten seconds. Only then does the cluster learn that its machines are gone, and request others.
 START_TIMEOUT = timedelta(minutes=2)
-#: In addition, for each host: an agent of its own needs 0.7 s of CPU to start, and a laptop has few cores.
+#: In addition, for each host: an agent of its own needs 0.7 s of CPU to start, and a laptop has few
+#: cores.
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
@@ -82,7 +85,9 @@ class LocalClusterOptions(BaseModel):
 
     @property
     def hosts(self) -> int:
-        """The number of hosts with which the cluster begins: the minimum of its groups. Machines over SSH come when they can."""
+        """The number of hosts with which the cluster begins: the minimum of its groups. Machines
+        over SSH come when they can.
+        """
         config = load_config(self.config)
         if config.platform.manual is not None:
             return 0
@@ -97,13 +102,18 @@ async def supervise(options: LocalClusterOptions, umask: int) -> None:
 
     Raises:
         Rejected: a cluster of that name runs already.
-        IrisError: it did not start within two minutes; the message has the last lines of the part that failed.
+        IrisError: it did not start within two minutes; the message has the last lines of the part
+            that failed.
     """
     directory = make_cluster_dir(options.name)
-    running = f"local cluster {options.name!r} runs already; stop it with: iris cluster stop {options.name}"
+    running = (
+        f"local cluster {options.name!r} runs already; stop it with: iris cluster stop"
+        f" {options.name}"
+    )
     with locked(directory, running):
         clear_leftovers(options.name)
-        # For the control plane, and for the agents of this machine. Those of others get the content of the file.
+        # For the control plane, and for the agents of this machine. Those of others get the content
+        # of the file.
         if not os.environ.get(names.ENV_SECRET_KEYS):
             os.environ[names.ENV_SECRET_KEYS] = str(ensure_keys(directory))
         cluster = _LocalCluster(options, directory, stop_event(), umask)
@@ -129,7 +139,9 @@ def clear_leftovers(name: str) -> None:
 class _LocalCluster:
     """The children and the record of a running cluster."""
 
-    def __init__(self, options: LocalClusterOptions, directory: Path, stop: asyncio.Event, umask: int) -> None:
+    def __init__(
+        self, options: LocalClusterOptions, directory: Path, stop: asyncio.Event, umask: int
+    ) -> None:
         self._options = options
         self._dir = directory
         self._stop = stop
@@ -150,11 +162,18 @@ class _LocalCluster:
         logs = directory / "logs"
         database = None if options.ephemeral else directory / DATABASE
         self._server = Child(
-            "temporal", server_command(port, self._hidden_ui, database), logs / "temporal.log", directory=directory
+            "temporal",
+            server_command(port, self._hidden_ui, database),
+            logs / "temporal.log",
+            directory=directory,
         )
         self._control = Child("controller", self._controller_command(), logs / "controller.log")
         self._machines = MachineSupervisor(
-            machines_dir(directory), self._agent_command, logs, umask=umask, slice_command=self._slice_command
+            machines_dir(directory),
+            self._agent_command,
+            logs,
+            umask=umask,
+            slice_command=self._slice_command,
         )
         self._machines_stop = asyncio.Event()
         self._machines_run: asyncio.Task[None] | None = None
@@ -165,12 +184,15 @@ class _LocalCluster:
         (self._dir / CONFIG).write_text(self._options.config)
         if not self._record.over_ssh:
             make_private(self._dir / STORE)
-        self._machines.clear()  # before the server starts: agents of an earlier supervisor must not report to it
+        # before the server starts: agents of an earlier supervisor must not report to it
+        self._machines.clear()
         await self._server.start()
         client = await started(self._server, self._record.address, START_TIMEOUT)
         await keep_history(client)
         if self._hidden_ui is not None:
-            await self._ui.enter_async_context(guarding(self._record.ui.removeprefix("http://"), self._hidden_ui))
+            await self._ui.enter_async_context(
+                guarding(self._record.ui.removeprefix("http://"), self._hidden_ui)
+            )
         self._machines_run = asyncio.create_task(self._keep_machines())
         keepers = [
             asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
@@ -178,7 +200,12 @@ class _LocalCluster:
         ]
         if self._options.owner is not None:
             keepers.append(asyncio.create_task(self._stop_with(self._options.owner)))
-        logger.info("cluster %s: %s, Web UI %s", self._options.name, self._record.address, self._record.ui or "-")
+        logger.info(
+            "cluster %s: %s, Web UI %s",
+            self._options.name,
+            self._record.address,
+            self._record.ui or "-",
+        )
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({stopped, self._machines_run}, return_when=asyncio.FIRST_COMPLETED)
         if not self._stop.is_set():
@@ -187,7 +214,9 @@ class _LocalCluster:
         await asyncio.gather(*keepers)
 
     async def stop(self) -> None:
-        """Stops the agents first, so that they can report how their programs ended, and the server last."""
+        """Stops the agents first, so that they can report how their programs ended, and the server
+        last.
+        """
         self._machines_stop.set()
         await self._ui.aclose()
         try:
@@ -212,7 +241,11 @@ class _LocalCluster:
         if self._stop.is_set():
             return
         if self._options.ephemeral:
-            logger.error("the Temporal server of an ephemeral cluster ended with status %s, so the cluster stops", ended.result())
+            logger.error(
+                "the Temporal server of an ephemeral cluster ended with status %s, so the cluster"
+                " stops",
+                ended.result(),
+            )
             self._stop.set()
             return
         logger.warning("temporal ended with status %s and is started again", ended.result())
@@ -222,33 +255,62 @@ class _LocalCluster:
         """Stops the cluster when its owner has ended."""
         while not self._stop.is_set():
             if not owner.alive():
-                logger.info("process %s, which the cluster belongs to, has ended, so the cluster stops", owner.pid)
+                logger.info(
+                    "process %s, which the cluster belongs to, has ended, so the cluster stops",
+                    owner.pid,
+                )
                 self._stop.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), OWNER_INTERVAL)
 
     def _controller_command(self) -> list[str]:
         record = self._record
-        command = [sys.executable, "-m", "iris.cli.main", "controller", "serve", "--name", record.name]
+        command = [
+            sys.executable,
+            "-m",
+            "iris.cli.main",
+            "controller",
+            "serve",
+            "--name",
+            record.name,
+        ]
         command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
-        return [*command, "--config", str(self._dir / CONFIG), "--machines", str(machines_dir(self._dir))]
+        return [
+            *command,
+            "--config",
+            str(self._dir / CONFIG),
+            "--machines",
+            str(machines_dir(self._dir)),
+        ]
 
     def _agent_command(self, request: SliceRequest, host: Host) -> list[str]:
         """Returns the command line of a host's agent."""
-        return [*agent_command(request, host, machines_dir(self._dir) / request.slice_id), *self._of_all_agents()]
+        return [
+            *agent_command(request, host, machines_dir(self._dir) / request.slice_id),
+            *self._of_all_agents(),
+        ]
 
     def _slice_command(self, request: SliceRequest) -> list[str] | None:
-        """Returns the command line of the one process of a slice's agents; None: each has a process of its own."""
+        """Returns the command line of the one process of a slice's agents; None: each has a process
+        of its own.
+        """
         separate_up_to = 1 if self._options.agents is Agents.SHARED else SEPARATE_UP_TO
         if self._options.agents is Agents.SEPARATE or request.group.hosts <= separate_up_to:
             return None
-        return [*slice_command(request, machines_dir(self._dir) / request.slice_id), *self._of_all_agents()]
+        return [
+            *slice_command(request, machines_dir(self._dir) / request.slice_id),
+            *self._of_all_agents(),
+        ]
 
     def _of_all_agents(self) -> list[str]:
         return ["--config", str(self._dir / CONFIG), "--cache", str(state_dir() / "cache")]
 
     def _write(self) -> None:
-        running = [child.process.pid for child in (self._server, self._control) if child.process is not None]
+        running = [
+            child.process.pid
+            for child in (self._server, self._control)
+            if child.process is not None
+        ]
         processes = tuple(ref for pid in running if (ref := ProcessRef.of(pid)) is not None)
         self._record = self._record.model_copy(update={"processes": processes})
         write_record(self._record)
@@ -268,7 +330,8 @@ def _chosen_port(config: ClusterConfig) -> int:
 def _ports(before: ClusterRecord | None, chosen: int = 0) -> tuple[int, int]:
     """Returns the ports of the service and of the Web UI.
 
-    They are those of the last run if they are free, so that addresses stay the same; else any two free ports.
+    They are those of the last run if they are free, so that addresses stay the same; else any two
+    free ports.
 
     Args:
         chosen: the port of the service that the configuration names; 0: none.

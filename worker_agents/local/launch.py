@@ -1,4 +1,6 @@
-"""Starts and stops a local cluster from outside: in the background, with a wait until it is ready or gone."""
+"""Starts and stops a local cluster from outside: in the background, with a wait until it is ready
+or gone.
+"""
 
 import asyncio
 import contextlib
@@ -41,7 +43,8 @@ from iris.worker_agents.local.local_machines import AGENT_STOP_TIMEOUT, LocalMac
 
 #: A supervisor stops its parts in turn: agents, control plane, server.
 STOP_TIMEOUT = AGENT_STOP_TIMEOUT + 2 * CHILD_STOP_TIMEOUT
-#: In this time, the supervisor has replaced a stopped control plane, or the new ones have died repeatedly.
+#: In this time, the supervisor has replaced a stopped control plane, or the new ones have died
+#: repeatedly.
 RESTART_TIMEOUT = CHILD_STOP_TIMEOUT + timedelta(seconds=50)
 #: The interval of polling, in seconds.
 POLL_INTERVAL = 0.1
@@ -59,20 +62,37 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
     before = read_record(options.name)
     if before is not None and before.alive():
         raise Rejected(
-            f"local cluster {options.name!r} runs already ({before.address}); stop it with: iris cluster stop {options.name}"
+            f"local cluster {options.name!r} runs already ({before.address}); stop it with: iris"
+            f" cluster stop {options.name}"
         )
     log = make_cluster_dir(options.name) / "logs" / "supervisor.log"
     make_private(log.parent)
-    command = [sys.executable, "-m", "iris.cli.main", "cluster", "start", "--local", "--name", options.name, "--options", "-"]
+    command = [
+        sys.executable,
+        "-m",
+        "iris.cli.main",
+        "cluster",
+        "start",
+        "--local",
+        "--name",
+        options.name,
+        "--options",
+        "-",
+    ]
     with private_file(log).open("w+b") as output, tempfile.TemporaryFile() as given:
-        # The options are in a file without a name, so that another start of a cluster of this name cannot replace them.
+        # The options are in a file without a name, so that another start of a cluster of this name
+        # cannot replace them.
         given.write(options.model_dump_json().encode())
         given.seek(0)
-        supervisor = subprocess.Popen(command, stdin=given, stdout=output, stderr=output, start_new_session=True)
+        supervisor = subprocess.Popen(
+            command, stdin=given, stdout=output, stderr=output, start_new_session=True
+        )
         try:
             return asyncio.run(wait_until_ready(options, running=lambda: supervisor.poll() is None))
         except IrisError as error:
-            parts = _ends_of_logs(log.parent, but=log)  # now: the stop of an ephemeral cluster removes its directory
+            parts = _ends_of_logs(
+                log.parent, but=log
+            )  # now: the stop of an ephemeral cluster removes its directory
             with contextlib.suppress(ProcessLookupError):
                 supervisor.terminate()
             supervisor.wait(STOP_TIMEOUT.total_seconds())
@@ -83,7 +103,11 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
 
 def _ends_of_logs(logs: Path, but: Path) -> list[str]:
     """Returns the last lines of the logs of a cluster's parts, each under its file's name."""
-    ends = [(path.name, _tail(path.read_bytes())) for path in sorted(logs.glob("*.log")) if path != but and not path.is_symlink()]
+    ends = [
+        (path.name, _tail(path.read_bytes()))
+        for path in sorted(logs.glob("*.log"))
+        if path != but and not path.is_symlink()
+    ]
     return [line for name, lines in ends if lines for line in (f"{name}:", *lines)]
 
 
@@ -91,11 +115,14 @@ def _tail(log: bytes) -> list[str]:
     return log.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
 
 
-async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], bool] = lambda: True) -> ClusterRecord:
+async def wait_until_ready(
+    options: LocalClusterOptions, running: Callable[[], bool] = lambda: True
+) -> ClusterRecord:
     """Waits until all hosts of the cluster take work, and returns the cluster's record.
 
     Raises:
-        IrisError: they do not within two minutes and 3 s for each host, or the supervisor has ended.
+        IrisError: they do not within two minutes and 3 s for each host, or the supervisor has
+            ended.
     """
     expected = options.hosts
     patience = START_TIMEOUT + START_PER_HOST * expected
@@ -107,11 +134,20 @@ async def wait_until_ready(options: LocalClusterOptions, running: Callable[[], b
             with contextlib.suppress(IrisError):
                 client = client or await AsyncIrisClient.connect(options.name)
                 hosts = [view.host for view in await client.hosts.list()]
-                if len(hosts) >= expected and all([await client.hosts.polls(host) for host in hosts]):
+                if len(hosts) >= expected and all(
+                    [await client.hosts.polls(host) for host in hosts]
+                ):
                     return record
         await asyncio.sleep(POLL_INTERVAL)
-    what = f"did not start within {patience.total_seconds():.0f} s" if running() else "ended while it was starting"
-    raise IrisError(f"local cluster {options.name!r} {what}; its logs are in {cluster_dir(options.name) / 'logs'}")
+    what = (
+        f"did not start within {patience.total_seconds():.0f} s"
+        if running()
+        else "ended while it was starting"
+    )
+    raise IrisError(
+        f"local cluster {options.name!r} {what}; its logs are in"
+        f" {cluster_dir(options.name) / 'logs'}"
+    )
 
 
 def stop_local(name: str) -> None:
@@ -129,12 +165,17 @@ def stop_local(name: str) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(record.supervisor.pid, signal.SIGTERM)
         if not poll(lambda: not record.alive(), every=POLL_INTERVAL, timeout=STOP_TIMEOUT):
-            raise IrisError(f"the supervisor of local cluster {name!r} (process {record.supervisor.pid}) does not stop; kill it")
+            raise IrisError(
+                f"the supervisor of local cluster {name!r} (process {record.supervisor.pid}) does"
+                " not stop; kill it"
+            )
     clear_stopped(name)
 
 
 def left_processes(name: str) -> list[ProcessRef]:
-    """Returns the processes, including agents, that still run of a cluster whose supervisor is gone."""
+    """Returns the processes, including agents, that still run of a cluster whose supervisor is
+    gone.
+    """
     record = read_record(name)
     if record is None or record.alive():
         return []
@@ -143,7 +184,8 @@ def left_processes(name: str) -> list[ProcessRef]:
 
 
 def clear_stopped(name: str) -> None:
-    """Kills the processes of a cluster whose supervisor is gone, and removes its machines. Removes an ephemeral cluster entirely.
+    """Kills the processes of a cluster whose supervisor is gone, and removes its machines. Removes
+    an ephemeral cluster entirely.
 
     A persistent cluster keeps its jobs' state for its next start.
     """
@@ -162,7 +204,8 @@ def clear_stopped(name: str) -> None:
 
 
 def restart_control_plane(name: str) -> ClusterRecord:
-    """Ends the control plane of a running local cluster, and waits until its supervisor has started another one.
+    """Ends the control plane of a running local cluster, and waits until its supervisor has started
+    another one.
 
     Raises:
         Unreachable: the cluster does not run.
@@ -184,12 +227,16 @@ def restart_control_plane(name: str) -> ClusterRecord:
         if after is not None and after != before:
             return record
         if time.monotonic() > deadline or not record.alive():
-            raise IrisError(f"the control plane was not started again; see {cluster_dir(name) / 'logs'}")
+            raise IrisError(
+                f"the control plane was not started again; see {cluster_dir(name) / 'logs'}"
+            )
         time.sleep(POLL_INTERVAL)
 
 
 def control_plane(record: ClusterRecord) -> ProcessRef | None:
-    """Returns the control plane among the processes of a local cluster; None while there is none."""
+    """Returns the control plane among the processes of a local cluster; None while there is
+    none.
+    """
     for ref in record.processes:
         for process in _process(ref):
             with contextlib.suppress(psutil.Error):
@@ -206,7 +253,9 @@ def _process(ref: ProcessRef) -> Iterator[psutil.Process]:
 
 
 def _end_programs(name: str) -> None:
-    """Kills the programs of all hosts that a local cluster ever created. Each host has left a log with its name."""
+    """Kills the programs of all hosts that a local cluster ever created. Each host has left a log
+    with its name.
+    """
     hosts = {log.stem for log in (cluster_dir(name) / "logs").glob("*.log")}
     leftover_processes.kill_on(hosts, machines_dir(cluster_dir(name)))
 
@@ -214,6 +263,8 @@ def _end_programs(name: str) -> None:
 def _agents(home: Path) -> tuple[ProcessRef, ...]:
     """Returns the agents that the last supervisor had for a slice."""
     try:
-        return tuple(LocalMachines.model_validate_json((home / MACHINES).read_bytes()).agents.values())
+        return tuple(
+            LocalMachines.model_validate_json((home / MACHINES).read_bytes()).agents.values()
+        )
     except (OSError, ValidationError):
         return ()

@@ -1,8 +1,9 @@
 """Runs the agents of a local cluster's slices, as the requests of the local platform ask.
 
-The requests are files in one directory, and this module knows nothing else, so it works without a control plane. It runs in the
-supervisor, the parent of all agents. When the supervisor stops, its agents stop and the requests stay: the next supervisor starts
-the agents again, like machines after a power cut.
+The requests are files in one directory, and this module knows nothing else, so it works without a
+control plane. It runs in the supervisor, the parent of all agents. When the supervisor stops, its
+agents stop and the requests stay: the next supervisor starts the agents again, like machines after
+a power cut.
 """
 
 import asyncio
@@ -45,7 +46,8 @@ REMOVE_RETRY_DELAY = timedelta(seconds=5)
 REMOVED_PREFIX = ".gone-"
 
 Command = Callable[[SliceRequest, Host], list[str]]
-#: Returns the command line of one process for all hosts of the slice; None: each host has a process of its own.
+#: Returns the command line of one process for all hosts of the slice; None: each host has a process
+#: of its own.
 SliceCommand = Callable[[SliceRequest], list[str] | None]
 
 
@@ -89,7 +91,9 @@ class MachineSupervisor:
         self._umask = umask
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Runs the requested agents until the stop. Then stops all agents and keeps the requests."""
+        """Runs the requested agents until the stop. Then stops all agents and keeps the
+        requests.
+        """
         self.clear()
         slices: dict[Path, _Slice] = {}
         async with asyncio.TaskGroup() as runs:
@@ -103,7 +107,9 @@ class MachineSupervisor:
                     each.end.set()
 
     def _reconcile(self, slices: "dict[Path, _Slice]", runs: asyncio.TaskGroup) -> None:
-        """Starts requested slices, ends slices that are to be deleted, and forgets slices that have ended."""
+        """Starts requested slices, ends slices that are to be deleted, and forgets slices that have
+        ended.
+        """
         requested = homes(self._dir)
         for home in requested:
             if home not in slices:
@@ -120,18 +126,25 @@ class MachineSupervisor:
         hosts = simulated_hosts(request)
         together = self._slice_command(request)
         if together is None:
-            return [Child(host.id, self._command(request, host), self._log(host.id), umask=self._umask) for host in hosts]
+            return [
+                Child(host.id, self._command(request, host), self._log(host.id), umask=self._umask)
+                for host in hosts
+            ]
         self._logs.mkdir(parents=True, exist_ok=True)
         for host in hosts:
             with contextlib.suppress(FileExistsError):
-                self._log(host.id).symlink_to(self._log(request.slice_id).name)  # each host's log is found by its name
+                self._log(host.id).symlink_to(
+                    self._log(request.slice_id).name
+                )  # each host's log is found by its name
         return [Child(request.slice_id, together, self._log(request.slice_id), umask=self._umask)]
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
     def clear(self) -> None:
-        """Kills the agents that a killed supervisor left behind, and removes the directories that it was creating or removing."""
+        """Kills the agents that a killed supervisor left behind, and removes the directories that
+        it was creating or removing.
+        """
         self._dir.mkdir(parents=True, exist_ok=True)
         for path in self._dir.glob(".*"):
             trees.remove(path)
@@ -146,7 +159,11 @@ class _Slice:
     """The agents of one slice."""
 
     def __init__(
-        self, home: Path, children: Callable[[SliceRequest], list[Child]], restarts: Restarts, patience: timedelta
+        self,
+        home: Path,
+        children: Callable[[SliceRequest], list[Child]],
+        restarts: Restarts,
+        patience: timedelta,
     ) -> None:
         #: Set when the slice has to be deleted, or when the supervisor stops.
         self.end = asyncio.Event()
@@ -159,7 +176,9 @@ class _Slice:
         self._size = 0
 
     async def run(self) -> None:
-        """Keeps the agents running until the end. Then removes the directory, if the slice has to be deleted."""
+        """Keeps the agents running until the end. Then removes the directory, if the slice has to
+        be deleted.
+        """
         try:
             request = read_request(self._home)
         except FileNotFoundError:
@@ -183,19 +202,32 @@ class _Slice:
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
             # A program that left its process group must not outlive its machine either.
-            await asyncio.to_thread(leftover_processes.kill_on, {host.id for host in simulated_hosts(request)}, self._home)
+            await asyncio.to_thread(
+                leftover_processes.kill_on,
+                {host.id for host in simulated_hosts(request)},
+                self._home,
+            )
 
     def _write(self, agent: Child) -> None:
-        """Records the running agents. The slice is ACTIVE once every agent was started, and stays so if an agent dies later."""
+        """Records the running agents. The slice is ACTIVE once every agent was started, and stays
+        so if an agent dies later.
+        """
         if agent.process is None or (ref := ProcessRef.of(agent.process.pid)) is None:
             return
         self._agents[agent.name] = ref
         try:
-            complete = len(self._agents) == self._size or reported(self._home) is MachineState.ACTIVE
+            complete = (
+                len(self._agents) == self._size or reported(self._home) is MachineState.ACTIVE
+            )
             state = MachineState.ACTIVE if complete else MachineState.CREATING
-            write_whole(self._home / MACHINES, LocalMachines(state=state, agents=self._agents).model_dump_json())
+            write_whole(
+                self._home / MACHINES,
+                LocalMachines(state=state, agents=self._agents).model_dump_json(),
+            )
         except (OSError, Unreadable) as error:
-            logger.warning("the agents of slice %s could not be recorded: %s", self._home.name, error)
+            logger.warning(
+                "the agents of slice %s could not be recorded: %s", self._home.name, error
+            )
 
     async def _remove(self) -> None:
         """Removes the slice's directory. The rename makes it disappear at once for readers."""

@@ -1,7 +1,8 @@
 """Passes connections from one port of the network on to a port of this machine.
 
-Temporal's dev server opens five more ports beside that of the service, all at the same address. At 127.0.0.1 only this machine
-reaches them, so the machine of a control plane publishes the service's port, and no other.
+Temporal's dev server opens five more ports beside that of the service, all at the same address. At
+127.0.0.1 only this machine reaches them, so the machine of a control plane publishes the service's
+port, and no other.
 """
 
 import asyncio
@@ -32,11 +33,19 @@ class _End(asyncio.Protocol):
             self.other.transport.write(data)
 
     def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None and not self.other.transport.is_closing():
+        if (
+            self.other is not None
+            and self.other.transport is not None
+            and not self.other.transport.is_closing()
+        ):
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None and not self.other.transport.is_closing():
+        if (
+            self.other is not None
+            and self.other.transport is not None
+            and not self.other.transport.is_closing()
+        ):
             self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -59,7 +68,8 @@ class _Caller(_End):
 
     def data_received(self, data: bytes) -> None:
         if self.other is None:
-            # Not in `connection_made`: a transport of Python 3.11.2 reads once even if it was paused there.
+            # Not in `connection_made`: a transport of Python 3.11.2 reads once even if it was
+            # paused there.
             self.early += data
             if self.transport is not None:
                 self.transport.pause_reading()
@@ -96,7 +106,9 @@ async def publishing(port: int, service: tuple[str, int]) -> AsyncIterator[None]
     try:
         server = await loop.create_server(lambda: _Caller(*service), "0.0.0.0", port)  # noqa: S104
     except OSError as error:
-        raise IrisError(f"the Temporal service cannot be published at port {port}: {error.strerror}") from None
+        raise IrisError(
+            f"the Temporal service cannot be published at port {port}: {error.strerror}"
+        ) from None
     try:
         yield
     finally:
@@ -104,7 +116,9 @@ async def publishing(port: int, service: tuple[str, int]) -> AsyncIterator[None]
 
 
 def _allow_files() -> None:
-    """Raises the soft limit of open files to the hard one, as Go programs do. Each connection has two; the default is 1,024."""
+    """Raises the soft limit of open files to the hard one, as Go programs do. Each connection has
+    two; the default is 1,024.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # macOS refuses an infinite one
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

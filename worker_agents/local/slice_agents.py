@@ -1,8 +1,9 @@
 """Runs the agents of all simulated hosts of one slice in one process.
 
-Only the process is shared. Each host has its own connection, identity, worker, queue, lock, directory, attempts and
-log in the store. A signal to the process reaches all of its agents. If the process is killed, no host of the slice has an agent
-until the supervisor has started the process again. The next process continues with the running programs of every host.
+Only the process is shared. Each host has its own connection, identity, worker, queue, lock,
+directory, attempts and log in the store. A signal to the process reaches all of its agents. If the
+process is killed, no host of the slice has an agent until the supervisor has started the process
+again. The next process continues with the running programs of every host.
 """
 
 import asyncio
@@ -54,9 +55,11 @@ def agents_of_slice(home: Path, common: AgentOptions) -> Iterator[AgentOptions]:
 
 
 async def serve_slice(agents: Sequence[AgentOptions]) -> None:
-    """Runs these agents until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs to the next process.
+    """Runs these agents until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs
+    to the next process.
 
-    An agent that fails is started again after a delay, as the supervisor starts a process again, and the others continue.
+    An agent that fails is started again after a delay, as the supervisor starts a process again,
+    and the others continue.
     """
     stop_request = prepare_process(len(agents))
     async with asyncio.TaskGroup() as running:

@@ -1,12 +1,14 @@
-"""Serves Temporal's Web UI to users of this machine, and refuses requests that a web page elsewhere causes.
+"""Serves Temporal's Web UI to users of this machine, and refuses requests that a web page elsewhere
+causes.
 
-The Web UI has no access control: whoever reaches it can start a job. A page in the user's browser can reach servers of the
-machine under the name of its own site, if that name resolves to 127.0.0.1 by then (DNS rebinding). The browser then considers the
-Web UI part of the site. The `Host` header still has the site's name, so the guard passes on only requests with a name of this
-machine.
+The Web UI has no access control: whoever reaches it can start a job. A page in the user's browser
+can reach servers of the machine under the name of its own site, if that name resolves to 127.0.0.1
+by then (DNS rebinding). The browser then considers the Web UI part of the site. The `Host` header
+still has the site's name, so the guard passes on only requests with a name of this machine.
 
-The Web UI itself listens at a loopback address that no page can find (`hidden_address`): there are 2^24 addresses, each with
-thousands of ports. Programs on this machine can find it, but these can also use the Temporal service itself.
+The Web UI itself listens at a loopback address that no page can find (`hidden_address`): there are
+2^24 addresses, each with thousands of ports. Programs on this machine can find it, but these can
+also use the Temporal service itself.
 """
 
 import asyncio
@@ -23,14 +25,16 @@ from iris.processes.process import SERVER_PORTS, stop_event
 
 logger = logging.getLogger(__name__)
 
-#: The names under which users open the Web UI, on any port: an SSH tunnel has another port on the user's machine.
+#: The names under which users open the Web UI, on any port: an SSH tunnel has another port on the
+#: user's machine.
 OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 #: The size limit of a request's head, in bytes.
 HEAD_LIMIT = 64 * 1024
 #: The time limit for a request's head, in seconds. Browsers open connections before they need them.
 HEAD_TIMEOUT = 120
 CHUNK = 64 * 1024
-#: Headers that concern one connection. Each connection of the guard carries one request, so that each request is checked.
+#: Headers that concern one connection. Each connection of the guard carries one request, so that
+#: each request is checked.
 _OF_CONNECTION = frozenset({"connection", "keep-alive", "proxy-connection", "upgrade"})
 
 
@@ -39,7 +43,9 @@ class Refused(Exception):
 
 
 def hidden_address() -> str | None:
-    """Returns a random loopback address and port, as `HOST:PORT`; None: this system has no other address than 127.0.0.1."""
+    """Returns a random loopback address and port, as `HOST:PORT`; None: this system has no other
+    address than 127.0.0.1.
+    """
     draw = random.SystemRandom()
     host = f"127.{draw.randint(1, 255)}.{draw.randint(0, 255)}.{draw.randint(1, 254)}"
     while True:
@@ -65,7 +71,11 @@ def checked_head(head: bytes) -> bytes:
     """
     request, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     parts = request.split(" ")
-    if len(parts) != 3 or not parts[1].startswith("/") or any(each in line for line in (request, *lines) for each in "\r\n\0"):
+    if (
+        len(parts) != 3
+        or not parts[1].startswith("/")
+        or any(each in line for line in (request, *lines) for each in "\r\n\0")
+    ):
         raise Refused("the request is malformed")
     hosts, origins, kept = [], [], []
     for line in lines:
@@ -80,7 +90,10 @@ def checked_head(head: bytes) -> bytes:
         if name.lower() not in _OF_CONNECTION:
             kept.append(line)
     if len(hosts) != 1 or _name(hosts[0]) not in OWN_NAMES:
-        raise Refused(f"this machine is not {' or '.join(hosts) or 'named'}; open the Web UI at 127.0.0.1 or localhost")
+        raise Refused(
+            f"this machine is not {' or '.join(hosts) or 'named'}; open the Web UI at 127.0.0.1 or"
+            " localhost"
+        )
     # A page at another port of this machine, such as that of a job, is not the Web UI either.
     if other := [each for each in origins if each.lower() != f"http://{hosts[0]}".lower()]:
         raise Refused(f"the request comes from a page of {other[0]}")
@@ -133,19 +146,25 @@ async def serve(address: str, backend: str) -> None:
         await stop.wait()
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, backend: str) -> None:
+async def _pass_on(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, backend: str
+) -> None:
     """Passes one request and its answer on, or refuses it."""
     try:
         head = checked_head(await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_TIMEOUT))
     except asyncio.LimitOverrunError:
-        return await _answer(writer, "431 Request Header Fields Too Large", "the request's headers are too large")
+        return await _answer(
+            writer, "431 Request Header Fields Too Large", "the request's headers are too large"
+        )
     except Refused as refusal:
         logger.warning("the Web UI refused a request: %s", refusal)
         return await _answer(writer, "403 Forbidden", str(refusal))
     try:
         from_ui, to_ui = await asyncio.open_connection(*split(backend))
     except OSError:
-        return await _answer(writer, "502 Bad Gateway", "the Temporal server does not run; it is being started again")
+        return await _answer(
+            writer, "502 Bad Gateway", "the Temporal server does not run; it is being started again"
+        )
     try:
         to_ui.write(head)
         body = asyncio.create_task(_copy(reader, to_ui))
@@ -168,7 +187,11 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 
 async def _answer(writer: asyncio.StreamWriter, status: str, text: str) -> None:
     body = f"{text}\n".encode()
-    headers = ("Content-Type: text/plain; charset=utf-8", f"Content-Length: {len(body)}", "Connection: close")
+    headers = (
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    )
     writer.write("\r\n".join([f"HTTP/1.1 {status}", *headers, "", ""]).encode() + body)
     await writer.drain()
 

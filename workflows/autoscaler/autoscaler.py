@@ -1,11 +1,12 @@
-"""Defines the autoscaler: one workflow per cluster that observes the fleet and decides how many slices each scale group has.
+"""Defines the autoscaler: one workflow per cluster that observes the fleet and decides how many
+slices each scale group has.
 
-The autoscaler itself touches no machine: each slice's workflow creates and deletes its own. Two loops run side by side, so a
-platform that is slow to list its machines delays no decision:
+The autoscaler itself touches no machine: each slice's workflow creates and deletes its own. Two
+loops run side by side, so a platform that is slow to list its machines delays no decision:
 
 - `_watch` observes the fleet and signals the changes to the slices concerned.
-- `_evaluate` runs when something has changed or is due. It asks the scheduler for the demand, plans (`iris.autoscaling.plan`),
-  and starts the workflow of a new slice or signals `drain` to a slice.
+- `_evaluate` runs when something has changed or is due. It asks the scheduler for the demand, plans
+  (`iris.autoscaling.plan`), and starts the workflow of a new slice or signals `drain` to a slice.
 """
 
 import asyncio
@@ -52,14 +53,16 @@ class AutoscalerWorkflow:
         self._settings = start.settings
         self._slices = SliceRegistry(start.cluster, start.slices, start.strays)
         self._memory = start.memory
-        self._unowned: dict[str, Unowned] = {each.observation.slice_id: each for each in start.unowned}
+        self._unowned: dict[str, Unowned] = {
+            each.observation.slice_id: each for each in start.unowned
+        }
         self._missing = start.missing
         self._outlooks: tuple[Outlook, ...] = start.outlooks
         self._paused, self._closing = start.paused, start.closing
         #: Facts that slices have signalled and that `_apply_facts` has not processed yet.
         self._reported_facts: deque[SliceFacts] = deque()
-        #: `_changed`: a slice reported a change. `_urgent`: the demand changed or an operator gave an order, so the evaluation is
-        #: not delayed.
+        #: `_changed`: a slice reported a change. `_urgent`: the demand changed or an operator gave
+        #: an order, so the evaluation is not delayed.
         self._changed, self._urgent = False, True
         self._group_statuses: tuple[GroupStatus, ...] = ()
         self._evaluated_at: datetime | None = None
@@ -99,7 +102,8 @@ class AutoscalerWorkflow:
     def _ends(self) -> bool:
         """Returns whether this run continues as new now.
 
-        The watch loop ends by itself between two observations. With groups to decide on, that may be too late.
+        The watch loop ends by itself between two observations. With groups to decide on, that may
+        be too late.
         """
         assert self._watching is not None
         suggested = workflow.info().is_continue_as_new_suggested()
@@ -110,7 +114,9 @@ class AutoscalerWorkflow:
         due = self._next_at
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: ((self._changed or self._urgent) and self._settings is not None) or self._ends(),
+                lambda: (
+                    ((self._changed or self._urgent) and self._settings is not None) or self._ends()
+                ),
                 timeout=max(policies.MOMENT, due - workflow.now()) if due else None,
             )
 
@@ -127,7 +133,9 @@ class AutoscalerWorkflow:
 
     @workflow.signal(description="The cluster's configuration")
     def configure(self, settings: ScalingSettings) -> None:
-        self._memory = availability.reconfigured(self._memory, self._settings.groups if self._settings else (), settings.groups)
+        self._memory = availability.reconfigured(
+            self._memory, self._settings.groups if self._settings else (), settings.groups
+        )
         self._settings = settings
         self._closing = None
         self._urgent = True
@@ -171,21 +179,35 @@ class AutoscalerWorkflow:
         if self._changed and not self._urgent:
             # Preemptions of many slices arrive slice by slice: evaluate them together.
             await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
-            if self._settings is not None and self._settings is not settings and workflow.patched("configured-meanwhile"):
+            if (
+                self._settings is not None
+                and self._settings is not settings
+                and workflow.patched("configured-meanwhile")
+            ):
                 settings = self._settings
         self._changed = self._urgent = False
         wanted = await self._query_demand()
         self._apply_facts()
         if self._closing is not None:
-            await asyncio.gather(*(self._slices.drain(drain) for drain in self._slices.close_down(self._closing)))
+            await asyncio.gather(
+                *(self._slices.drain(drain) for drain in self._slices.close_down(self._closing))
+            )
         if wanted is not None:
             mixes = workflow.patched("mixed groups")
-            made = plan.plan(settings.groups, self._slices.expected, wanted, self._memory, wanted.as_of, mixes=mixes)
+            made = plan.plan(
+                settings.groups,
+                self._slices.expected,
+                wanted,
+                self._memory,
+                wanted.as_of,
+                mixes=mixes,
+            )
             await self._carry_out(settings, made, wanted)
         else:
             self._urgent = True  # the scheduler did not answer: decide nothing, and ask it again
         self._describe()
-        # Evaluate together what happens meanwhile. This sleep is unconditional: no decision may depend on the clock.
+        # Evaluate together what happens meanwhile. This sleep is unconditional: no decision may
+        # depend on the clock.
         await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
 
     async def _query_demand(self) -> Wanted | None:
@@ -205,14 +227,17 @@ class AutoscalerWorkflow:
     async def _carry_out(self, settings: ScalingSettings, plan: ScalePlan, wanted: Wanted) -> None:
         """Carries out the plan, and sends changed outlooks to the scheduler.
 
-        While the cluster is paused or closes down, the plan starts and drains no slice; it only gives the reasons to show.
+        While the cluster is paused or closes down, the plan starts and drains no slice; it only
+        gives the reasons to show.
         """
         self._group_statuses, self._evaluated_at = plan.groups, wanted.as_of
         if self._closing is not None or self._paused is not None:
             self._next_at = None
         else:
             self._memory, self._next_at = plan.memory, plan.next_at
-            made = await asyncio.gather(*(self._slices.create(settings, create, wanted.as_of) for create in plan.creates))
+            made = await asyncio.gather(
+                *(self._slices.create(settings, create, wanted.as_of) for create in plan.creates)
+            )
             self._memory = availability.named(self._memory, made)
             await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
         if plan.outlooks != self._outlooks or (plan.outlooks and not wanted.informed):
@@ -226,7 +251,9 @@ class AutoscalerWorkflow:
             before = self._slices.known.get(facts.id)
             breaks, sized = workflow.patched("breaker"), workflow.patched("sizes")
             group = self._group(facts.group)
-            self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at, breaks=breaks, sized=sized)
+            self._memory = availability.learn(
+                self._memory, group, facts, before, facts.changed_at, breaks=breaks, sized=sized
+            )
             self._slices.update(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:
@@ -241,7 +268,9 @@ class AutoscalerWorkflow:
     # Observation.
 
     async def _watch(self) -> None:
-        """Observes hosts and machines at regular intervals, and signals changes to the slices concerned."""
+        """Observes hosts and machines at regular intervals, and signals changes to the slices
+        concerned.
+        """
         while not workflow.info().is_continue_as_new_suggested():
             report = await self._observe()
             if report is None:
@@ -255,7 +284,9 @@ class AutoscalerWorkflow:
             await workflow.sleep(next_observation(self._suspects, self._observe_interval))
 
     async def _observe(self) -> FleetReport | None:
-        """Observes the fleet until there is news. Returns None if the observations are no longer the right ones."""
+        """Observes the fleet until there is news. Returns None if the observations are no longer
+        the right ones.
+        """
         interval, machines = self._observe_interval, self._settings is not None
         if not workflow.patched("patient-observation") or not self._is_calm:
             return await self._fleet.observe(machines=machines)
@@ -287,19 +318,33 @@ class AutoscalerWorkflow:
     async def _apply_report(self, report: FleetReport) -> None:
         """Applies a fleet report.
 
-        Signals changes of machines to their slices, and handles machines without a workflow. After a census it signals `report`
-        to each slice that has lost its workflow or that the autoscaler does not know.
+        Signals changes of machines to their slices, and handles machines without a workflow. After
+        a census it signals `report` to each slice that has lost its workflow or that the autoscaler
+        does not know.
         """
         self._apply_facts()
-        coming = {facts.id: facts for facts in self._slices.facts if facts.state in (SliceState.REQUESTED, *LIVE)}
+        coming = {
+            facts.id: facts
+            for facts in self._slices.facts
+            if facts.state in (SliceState.REQUESTED, *LIVE)
+        }
         news: dict[str, SliceObservation | None] = {
-            each.slice_id: each for each in report.changed if each.slice_id in coming and _is_new(each, coming[each.slice_id])
+            each.slice_id: each
+            for each in report.changed
+            if each.slice_id in coming and _is_new(each, coming[each.slice_id])
         }
         live = {slice_id: facts for slice_id, facts in coming.items() if facts.state in LIVE}
-        gone = (each for each in report.absent if each in live and live[each].zone not in report.unreachable)
+        gone = (
+            each
+            for each in report.absent
+            if each in live and live[each].zone not in report.unreachable
+        )
         news.update(dict.fromkeys(gone))
         await asyncio.gather(
-            *(self._slices.signal(slice_id, "cloud_state", CloudState(observation=each)) for slice_id, each in news.items())
+            *(
+                self._slices.signal(slice_id, "cloud_state", CloudState(observation=each))
+                for slice_id, each in news.items()
+            )
         )
         await self._adopt_unowned(report)
         if report.owned is not None and report.at is not None:
@@ -307,23 +352,33 @@ class AutoscalerWorkflow:
             missing = set(self._slices.known) - set(report.owned) - self._slices.strays.keys()
             lost = sorted(each for each in missing if self._slices.known[each].changed_at < settled)
             unheard = sorted(set(report.owned) - self._slices.known.keys())
-            await asyncio.gather(*(self._slices.signal(slice_id, "report") for slice_id in (*lost, *unheard)))
+            await asyncio.gather(
+                *(self._slices.signal(slice_id, "report") for slice_id in (*lost, *unheard))
+            )
 
     async def _offer_missing(self, report: FleetReport) -> None:
         """Has the slices of hosts that the scheduler's ledger does not have offer them again."""
         if report.missing is not None:
-            self._missing = missing_hosts.still_missing(self._missing, report.missing, workflow.now())
+            self._missing = missing_hosts.still_missing(
+                self._missing, report.missing, workflow.now()
+            )
             slices = sorted({each.slice_id for each in self._missing if each.is_alarm})
-            await asyncio.gather(*(self._slices.signal(slice_id, "offer_hosts") for slice_id in slices))
+            await asyncio.gather(
+                *(self._slices.signal(slice_id, "offer_hosts") for slice_id in slices)
+            )
 
     async def _adopt_unowned(self, report: FleetReport) -> None:
-        """Starts a workflow for machines that had none in `policies.ORPHAN_OBSERVATIONS` observations in a row.
+        """Starts a workflow for machines that had none in `policies.ORPHAN_OBSERVATIONS`
+        observations in a row.
 
         That workflow waits for their agents, or deletes the machines.
         """
         before = self._unowned
         self._unowned = {
-            each.slice_id: Unowned(observation=each, looks=before[each.slice_id].looks + 1 if each.slice_id in before else 1)
+            each.slice_id: Unowned(
+                observation=each,
+                looks=before[each.slice_id].looks + 1 if each.slice_id in before else 1,
+            )
             for each in report.unowned
         }
         if self._slices.forget_deleted_strays(self._unowned, report.unreachable):
@@ -334,26 +389,41 @@ class AutoscalerWorkflow:
                 del self._unowned[slice_id]
 
     async def _adopt(self, found: SliceObservation) -> None:
-        useless = " and without a token, so its agents cannot identify themselves" if not found.token else ""
+        useless = (
+            " and without a token, so its agents cannot identify themselves"
+            if not found.token
+            else ""
+        )
         reason = f"found without a workflow{useless}"
         request = SliceRequest(
             slice_id=found.slice_id,
             cluster=self._cluster,
             zone=found.zone,
             token=found.token,
-            # The configuration may no longer have the group: the next plan then drains the slice once its tasks have ended.
+            # The configuration may no longer have the group: the next plan then drains the slice
+            # once its tasks have ended.
             group=self._group(found.group) or unknown_group(found.group, found.zone, found.hosts),
             signed=bool(found.public_key),
         )
         if await self._slices.start(request, reason, workflow.now(), adopted=found):
-            action = Action(at=workflow.now(), group=found.group, what="adopted", slice_id=found.slice_id, reason=reason)
+            action = Action(
+                at=workflow.now(),
+                group=found.group,
+                what="adopted",
+                slice_id=found.slice_id,
+                reason=reason,
+            )
             self._memory = availability.record(self._memory, action)
             if not found.token:
-                await self._slices.drain(Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now()))
+                await self._slices.drain(
+                    Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now())
+                )
             self._changed = True
 
     async def _query_slices(self) -> None:
-        """Queries the running slices for their facts: the previous autoscaler may have been terminated."""
+        """Queries the running slices for their facts: the previous autoscaler may have been
+        terminated.
+        """
         found = await workflow.execute_activity_method(
             RecoveryQueries.list_slices,
             ClusterName(cluster=self._cluster),
@@ -370,16 +440,31 @@ class AutoscalerWorkflow:
         escaped, created = web_ui.escaped, self._slices.known
         notes = [f"{escaped(host.reason)}; checked again soon" for host in self._suspects]
         notes += [f"**{HELD.format(self._fleet.held)}**"] if self._fleet.held else []
-        notes += [f"**{escaped(each.problem(created))}**" for each in self._missing[: web_ui.SHOWN] if each.is_alarm]
+        notes += [
+            f"**{escaped(each.problem(created))}**"
+            for each in self._missing[: web_ui.SHOWN]
+            if each.is_alarm
+        ]
         notes += [f"**Paused**: {escaped(self._paused)}"] if self._paused is not None else []
-        notes += [f"**Closing down**: {escaped(self._closing.reason)}"] if self._closing is not None else []
+        notes += (
+            [f"**Closing down**: {escaped(self._closing.reason)}"]
+            if self._closing is not None
+            else []
+        )
         unlisted = ((escaped(zone), escaped(why)) for zone, why in self._fleet.unreachable.items())
-        notes += [f"The machines in zone {zone} could not be listed: {why}" for zone, why in unlisted]
-        workflow.set_current_details(web_ui.autoscaler_details(self._group_statuses, self._memory.actions, notes))
+        notes += [
+            f"The machines in zone {zone} could not be listed: {why}" for zone, why in unlisted
+        ]
+        workflow.set_current_details(
+            web_ui.autoscaler_details(self._group_statuses, self._memory.actions, notes)
+        )
 
 
 def _is_new(seen: SliceObservation, known: SliceFacts) -> bool:
     """Returns whether the observation is new to a slice with these facts."""
     if seen.state is MachineState.ACTIVE:
-        return known.state in (SliceState.REQUESTED, SliceState.PROVISIONING) or known.repair_until is not None
+        return (
+            known.state in (SliceState.REQUESTED, SliceState.PROVISIONING)
+            or known.repair_until is not None
+        )
     return seen.state is not MachineState.CREATING

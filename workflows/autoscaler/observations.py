@@ -1,6 +1,8 @@
-"""Requests the observations of the fleet, once or until there is news, and keeps what the autoscaler knows from them.
+"""Requests the observations of the fleet, once or until there is news, and keeps what the
+autoscaler knows from them.
 
-An activity that waits for news observes in each of its attempts. An attempt without news fails, and the service starts the next
+An activity that waits for news observes in each of its attempts. An attempt without news fails, and
+the service starts the next
 one: so a quiet fleet adds nothing to the autoscaler's history (decision 87).
 """
 
@@ -47,7 +49,12 @@ class Observations:
         return self._received(await self._start(request, policies.UNTIL_DONE))
 
     async def await_news(
-        self, every: timedelta, *, machines: bool, slices: Iterable[str], is_outdated: Callable[[], bool]
+        self,
+        every: timedelta,
+        *,
+        machines: bool,
+        slices: Iterable[str],
+        is_outdated: Callable[[], bool],
     ) -> FleetReport | None:
         """Observes until there is news.
 
@@ -55,7 +62,8 @@ class Observations:
             every: the pause between two observations.
             machines: whether to observe the platform's machines too.
             slices: those that should have a workflow.
-            is_outdated: returns whether to stop, because other observations are needed. The result is None then.
+            is_outdated: returns whether to stop, because other observations are needed. The result
+                is None then.
         """
         patience = Patience(
             every=every,
@@ -67,7 +75,9 @@ class Observations:
             held=self.held,
             unreachable=self.unreachable,
         )
-        request = ObserveFleet(cluster=self._cluster, heard=self._last_report, machines=machines, patience=patience)
+        request = ObserveFleet(
+            cluster=self._cluster, heard=self._last_report, machines=machines, patience=patience
+        )
         observing = self._start(request, policies.UNTIL_NEWS)
         await workflow.wait_condition(lambda: observing.done() or is_outdated())
         if observing.done():
@@ -77,7 +87,9 @@ class Observations:
             await observing
         return None
 
-    def _start(self, request: ObserveFleet, retries: RetryPolicy) -> workflow.ActivityHandle[FleetReport]:
+    def _start(
+        self, request: ObserveFleet, retries: RetryPolicy
+    ) -> workflow.ActivityHandle[FleetReport]:
         return workflow.start_activity_method(
             FleetObserver.observe_fleet,
             request,
@@ -88,5 +100,9 @@ class Observations:
 
     def _received(self, report: FleetReport) -> FleetReport:
         self._count = max(self._count + 1, report.observations)
-        self._last_report, self.held, self.unreachable = report.number, report.held, report.unreachable
+        self._last_report, self.held, self.unreachable = (
+            report.number,
+            report.held,
+            report.unreachable,
+        )
         return report

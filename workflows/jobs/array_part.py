@@ -1,7 +1,9 @@
-"""Defines the workflow of a part of a large array: it runs the part's tasks, and reports their status to the job.
+"""Defines the workflow of a part of a large array: it runs the part's tasks, and reports their
+status to the job.
 
-The job's history would exceed Temporal's limits if the job itself started ten thousand tasks and heard of each. A part always
-completes, also when it is cancelled: its result is the status of its tasks, and the job decides what follows from it.
+The job's history would exceed Temporal's limits if the job itself started ten thousand tasks and
+heard of each. A part always completes, also when it is cancelled: its result is the status of its
+tasks, and the job decides what follows from it.
 """
 
 import asyncio
@@ -18,13 +20,15 @@ from iris.model.states import ENDED, TaskState
 from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.signals import send_signal
 
-#: The pause after the first report, and how much longer each further pause is. In a week of changes, a part sends about 120
-#: reports, and the 40 parts of the largest array half as many signals as a workflow takes.
+#: The pause after the first report, and how much longer each further pause is. In a week of
+#: changes, a part sends about 120 reports, and the 40 parts of the largest array half as many
+#: signals as a workflow takes.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: How many reports of a part may come after the first pause: because of a failure, which may end the job, or of a task that is
-#: cancelled alone, for whose end somebody waits.
+#: How many reports of a part may come after the first pause: because of a failure, which may end
+#: the job, or of a task that is cancelled alone, for whose end somebody waits.
 EARLY_REPORTS = 50
-#: Once a part has started its last task, it reports when this share of the rest has ended: the job gives the places to others.
+#: Once a part has started its last task, it reports when this share of the rest has ended: the job
+#: gives the places to others.
 REST = 0.9
 
 
@@ -40,12 +44,17 @@ class ArrayPartWorkflow:
             self.cancel_task(TaskCancellation(index=index, reason=reason))
         self._early_reports = EARLY_REPORTS
         #: The job should know soon of tasks that are in these states.
-        self._urgent = (TaskState.FAILED, *([TaskState.CANCELLED] if workflow.patched("cancelled-is-urgent") else []))
+        self._urgent = (
+            TaskState.FAILED,
+            *([TaskState.CANCELLED] if workflow.patched("cancelled-is-urgent") else []),
+        )
 
     @workflow.run
     async def run(self, part: PartInput) -> PartReport:
         reports = asyncio.create_task(self._report())
-        with contextlib.suppress(asyncio.CancelledError):  # the tasks have ended, and the job knows why
+        with contextlib.suppress(
+            asyncio.CancelledError
+        ):  # the tasks have ended, and the job knows why
             await self._tasks.run()
         reports.cancel()
         return PartReport(tasks=self._tasks.gang.tasks)
@@ -71,13 +80,19 @@ class ArrayPartWorkflow:
         return PartReport(tasks=self._tasks.gang.tasks)
 
     async def _report(self) -> None:
-        """Reports the changes, at growing intervals: the job's history must not grow with tasks times attempts."""
-        parent = workflow.get_external_workflow_handle(self._part.parent, run_id=self._part.parent_run)
+        """Reports the changes, at growing intervals: the job's history must not grow with tasks
+        times attempts.
+        """
+        parent = workflow.get_external_workflow_handle(
+            self._part.parent, run_id=self._part.parent_run
+        )
         pause = FIRST_PAUSE
         while True:
             await workflow.wait_condition(lambda: self._tasks.gang.tasks is not self._reported)
             before, self._reported = self._reported, self._tasks.gang.tasks
-            changed = tuple(now for now, old in zip(self._reported, before, strict=True) if now is not old)
+            changed = tuple(
+                now for now, old in zip(self._reported, before, strict=True) if now is not old
+            )
             if not await send_signal(parent, "part_changed", PartReport(tasks=changed)):
                 return  # the job is gone; this part is about to be cancelled
             await workflow.sleep(FIRST_PAUSE)

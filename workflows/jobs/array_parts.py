@@ -1,4 +1,6 @@
-"""Runs a large array: its parts, each in a workflow of its own, within the array's limit, and all of them to one end."""
+"""Runs a large array: its parts, each in a workflow of its own, within the array's limit, and all
+of them to one end.
+"""
 
 import asyncio
 import contextlib
@@ -27,7 +29,8 @@ from iris.workflows.jobs.separate_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
-#: The most tasks of an array that have a workflow at the same time. The control plane keeps about as many workflows in memory.
+#: The most tasks of an array that have a workflow at the same time. The control plane keeps about
+#: as many workflows in memory.
 MOST_AT_ONCE = 1_000
 
 
@@ -46,7 +49,8 @@ class _Part:
 
 
 class ArrayParts(SeparateTasks):
-    """Runs the parts of an array; `gang` has the status of all tasks, as far as the parts have reported it.
+    """Runs the parts of an array; `gang` has the status of all tasks, as far as the parts have
+    reported it.
 
     Args:
         job: the input of the job's workflow.
@@ -57,15 +61,21 @@ class ArrayParts(SeparateTasks):
         assert job.spec.array is not None
         super().__init__(job, changed)
         self._limit = min(job.spec.array.limit or MOST_AT_ONCE, MOST_AT_ONCE)
-        self._parts = [_Part(number, each) for number, each in enumerate(chunks(job.spec.indices, job.spec.array.part))]
+        self._parts = [
+            _Part(number, each)
+            for number, each in enumerate(chunks(job.spec.indices, job.spec.array.part))
+        ]
         self._part_of = {index: part for part in self._parts for index in part.indices}
         self._places = {task.index: place for place, task in enumerate(job.tasks)}
         self._cancellations = Cancellations()
-        for task in job.tasks:  # cancelled while an earlier run of the workflow waited for other jobs
+        for (
+            task
+        ) in job.tasks:  # cancelled while an earlier run of the workflow waited for other jobs
             if task.state in ENDED:
                 self._cancellations = self._cancellations.with_task(task.index, task.reason)
                 self._part_of[task.index].unfinished -= 1
-        #: What has been reported and is not in `gang` yet. With ten thousand tasks, a status takes too long for each signal.
+        #: What has been reported and is not in `gang` yet. With ten thousand tasks, a status takes
+        #: too long for each signal.
         self._reported: list[TaskStatus] = []
 
     def receive(self, message: JobMessage) -> None:
@@ -83,7 +93,9 @@ class ArrayParts(SeparateTasks):
                         self._cancels(index, reason)
                     else:
                         self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
-                        if not self._running and workflow.patched("cancelled-before-start"):  # the job waits for other jobs
+                        if not self._running and workflow.patched(
+                            "cancelled-before-start"
+                        ):  # the job waits for other jobs
                             self._take_reports()
             case PartReport(tasks=tasks):
                 self._reported += tasks
@@ -138,15 +150,21 @@ class ArrayParts(SeparateTasks):
                 sender = asyncio.create_task(self._send(part, started))
                 self._reported += (await started).tasks
             except ChildWorkflowError as error:
-                self._reported += self._unfinished(part.indices, f"the workflow of its part ended: {error.cause or error}")
+                self._reported += self._unfinished(
+                    part.indices, f"the workflow of its part ended: {error.cause or error}"
+                )
         if sender is not None:
             sender.cancel()
 
-    async def _start(self, part: _Part) -> workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]:
+    async def _start(
+        self, part: _Part
+    ) -> workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]:
         while True:
             try:
                 return await self._start_workflow(part)
-            except WorkflowAlreadyStartedError:  # a part of an earlier job of this name, which was terminated, still ends
+            except (
+                WorkflowAlreadyStartedError
+            ):  # a part of an earlier job of this name, which was terminated, still ends
                 if not workflow.patched("earlier-parts"):
                     await workflow.sleep(NAME_IN_USE)
                     continue
@@ -155,12 +173,18 @@ class ArrayParts(SeparateTasks):
     async def _wait_for_earlier_part(self, part: _Part) -> None:
         """Waits for the part of the earlier job, and shows that as the reason of one task."""
         task = self.gang.tasks[self._places[part.indices[0]]]
-        self._reported.append(task.model_copy(update={"reason": "a part of an earlier job of this name has not ended yet"}))
+        self._reported.append(
+            task.model_copy(
+                update={"reason": "a part of an earlier job of this name has not ended yet"}
+            )
+        )
         earlier = PartRef(cluster=self.gang.cluster, job=self.gang.spec.id, number=part.number)
         await until_done(JobTasks.await_earlier_part, earlier, cluster=earlier.cluster)
         self._reported.append(task)
 
-    async def _start_workflow(self, part: _Part) -> workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]:
+    async def _start_workflow(
+        self, part: _Part
+    ) -> workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]:
         job, indices, info = self.gang, part.indices, workflow.info()
         assert job.spec.array is not None
         array = job.spec.array.only(indices)
@@ -194,7 +218,9 @@ class ArrayParts(SeparateTasks):
             ),
         )
 
-    async def _send(self, part: _Part, started: workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]) -> None:
+    async def _send(
+        self, part: _Part, started: workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]
+    ) -> None:
         """Sends the part what the job has received for it since its start."""
         while True:
             await workflow.wait_condition(lambda: bool(part.unsent))
@@ -202,7 +228,9 @@ class ArrayParts(SeparateTasks):
             with contextlib.suppress(ApplicationError):  # the part has ended
                 await started.signal(signal, argument)
 
-    def _unfinished(self, indices: Iterable[int], reason: str, state: TaskState = TaskState.KILLED) -> list[TaskStatus]:
+    def _unfinished(
+        self, indices: Iterable[int], reason: str, state: TaskState = TaskState.KILLED
+    ) -> list[TaskStatus]:
         """Returns the end of those of the tasks that have not ended."""
         end = {"state": state, "reason": reason, "finished_at": workflow.now()}
         found = (self.gang.tasks[self._places[index]] for index in indices)
@@ -221,7 +249,14 @@ class ArrayParts(SeparateTasks):
         self._changed()
 
     def _kept(self, task: TaskStatus) -> TaskStatus:
-        """Returns the status as the job keeps it. A task that ended with its part has the job's reason."""
-        reason = (self._cancellations.all if task.state is TaskState.KILLED else None) or task.reason
-        texts = {"reason": cut(reason, MAX_KEPT_REASON), "remedy": cut(task.remedy, MAX_KEPT_REASON)}
+        """Returns the status as the job keeps it. A task that ended with its part has the job's
+        reason.
+        """
+        reason = (
+            self._cancellations.all if task.state is TaskState.KILLED else None
+        ) or task.reason
+        texts = {
+            "reason": cut(reason, MAX_KEPT_REASON),
+            "remedy": cut(task.remedy, MAX_KEPT_REASON),
+        }
         return task.model_copy(update=texts)

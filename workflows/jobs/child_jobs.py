@@ -1,9 +1,11 @@
-"""A job among the jobs of its family: it registers with the job that it belongs to, and cancels those that belong to it.
+"""A job among the jobs of its family: it registers with the job that it belongs to, and cancels
+those that belong to it.
 
-A child's workflow is no child workflow of Temporal's: it outlives a parent that has succeeded, and a client can start it while no
-control plane runs. So each child signals its parent before it does anything else. A workflow cannot end before it has handled
-its signals: either the parent knows the child when it ends, or the signal is refused, and the child asks how the parent ended.
-The scheduler's check finds the live children of an unsuccessful parent that does not know them.
+A child's workflow is no child workflow of Temporal's: it outlives a parent that has succeeded, and
+a client can start it while no control plane runs. So each child signals its parent before it does
+anything else. A workflow cannot end before it has handled its signals: either the parent knows the
+child when it ends, or the signal is refused, and the child asks how the parent ended. The
+scheduler's check finds the live children of an unsuccessful parent that does not know them.
 """
 
 import asyncio
@@ -28,7 +30,8 @@ MOST_CARRIED = 500
 
 
 async def register(job: JobInput) -> str:
-    """Registers the job with the job that it belongs to, if there is one. Returns why the job must not start; empty: it may.
+    """Registers the job with the job that it belongs to, if there is one. Returns why the job must
+    not start; empty: it may.
 
     Raises:
         asyncio.CancelledError: the job was cancelled meanwhile.
@@ -38,18 +41,28 @@ async def register(job: JobInput) -> str:
         return ""
     child = ChildRef(job=job.spec.id, run_id=workflow.info().first_execution_run_id)
     if parent.registers:
-        handle = workflow.get_external_workflow_handle(names.job_workflow(job.cluster, parent.job), run_id=parent.current_run)
+        handle = workflow.get_external_workflow_handle(
+            names.job_workflow(job.cluster, parent.job), run_id=parent.current_run
+        )
         if await send_signal(handle, "child_started", child):
             return ""
         # The parent has ended or continued as new, or takes no more signals.
         if not workflow.patched("asks-how-its-parent-ended"):
             return f"job {parent.job}, to which it belongs, had ended before it started"
-    return await _ask(ChildStart(cluster=job.cluster, parent=parent, child=child, signals=parent.registers))
+    return await _ask(
+        ChildStart(cluster=job.cluster, parent=parent, child=child, signals=parent.registers)
+    )
 
 
 async def _ask(start: ChildStart) -> str:
     summary = f"asks how {start.parent.job} has ended"
-    asked = until_done(ChildJobs.register_child, start, cluster=start.cluster, timeout=policies.REGISTER, summary=summary)
+    asked = until_done(
+        ChildJobs.register_child,
+        start,
+        cluster=start.cluster,
+        timeout=policies.REGISTER,
+        summary=summary,
+    )
     return (await asked).refusal
 
 
@@ -66,14 +79,18 @@ class Children:
 
     @property
     def carried(self) -> tuple[ChildRef, ...]:
-        """Those that the next run of the workflow gets: the latest. Others that live are found by the scheduler's check."""
+        """Those that the next run of the workflow gets: the latest. Others that live are found by
+        the scheduler's check.
+        """
         return self.known[-MOST_CARRIED:]
 
     def add(self, child: ChildRef) -> None:
         self.known = (*self.known, child)
 
     async def cancel(self, cluster: str, reason: str) -> None:
-        """Requests the cancellation of all children, and of those that register meanwhile. They end after the job."""
+        """Requests the cancellation of all children, and of those that register meanwhile. They end
+        after the job.
+        """
         with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
             await uninterrupted(self._cancel(cluster, reason))
 
@@ -86,14 +103,18 @@ class Children:
 
 
 class OrphanCheck:
-    """Cancels the live children of jobs that have ended without success and could not do it, one check at a time."""
+    """Cancels the live children of jobs that have ended without success and could not do it, one
+    check at a time.
+    """
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Starts a check, unless one runs still. Nothing waits for it: it may take as long as the service is slow."""
+        """Starts a check, unless one runs still. Nothing waits for it: it may take as long as the
+        service is slow.
+        """
         if workflow.patched("orphans-apart") and (self._running is None or self._running.done()):
             self._running = asyncio.create_task(self._check())
 

@@ -1,7 +1,7 @@
 """The jobs that a job waits for, and those that wait for it.
 
-A job registers with each job that it depends on, which signals its end. A job that is terminated signals nothing, so the job that
-waits also looks again by itself, less and less often.
+A job registers with each job that it depends on, which signals its end. A job that is terminated
+signals nothing, so the job that waits also looks again by itself, less and less often.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from iris.workflows.scheduler_call import uninterrupted
 
 #: The dependents that one activity signals: its input has some 50 KiB.
 SIGNALLED_AT_ONCE = 500
-#: The dependents that the next run of the workflow hears of: its input has some 100 KiB. Earlier ones see the end when they look
-#: themselves, at most an hour later.
+#: The dependents that the next run of the workflow hears of: its input has some 100 KiB. Earlier
+#: ones see the end when they look themselves, at most an hour later.
 MOST_CARRIED = 1_000
 
 
@@ -34,7 +34,8 @@ class Dependencies:
 
     Args:
         job: the job; an earlier run of the workflow may know some ends already.
-        has_ended: tells whether the job has ended meanwhile, because its user has cancelled all of its tasks.
+        has_ended: tells whether the job has ended meanwhile, because its user has cancelled all of
+            its tasks.
         changed: called when what the job waits for has changed.
         ready: called when the job may start, if it had to wait for that.
         continue_as_new: continues the workflow as new, when its history is long.
@@ -76,12 +77,17 @@ class Dependencies:
         return dependencies.listed(self._after, self._ends) if self._waits and self._open else ""
 
     def shown(self, status: JobStatus) -> JobStatus:
-        """Returns the status with what the job waits for. The reason of a job that its user holds stays."""
+        """Returns the status with what the job waits for. The reason of a job that its user holds
+        stays.
+        """
         if not self._waits or not self._open or status.state is not JobState.PENDING:
             return status
         reason = dependencies.waiting_for(self._after, self._ends)
         waits = {"reason": reason}
-        tasks = [task.model_copy(update=waits) if task.state is TaskState.PENDING else task for task in status.tasks]
+        tasks = [
+            task.model_copy(update=waits) if task.state is TaskState.PENDING else task
+            for task in status.tasks
+        ]
         return status.model_copy(update={"reason": reason, "tasks": tuple(tasks)})
 
     def receive(self, end: JobEnd) -> None:
@@ -91,7 +97,8 @@ class Dependencies:
             self._changed()
 
     async def wait(self) -> str:
-        """Waits until the job may start, or can never start, or has ended. Returns why it cannot; empty: it may.
+        """Waits until the job may start, or can never start, or has ended. Returns why it cannot;
+        empty: it may.
 
         Raises:
             asyncio.CancelledError: the job was cancelled meanwhile.
@@ -106,7 +113,11 @@ class Dependencies:
             self._waits = True
             self._changed()
             with contextlib.suppress(asyncio.TimeoutError):
-                await workflow.wait_condition(self._decided, timeout=pause, timeout_summary="looks at the jobs that it waits for")
+                await workflow.wait_condition(
+                    self._decided,
+                    timeout=pause,
+                    timeout_summary="looks at the jobs that it waits for",
+                )
             pause = min(2 * pause, policies.MAX_DEPENDENCY_CHECK)
             if workflow.info().is_continue_as_new_suggested() and not self._decided():
                 self._continue_as_new()
@@ -118,14 +129,22 @@ class Dependencies:
         return ""
 
     def _decided(self) -> bool:
-        if dependencies.is_met(self._after, self._ends) or dependencies.refusal(self._after, self._ends):
+        if dependencies.is_met(self._after, self._ends) or dependencies.refusal(
+            self._after, self._ends
+        ):
             return True
         return self._has_ended() and workflow.patched("ended-before-start")
 
     async def _look(self) -> None:
-        """Asks how the other jobs have ended, and registers with those that have not if none has been asked before."""
-        lookup = Lookup(cluster=self._cluster, jobs=self._open, dependent="" if self._registered else self._job)
-        found = await until_done(JobDependencies.find_ends, lookup, cluster=self._cluster, timeout=policies.FIND_ENDS)
+        """Asks how the other jobs have ended, and registers with those that have not if none has
+        been asked before.
+        """
+        lookup = Lookup(
+            cluster=self._cluster, jobs=self._open, dependent="" if self._registered else self._job
+        )
+        found = await until_done(
+            JobDependencies.find_ends, lookup, cluster=self._cluster, timeout=policies.FIND_ENDS
+        )
         self._registered = True
         for end in found.ends:
             self.receive(end)
@@ -154,11 +173,15 @@ class Dependents:
     async def signal_end(self, job: Gang, state: JobState) -> None:
         """Signals the end of the job to all of them, and to those that register meanwhile."""
         with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
-            await uninterrupted(self._signal_end(job.cluster, JobEnd(run_id=job.run_id, state=state)))
+            await uninterrupted(
+                self._signal_end(job.cluster, JobEnd(run_id=job.run_id, state=state))
+            )
 
     async def _signal_end(self, cluster: str, end: JobEnd) -> None:
         while some := self.known[self._signalled : self._signalled + SIGNALLED_AT_ONCE]:
             ended = EndedJob(cluster=cluster, dependents=some, end=end)
             summary = f"signals {len(some)} jobs that wait for it"
-            await until_done(JobDependencies.signal_dependents, ended, cluster=cluster, summary=summary)
+            await until_done(
+                JobDependencies.signal_dependents, ended, cluster=cluster, summary=summary
+            )
             self._signalled += len(some)

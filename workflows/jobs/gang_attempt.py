@@ -26,8 +26,8 @@ from iris.model.units import MIB, format_duration
 from iris.scheduling.ledger.gang_lifecycle import GangLifecycle
 from iris.workflows import policies
 
-#: The most bytes of activity inputs that one workflow task starts. Each input carries the command and its environment, and all of
-#: them go in one request of 4 MiB.
+#: The most bytes of activity inputs that one workflow task starts. Each input carries the command
+#: and its environment, and all of them go in one request of 4 MiB.
 START_BYTES = 2 * MIB
 #: The pause between two such workflow tasks.
 BREATH = timedelta(milliseconds=1)
@@ -35,13 +35,15 @@ _NOT_STARTED = TaskOutcome(state=TaskState.KILLED, reason="cancelled")
 
 
 class GangAttempt:
-    """One attempt of a gang. The first task that does not succeed ends the others: a gang runs together or not at all.
+    """One attempt of a gang. The first task that does not succeed ends the others: a gang runs
+    together or not at all.
 
-    Its programs start together, when the last host has prepared its own. The hosts say so (`GangLifecycle.progressed`), and ask
-    whether they may start (`GangRun.starts`).
+    Its programs start together, when the last host has prepared its own. The hosts say so
+    (`GangLifecycle.progressed`), and ask whether they may start (`GangRun.starts`).
 
     Args:
-        current: returns the gang's lifecycle as it is now; when the attempt is created, the gang has its hosts.
+        current: returns the gang's lifecycle as it is now; when the attempt is created, the gang
+            has its hosts.
     """
 
     def __init__(self, current: Callable[[], GangLifecycle]) -> None:
@@ -51,7 +53,8 @@ class GangAttempt:
         self._placement = placement
         self._seats = placement.seat_of_each_task
         self._ends: list[asyncio.Task[TaskOutcome]] = []
-        #: Why the scheduler took the hosts away, if that ended the attempt; empty if a task had ended it before.
+        #: Why the scheduler took the hosts away, if that ended the attempt; empty if a task had
+        #: ended it before.
         self.eviction = ""
         #: Whether it ends, so that no program of it starts any more.
         self.over = False
@@ -68,7 +71,9 @@ class GangAttempt:
         return self._current().gang
 
     async def outcomes(self) -> list[TaskOutcome]:
-        """Returns every task's outcome once all tasks have ended. A cancellation of the workflow ends all of them."""
+        """Returns every task's outcome once all tasks have ended. A cancellation of the workflow
+        ends all of them.
+        """
         at_once = max(1, START_BYTES // len(self._gang.spec.model_dump_json()))
         running: list[workflow.ActivityHandle[TaskOutcome]] = []
         try:
@@ -86,22 +91,31 @@ class GangAttempt:
             if not handle.done():
                 handle.cancel()
         ends = asyncio.gather(*self._ends)
-        with contextlib.suppress(asyncio.CancelledError):  # the tasks are already ending, and their outcomes count
+        with contextlib.suppress(
+            asyncio.CancelledError
+        ):  # the tasks are already ending, and their outcomes count
             await asyncio.shield(ends)
-        ended = [self._late_end(place) if self._is_late(place, end) else end for place, end in enumerate(await ends)]
+        ended = [
+            self._late_end(place) if self._is_late(place, end) else end
+            for place, end in enumerate(await ends)
+        ]
         return [*ended, *[_NOT_STARTED] * (len(self._seats) - len(ended))]
 
     async def _until_decided(self) -> None:
-        """Waits for the end of a task, an eviction, or the end of the time in which the slowest host has to be ready.
+        """Waits for the end of a task, an eviction, or the end of the time in which the slowest
+        host has to be ready.
 
-        That time is the limit of a set-up, from when the first host is ready. The slowest one has begun no later.
+        That time is the limit of a set-up, from when the first host is ready. The slowest one has
+        begun no later.
         """
         if len(self._seats) > 1:
             await workflow.wait_condition(lambda: bool(self._current().prepared) or self._decided())
             limit = self._gang.spec.environment.setup_timeout
             try:
                 if not self._starts_or_ends():
-                    await workflow.wait_condition(self._starts_or_ends, timeout=limit, timeout_summary="the slowest host")
+                    await workflow.wait_condition(
+                        self._starts_or_ends, timeout=limit, timeout_summary="the slowest host"
+                    )
             except builtins.TimeoutError:
                 self._late = frozenset(range(len(self._seats))) - self._current().prepared
                 return
@@ -121,7 +135,11 @@ class GangAttempt:
     def _start(self, place: int) -> workflow.ActivityHandle[TaskOutcome]:
         gang, spec = self._gang, self._gang.spec
         task, seat = gang.tasks[place], self._seats[place]
-        ended_by = spec.timeout + spec.grace + policies.TIMEOUT_MARGIN if spec.timeout else policies.NO_TIMEOUT
+        ended_by = (
+            spec.timeout + spec.grace + policies.TIMEOUT_MARGIN
+            if spec.timeout
+            else policies.NO_TIMEOUT
+        )
         return workflow.start_activity_method(
             Tasks.run_task,
             RunTask(
@@ -151,7 +169,11 @@ class GangAttempt:
                 ports=spec.ports,
                 outputs=names.attempt_outputs(spec.id, gang.run_id, task.index, task.attempt),
                 checkpoints=names.task_checkpoints(spec.id, gang.run_id, task.index),
-                from_checkpoint=spec.from_checkpoint.saves_of(task.index) if spec.from_checkpoint is not None else "",
+                from_checkpoint=(
+                    spec.from_checkpoint.saves_of(task.index)
+                    if spec.from_checkpoint is not None
+                    else ""
+                ),
             ),
             task_queue=names.host_queue(gang.cluster, seat.host_id),
             schedule_to_start_timeout=policies.SCHEDULE_TO_START,
@@ -183,13 +205,28 @@ class GangAttempt:
         return place in self._late and end.state is TaskState.KILLED
 
     def _late_end(self, place: int) -> TaskOutcome:
-        """Returns the end of a task that was ended because the others have waited for it too long."""
-        task, limit = self._gang.tasks[place], format_duration(self._gang.spec.environment.setup_timeout)
-        reason = f"set-up failed: host {task.host} was not ready {limit} after the first one of its gang (--setup-timeout)"
+        """Returns the end of a task that was ended because the others have waited for it too
+        long.
+        """
+        task, limit = (
+            self._gang.tasks[place],
+            format_duration(self._gang.spec.environment.setup_timeout),
+        )
+        reason = (
+            f"set-up failed: host {task.host} was not ready {limit} after the first one of its gang"
+            " (--setup-timeout)"
+        )
         reason = f"{reason}: {task.reason}" if task.reason else reason
-        return TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=GANG_TIMEOUT, finished_at=workflow.now())
+        return TaskOutcome(
+            state=TaskState.WORKER_FAILED,
+            reason=reason,
+            fault=GANG_TIMEOUT,
+            finished_at=workflow.now(),
+        )
 
-    async def _end_of(self, running: workflow.ActivityHandle[TaskOutcome], place: int) -> TaskOutcome:
+    async def _end_of(
+        self, running: workflow.ActivityHandle[TaskOutcome], place: int
+    ) -> TaskOutcome:
         try:
             return await running
         except ActivityError as error:
@@ -204,9 +241,14 @@ class GangAttempt:
         if isinstance(error.cause, TimeoutError):
             if error.cause.type is TimeoutType.SCHEDULE_TO_START:
                 waited = format_duration(policies.SCHEDULE_TO_START)
-                return TaskOutcome(state=state, reason=f"{host} did not start the task within {waited}")
+                return TaskOutcome(
+                    state=state, reason=f"{host} did not start the task within {waited}"
+                )
             if error.cause.type is TimeoutType.HEARTBEAT:
-                reason = f"{host} was lost: no heartbeat of the task for {format_duration(self._heartbeat_timeout)}"
+                reason = (
+                    f"{host} was lost: no heartbeat of the task for"
+                    f" {format_duration(self._heartbeat_timeout)}"
+                )
             else:
                 limit = format_duration(self._gang.spec.timeout or timedelta())
                 state, reason = TaskState.FAILED, f"ran longer than its timeout of {limit}"

@@ -1,7 +1,9 @@
-"""Runs a gang from its submission to its end, for a job that is one gang and for each independent task.
+"""Runs a gang from its submission to its end, for a job that is one gang and for each independent
+task.
 
-What a gang does depends on its state alone. `iris.scheduling.ledger.gang_lifecycle` decides the states; this module does what each of
-them stands for: waits, asks the scheduler, runs the programs, releases the hosts.
+What a gang does depends on its state alone. `iris.scheduling.ledger.gang_lifecycle` decides the
+states; this module does what each of them stands for: waits, asks the scheduler, runs the programs,
+releases the hosts.
 """
 
 import asyncio
@@ -40,8 +42,15 @@ class GangRun:
         carried: adds to the gang what else the next run of the workflow gets.
     """
 
-    def __init__(self, gang: Gang, changed: Callable[[], None], carried: Callable[[Gang], Gang] = lambda gang: gang) -> None:
-        self._lifecycle = GangLifecycle(gang, held_since=workflow.now() if gang.overrides.hold else None)
+    def __init__(
+        self,
+        gang: Gang,
+        changed: Callable[[], None],
+        carried: Callable[[Gang], Gang] = lambda gang: gang,
+    ) -> None:
+        self._lifecycle = GangLifecycle(
+            gang, held_since=workflow.now() if gang.overrides.hold else None
+        )
         self._changed = changed
         self._carried = carried
         #: When the scheduler gave the refusal.
@@ -61,14 +70,19 @@ class GangRun:
 
     @property
     def waits_for(self) -> str:
-        """The code of the reason why the gang waits, whose message changes too often for lists; empty: there is none.
+        """The code of the reason why the gang waits, whose message changes too often for lists;
+        empty: there is none.
 
         A gang that waits for its next attempt has no code, and its reason does not change.
         """
         if self.refusal is not None:
             return self.refusal.code
         now = self._lifecycle
-        return self.gang.first.reason if now.state is GangState.BACKOFF and now.delay >= SHOWN_DELAY else ""
+        return (
+            self.gang.first.reason
+            if now.state is GangState.BACKOFF and now.delay >= SHOWN_DELAY
+            else ""
+        )
 
     @property
     def report(self) -> GangReport:
@@ -76,11 +90,15 @@ class GangRun:
         return self._lifecycle.report
 
     def ready(self) -> None:
-        """Begins to count the time that the gang waits for hosts: the last job that it depends on has ended."""
+        """Begins to count the time that the gang waits for hosts: the last job that it depends on
+        has ended.
+        """
         self._set(self._lifecycle.ready(workflow.now()))
 
     def receive(self, message: JobMessage) -> None:
-        """Records a signal. `run` continues if it waits for that. Messages about independent tasks are ignored."""
+        """Records a signal. `run` continues if it waits for that. Messages about independent tasks
+        are ignored.
+        """
         now = self._lifecycle
         match message:
             case Placement():
@@ -95,7 +113,9 @@ class GangRun:
                 self._set(now.overridden(message, workflow.now()))
 
     async def starts(self, claim: str) -> bool:
-        """Waits until all programs of this attempt may start, and returns True; False if the attempt ends before."""
+        """Waits until all programs of this attempt may start, and returns True; False if the
+        attempt ends before.
+        """
         await workflow.wait_condition(lambda: self._attempt is not None)
         attempt = self._attempt
         assert attempt is not None
@@ -108,7 +128,8 @@ class GangRun:
         """Runs attempts until the gang has ended.
 
         Raises:
-            asyncio.CancelledError: the workflow was cancelled; the tasks are KILLED by then, and the gang holds nothing.
+            asyncio.CancelledError: the workflow was cancelled; the tasks are KILLED by then, and
+            the gang holds nothing.
         """
         act: dict[GangState, Callable[[], Awaitable[None]]] = {
             GangState.BACKOFF: self._begin_attempt,
@@ -117,12 +138,15 @@ class GangRun:
             GangState.RUNNING: self._run_programs,
             GangState.RELEASING: self._release,
         }
-        # No `finally`: it would also run when a worker drops the workflow from its cache, and would then issue commands.
+        # No `finally`: it would also run when a worker drops the workflow from its cache, and would
+        # then issue commands.
         while self._lifecycle.state is not GangState.ENDED:
             try:
                 await act[self._lifecycle.state]()
             except asyncio.CancelledError:
-                self._set(self._lifecycle.cancelled(workflow.cancellation_reason() or "", workflow.now()))
+                self._set(
+                    self._lifecycle.cancelled(workflow.cancellation_reason() or "", workflow.now())
+                )
         if self.gang.first.state is TaskState.KILLED and workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
 
@@ -142,7 +166,10 @@ class GangRun:
 
     async def _wait_for_hosts(self) -> None:
         answer = await self._send_request()
-        before, pause = "" if self._lifecycle.repeated else self.gang.first.reason, policies.LEDGER_FULL
+        before, pause = (
+            "" if self._lifecycle.repeated else self.gang.first.reason,
+            policies.LEDGER_FULL,
+        )
         while answer.placement is None:
             if _has_code(answer, RefusalCode.UNKNOWN):
                 self._set(self._lifecycle.forget())
@@ -156,13 +183,19 @@ class GangRun:
                 full = self.gang.overrides.hold is None and (left is None or pause < left)
             try:
                 await workflow.wait_condition(
-                    lambda: self._lifecycle.interrupted or workflow.info().is_continue_as_new_suggested(),
+                    lambda: (
+                        self._lifecycle.interrupted
+                        or workflow.info().is_continue_as_new_suggested()
+                    ),
                     timeout=pause if full else left,
                     timeout_summary="asks again" if full else "scheduling timeout",
                 )
             except builtins.TimeoutError:
                 if full:
-                    answer, pause = await self._send_request(), min(2 * pause, policies.MAX_LEDGER_FULL)
+                    answer, pause = (
+                        await self._send_request(),
+                        min(2 * pause, policies.MAX_LEDGER_FULL),
+                    )
                     continue
                 self._set(self._lifecycle.timed_out())
                 return
@@ -170,11 +203,16 @@ class GangRun:
                 self._set(self._lifecycle.placed(self._lifecycle.offer, workflow.now()))
                 return
             if not self._lifecycle.amended:
-                self._continue_as_new()  # the next run sends the same request, and so keeps its place in the queue
+                # the next run sends the same request, and so keeps its place in the queue
+                self._continue_as_new()
             if self._lifecycle.request is None and self.gang.overrides.hold is not None:
-                continue  # the scheduler has nothing to hold, and gets the request when the user releases the gang
+                # the scheduler has nothing to hold, and gets the request when the user releases the
+                # gang
+                continue
             answer, before = await self._send_overrides(), ""
-            if _has_code(answer, RefusalCode.UNKNOWN):  # the ledger was lost, and the new one does not have this gang yet
+            if _has_code(
+                answer, RefusalCode.UNKNOWN
+            ):  # the ledger was lost, and the new one does not have this gang yet
                 answer = await self._send_request()
         self._set(self._lifecycle.placed(answer.placement, workflow.now()))
 
@@ -223,10 +261,14 @@ class GangRun:
         self._set(replace(self._lifecycle, amended=False))
         gang = self.gang
         held = gang.overrides.hold is not None
-        return await exchange(gang.cluster, Amend(key=self._key, band=gang.band, held=held, said_at=workflow.now()))
+        return await exchange(
+            gang.cluster, Amend(key=self._key, band=gang.band, held=held, said_at=workflow.now())
+        )
 
     async def _keep_sending_overrides(self) -> None:
-        """Sends the user's changes while the gang runs. The band decides which gangs it may evict and which may evict it."""
+        """Sends the user's changes while the gang runs. The band decides which gangs it may evict
+        and which may evict it.
+        """
         while True:
             await workflow.wait_condition(lambda: self._lifecycle.amended)
             await self._send_overrides()

@@ -1,4 +1,6 @@
-"""Runs the tasks of a job of several independent tasks: each in a workflow of its own, and all of them to one end."""
+"""Runs the tasks of a job of several independent tasks: each in a workflow of its own, and all of
+them to one end.
+"""
 
 import asyncio
 import contextlib
@@ -27,8 +29,8 @@ from iris.workflows.jobs.task import TaskWorkflow
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
-#: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and all of them go in one 4 MiB
-#: request.
+#: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and
+#: all of them go in one 4 MiB request.
 STARTS_AT_ONCE = 32
 #: The pause between two tries to start a task whose workflow id is still in use.
 NAME_IN_USE = timedelta(seconds=5)
@@ -40,7 +42,8 @@ class IndependentTasks(SeparateTasks):
     Args:
         job: the input of the job's workflow.
         changed: called after each change of a task's status.
-        places: for a part of an array, whose job decides when it ends: how many tasks may have a workflow at the same time.
+        places: for a part of an array, whose job decides when it ends: how many tasks may have a
+            workflow at the same time.
     """
 
     def __init__(self, job: Gang, changed: Callable[[], None], places: int | None = None) -> None:
@@ -50,7 +53,8 @@ class IndependentTasks(SeparateTasks):
         self._is_part = places is not None
         if places is None and job.spec.array is not None:
             places = job.spec.array.limit
-        #: The most tasks of an array that have a workflow at the same time; as many as there are, if there is no limit.
+        #: The most tasks of an array that have a workflow at the same time; as many as there are,
+        #: if there is no limit.
         self.places = len(job.tasks) if places is None else places
         self._window = contextlib.nullcontext() if places is None else asyncio.Semaphore(places)
         self._cancellations = Cancellations()
@@ -76,7 +80,9 @@ class IndependentTasks(SeparateTasks):
                     self._running[index].cancel(reason)
                 else:  # nothing of it has begun, perhaps because the job waits for other jobs
                     self._set_task(self._cancelled(index))
-            case TaskStatus(index=index) if self._is_live(index):  # a report may arrive after the end
+            case TaskStatus(index=index) if self._is_live(
+                index
+            ):  # a report may arrive after the end
                 self._set_task(message)
 
     def set_places(self, places: int) -> None:
@@ -95,7 +101,9 @@ class IndependentTasks(SeparateTasks):
         starts = asyncio.Semaphore(STARTS_AT_ONCE)
         asyncio.create_task(self._send_overrides())  # noqa: RUF006 - it ends with the workflow
         running = [
-            asyncio.create_task(self._run_task(task.index, starts)) for task in self.gang.tasks if task.finished_at is None
+            asyncio.create_task(self._run_task(task.index, starts))
+            for task in self.gang.tasks
+            if task.finished_at is None
         ]
         try:
             while running:
@@ -168,14 +176,26 @@ class IndependentTasks(SeparateTasks):
     async def _wait_for_earlier_tasks(self, index: int) -> None:
         """Waits once for all tasks of the earlier job, and shows that as the reason of one task."""
         task = self._task(index)
-        self._set_task(task.model_copy(update={"reason": "a task of an earlier job of this name has not ended yet"}))
-        not_started = [each.index for each in self.gang.tasks if each.finished_at is None and each.index not in self._workflows]
-        await until_done(JobTasks.await_earlier_tasks, self._refs(not_started), cluster=self.gang.cluster)
+        self._set_task(
+            task.model_copy(
+                update={"reason": "a task of an earlier job of this name has not ended yet"}
+            )
+        )
+        not_started = [
+            each.index
+            for each in self.gang.tasks
+            if each.finished_at is None and each.index not in self._workflows
+        ]
+        await until_done(
+            JobTasks.await_earlier_tasks, self._refs(not_started), cluster=self.gang.cluster
+        )
         if self._task(index).finished_at is None:  # the user has not cancelled it
             self._set_task(task)
         self._earlier_tasks = None
 
-    async def _start_workflow(self, index: int) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
+    async def _start_workflow(
+        self, index: int
+    ) -> workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]:
         job, spec = self.gang, self.gang.spec
         if spec.array is not None:
             spec = spec.model_copy(update={"array": spec.array.only([index]), "replicas": 1})
@@ -222,16 +242,23 @@ class IndependentTasks(SeparateTasks):
         return self._ended(index, TaskState.KILLED, f"its workflow ended: {cause or error}")
 
     def _cancelled(self, index: int) -> TaskStatus:
-        """Returns the end of a task that was cancelled. Without a request to its job, it was cancelled on its page in Temporal's
-        Web UI; that ended the whole job before."""
+        """Returns the end of a task that was cancelled. Without a request to its job, it was
+        cancelled on its page in Temporal's Web UI; that ended the whole job before.
+        """
         if (end := self._cancellations.end_of(index)) is None:
-            end = TaskState.CANCELLED if workflow.patched("cancelled-alone") else TaskState.KILLED, "cancelled"
+            end = (
+                TaskState.CANCELLED if workflow.patched("cancelled-alone") else TaskState.KILLED,
+                "cancelled",
+            )
         return self._ended(index, *end)
 
     def _ended(self, index: int, state: TaskState, reason: str) -> TaskStatus:
-        return self._task(index).model_copy(update={"state": state, "reason": reason, "finished_at": workflow.now()})
+        return self._task(index).model_copy(
+            update={"state": state, "reason": reason, "finished_at": workflow.now()}
+        )
 
-    # What concerns many tasks goes through an activity, so that the history does not grow with their number.
+    # What concerns many tasks goes through an activity, so that the history does not grow with
+    # their number.
 
     async def _send_overrides(self) -> None:
         """Sends the user's changes to the tasks."""
@@ -239,7 +266,9 @@ class IndependentTasks(SeparateTasks):
             await workflow.wait_condition(lambda: self.gang.overrides is not self._sent_overrides)
             overrides = self._sent_overrides = self.gang.overrides
             if workflow.patched("overrides-at-once"):
-                changed = TaskOverrides(**self._refs(self._workflows).model_dump(), overrides=overrides)
+                changed = TaskOverrides(
+                    **self._refs(self._workflows).model_dump(), overrides=overrides
+                )
                 if changed.indices:
                     await until_done(JobTasks.override_tasks, changed, cluster=self.gang.cluster)
                 continue

@@ -1,9 +1,11 @@
-"""Defines the job's workflow: it asks for hosts, waits, runs, accounts for the outcome, releases, rolls up the state, and ends.
+"""Defines the job's workflow: it asks for hosts, waits, runs, accounts for the outcome, releases,
+rolls up the state, and ends.
 
-A job whose tasks form one gang runs that gang itself (`gang_run.py`), and so does a job of one task. A job of several independent
-tasks starts a workflow for each (`independent_tasks.py`), so that no history grows with the number of tasks times attempts. A
-large array starts workflows for its parts, which do so (`array_parts.py`). A failed job is a failed workflow and a cancelled job
-is a cancelled workflow, so Temporal's lists, colours and buttons keep their usual meaning.
+A job whose tasks form one gang runs that gang itself (`gang_run.py`), and so does a job of one
+task. A job of several independent tasks starts a workflow for each (`independent_tasks.py`), so
+that no history grows with the number of tasks times attempts. A large array starts workflows for
+its parts, which do so (`array_parts.py`). A failed job is a failed workflow and a cancelled job is
+a cancelled workflow, so Temporal's lists, colours and buttons keep their usual meaning.
 """
 
 import asyncio
@@ -56,7 +58,9 @@ class JobWorkflow:
             }
         )
         self._children = Children(job.children)
-        self._dependencies = Dependencies(job, self._has_ended, self._describe, self._ready, self._continue_as_new)
+        self._dependencies = Dependencies(
+            job, self._has_ended, self._describe, self._ready, self._continue_as_new
+        )
         self._dependents = Dependents(job.dependents)
         #: Runs the tasks, and has their state. None: the job is refused.
         self._run: GangRun | IndependentTasks | ArrayParts | None
@@ -69,7 +73,8 @@ class JobWorkflow:
         self._listed = ListEntry()
         #: None: the job is not cancelled.
         self._cancelling: Cancelling | None = None
-        #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the next run needs none.
+        #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the
+        #: next run needs none.
         self._endpoints: tuple[Endpoint, ...] = ()
         self._describe()
 
@@ -89,7 +94,10 @@ class JobWorkflow:
             elif self._run is not None:
                 await self._run.run()
         except asyncio.CancelledError:
-            if self.status().state in (JobState.PENDING, JobState.HELD):  # it was cancelled before it had begun
+            if self.status().state in (
+                JobState.PENDING,
+                JobState.HELD,
+            ):  # it was cancelled before it had begun
                 self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
             status = self.status()
@@ -105,9 +113,13 @@ class JobWorkflow:
             self._listed.show(status.state)
         self._listed.show_reason(status.state, status.reason)
         if status.state is not JobState.SUCCEEDED:
-            await self._children.cancel(job.cluster, f"its parent {job.spec.id} ended {status.state}")
+            await self._children.cancel(
+                job.cluster, f"its parent {job.spec.id} ended {status.state}"
+            )
         await self._dependents.signal_end(self._gang, status.state)
-        await delete_secrets(self._gang, self._children.known if status.state is JobState.SUCCEEDED else ())
+        await delete_secrets(
+            self._gang, self._children.known if status.state is JobState.SUCCEEDED else ()
+        )
         await notify(self._gang, status)
         # The result has only the first tasks, to keep the history short; the query has all of them.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
@@ -125,7 +137,8 @@ class JobWorkflow:
 
     @workflow.update(
         description="Whether the programs of a gang may start; answered when all are prepared",
-        unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,  # the hosts hear of the end by their heartbeats, too
+        # the hosts hear of the end by their heartbeats, too
+        unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,
     )
     async def start_together(self, start: GangStart) -> bool:
         return isinstance(self._run, GangRun) and await self._run.starts(start.claim)
@@ -138,7 +151,11 @@ class JobWorkflow:
     def waits(self, reason: Reason) -> None:
         self._receive(reason)
 
-    @workflow.signal(description="Hold the job: nothing of it starts until it is released; running tasks continue")
+    @workflow.signal(
+        description=(
+            "Hold the job: nothing of it starts until it is released; running tasks continue"
+        )
+    )
     def hold(self, hold: Hold) -> None:
         self._override(hold=hold)
 
@@ -181,13 +198,24 @@ class JobWorkflow:
 
     @workflow.query(description="The current status of the job and its tasks")
     def status(self) -> JobStatus:
-        return with_cancellations(self._known(), self._cancelling, self._run.cancelling if self._run is not None else {})
+        return with_cancellations(
+            self._known(), self._cancelling, self._run.cancelling if self._run is not None else {}
+        )
 
-    @workflow.query(description="The request or the placement that the job has, for a scheduler that recovers its ledger")
+    @workflow.query(
+        description=(
+            "The request or the placement that the job has, for a scheduler that recovers its"
+            " ledger"
+        )
+    )
     def claim(self) -> GangReport:
         return self._run.report if self._run is not None else GangReport()
 
-    @workflow.query(description="The records of all attempts; those of independent tasks are in the tasks' workflows")
+    @workflow.query(
+        description=(
+            "The records of all attempts; those of independent tasks are in the tasks' workflows"
+        )
+    )
     def attempts(self) -> Attempts:
         return Attempts(attempts=self._gang.attempts)
 
@@ -200,9 +228,13 @@ class JobWorkflow:
         return self._dependencies.shown(status_of(self._gang))
 
     async def _show_cancellation(self) -> None:
-        """Shows the cancellation of the job as soon as it arrives. Programs may take their whole grace period."""
+        """Shows the cancellation of the job as soon as it arrives. Programs may take their whole
+        grace period.
+        """
         await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
-        self._cancelling = Cancelling.begun(workflow.cancellation_reason(), workflow.now(), self._job.spec.grace)
+        self._cancelling = Cancelling.begun(
+            workflow.cancellation_reason(), workflow.now(), self._job.spec.grace
+        )
         self._describe()
         if any(task.state in LIVE for task in self._gang.tasks) and workflow.patched("cancelling"):
             self._listed.show_cancelling(self._cancelling)
@@ -216,7 +248,8 @@ class JobWorkflow:
         self._describe()
 
     def _is_refused(self, job: JobInput) -> bool:
-        """Ends the job as UNSCHEDULABLE if it demands more than the scheduler accepts; returns whether it did.
+        """Ends the job as UNSCHEDULABLE if it demands more than the scheduler accepts; returns
+        whether it did.
 
         Not every client checks the demands before it submits the job.
         """
@@ -232,9 +265,14 @@ class JobWorkflow:
         return False
 
     def _refuse(self, state: TaskState, reason: str) -> None:
-        """Ends the tasks before they have begun. Tasks that the user has cancelled alone have ended already."""
+        """Ends the tasks before they have begun. Tasks that the user has cancelled alone have ended
+        already.
+        """
         end = {"state": state, "reason": reason, "finished_at": workflow.now()}
-        tasks = tuple(task if task.state in ENDED else task.model_copy(update=end) for task in self._gang.tasks)
+        tasks = tuple(
+            task if task.state in ENDED else task.model_copy(update=end)
+            for task in self._gang.tasks
+        )
         self._job = self._gang.model_copy(update={"tasks": tasks})
         self._run = None
         self._describe()
@@ -255,10 +293,13 @@ class JobWorkflow:
             self._run.ready()
 
     def _describe(self) -> None:
-        refusal, at = (self._run.refusal, self._run.refused_at) if self._run is not None else (None, None)
+        refusal, at = (
+            (self._run.refusal, self._run.refused_at) if self._run is not None else (None, None)
+        )
         workflow.set_current_details(web_ui.job_details(self._job.spec, self.status(), refusal, at))
         status = self._known()
-        # Show PENDING once the job has to wait, and BUILDING or RUNNING once a host has reported it.
+        # Show PENDING once the job has to wait, and BUILDING or RUNNING once a host has reported
+        # it.
         if any(task.state is TaskState.RUNNING for task in status.tasks):
             self._listed.show(JobState.RUNNING)
         elif status.state is JobState.BUILDING:
@@ -267,8 +308,14 @@ class JobWorkflow:
             self._listed.show(JobState.BUILDING)
             self._listed.show_reason(status.state, "" if told else status.reason)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
-            waits_again = status.state is JobState.PENDING and any(task.host for task in status.tasks)
+            waits_again = status.state is JobState.PENDING and any(
+                task.host for task in status.tasks
+            )
             if not waits_again or workflow.patched("true-states"):
                 self._listed.show(status.state)
-                waits_for = self._dependencies.listed or (self._run.waits_for if self._run is not None else "")
-                self._listed.show_reason(status.state, status.reason if status.state is JobState.HELD else waits_for)
+                waits_for = self._dependencies.listed or (
+                    self._run.waits_for if self._run is not None else ""
+                )
+                self._listed.show_reason(
+                    status.state, status.reason if status.state is JobState.HELD else waits_for
+                )

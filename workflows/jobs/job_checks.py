@@ -1,4 +1,6 @@
-"""Requests the checks of the jobs that the scheduler knows, each of which the service repeats until it has news (decision 87)."""
+"""Requests the checks of the jobs that the scheduler knows, each of which the service repeats until
+it has news (decision 87).
+"""
 
 import asyncio
 import contextlib
@@ -15,7 +17,8 @@ from iris.workflows import policies
 
 
 class JobChecks:
-    """Looks for owners that have ended, and cancels the live children of jobs that have ended without success.
+    """Looks for owners that have ended, and cancels the live children of jobs that have ended
+    without success.
 
     The two checks run side by side: the second one may take as long as the service is slow.
 
@@ -32,7 +35,9 @@ class JobChecks:
     @property
     def run(self) -> bool:
         """Returns whether both checks are being repeated."""
-        return all(check is not None and not check.done() for check in (self._owners, self._orphans))
+        return all(
+            check is not None and not check.done() for check in (self._owners, self._orphans)
+        )
 
     def start(self) -> None:
         """Starts each check that is not being repeated."""

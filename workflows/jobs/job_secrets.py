@@ -1,4 +1,6 @@
-"""Deletes the values that the submitter of a job has sealed for it, as one of the job's last steps."""
+"""Deletes the values that the submitter of a job has sealed for it, as one of the job's last
+steps.
+"""
 
 import asyncio
 import contextlib
@@ -27,7 +29,9 @@ async def delete_secrets(job: Gang, children: Sequence[ChildRef] = ()) -> None:
         children: the jobs that belong to it and may outlive it, with its secrets.
     """
     if objects := sealed_for(job.spec.secrets, job.spec.id):
-        unneeded = UnneededSecrets(cluster=job.cluster, objects=objects, children=tuple(children[-_MOST_CHILDREN:]))
+        unneeded = UnneededSecrets(
+            cluster=job.cluster, objects=objects, children=tuple(children[-_MOST_CHILDREN:])
+        )
         with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
             await uninterrupted(_delete(unneeded))
 

@@ -1,7 +1,8 @@
 """Calls the addresses that a job's user has named, after the job has ended.
 
-Each call is a workflow of its own, which the job starts as its last step. So a client that waits for the job does not wait for a
-service that does not answer, and a failed call changes nothing about the job.
+Each call is a workflow of its own, which the job starts as its last step. So a client that waits
+for the job does not wait for a service that does not answer, and a failed call changes nothing
+about the job.
 """
 
 import asyncio
@@ -69,7 +70,9 @@ async def _start(job: Gang, end: JobStatus) -> None:
             tags=job.spec.tags,
             note=job.spec.note,
         )
-        with contextlib.suppress(WorkflowAlreadyStartedError):  # by a run of the job that was reset: its call is under way
+        with contextlib.suppress(
+            WorkflowAlreadyStartedError
+        ):  # by a run of the job that was reset: its call is under way
             await workflow.start_child_workflow(
                 NotificationWorkflow.run,
                 notification,

@@ -1,7 +1,9 @@
-"""Defines the workflow that a schedule starts: it starts the job, and lives as long as the job does.
+"""Defines the workflow that a schedule starts: it starts the job, and lives as long as the job
+does.
 
-A schedule of Temporal gives its workflows ids of its own, with the time in them, and knows of overlaps by them. A job's workflow
-is found by the job's name. So the schedule starts this workflow, and this one the job: as its child, which outlives it.
+A schedule of Temporal gives its workflows ids of its own, with the time in them, and knows of
+overlaps by them. A job's workflow is found by the job's name. So the schedule starts this workflow,
+and this one the job: as its child, which outlives it.
 """
 
 from temporalio import workflow
@@ -45,17 +47,21 @@ class ScheduledJobWorkflow:
                 static_summary=web_ui.escaped(web_ui.summary(spec)),
             )
         except WorkflowAlreadyStartedError:
-            text = f"job {spec.id} was not started: a job of this name, which the schedule has not started, has not ended"
+            text = (
+                f"job {spec.id} was not started: a job of this name, which the schedule has not"
+                " started, has not ended"
+            )
             raise ApplicationError(text, type=NOT_STARTED, non_retryable=True) from None
         await job
         return None
 
 
 def _comes_again(time_zone: str) -> bool:
-    """Returns whether the schedule starts another run when the clock shows the same again, an hour later.
+    """Returns whether the schedule starts another run when the clock shows the same again, an hour
+    later.
 
-    A run that a user has triggered is for no time of the schedule. The service does not tell which these are, but the times of
-    expressions are full minutes.
+    A run that a user has triggered is for no time of the schedule. The service does not tell which
+    these are, but the times of expressions are full minutes.
     """
     time = workflow.info().typed_search_attributes.get(_SCHEDULED_AT)
     zone = zone_of(time_zone) if time_zone else None

@@ -1,4 +1,6 @@
-"""What the runners of independent tasks have in common: the job sees the tasks' states, their own workflows have the requests."""
+"""What the runners of independent tasks have in common: the job sees the tasks' states, their own
+workflows have the requests.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -23,14 +25,20 @@ class SeparateTasks:
 
     def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
         self.gang = job
-        #: The tasks that the user cancels alone and whose programs may still run, by index; also some that have ended since.
+        #: The tasks that the user cancels alone and whose programs may still run, by index; also
+        #: some that have ended since.
         self.cancelling: dict[int, Cancelling] = {}
         self._changed = changed
 
     @property
     def _explained(self) -> TaskStatus | None:
-        """The task whose reason is that of a job that waits; None: no task waits, or none has a reason yet."""
-        return next((task for task in self.gang.tasks if task.state is TaskState.PENDING and task.reason), None)
+        """The task whose reason is that of a job that waits; None: no task waits, or none has a
+        reason yet.
+        """
+        return next(
+            (task for task in self.gang.tasks if task.state is TaskState.PENDING and task.reason),
+            None,
+        )
 
     @property
     def refusal(self) -> Refusal | None:
@@ -47,10 +55,19 @@ class SeparateTasks:
 
     @property
     def waits_for(self) -> str:
-        """The code of the scheduler's reason why a task waits, or why its set-up is tried again; empty: none is known."""
+        """The code of the scheduler's reason why a task waits, or why its set-up is tried again;
+        empty: none is known.
+        """
         waiting = [task for task in self.gang.tasks if task.state is TaskState.PENDING]
         code = next((task.code for task in waiting if task.code), "")
-        return code or next((f"task {task.index}: {task.reason}" for task in waiting if task.setups and task.reason), "")
+        return code or next(
+            (
+                f"task {task.index}: {task.reason}"
+                for task in waiting
+                if task.setups and task.reason
+            ),
+            "",
+        )
 
     @property
     def report(self) -> GangReport:
@@ -59,8 +76,12 @@ class SeparateTasks:
 
     def _cancels(self, index: int, reason: str) -> None:
         """Records that a task that has begun is cancelled. The first request counts."""
-        self.cancelling.setdefault(index, Cancelling.begun(reason, workflow.now(), self.gang.spec.grace))
+        self.cancelling.setdefault(
+            index, Cancelling.begun(reason, workflow.now(), self.gang.spec.grace)
+        )
 
     def ready(self) -> None:
-        """Begins to count the time that the tasks wait for hosts: the last job that the job depends on has ended."""
+        """Begins to count the time that the tasks wait for hosts: the last job that the job depends
+        on has ended.
+        """
         self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})

@@ -1,4 +1,6 @@
-"""Runs one task of a job of several independent tasks, as a job of one task runs, and reports its state to the job."""
+"""Runs one task of a job of several independent tasks, as a job of one task runs, and reports its
+state to the job.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -20,8 +22,11 @@ from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.search_attributes import show_band, show_state
 from iris.workflows.signals import send_signal
 
-#: The pause after each report. A thousand tasks with nine reports each stay below the 10,000 signals that a workflow takes.
-REPORT_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6))
+#: The pause after each report. A thousand tasks with nine reports each stay below the 10,000
+#: signals that a workflow takes.
+REPORT_PAUSES = tuple(
+    timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6)
+)
 
 
 @workflow.defn
@@ -81,13 +86,25 @@ class TaskWorkflow:
         task = self._run.gang.first
         if self._cancelling is None or task.state in ENDED:
             return task
-        return task.model_copy(update={"cancelling": self._cancelling, "reason": str(self._cancelling)})
+        return task.model_copy(
+            update={"cancelling": self._cancelling, "reason": str(self._cancelling)}
+        )
 
-    @workflow.query(description="The current status of the task, and the run of its job, for a client that knows both by name")
+    @workflow.query(
+        description=(
+            "The current status of the task, and the run of its job, for a client that knows both"
+            " by name"
+        )
+    )
     def own_status(self) -> OwnStatus:
         return OwnStatus(run_id=self._task.run_id, task=self.status())
 
-    @workflow.query(description="The request or the placement that the task has, for a scheduler that recovers its ledger")
+    @workflow.query(
+        description=(
+            "The request or the placement that the task has, for a scheduler that recovers its"
+            " ledger"
+        )
+    )
     def claim(self) -> GangReport:
         return self._run.report
 
@@ -96,41 +113,66 @@ class TaskWorkflow:
         return Attempts(attempts=self._run.gang.attempts)
 
     def _changed(self) -> None:
-        """Shows the new state, and reports to the job that the task is prepared, runs or waits again. Its end reaches the job
-        as this workflow's own end."""
+        """Shows the new state, and reports to the job that the task is prepared, runs or waits
+        again. Its end reaches the job as this workflow's own end.
+        """
         self._describe()
         status = self._run.gang.first
         waits = status.state is TaskState.PENDING and status.reason
         known = self._reported
         # Not each step of it: reports become rare.
-        built = status.state is TaskState.BUILDING and (known.state, known.attempt) != (status.state, status.attempt)
+        built = status.state is TaskState.BUILDING and (known.state, known.attempt) != (
+            status.state,
+            status.attempt,
+        )
         if (status.state is TaskState.RUNNING or waits or built) and not self._known(status):
             self._unreported = self._reported = status
 
     def _describe(self) -> None:
-        workflow.set_current_details(web_ui.task_details(self._task.spec, self.status(), self._run.refusal, self._run.refused_at))
+        workflow.set_current_details(
+            web_ui.task_details(
+                self._task.spec, self.status(), self._run.refusal, self._run.refused_at
+            )
+        )
 
     async def _show_cancellation(self) -> None:
-        """Shows the cancellation of the task as soon as it arrives. Its program may take its whole grace period."""
+        """Shows the cancellation of the task as soon as it arrives. Its program may take its whole
+        grace period.
+        """
         await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
-        self._cancelling = Cancelling.begun(workflow.cancellation_reason(), workflow.now(), self._task.spec.grace)
+        self._cancelling = Cancelling.begun(
+            workflow.cancellation_reason(), workflow.now(), self._task.spec.grace
+        )
         self._describe()
 
     def _known(self, status: TaskStatus) -> bool:
-        """Returns whether the job knows the status: it is the reported one, or differs by the hold, which is the job's."""
-        held = self._run.gang.overrides.hold is not None and status.state is TaskState.PENDING is self._reported.state
+        """Returns whether the job knows the status: it is the reported one, or differs by the hold,
+        which is the job's.
+        """
+        held = (
+            self._run.gang.overrides.hold is not None
+            and status.state is TaskState.PENDING is self._reported.state
+        )
         return (held or status == self._reported) and workflow.patched("fewer-reports")
 
     async def _report(self) -> None:
-        """Reports the latest status, at growing intervals: a job's history must not grow with tasks times attempts."""
-        parent = workflow.get_external_workflow_handle(self._task.parent, run_id=self._task.parent_run or self._task.run_id)
+        """Reports the latest status, at growing intervals: a job's history must not grow with tasks
+        times attempts.
+        """
+        parent = workflow.get_external_workflow_handle(
+            self._task.parent, run_id=self._task.parent_run or self._task.run_id
+        )
         for pause in REPORT_PAUSES:
             await workflow.wait_condition(lambda: self._unreported is not None)
             status, self._unreported = self._unreported, None
             assert status is not None
             if status.state is TaskState.PENDING and self._run.refusal is not None:
                 refusal = self._run.refusal
-                known = {"code": refusal.code, "remedy": refusal.remedy, "refused_at": self._run.refused_at}
+                known = {
+                    "code": refusal.code,
+                    "remedy": refusal.remedy,
+                    "refused_at": self._run.refused_at,
+                }
                 status = status.model_copy(update=known)
             if not await send_signal(parent, "task_changed", status):
                 return  # the job is gone; this task is about to be cancelled

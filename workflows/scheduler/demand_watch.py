@@ -10,7 +10,9 @@ from iris.workflows.scheduler.scheduler_views import broken_slices, reserve_of
 
 
 class DemandWatch:
-    """Compares the demand, the broken slices, the idle reserve and the pauses with those that the autoscaler knows."""
+    """Compares the demand, the broken slices, the idle reserve and the pauses with those that the
+    autoscaler knows.
+    """
 
     def __init__(self) -> None:
         self._demand: dict[Shape, int] = {}
@@ -27,9 +29,10 @@ class DemandWatch:
     def compare(self, ledger: Ledger, demand: Mapping[Shape, int]) -> None:
         """Sets `changed` if the autoscaler has to be signalled.
 
-        It has to be if more gangs of a shape wait than at the last signal, if no gang of a shape waits any more, if a slice is
-        broken, if a slice of a group that keeps a reserve is no longer idle, or if a pause began or ended. While the whole
-        cluster is paused, only pauses count.
+        It has to be if more gangs of a shape wait than at the last signal, if no gang of a shape
+        waits any more, if a slice is broken, if a slice of a group that keeps a reserve is no
+        longer idle, or if a pause began or ended. While the whole cluster is paused, only pauses
+        count.
         """
         pauses = (ledger.paused is not None, frozenset(ledger.paused_groups))
         if pauses != self._pauses:
@@ -42,4 +45,8 @@ class DemandWatch:
         self._broken, self._reserve = broken, reserve
         self.changed |= self._demand.keys() - demand.keys() != set()
         self.changed |= any(count > self._demand.get(shape, 0) for shape, count in demand.items())
-        self._demand = {shape: min(count, demand[shape]) for shape, count in self._demand.items() if shape in demand}
+        self._demand = {
+            shape: min(count, demand[shape])
+            for shape, count in self._demand.items()
+            if shape in demand
+        }

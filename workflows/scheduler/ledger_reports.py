@@ -1,4 +1,6 @@
-"""Collects what slices and gangs report of their hosts: the ledger may have been lost with an earlier scheduler."""
+"""Collects what slices and gangs report of their hosts: the ledger may have been lost with an
+earlier scheduler.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +14,10 @@ from iris.workflows import policies
 
 
 async def recover(
-    cluster: str, recovery: LedgerRecovery, now: Callable[[], datetime], entered: Callable[[RecoveryPage, int], None]
+    cluster: str,
+    recovery: LedgerRecovery,
+    now: Callable[[], datetime],
+    entered: Callable[[RecoveryPage, int], None],
 ) -> None:
     """Recovers the ledger from the reports of all slices and gangs.
 
@@ -21,15 +26,21 @@ async def recover(
         entered: gets each page of reports that is in the ledger, and their number.
     """
     if await _enter_reports(cluster, recovery, now, entered):
-        # Lists of workflows lag a little: the second round finds workflows that began just before the first.
+        # Lists of workflows lag a little: the second round finds workflows that began just before
+        # the first.
         await workflow.sleep(policies.LIST_LAG)
         await _enter_reports(cluster, recovery, now, entered)
 
 
 async def _enter_reports(
-    cluster: str, recovery: LedgerRecovery, now: Callable[[], datetime], entered: Callable[[RecoveryPage, int], None]
+    cluster: str,
+    recovery: LedgerRecovery,
+    now: Callable[[], datetime],
+    entered: Callable[[RecoveryPage, int], None],
 ) -> int:
-    """Queries slices and gangs page by page and enters their reports. Returns the number of hosts and gangs."""
+    """Queries slices and gangs page by page and enters their reports. Returns the number of hosts
+    and gangs.
+    """
     cursor, found = RecoveryCursor(cluster=cluster), 0
     while True:
         recovery.request_page()

@@ -1,11 +1,12 @@
-"""Defines the scheduler: one workflow per cluster that holds the ledger of hosts, placements and waiting gangs.
+"""Defines the scheduler: one workflow per cluster that holds the ledger of hosts, placements and
+waiting gangs.
 
-It decides nothing itself: `iris.scheduling.ledger.ledger` and `iris.scheduling.placement.place` do. Messages come in batches through the
-`exchange` update, whose answer carries what could be placed at once. An activity signals later placements to the gangs that had
-to wait.
+It decides nothing itself: `iris.scheduling.ledger.ledger` and `iris.scheduling.placement.place` do.
+Messages come in batches through the `exchange` update, whose answer carries what could be placed at
+once. An activity signals later placements to the gangs that had to wait.
 
-The handlers are synchronous and never raise. An async handler starves continue-as-new under load. A handler that raises fails or
-blocks the workflow on which the whole cluster depends.
+The handlers are synchronous and never raise. An async handler starves continue-as-new under load. A
+handler that raises fails or blocks the workflow on which the whole cluster depends.
 """
 
 import asyncio
@@ -58,9 +59,11 @@ from iris.workflows.scheduler.ledger_messages import (
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
 from iris.workflows.signals import send_signal
 
-#: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it, and nothing is placed
-#: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number of events says little. A pass
-#: over a large cluster costs a thousand times as much as one over a small one, and both are five events.
+#: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it,
+#: and nothing is placed
+#: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number
+#: of events says little. A pass over a large cluster costs a thousand times as much as one over a
+#: small one, and both are five events.
 MAX_REPLAY = 10_000_000
 _NOW = timedelta(0)
 #: The pause between two `demand` signals to the autoscaler.
@@ -89,13 +92,16 @@ class SchedulerWorkflow:
         self._unsettled = bool(len(self._ledger.waiting))
         #: When victims are looked for again; None: no time is set.
         self._again_at: datetime | None = None
-        #: The recovery of the ledger while it runs: nothing is placed before the ledger is complete.
+        #: The recovery of the ledger while it runs: nothing is placed before the ledger is
+        #: complete.
         self._recovery = LedgerRecovery(self._ledger) if start.call_roll else None
         self._demand_watch = DemandWatch()
         self._orphan_check = OrphanCheck(start.cluster)
-        #: Whether `MAX_REPLAY` and `_time` apply. A run that began before them is replayed without them.
+        #: Whether `MAX_REPLAY` and `_time` apply. A run that began before them is replayed without
+        #: them.
         self._limited = False
-        #: The last time that is the same in a replay: that of the last exchange, or the time for which a timer was set.
+        #: The last time that is the same in a replay: that of the last exchange, or the time for
+        #: which a timer was set.
         self._time = workflow.info().workflow_start_time
         self._describe()
 
@@ -122,8 +128,12 @@ class SchedulerWorkflow:
                 await self._wait()
         for task in beside:
             task.cancel()
-        # No await between here and the end: everything that was handled is in the ledger, and the next run gets the ledger.
-        notices, evictions = self._unsent_notices | self._notices, self._unsent_evictions | self._evictions
+        # No await between here and the end: everything that was handled is in the ledger, and the
+        # next run gets the ledger.
+        notices, evictions = (
+            self._unsent_notices | self._notices,
+            self._unsent_evictions | self._evictions,
+        )
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
@@ -138,7 +148,8 @@ class SchedulerWorkflow:
     async def _wait(self) -> None:
         """Waits until there is something to do.
 
-        A timer runs only while `_again_at` is set: a victim has not run long enough yet, or not all gangs were considered.
+        A timer runs only while `_again_at` is set: a victim has not run long enough yet, or not all
+        gangs were considered.
         """
         armed = self._again_at
 
@@ -148,18 +159,25 @@ class SchedulerWorkflow:
 
         shortest = policies.MOMENT if self._limited else _NOW
         try:
-            await workflow.wait_condition(something, timeout=max(shortest, armed - self._now()) if armed else None)
+            await workflow.wait_condition(
+                something, timeout=max(shortest, armed - self._now()) if armed else None
+            )
         except TimeoutError:
             self._again_at, self._time = None, armed or self._time
             self._settle()
 
     @workflow.update(
-        description="Messages from jobs, slices and operators; the answers contain the placements that are possible now"
+        description=(
+            "Messages from jobs, slices and operators; the answers contain the placements that are"
+            " possible now"
+        )
     )
     def exchange(self, batch: Batch) -> Answers:
         now = self._time = workflow.now()
         whole = self._recovery is None
-        served = serve(self._ledger, batch.messages, now, whole=whole, careful=self._careful, size=self._guard)
+        served = serve(
+            self._ledger, batch.messages, now, whole=whole, careful=self._careful, size=self._guard
+        )
         self._ledger.effort.received(len(batch.messages))
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
@@ -169,16 +187,23 @@ class SchedulerWorkflow:
 
     @exchange.validator
     def _takes(self, batch: Batch) -> None:
-        """Raises ApplicationError for a batch that is too large to be accepted: the acceptance contains a copy of it."""
+        """Raises ApplicationError for a batch that is too large to be accepted: the acceptance
+        contains a copy of it.
+        """
         if (size := size_of(batch)) > MESSAGE_BYTES:
-            problem = f"batch: {size:,} bytes are too many for the scheduler; send at most {MESSAGE_BYTES:,} at once"
+            problem = (
+                f"batch: {size:,} bytes are too many for the scheduler; send at most"
+                f" {MESSAGE_BYTES:,} at once"
+            )
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
 
     @workflow.signal(description="Messages that need no answer")
     def deliver(self, batch: Batch) -> None:
         for message in batch.messages:
             whole = self._recovery is None
-            entered = enter(self._ledger, message, whole=whole, careful=self._careful, size=self._guard)
+            entered = enter(
+                self._ledger, message, whole=whole, careful=self._careful, size=self._guard
+            )
             self._entered(message, entered)
         self._settle()
 
@@ -194,11 +219,24 @@ class SchedulerWorkflow:
     def forecast(self, request: Request) -> Forecast:
         return self._ledger.forecast(request, workflow.now())
 
-    @workflow.query(description="Why no host, present or to be created, could ever serve this request; empty if one could")
+    @workflow.query(
+        description=(
+            "Why no host, present or to be created, could ever serve this request; empty if one"
+            " could"
+        )
+    )
     def never(self, request: Request) -> Answer:
-        return Answer(refusal=self._ledger.wait_reasons().infeasible(request) if self._recovery is None else None)
+        return Answer(
+            refusal=(
+                self._ledger.wait_reasons().infeasible(request) if self._recovery is None else None
+            )
+        )
 
-    @workflow.query(description="For the autoscaler: the unplaced demand by shape, and the idle and broken slices")
+    @workflow.query(
+        description=(
+            "For the autoscaler: the unplaced demand by shape, and the idle and broken slices"
+        )
+    )
     def wanted(self) -> Wanted:
         demand = unplaced(self._ledger) if self._unsettled else self._ledger.demand()
         if self._recovery is not None or demand is None:
@@ -210,17 +248,26 @@ class SchedulerWorkflow:
         return owners_of(self._ledger, page)
 
     def _run_is_long(self) -> bool:
-        """Returns whether to continue as new: the history or its replay is long, or the ledger has to be measured."""
+        """Returns whether to continue as new: the history or its replay is long, or the ledger has
+        to be measured.
+        """
         to_measure = self._guard is not None and self._size.stale
         return workflow.info().is_continue_as_new_suggested() or self._spent() or to_measure
 
     def _spent(self) -> bool:
-        # A round of passes ends in the run in which it began. The next run would begin it anew, and perhaps never end it.
-        return self._limited and not self._ledger.passed_over and self._ledger.effort.looks >= MAX_REPLAY
+        # A round of passes ends in the run in which it began. The next run would begin it anew, and
+        # perhaps never end it.
+        return (
+            self._limited
+            and not self._ledger.passed_over
+            and self._ledger.effort.looks >= MAX_REPLAY
+        )
 
     @property
     def _careful(self) -> bool:
-        """Returns whether duplicates and sizes of messages are taken into account: not in a run that began with version 0.1."""
+        """Returns whether duplicates and sizes of messages are taken into account: not in a run
+        that began with version 0.1.
+        """
         return workflow.patched("careful")
 
     @property
@@ -229,16 +276,25 @@ class SchedulerWorkflow:
         return self._size if workflow.patched("guard") else None
 
     def _entered(self, message: Message, entered: Entered) -> None:
-        """Updates the pending signals and the recovery after a message was entered into the ledger."""
+        """Updates the pending signals and the recovery after a message was entered into the
+        ledger.
+        """
         self._evictions.update((each.key, each) for each in entered.evicted)
         if isinstance(message, Release):
-            for queue in (self._notices, self._evictions, self._unsent_notices, self._unsent_evictions):
+            for queue in (
+                self._notices,
+                self._evictions,
+                self._unsent_notices,
+                self._unsent_evictions,
+            ):
                 queue.pop(message.key, None)
         if self._recovery is not None:
             self._recovery.received(entered.hosts)
 
     def _now(self) -> datetime:
-        """Returns the time for decisions. Outside of updates, the clock of a workflow may differ in a replay (decision 14)."""
+        """Returns the time for decisions. Outside of updates, the clock of a workflow may differ in
+        a replay (decision 14).
+        """
         return self._time if self._limited else workflow.now()
 
     def _settle(self) -> None:
@@ -260,14 +316,18 @@ class SchedulerWorkflow:
     async def _send_placements(self) -> None:
         """Signals placements to the owners that waited for them."""
         notices = unsent_signals.batch(self._notices.values())
-        result = await self._signal_owners(Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed")
+        result = await self._signal_owners(
+            Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed"
+        )
         self._remove_signalled(self._notices, self._unsent_notices, notices, result)
 
     async def _send_evictions(self) -> None:
         """Signals evictions to the owners of the gangs that have to leave."""
         evictions = unsent_signals.batch(self._evictions.values())
         result = await self._signal_owners(
-            Notifier.signal_evicted, EvictionNotices(evictions=evictions), f"{len(evictions)} evicted"
+            Notifier.signal_evicted,
+            EvictionNotices(evictions=evictions),
+            f"{len(evictions)} evicted",
         )
         self._remove_signalled(self._evictions, self._unsent_evictions, evictions, result)
 
@@ -285,9 +345,15 @@ class SchedulerWorkflow:
         )
 
     def _remove_signalled(
-        self, waiting: dict[str, Notice], unsent: dict[str, Notice], sent: Sequence[Notice], result: Signalled
+        self,
+        waiting: dict[str, Notice],
+        unsent: dict[str, Notice],
+        sent: Sequence[Notice],
+        result: Signalled,
     ) -> None:
-        """Removes what was signalled, and forgets the keys of owners that are gone: they hold nothing."""
+        """Removes what was signalled, and forgets the keys of owners that are gone: they hold
+        nothing.
+        """
         later = set(result.unsent) if result.unsent and workflow.patched("unsent") else set()
         for each in sent:
             if waiting.pop(each.key, None) is not None and each.key in later:
@@ -299,7 +365,8 @@ class SchedulerWorkflow:
         self._size.recovered(page)
 
     async def _signal_demand(self) -> None:
-        """Signals the autoscaler when the demand differs from what it knows, at most once per `WAKE_EVERY`.
+        """Signals the autoscaler when the demand differs from what it knows, at most once per
+        `WAKE_EVERY`.
 
         The signal does not carry the demand; the autoscaler asks for it.
         """
@@ -311,7 +378,9 @@ class SchedulerWorkflow:
             await workflow.sleep(WAKE_EVERY)
 
     def _demand(self) -> Mapping[Shape, int]:
-        """Returns the demand that the autoscaler gets. While passes follow one another, it has only what did not fit."""
+        """Returns the demand that the autoscaler gets. While passes follow one another, it has only
+        what did not fit.
+        """
         if self._unsettled and workflow.patched("early-demand"):
             return unplaced(self._ledger) or {}
         return self._ledger.demand()
@@ -340,9 +409,11 @@ class SchedulerWorkflow:
                 await self._send_reasons()
 
     async def _check_patiently(self) -> None:
-        """As `_check_jobs`, with checks that the service repeats: they add nothing to the history while they find nothing.
+        """As `_check_jobs`, with checks that the service repeats: they add nothing to the history
+        while they find nothing.
 
-        Waiting gangs have a timer, which also keeps `_time`: they are placed, and their reasons change, as time passes.
+        Waiting gangs have a timer, which also keeps `_time`: they are placed, and their reasons
+        change, as time passes.
         """
         checks = JobChecks(self._cluster, self._forget)
 
@@ -364,7 +435,9 @@ class SchedulerWorkflow:
         await workflow.wait_condition(self._is_used)
         # Runs may be short: the last check of the previous run counts.
         began = self._now()
-        pause = max(policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began)))
+        pause = max(
+            policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began))
+        )
         await workflow.sleep(pause)
         self._checked_at = self._time = max(self._time, began + pause)
 
@@ -377,16 +450,25 @@ class SchedulerWorkflow:
         self._unsent_notices, self._unsent_evictions = {}, {}
 
     async def _send_reasons(self) -> None:
-        """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same reason."""
+        """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same
+        reason.
+        """
         ledger = self._ledger
         changed, sent = reason_changes(ledger, self._sent_reasons, short=self._guard is not None)
-        ledger.effort.explained(ledger.hosts, ledger.live, ledger.waiting, min(len(sent), MAX_SHAPES))
+        ledger.effort.explained(
+            ledger.hosts, ledger.live, ledger.waiting, min(len(sent), MAX_SHAPES)
+        )
         try:
-            await unsent_signals.send_reasons(self._cluster, unsent_signals.reasons_of(ledger, changed))
+            await unsent_signals.send_reasons(
+                self._cluster, unsent_signals.reasons_of(ledger, changed)
+            )
         except ActivityError as error:
-            if is_cancelled_exception(error):  # the run ends: the server refuses an end after which anything begins
+            if is_cancelled_exception(
+                error
+            ):  # the run ends: the server refuses an end after which anything begins
                 raise asyncio.CancelledError from error
-            # The reasons are only for display, and a failure must not end the checks: the next check sends them again.
+            # The reasons are only for display, and a failure must not end the checks: the next
+            # check sends them again.
             for each in changed:
                 sent.pop(each.shape, None)
         self._sent_reasons = sent

@@ -21,7 +21,9 @@ DEMANDS_BYTES = 2 * BATCH_BYTES
 
 
 def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
-    """Returns a page of hosts with their free resources and tasks, and how many gangs wait and run."""
+    """Returns a page of hosts with their free resources and tasks, and how many gangs wait and
+    run.
+    """
     shown = list(ledger.hosts.values())[page.offset : page.offset + page.limit]
     here: dict[str, list[tuple[Placement, int]]] = {host.id: [] for host in shown}
     for placement in ledger.live.values():
@@ -33,7 +35,14 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
         running = here[host.id]
         tasks = [task for held, place in running for task in _tasks_on(held, place)]
         free = headroom(host, (placement.resources for placement, _ in running))
-        views.append(HostView(host=host, free=free, running=tuple(tasks), closed=ledger.host_index.closed(host) or ""))
+        views.append(
+            HostView(
+                host=host,
+                free=free,
+                running=tuple(tasks),
+                closed=ledger.host_index.closed(host) or "",
+            )
+        )
     return Snapshot(
         hosts=tuple(fitting(((view, size_of(view)) for view in views), page.limit)),
         total_hosts=len(ledger.hosts),
@@ -42,7 +51,10 @@ def snapshot_of(ledger: Ledger, page: SnapshotPage) -> Snapshot:
         held=len(ledger.held),
         paused=ledger.paused,
         paused_groups=ledger.paused_groups,
-        quarantined={host_id: closure.reason for host_id, closure in islice(_quarantined(ledger), MOST_QUARANTINED)},
+        quarantined={
+            host_id: closure.reason
+            for host_id, closure in islice(_quarantined(ledger), MOST_QUARANTINED)
+        },
         rules=ledger.rules,
     )
 
@@ -52,23 +64,36 @@ def _tasks_on(placement: Placement, place: int) -> list[str]:
     each = placement.tasks_per_host
     if len(placement.seats) * each == 1:
         return [placement.task]
-    return [names.task_id(placement.task, index) for index in range(each * place, each * (place + 1))]
+    return [
+        names.task_id(placement.task, index) for index in range(each * place, each * (place + 1))
+    ]
 
 
 def unplaced(ledger: Ledger) -> dict[Shape, int] | None:
-    """Returns the demand of the shapes that did not fit when a pass last examined them; None before all were examined once."""
+    """Returns the demand of the shapes that did not fit when a pass last examined them; None before
+    all were examined once.
+    """
     unfit = ledger.unfit
-    return None if unfit is None else {shape: count for shape, count in ledger.demand().items() if shape in unfit}
+    return (
+        None
+        if unfit is None
+        else {shape: count for shape, count in ledger.demand().items() if shape in unfit}
+    )
 
 
 def wanted_of(ledger: Ledger, now: datetime, demand: Mapping[Shape, int] | None = None) -> Wanted:
-    """Returns the demand that could not be placed, in serving order, and the slices that are idle or broken.
+    """Returns the demand that could not be placed, in serving order, and the slices that are idle
+    or broken.
 
     Args:
         demand: the part of the ledger's demand that did not fit; None: all of it.
     """
     return Wanted(
-        demands=_demands(ledger, ledger.demand() if demand is None else demand) if ledger.paused is None else (),
+        demands=(
+            _demands(ledger, ledger.demand() if demand is None else demand)
+            if ledger.paused is None
+            else ()
+        ),
         idle={slice_id: since or now for slice_id, since in ledger.idle().items()},
         broken=broken_slices(ledger),
         paused=tuple(ledger.paused_groups),
@@ -80,21 +105,35 @@ def wanted_of(ledger: Ledger, now: datetime, demand: Mapping[Shape, int] | None 
 def _demands(ledger: Ledger, counts: Mapping[Shape, int]) -> tuple[Demand, ...]:
     """Returns the demands that the autoscaler gets, in serving order.
 
-    Demands that no scale group could serve are only sent for their outlook, and only if there are few others. If there are more
-    demands than one answer holds, each user gets the same number of each group. Otherwise the shapes of one user could keep the
-    slices of every group from others.
+    Demands that no scale group could serve are only sent for their outlook, and only if there are
+    few others. If there are more demands than one answer holds, each user gets the same number of
+    each group. Otherwise the shapes of one user could keep the slices of every group from others.
     """
-    firsts = [Demand(count=counts[shape], example=example) for shape, example in ledger.waiting.firsts(counts).items()]
+    firsts = [
+        Demand(count=counts[shape], example=example)
+        for shape, example in ledger.waiting.firsts(counts).items()
+    ]
     possible: dict[tuple[str, str], list[Demand]] = {}
     impossible: list[Demand] = []
     for demand in sorted(firsts, key=_serving_order):
         catalog = ledger.catalog
-        group = catalog.first_group(demand.example) or next(iter(catalog.creators(demand.example, ledger.host_index)), None)
-        same = impossible if group is None else possible.setdefault((group, demand.example.user), [])
+        group = catalog.first_group(demand.example) or next(
+            iter(catalog.creators(demand.example, ledger.host_index)), None
+        )
+        same = (
+            impossible if group is None else possible.setdefault((group, demand.example.user), [])
+        )
         same.append(demand)
-    in_turn = [demand for turn in zip_longest(*possible.values()) for demand in turn if demand is not None]
+    in_turn = [
+        demand for turn in zip_longest(*possible.values()) for demand in turn if demand is not None
+    ]
     in_turn += impossible[: max(0, MOST_OUTLOOKS - len(in_turn))]
-    return tuple(sorted(fitting(((each, size_of(each)) for each in in_turn), MOST_SHAPES, DEMANDS_BYTES), key=_serving_order))
+    return tuple(
+        sorted(
+            fitting(((each, size_of(each)) for each in in_turn), MOST_SHAPES, DEMANDS_BYTES),
+            key=_serving_order,
+        )
+    )
 
 
 def _serving_order(demand: Demand) -> tuple[int, datetime, str]:
@@ -103,18 +142,29 @@ def _serving_order(demand: Demand) -> tuple[int, datetime, str]:
 
 def broken_slices(ledger: Ledger) -> dict[str, str]:
     """Returns the slices with a quarantined host, and a text that names the host."""
-    return {ledger.hosts[host_id].slice_id: f"host {host_id} is {closure}" for host_id, closure in _quarantined(ledger)}
+    return {
+        ledger.hosts[host_id].slice_id: f"host {host_id} is {closure}"
+        for host_id, closure in _quarantined(ledger)
+    }
 
 
 def _quarantined(ledger: Ledger) -> Iterator[tuple[str, Closure]]:
-    closed = {host_id: closure for host_id, closure in ledger.closed.items() if host_id in ledger.hosts}
-    faults = {host.id: closure for host in ledger.hosts.values() if host.fault and (closure := fault_of(host)) is not None}
+    closed = {
+        host_id: closure for host_id, closure in ledger.closed.items() if host_id in ledger.hosts
+    }
+    faults = {
+        host.id: closure
+        for host in ledger.hosts.values()
+        if host.fault and (closure := fault_of(host)) is not None
+    }
     return (each for each in {**closed, **faults}.items() if each[1].by is ClosedBy.QUARANTINE)
 
 
 def reserve_of(ledger: Ledger) -> set[str]:
     """Returns the idle slices if a scale group keeps a reserve of them, else an empty set."""
-    return set(ledger.idle()) if any(group.buffer_slices for group in ledger.catalog.groups) else set()
+    return (
+        set(ledger.idle()) if any(group.buffer_slices for group in ledger.catalog.groups) else set()
+    )
 
 
 def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:

@@ -1,7 +1,8 @@
-"""The signals that owners have not received yet: batches of them, and all of them on their way to the next run of the scheduler.
+"""The signals that owners have not received yet: batches of them, and all of them on their way to
+the next run of the scheduler.
 
-There may be as many as placements, so all of them travel as keys: the ledger has the rest. Only those that differ travel
-in full, for example placements on a host that was lost meanwhile.
+There may be as many as placements, so all of them travel as keys: the ledger has the rest. Only
+those that differ travel in full, for example placements on a host that was lost meanwhile.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,8 @@ from iris.scheduling.ledger.reason_changes import ReasonChange
 from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies
 
-#: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them first.
+#: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them
+#: first.
 MAX_SIGNALS = 500
 Item = TypeVar("Item", Placement, Eviction, Reason)
 
@@ -33,7 +35,9 @@ class Unsent(NamedTuple):
     evictions: tuple[Eviction, ...]
 
 
-def pack(ledger: Ledger, notices: Mapping[str, Placement], evictions: Mapping[str, Eviction]) -> Unsent:
+def pack(
+    ledger: Ledger, notices: Mapping[str, Placement], evictions: Mapping[str, Eviction]
+) -> Unsent:
     live = ledger.live
     evicted: dict[str, list[str]] = {}
     others: list[Eviction] = []
@@ -50,9 +54,13 @@ def pack(ledger: Ledger, notices: Mapping[str, Placement], evictions: Mapping[st
     )
 
 
-def unpack(ledger: Ledger, start: SchedulerStart) -> tuple[dict[str, Placement], dict[str, Eviction]]:
+def unpack(
+    ledger: Ledger, start: SchedulerStart
+) -> tuple[dict[str, Placement], dict[str, Eviction]]:
     """Returns the placements and the evictions to signal, by key."""
-    notices = {key: ledger.live[key] for key in start.noticed} | {notice.key: notice for notice in start.notices}
+    notices = {key: ledger.live[key] for key in start.noticed} | {
+        notice.key: notice for notice in start.notices
+    }
     evictions = {
         key: Eviction(key=key, owner=ledger.live[key].owner, reason=reason)
         for reason, keys in start.evicted.items()
@@ -67,9 +75,15 @@ def batch(unsent: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def reasons_of(ledger: Ledger, changes: Sequence[ReasonChange]) -> list[Reason]:
-    """Returns the changed reasons for their gangs, with the positions of those that wait for their turn."""
+    """Returns the changed reasons for their gangs, with the positions of those that wait for their
+    turn.
+    """
     asked = ((each.refusal, each.requests) for each in changes)
-    placed = ledger.wait_reasons().with_positions(asked) if changes and workflow.patched("positions") else {}
+    placed = (
+        ledger.wait_reasons().with_positions(asked)
+        if changes and workflow.patched("positions")
+        else {}
+    )
     return [
         Reason(key=request.key, owner=request.owner, refusal=placed.get(request.key, each.refusal))
         for each in changes

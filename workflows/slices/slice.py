@@ -1,9 +1,10 @@
 """Defines the workflow of one slice, from its request to its confirmed deletion.
 
-A slice that the autoscaler wants is *created*: the workflow requests its machines, waits for them, and deletes them until the
-platform confirms that no machine is left, also when the workflow is cancelled. A slice of machines that people provide *joined*:
-its agents start this workflow, and there is nothing to delete. Both report their hosts to the scheduler: a host is removed before
-it comes back.
+A slice that the autoscaler wants is *created*: the workflow requests its machines, waits for them,
+and deletes them until the platform confirms that no machine is left, also when the workflow is
+cancelled. A slice of machines that people provide *joined*: its agents start this workflow, and
+there is nothing to delete. Both report their hosts to the scheduler: a host is removed before it
+comes back.
 
 `iris.model.slice.lifecycle` decides what each event changes; the workflow performs the effects.
 """
@@ -83,13 +84,21 @@ class SliceWorkflow:
             await self._handle_signals()
             await self._delete()
         except asyncio.CancelledError:
-            # Cancelled, for example in the Web UI: remove its hosts and delete its machines before this ends.
+            # Cancelled, for example in the Web UI: remove its hosts and delete its machines before
+            # this ends.
             await uninterrupted(self._delete_cancelled())
             raise
         known = self._slice.incarnations
-        if start.request is None and any(isinstance(each, HostReady) and each.incarnation not in known for each in self._inbox):
-            # A new incarnation of a host registered while the former one was being removed: that is a new slice of the same name.
-            workflow.continue_as_new(SliceInput(cluster=start.cluster, id=start.id, size=start.size, reports=tuple(self._inbox)))
+        if start.request is None and any(
+            isinstance(each, HostReady) and each.incarnation not in known for each in self._inbox
+        ):
+            # A new incarnation of a host registered while the former one was being removed: that is
+            # a new slice of the same name.
+            workflow.continue_as_new(
+                SliceInput(
+                    cluster=start.cluster, id=start.id, size=start.size, reports=tuple(self._inbox)
+                )
+            )
         return self.status()
 
     async def _handle_signals(self) -> None:
@@ -106,7 +115,11 @@ class SliceWorkflow:
             if self._host_missing and self._slice.state in LIVE:
                 self._host_missing = False
                 await self._handle(HostMissing())
-            if workflow.info().is_continue_as_new_suggested() and not self._inbox and self._slice.state in LIVE:
+            if (
+                workflow.info().is_continue_as_new_suggested()
+                and not self._inbox
+                and self._slice.state in LIVE
+            ):
                 self._continue()
 
     async def _wait(self) -> datetime | None:
@@ -121,7 +134,9 @@ class SliceWorkflow:
             return waits or workflow.info().is_continue_as_new_suggested()
 
         try:
-            await workflow.wait_condition(is_woken, timeout=max(policies.MOMENT, due - workflow.now()) if due else None)
+            await workflow.wait_condition(
+                is_woken, timeout=max(policies.MOMENT, due - workflow.now()) if due else None
+            )
         except TimeoutError:
             return due
         return None
@@ -140,7 +155,9 @@ class SliceWorkflow:
     def cloud_state(self, seen: CloudState) -> None:
         self._inbox.append(seen)
 
-    @workflow.signal(description="Delete the slice: if it is idle, when its tasks have ended, or at a deadline")
+    @workflow.signal(
+        description="Delete the slice: if it is idle, when its tasks have ended, or at a deadline"
+    )
     def drain(self, drain: Drain) -> None:
         self._inbox.append(drain)
 
@@ -159,7 +176,9 @@ class SliceWorkflow:
     # Events and their effects.
 
     async def _handle(self, event: Event) -> None:
-        """Makes the step for an event and performs its effects in order. The result of an effect is the next event."""
+        """Makes the step for an event and performs its effects in order. The result of an effect is
+        the next event.
+        """
         self._slice, effects = lifecycle.step(self._slice, event, workflow.now())
         workflow.set_current_details(web_ui.slice_details(self.status()))
         for effect in effects:
@@ -177,28 +196,47 @@ class SliceWorkflow:
                 return await self._request(request)
             case DescribeMachines(overdue=overdue):
                 found = await slice_machines.describe(self._slice.created)
-                return MachinesDescribed(found.observation, overdue) if found is not None else NotDescribed(overdue)
+                return (
+                    MachinesDescribed(found.observation, overdue)
+                    if found is not None
+                    else NotDescribed(overdue)
+                )
             case ReadConsole():
                 patched = workflow.patched("last words")
-                return ConsoleRead(await slice_machines.console_output(self._slice.created) if patched else "")
+                return ConsoleRead(
+                    await slice_machines.console_output(self._slice.created) if patched else ""
+                )
             case OfferHosts(hosts=hosts):
                 return HostsOffered((await exchange(cluster, SliceUp(hosts=hosts))).ended)
             case RetireHosts(drain=drain):
-                closure = Closure(by=ClosedBy.DRAIN, reason=drain.reason) if drain.idle_since is None else None
+                closure = (
+                    Closure(by=ClosedBy.DRAIN, reason=drain.reason)
+                    if drain.idle_since is None
+                    else None
+                )
                 answer = await exchange(
                     cluster,
-                    Retire(lives=self._slice.incarnations, idle_since=drain.idle_since, closure=closure, evict=effect.evicts),
+                    Retire(
+                        lives=self._slice.incarnations,
+                        idle_since=drain.idle_since,
+                        closure=closure,
+                        evict=effect.evicts,
+                    ),
                 )
                 return RetireAnswered(effect, answer.problem, answer.at)
         return None
 
     async def _request(self, request: SliceRequest) -> RequestAnswered | RequestAbandoned:
         requesting = self._requesting = slice_machines.request(request)
-        await workflow.wait_condition(lambda: requesting.done() or any(isinstance(each, Drain) for each in self._inbox))
+        await workflow.wait_condition(
+            lambda: requesting.done() or any(isinstance(each, Drain) for each in self._inbox)
+        )
         return RequestAnswered(await requesting) if requesting.done() else RequestAbandoned()
 
     async def _report_facts(self) -> None:
-        """Reports the facts to the autoscaler. An autoscaler that is not running requests them when it starts."""
+        """Reports the facts to the autoscaler. An autoscaler that is not running requests them when
+        it starts.
+        """
         if (facts := self.status().facts) is not None:
             await signal_autoscaler(self._slice.cluster, facts)
 
@@ -210,9 +248,11 @@ class SliceWorkflow:
             await self._delete(continues=False)  # the next run would not know that it is cancelled
 
     async def _delete(self, *, continues: bool = True) -> None:
-        """Removes the hosts from the scheduler, and deletes the machines until the platform confirms that none is left.
+        """Removes the hosts from the scheduler, and deletes the machines until the platform
+        confirms that none is left.
 
-        The tasks of a slice that is taken back have their time before. A cancelled slice goes at once.
+        The tasks of a slice that is taken back have their time before. A cancelled slice goes at
+        once.
         """
         request, hosts = self._slice.request, self._slice.incarnations
         if self._requesting is not None and not self._requesting.done():
@@ -220,9 +260,14 @@ class SliceWorkflow:
             await asyncio.gather(self._requesting, return_exceptions=True)
         if self._is_taken_back and continues and workflow.patched("time-to-leave"):
             await self._let_tasks_end()
-        down = asyncio.create_task(exchange(self._slice.cluster, SliceDown(lives=hosts))) if hosts else None
+        down = (
+            asyncio.create_task(exchange(self._slice.cluster, SliceDown(lives=hosts)))
+            if hosts
+            else None
+        )
         if down is not None and request is not None:
-            # A scheduler that does not answer places nothing on these hosts either: do not keep the machines for it.
+            # A scheduler that does not answer places nothing on these hosts either: do not keep the
+            # machines for it.
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(down.done, timeout=policies.SCHEDULER_PATIENCE)
         elif down is not None:
@@ -240,7 +285,9 @@ class SliceWorkflow:
 
     @property
     def _is_taken_back(self) -> bool:
-        """Returns whether its agents are ending its tasks. Once it is being deleted, they have had their time."""
+        """Returns whether its agents are ending its tasks. Once it is being deleted, they have had
+        their time.
+        """
         ends = self._slice.state is SliceState.FAILED and ends_its_tasks(self._slice.facts.fault)
         return ends and self._slice.request is not None and bool(self._slice.incarnations)
 
@@ -254,9 +301,15 @@ class SliceWorkflow:
             free.cancel()
 
     async def _retire_until_free(self) -> None:
-        """Asks the scheduler to retire the hosts until nothing runs there. What has not begun to end is evicted after a while."""
+        """Asks the scheduler to retire the hosts until nothing runs there. What has not begun to
+        end is evicted after a while.
+        """
         closure = Closure(by=ClosedBy.LEAVING, reason=self._slice.facts.reason)
-        retire, waited, pause = Retire(lives=self._slice.incarnations, closure=closure), timedelta(0), policies.LEAVING_CHECK
+        retire, waited, pause = (
+            Retire(lives=self._slice.incarnations, closure=closure),
+            timedelta(0),
+            policies.LEAVING_CHECK,
+        )
         while (await exchange(self._slice.cluster, retire)).problem:
             await workflow.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, policies.MAX_LEAVING_CHECK)

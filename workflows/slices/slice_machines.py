@@ -12,7 +12,8 @@ from iris.workflows import policies
 def request(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
     """Starts the request for the machines, which Temporal retries until the platform has answered.
 
-    If the workflow cancels the request, a call that is under way ends first: what it creates must not appear after the deletion.
+    If the workflow cancels the request, a call that is under way ends first: what it creates must
+    not appear after the deletion.
     """
     return workflow.start_activity_method(
         Slices.create_slice,
@@ -24,7 +25,9 @@ def request(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
 
 
 async def describe(request: SliceRequest) -> Machines | None:
-    """Returns the platform's description of the machines; None if it does not answer and nothing is known."""
+    """Returns the platform's description of the machines; None if it does not answer and nothing is
+    known.
+    """
     try:
         return await workflow.execute_activity_method(
             Slices.describe_slice,
@@ -39,7 +42,9 @@ async def describe(request: SliceRequest) -> Machines | None:
 
 
 async def console_output(request: SliceRequest) -> str:
-    """Returns the machines' last output; empty if the platform does not give it at once: it is only for display."""
+    """Returns the machines' last output; empty if the platform does not give it at once: it is only
+    for display.
+    """
     try:
         console = await workflow.execute_activity_method(
             Slices.console_output,
@@ -56,7 +61,9 @@ async def console_output(request: SliceRequest) -> str:
 
 
 async def delete(request: SliceRequest) -> bool:
-    """Deletes the machines. Returns whether they are gone; if not, the platform is still deleting them."""
+    """Deletes the machines. Returns whether they are gone; if not, the platform is still deleting
+    them.
+    """
     result = await workflow.execute_activity_method(
         Slices.delete_slice,
         SliceRef(slice_id=request.slice_id, zone=request.zone),

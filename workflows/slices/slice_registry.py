@@ -1,4 +1,6 @@
-"""Starts and signals the workflows of the autoscaler's slices, and keeps the facts that they report."""
+"""Starts and signals the workflows of the autoscaler's slices, and keeps the facts that they
+report.
+"""
 
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
@@ -21,11 +23,14 @@ from iris.workflows.slices.slice import SliceWorkflow
 class SliceRegistry:
     """The slices that were created and whose machines are not known to be deleted."""
 
-    def __init__(self, cluster: str, facts: Iterable[SliceFacts], strays: Mapping[str, int]) -> None:
+    def __init__(
+        self, cluster: str, facts: Iterable[SliceFacts], strays: Mapping[str, int]
+    ) -> None:
         self._cluster = cluster
         self.known: dict[str, SliceFacts] = {each.id: each for each in facts}
-        #: The slices whose workflow was ended from outside, and how many observations in a row have not found their machines.
-        #: Until the machines are known to be deleted, such a slice counts as existing.
+        #: The slices whose workflow was ended from outside, and how many observations in a row have
+        #: not found their machines. Until the machines are known to be deleted, such a slice counts
+        #: as existing.
         self.strays = dict(strays)
         #: The slices that were signalled to drain and have not reported since.
         self.draining: set[str] = set()
@@ -42,10 +47,14 @@ class SliceRegistry:
 
     @property
     def expected(self) -> tuple[SliceFacts, ...]:
-        """The facts of all slices; one that was signalled to drain counts as DRAINING, though it has not answered yet."""
+        """The facts of all slices; one that was signalled to drain counts as DRAINING, though it
+        has not answered yet.
+        """
         going = {"state": SliceState.DRAINING}
         return tuple(
-            each.model_copy(update=going) if each.state is SliceState.READY and each.id in self.draining else each
+            each.model_copy(update=going)
+            if each.state is SliceState.READY and each.id in self.draining
+            else each
             for each in self.known.values()
         )
 
@@ -67,16 +76,29 @@ class SliceRegistry:
         group = next(each for each in settings.groups if each.name == create.group)
         slice_id = names.slice_id(settings.prefix, group.name, workflow.uuid4().hex[:8])
         request = SliceRequest(
-            slice_id=slice_id, cluster=self._cluster, zone=create.zone, token=workflow.uuid4().hex, group=group, signed=True
+            slice_id=slice_id,
+            cluster=self._cluster,
+            zone=create.zone,
+            token=workflow.uuid4().hex,
+            group=group,
+            signed=True,
         )
         await self.start(request, create.reason, now)
         return slice_id
 
-    async def start(self, request: SliceRequest, reason: str, now: datetime, *, adopted: SliceObservation | None = None) -> bool:
+    async def start(
+        self,
+        request: SliceRequest,
+        reason: str,
+        now: datetime,
+        *,
+        adopted: SliceObservation | None = None,
+    ) -> bool:
         """Starts a slice's workflow. Returns False if the slice has one already.
 
         Args:
-            adopted: its machines, which were found without a workflow; None: they are to be requested.
+            adopted: its machines, which were found without a workflow; None: they are to be
+                requested.
         """
         slice_id, group, zone = request.slice_id, request.group, request.zone
         facts = SliceFacts(
@@ -121,7 +143,9 @@ class SliceRegistry:
                 self.known[slice_id] = before
             return False
         self.strays.pop(slice_id, None)
-        child.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # the slice reports its end itself
+        child.add_done_callback(
+            lambda ended: ended.cancelled() or ended.exception()
+        )  # the slice reports its end itself
         return True
 
     async def drain(self, drain: Drain) -> None:
@@ -130,30 +154,44 @@ class SliceRegistry:
         await self.signal(drain.slice_id, "drain", drain)
 
     def close_down(self, close: CloseDown) -> list[Drain]:
-        """Returns the drains for a cluster that closes down: one for each slice that has received none yet."""
+        """Returns the drains for a cluster that closes down: one for each slice that has received
+        none yet.
+        """
         going = [
             facts.id
             for facts in self.known.values()
-            if facts.state not in (SliceState.DELETING, SliceState.FAILED) and facts.id not in self._closed
+            if facts.state not in (SliceState.DELETING, SliceState.FAILED)
+            and facts.id not in self._closed
         ]
         self._closed.update(going)
         deadline = close.deadline or workflow.now()
-        return [Drain(slice_id=slice_id, reason=close.reason, deadline=deadline) for slice_id in going]
+        return [
+            Drain(slice_id=slice_id, reason=close.reason, deadline=deadline) for slice_id in going
+        ]
 
     async def signal(self, slice_id: str, signal: str, *payload: object) -> bool:
-        """Signals a slice's workflow. Returns False if the workflow is gone; the slice counts as FAILED then."""
-        handle = workflow.get_external_workflow_handle(names.slice_workflow(self._cluster, slice_id))
+        """Signals a slice's workflow. Returns False if the workflow is gone; the slice counts as
+        FAILED then.
+        """
+        handle = workflow.get_external_workflow_handle(
+            names.slice_workflow(self._cluster, slice_id)
+        )
         if await send_signal(handle, signal, *payload):
             return True
         self.draining.discard(slice_id)
         if slice_id in self.known:
-            lost = {"state": SliceState.FAILED, "changed_at": workflow.now(), "reason": "its workflow was terminated"}
+            lost = {
+                "state": SliceState.FAILED,
+                "changed_at": workflow.now(),
+                "reason": "its workflow was terminated",
+            }
             self.known[slice_id] = self.known[slice_id].model_copy(update=lost)
             self.strays.setdefault(slice_id, 0)
         return False
 
     def forget_deleted_strays(self, unowned: Container[str], unreachable: Container[str]) -> bool:
-        """Counts the observations that have not found each stray, and forgets strays whose machines are deleted.
+        """Counts the observations that have not found each stray, and forgets strays whose machines
+        are deleted.
 
         Returns whether it has forgotten any.
         """

@@ -1,11 +1,13 @@
-"""Runs one attempt on this host: prepares it, starts its program, ships its logs and outputs, and reports its outcome.
+"""Runs one attempt on this host: prepares it, starts its program, ships its logs and outputs, and
+reports its outcome.
 
-An attempt outlives the agent that started it. Its program runs below a shim (`runtimes.shim`), the agent reports by the
-activity's task token, and the attempt's directory holds everything that another agent needs to continue. An agent that finds
-such a directory continues the attempt. If the cluster has given the attempt up meanwhile, the agent makes sure that its program
-is dead.
+An attempt outlives the agent that started it. Its program runs below a shim (`runtimes.shim`), the
+agent reports by the activity's task token, and the attempt's directory holds everything that
+another agent needs to continue. An agent that finds such a directory continues the attempt. If the
+cluster has given the attempt up meanwhile, the agent makes sure that its program is dead.
 
-The rules are in `lifecycle.py`: it decides what an event changes, and this module performs the effects.
+The rules are in `lifecycle.py`: it decides what an event changes, and this module performs the
+effects.
 """
 
 import asyncio
@@ -59,16 +61,18 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two reads of the output.
 READ_INTERVAL = timedelta(milliseconds=200)
-#: How long what a program left when it ended by itself may run until the log and the status mention it.
+#: How long what a program left when it ended by itself may run until the log and the status mention
+#: it.
 TELL_AFTER = timedelta(seconds=1)
-#: How long an agent that takes over waits for programs that it has killed: longer than `Program.kill` takes.
+#: How long an agent that takes over waits for programs that it has killed: longer than
+#: `Program.kill` takes.
 KILL_TIMEOUT = timedelta(seconds=20)
 #: How long a finished attempt waits for an unreachable store before its outcome is reported anyway.
 UPLOAD_TIMEOUT = timedelta(seconds=60)
 #: How long the logs and outputs of an attempt wait for the store after its outcome was reported.
 KEEP_UNSTORED_FOR = timedelta(days=1)
-#: The fault of attempts that fill the disk themselves. Before its program starts, an attempt has to have written more than half
-#: of what was free when it began.
+#: The fault of attempts that fill the disk themselves. Before its program starts, an attempt has to
+#: have written more than half of what was free when it began.
 FILLED_FAULT = "disk-filled"
 
 
@@ -97,11 +101,21 @@ class Attempt:
         self._log = context.logger(logger, record.task)
         directory.mkdir(0o700, parents=True, exist_ok=True)
         if not found:
-            record.write(directory)  # before the program starts: in a directory without this file, no program runs
-        self._handle: AsyncActivityHandle = context.client.get_async_activity_handle(task_token=record.task_token)
-        files = {Stream.BUILD: directory / "build", Stream.STDOUT: directory / "stdout", Stream.STDERR: directory / "stderr"}
+            record.write(
+                directory
+            )  # before the program starts: in a directory without this file, no program runs
+        self._handle: AsyncActivityHandle = context.client.get_async_activity_handle(
+            task_token=record.task_token
+        )
+        files = {
+            Stream.BUILD: directory / "build",
+            Stream.STDOUT: directory / "stdout",
+            Stream.STDERR: directory / "stderr",
+        }
         limits, state = context.limits, directory / "shipped.json"
-        self._logs = LogShipper(context.store, self.task.logs, files, state, taken_over=found, limit=limits.logs)
+        self._logs = LogShipper(
+            context.store, self.task.logs, files, state, taken_over=found, limit=limits.logs
+        )
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)
         lease = record.task.contact.lease
@@ -112,7 +126,9 @@ class Attempt:
             self._log,
             details=self._details,
             running=lambda: len(context.uses),
-            renew_lease=lambda lease: self._program.keep_until(lease) if self._program.launched else None,
+            renew_lease=lambda lease: (
+                self._program.keep_until(lease) if self._program.launched else None
+            ),
             on_event=self.handle,
             last_contact=self._program.lease - lease if found else handed_out(waited, lease),
         )
@@ -124,10 +140,22 @@ class Attempt:
         #: How the program ended; None: it has not ended, as far as this agent knows.
         self._exit: Exit | None = self._program.exit
         self._lifecycle: Lifecycle = restore(
-            launched=self._program.launched, ended=self._exit is not None, outcome=record.verdict, settled=record.told
+            launched=self._program.launched,
+            ended=self._exit is not None,
+            outcome=record.verdict,
+            settled=record.told,
         )
         store, gate, task, say = context.store, context.gate, self.task, self._logs.say
-        self._saver = Saver(store, task.checkpoints, task.attempt, directory, gate, limits.checkpoint, say, taken_over=found)
+        self._saver = Saver(
+            store,
+            task.checkpoints,
+            task.attempt,
+            directory,
+            gate,
+            limits.checkpoint,
+            say,
+            taken_over=found,
+        )
         last = (limits.outputs, self._saver, lambda: end_of(self._lifecycle, self._exit))
         self._delivery = Delivery(store, self._logs, directory, task.outputs, gate, *last)
         if not self.settled:
@@ -139,15 +167,29 @@ class Attempt:
 
     @property
     def settled(self) -> bool:
-        """True if the server has the outcome or does not want it. Then only logs and outputs remain to be stored."""
+        """True if the server has the outcome or does not want it. Then only logs and outputs remain
+        to be stored.
+        """
         return self._lifecycle.state is State.SETTLED
 
     @property
     def occupant(self) -> Occupant:
         """What this attempt is to those who watch the disk."""
-        live, in_container = (State.PREPARING, State.RUNNING), bool(self._context.image_of(self.task))
-        ending, told = self._lifecycle.state not in (*live, State.STOPPING), lambda: self._lifecycle.state not in live
-        return Occupant(self._dir, self.task.resources.disk_bytes, in_container=in_container, ending=ending, told_to_end=told)
+        live, in_container = (
+            (State.PREPARING, State.RUNNING),
+            bool(self._context.image_of(self.task)),
+        )
+        ending, told = (
+            self._lifecycle.state not in (*live, State.STOPPING),
+            lambda: self._lifecycle.state not in live,
+        )
+        return Occupant(
+            self._dir,
+            self.task.resources.disk_bytes,
+            in_container=in_container,
+            ending=ending,
+            told_to_end=told,
+        )
 
     @property
     def root(self) -> Root | None:
@@ -164,13 +206,18 @@ class Attempt:
         if self._lifecycle.state not in STARTED:
             return None
         if self._running is None and (started := self._program.started) is not None:
-            with contextlib.suppress(OSError, ValidationError):  # the program has deleted Iris's files beside it
+            with contextlib.suppress(
+                OSError, ValidationError
+            ):  # the program has deleted Iris's files beside it
                 launch = self._program.launch
-                self._running = Running(self.task.key, self.task.attempt, self._dir, launch, started.pid, started.shim)
+                self._running = Running(
+                    self.task.key, self.task.attempt, self._dir, launch, started.pid, started.shim
+                )
         return self._running
 
     def handle(self, event: Event, reason: str = "") -> tuple[Effect, ...]:
-        """Moves the attempt by an event and performs the effects, except REPORT and FREE_PLACEMENT, which `run` performs.
+        """Moves the attempt by an event and performs the effects, except REPORT and FREE_PLACEMENT,
+        which `run` performs.
 
         Returns:
             The effects of the event.
@@ -184,38 +231,60 @@ class Attempt:
     async def run(self) -> None:
         """Runs the attempt to its end and reports its outcome.
 
-        Returns when the server has the outcome or does not want it, and nothing is left on the host. After HOST_OVER, it also
-        returns if the one short try failed; the directory then stays. A cancellation changes nothing: the program continues to
-        run, and another agent can find it.
+        Returns when the server has the outcome or does not want it, and nothing is left on the
+        host. After HOST_OVER, it also returns if the one short try failed; the directory then
+        stays. A cancellation changes nothing: the program continues to run, and another agent can
+        find it.
         """
         if not self.settled:
             try:
                 outcome = await self._outcome()
                 effects = self.handle(Event.UPLOADED)
                 if Effect.REPORT in effects:
-                    effects = self.handle(await report(self._handle, outcome, self._log, hurried=lambda: self._lifecycle.hurried))
+                    effects = self.handle(
+                        await report(
+                            self._handle,
+                            outcome,
+                            self._log,
+                            hurried=lambda: self._lifecycle.hurried,
+                        )
+                    )
             finally:
                 self._context.claims.remove(self.task.placement_key)
-            if Effect.FREE_PLACEMENT in effects and self.task.placement_key not in self._context.claims:
+            if (
+                Effect.FREE_PLACEMENT in effects
+                and self.task.placement_key not in self._context.claims
+            ):
                 await free_placement(self._context, self.task)
         if self.settled:
             await self._clear_away()
             self._program.close()
 
     async def reconcile(self) -> None:
-        """Asks the server whether an attempt that was found is still wanted. If it is not, kills everything of it."""
+        """Asks the server whether an attempt that was found is still wanted. If it is not, kills
+        everything of it.
+        """
         if self._lifecycle.state in (State.PREPARING, State.RUNNING, State.STOPPING, State.ENDED):
             await self._heartbeat.beat()
         if self._lifecycle.state in (State.CANCELLED, State.KILLING, State.DROPPING, State.DROPPED):
-            with contextlib.suppress(TimeoutError):  # a process that hangs in the kernel cannot be killed
+            with contextlib.suppress(
+                TimeoutError
+            ):  # a process that hangs in the kernel cannot be killed
                 await asyncio.wait_for(self._wait_until_dead(), KILL_TIMEOUT.total_seconds())
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     def _step(self, event: Event, reason: str = "") -> tuple[Effect, ...]:
         self._lifecycle, effects = step(self._lifecycle, event, reason)
         level = logging.WARNING if event in (Event.GIVEN_UP, Event.CONTACT_LOST) else logging.DEBUG
-        self._log.log(level, "the attempt is %s after %s%s", self._lifecycle.state, event, f": {reason}" if reason else "")
+        self._log.log(
+            level,
+            "the attempt is %s after %s%s",
+            self._lifecycle.state,
+            event,
+            f": {reason}" if reason else "",
+        )
         for effect in effects:
             match effect:
                 case Effect.HURRY:
@@ -237,20 +306,25 @@ class Attempt:
     def _write(self, **changes: object) -> None:
         """Changes the record in the attempt's directory, for the agent that finds it."""
         self._record = self._record.model_copy(update=changes)
-        # If the disk is full, another agent may report a different outcome, but it does not run the program again.
+        # If the disk is full, another agent may report a different outcome, but it does not run the
+        # program again.
         with contextlib.suppress(OSError):
             self._record.write(self._dir)
 
     async def _wait_until_dead(self) -> None:
         """Returns when no process of the attempt is alive. All of them are being killed already."""
         if self._lifecycle.launched:
-            with contextlib.suppress(OSError):  # its directory is gone, and with it every record of its shim
+            with contextlib.suppress(
+                OSError
+            ):  # its directory is gone, and with it every record of its shim
                 await self._program.wait()
         await self._runtime.clear()
         self._step(Event.ENDED)
 
     async def _outcome(self) -> TaskOutcome:
-        """Runs the attempt and returns its outcome. Its logs and outputs are in the store by then, if the store is reachable."""
+        """Runs the attempt and returns its outcome. Its logs and outputs are in the store by then,
+        if the store is reachable.
+        """
         beside = [asyncio.create_task(self._heartbeat.beat_on())]
         if self.task.timeout is not None:
             beside.append(asyncio.create_task(self._limit(self.task.timeout)))
@@ -265,14 +339,22 @@ class Attempt:
                 self._log.error("the end of the attempt's log is not in the store yet")
             await self._context.check_devices(self.task, self._exit)
             return outcome or outcomes.outcome_of(self._evidence())
-        except Exception as error:  # a fault of this host: its disk is full, or the program has deleted Iris's files beside it
+        # a fault of this host: its disk is full, or the program has deleted Iris's files beside it
+        except Exception as error:
             self._log.exception("the attempt cannot continue on this host")
             self.handle(Event.HOST_FAILED)
             await self._wait_until_dead()
             reason = f"the attempt cannot continue on this host: {error}"
             if isinstance(error, FileNotFoundError):
-                reason = "the attempt cannot continue on this host: Iris's files beside the program were deleted"
-            kind = outcomes.LOST_FAULT if isinstance(error, FileNotFoundError | links.Replaced) else outcomes.HOST_FAULT
+                reason = (
+                    "the attempt cannot continue on this host: Iris's files beside the program were"
+                    " deleted"
+                )
+            kind = (
+                outcomes.LOST_FAULT
+                if isinstance(error, FileNotFoundError | links.Replaced)
+                else outcomes.HOST_FAULT
+            )
             if self._program.launched and isinstance(error, OSError) and is_disk_full(error):
                 kind = FILLED_FAULT  # the disk was free when it began
             return outcomes.of_the_host(self._evidence(), reason, kind)
@@ -281,13 +363,20 @@ class Attempt:
                 work.cancel()
             for fault in await asyncio.gather(*beside, return_exceptions=True):
                 if isinstance(fault, Exception):
-                    self._log.error("the heartbeats or the timeout of the attempt failed", exc_info=fault)
+                    self._log.error(
+                        "the heartbeats or the timeout of the attempt failed", exc_info=fault
+                    )
 
     async def _start(self) -> TaskOutcome | None:
-        """Prepares the attempt and starts its program. Returns None, or the outcome if no program was started."""
+        """Prepares the attempt and starts its program. Returns None, or the outcome if no program
+        was started.
+        """
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
-        texts, free = prepare.Listeners(self._logs.say, self._heartbeat.prepares), shutil.disk_usage(self._dir).free
+        texts, free = (
+            prepare.Listeners(self._logs.say, self._heartbeat.prepares),
+            shutil.disk_usage(self._dir).free,
+        )
         self._preparing = asyncio.create_task(self._prepare(texts))
         if self._lifecycle.state is not State.PREPARING:
             self._preparing.cancel()
@@ -296,7 +385,9 @@ class Attempt:
             built = await self._preparing
         except asyncio.CancelledError:
             me = asyncio.current_task()
-            if me is not None and me.cancelling():  # this agent stops; the attempt itself was not ended
+            if (
+                me is not None and me.cancelling()
+            ):  # this agent stops; the attempt itself was not ended
                 raise
             return self._not_started()
         except CannotStart as error:
@@ -304,26 +395,43 @@ class Attempt:
             return outcomes.of_the_program(self._evidence(), str(error), error.exit_code)
         except HostUnable as error:
             self._logs.say(str(error))
-            size = await asyncio.to_thread(lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)})))
+            size = await asyncio.to_thread(
+                lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)}))
+            )
             filled = error.fault == DISK_FAULT and 2 * size > free
-            outcome = outcomes.of_the_host(self._evidence(), str(error), FILLED_FAULT if filled else error.fault)
-            # What fills the disk may be theirs. The host is not to blame, and neither is this attempt.
-            shared = error.fault == DISK_FAULT and not filled and prepare.has_attempts(self._dir.parent, besides=self._dir)
-            # Nor is it if other attempts, which may be those of other agents of the machine, have all uids or the port.
-            return outcome.model_copy(update={"refused": shared or error.fault in prepare.CAUSED_BY_OTHERS})
+            outcome = outcomes.of_the_host(
+                self._evidence(), str(error), FILLED_FAULT if filled else error.fault
+            )
+            # What fills the disk may be theirs. The host is not to blame, and neither is this
+            # attempt.
+            shared = (
+                error.fault == DISK_FAULT
+                and not filled
+                and prepare.has_attempts(self._dir.parent, besides=self._dir)
+            )
+            # Nor is it if other attempts, which may be those of other agents of the machine, have
+            # all uids or the port.
+            return outcome.model_copy(
+                update={"refused": shared or error.fault in prepare.CAUSED_BY_OTHERS}
+            )
         finally:
             self._preparing = None
             shipping.cancel()
             await asyncio.gather(shipping, return_exceptions=True)
         try:
-            if self._lifecycle.state is not State.PREPARING:  # the attempt was ended just before the start
+            if (
+                self._lifecycle.state is not State.PREPARING
+            ):  # the attempt was ended just before the start
                 await self._runtime.clear()
                 return self._not_started()
             if built.ports:
                 self._write(ports=built.ports)
             secrets = {name: value.get_secret_value() for name, value in built.secrets.items()}
             for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
-                self._logs.say(f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log does not mask it")
+                self._logs.say(
+                    f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log"
+                    " does not mask it"
+                )
             self._saver.watch()
             self._step(Event.STARTED)
             launch = built.launch.model_copy(update={"grace": self.task.grace.total_seconds()})
@@ -339,7 +447,9 @@ class Attempt:
         try:
             if is_member(self.task) and not await wait_for_gang(self._context.client, self.task):
                 await self._heartbeat.beat()  # tells at once why the attempt ends
-                await asyncio.Event().wait()  # … or a later heartbeat does: each of these events cancels this
+                await (
+                    asyncio.Event().wait()
+                )  # … or a later heartbeat does: each of these events cancels this
         except BaseException:
             for descriptor in built.keep:
                 os.close(descriptor)
@@ -349,17 +459,25 @@ class Attempt:
     def _not_started(self) -> TaskOutcome:
         """Returns the outcome of an attempt that was ended before its program started."""
         evidence = self._evidence()
-        return outcomes.outcome_of(evidence) if evidence.decided else outcomes.of_the_host(evidence, "given up")
+        return (
+            outcomes.outcome_of(evidence)
+            if evidence.decided
+            else outcomes.of_the_host(evidence, "given up")
+        )
 
     async def _follow(self) -> Exit:
-        """Ships the program's output until the program has ended, and returns how it ended. Does not wait for the store then.
+        """Ships the program's output until the program has ended, and returns how it ended. Does
+        not wait for the store then.
 
         Raises:
             OSError: Iris's files beside the program were deleted.
         """
         self._look_for_first_end()  # an earlier agent may have started the program
         ended = asyncio.create_task(self._program.wait())
-        beside = [asyncio.create_task(work) for work in (self._ship_on(), self._watch_program(), self._saver.save_on())]
+        beside = [
+            asyncio.create_task(work)
+            for work in (self._ship_on(), self._watch_program(), self._saver.save_on())
+        ]
         try:
             await asyncio.wait({ended, *beside}, return_when=asyncio.FIRST_COMPLETED)
             for work in beside:
@@ -378,7 +496,10 @@ class Attempt:
     async def _watch_program(self) -> None:
         while True:
             await asyncio.sleep(READ_INTERVAL.total_seconds())
-            if self._heartbeat.state is not TaskState.RUNNING and (started := self._program.started) is not None:
+            if (
+                self._heartbeat.state is not TaskState.RUNNING
+                and (started := self._program.started) is not None
+            ):
                 self._heartbeat.moved_to(TaskState.RUNNING, started.started_at)
             self._program.check()
             if (first := self._look_for_first_end()) is not None and not self._told_of_rest:
@@ -395,7 +516,9 @@ class Attempt:
         return first
 
     def _tell_of_rest(self, first: FirstEnd) -> None:
-        """Says in the log and in the status what the attempt still waits for. Most of what a program leaves ends at once."""
+        """Says in the log and in the status what the attempt still waits for. Most of what a
+        program leaves ends at once.
+        """
         if time.time() - first.at < TELL_AFTER.total_seconds():
             return
         self._told_of_rest = True
@@ -432,7 +555,11 @@ class Attempt:
             "state": self._heartbeat.state,
             "since": (started.started_at if started else self._record.taken_at).isoformat(),
         }
-        return details if started is None else {**details, "pid": started.pid, "ports": self._record.ports, **self._usage()}
+        return (
+            details
+            if started is None
+            else {**details, "pid": started.pid, "ports": self._record.ports, **self._usage()}
+        )
 
     def _usage(self) -> Mapping[str, Any]:
         use = self._context.uses.get(self.task.key, Use())
@@ -444,9 +571,13 @@ class Attempt:
         self.handle(Event.TIMEOUT, f"ran longer than its timeout of {format_duration(timeout)}")
 
     async def _clear_away(self) -> None:
-        """Removes everything that the attempt has left, but not before its logs and outputs are in the store."""
+        """Removes everything that the attempt has left, but not before its logs and outputs are in
+        the store.
+        """
         await self._runtime.clear(swept=self._exit is not None and self._exit.status is not None)
-        with contextlib.suppress(FileNotFoundError, links.Replaced):  # files that were deleted or replaced cannot be stored
+        with contextlib.suppress(
+            FileNotFoundError, links.Replaced
+        ):  # files that were deleted or replaced cannot be stored
             if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._lifecycle.hurried:
                 return
         await asyncio.to_thread(job_users.remove, self._dir)

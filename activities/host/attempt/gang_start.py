@@ -1,4 +1,6 @@
-"""Starts the programs of a gang together: a host whose program is prepared waits until those of the other hosts are."""
+"""Starts the programs of a gang together: a host whose program is prepared waits until those of the
+other hosts are.
+"""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -18,7 +20,8 @@ from iris.retrying import retry
 
 #: The delay before a call to the service is repeated.
 RETRY_DELAY = timedelta(seconds=1)
-#: The time limit of one call that waits for the answer; the service itself ends such a call after some 20 seconds.
+#: The time limit of one call that waits for the answer; the service itself ends such a call after
+#: some 20 seconds.
 ANSWER_TIMEOUT = timedelta(minutes=1)
 
 
@@ -35,14 +38,20 @@ def _may_succeed(error: Exception) -> bool:
     if isinstance(error, _Lost):
         return True
     is_gone = isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND
-    return isinstance(error, RPCError | WorkflowUpdateRPCTimeoutOrCancelledError) and not is_gone and not _is_cancelled()
+    return (
+        isinstance(error, RPCError | WorkflowUpdateRPCTimeoutOrCancelledError)
+        and not is_gone
+        and not _is_cancelled()
+    )
 
 
 async def wait_for_gang(client: Client, task: RunTask) -> bool:
-    """Reports that the task's program is prepared, and waits until those of all other tasks of its gang are.
+    """Reports that the task's program is prepared, and waits until those of all other tasks of its
+    gang are.
 
-    All hosts of an attempt ask one question: an update of the same id, which the job's history has once. An agent that is killed
-    meanwhile does no harm, because its successor reports and asks again.
+    All hosts of an attempt ask one question: an update of the same id, which the job's history has
+    once. An agent that is killed meanwhile does no harm, because its successor reports and asks
+    again.
 
     Returns:
         False if the attempt ends instead, or its job has ended.
@@ -58,8 +67,12 @@ async def wait_for_gang(client: Client, task: RunTask) -> bool:
 
 @retry(_may_succeed, every=RETRY_DELAY)
 async def _report(client: Client, task: RunTask) -> None:
-    progress = TaskProgress(key=task.key, state=TaskState.BUILDING, at=datetime.now(UTC), prepared=True)
-    await client.get_workflow_handle(task.owner).signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
+    progress = TaskProgress(
+        key=task.key, state=TaskState.BUILDING, at=datetime.now(UTC), prepared=True
+    )
+    await client.get_workflow_handle(task.owner).signal(
+        "task_progress", progress, rpc_timeout=RPC_TIMEOUT
+    )
 
 
 @retry(_may_succeed, every=RETRY_DELAY)

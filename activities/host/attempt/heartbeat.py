@@ -1,7 +1,9 @@
-"""Sends the heartbeats of an attempt to the server, every two seconds or more, and acts on the server's answers.
+"""Sends the heartbeats of an attempt to the server, every two seconds or more, and acts on the
+server's answers.
 
-An agent that gets no answer for too long must assume that the server has given the attempt up and may soon start it on another
-host. So the lease of a program is renewed only by contact with the server.
+An agent that gets no answer for too long must assume that the server has given the attempt up and
+may soon start it on another host. So the lease of a program is renewed only by contact with the
+server.
 """
 
 import asyncio
@@ -42,11 +44,11 @@ class Heartbeat:
         log: the attempt's log.
         details: returns the details that each heartbeat carries.
         running: returns the number of attempts on this host.
-        renew_lease: called with the new end of the lease, on the clock of `shim.now`: until then, the server regards the attempt
-            as alive.
+        renew_lease: called with the new end of the lease, on the clock of `shim.now`: until then,
+            the server regards the attempt as alive.
         on_event: called with CANCEL, GIVEN_UP or CONTACT_LOST, and the reason.
-        last_contact: the last contact with the server, on the clock of `shim.now`: when it handed out the attempt, or answered an
-            earlier agent.
+        last_contact: the last contact with the server, on the clock of `shim.now`: when it handed
+            out the attempt, or answered an earlier agent.
     """
 
     def __init__(
@@ -78,13 +80,16 @@ class Heartbeat:
         self._doing = ""
         self._changed = asyncio.Event()
         self._moved = asyncio.Event()
-        #: When the last heartbeat that arrived was sent; at first, when the attempt was handed out. The server's timeout is
-        #: longer than the lease (`policies.heartbeat_timeout`); only after it can the attempt be started elsewhere.
+        #: When the last heartbeat that arrived was sent; at first, when the attempt was handed out.
+        #: The server's timeout is longer than the lease (`policies.heartbeat_timeout`); only after
+        #: it can the attempt be started elsewhere.
         self._last_contact = last_contact
 
     @property
     def lease(self) -> float:
-        """The end of the lease, on the clock of `shim.now`: until then, the server regards the attempt as alive."""
+        """The end of the lease, on the clock of `shim.now`: until then, the server regards the
+        attempt as alive.
+        """
         return self._last_contact + self._task.contact.lease
 
     @property
@@ -105,7 +110,9 @@ class Heartbeat:
         self._changed.set()
 
     async def beat_on(self) -> None:
-        """Sends heartbeats until the attempt is given up, contact is lost for too long, or this is cancelled."""
+        """Sends heartbeats until the attempt is given up, contact is lost for too long, or this is
+        cancelled.
+        """
         await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
         announcing = asyncio.create_task(self._announce_changes())
         try:
@@ -113,7 +120,9 @@ class Heartbeat:
                 await self.beat(min(RPC_TIMEOUT, timedelta(seconds=left)))
                 if self._given_up:
                     return
-                await asyncio.sleep(self._task.contact.slowed(self._running() / HEARTBEATS_PER_SECOND).interval)
+                await asyncio.sleep(
+                    self._task.contact.slowed(self._running() / HEARTBEATS_PER_SECOND).interval
+                )
             lease = format_duration(timedelta(seconds=self._task.contact.lease))
             self._on_event(Event.CONTACT_LOST, f"no contact with the server for {lease}")
         finally:
@@ -134,7 +143,9 @@ class Heartbeat:
             if error.status is RPCStatusCode.NOT_FOUND:
                 self._given_up = True
                 self._on_event(Event.GIVEN_UP, "the server does not wait for the attempt any more")
-        except Exception:  # any other error means that there was no contact, so the lease is not renewed
+        except (
+            Exception
+        ):  # any other error means that there was no contact, so the lease is not renewed
             self._log.exception("a heartbeat of the attempt failed")
 
     def _contact(self, sent: float) -> None:
@@ -153,15 +164,19 @@ class Heartbeat:
                     owner = self._client.get_workflow_handle(self._task.owner)
                     await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
                 self._announced = (state, doing)
-                with contextlib.suppress(TimeoutError):  # each announcement adds some events to the job's history
+                with contextlib.suppress(
+                    TimeoutError
+                ):  # each announcement adds some events to the job's history
                     await asyncio.wait_for(self._moved.wait(), ANNOUNCE_EVERY.total_seconds())
             await self._changed.wait()
 
 
 def handed_out(waited: timedelta, lease: float) -> float:
-    """Returns when the server handed out an attempt, on the clock of `shim.now`: its timeout and the lease start then.
+    """Returns when the server handed out an attempt, on the clock of `shim.now`: its timeout and
+    the lease start then.
 
-    The clocks of server and host may differ. So the rest of the lease is at least enough for one heartbeat, whose answer decides.
+    The clocks of server and host may differ. So the rest of the lease is at least enough for one
+    heartbeat, whose answer decides.
 
     Args:
         waited: since the server handed out the attempt, by these clocks.
@@ -184,7 +199,8 @@ async def report(
         hurried: returns True if only one short try is to be made.
 
     Returns:
-        ACCEPTED, REFUSED (the server does not wait for the outcome any more), or UNREPORTED (a hurried try failed).
+        ACCEPTED, REFUSED (the server does not wait for the outcome any more), or UNREPORTED (a
+        hurried try failed).
     """
     try:
         await handle.complete(outcome, rpc_timeout=HURRIED_TIMEOUT if hurried() else RPC_TIMEOUT)
@@ -201,7 +217,9 @@ async def report(
 
 
 async def free_placement(context: HostContext, task: RunTask) -> None:
-    """Sends the scheduler a message that the placement is free. A terminated job cannot, and the scheduler notices later."""
+    """Sends the scheduler a message that the placement is free. A terminated job cannot, and the
+    scheduler notices later.
+    """
     scheduler = context.client.get_workflow_handle(names.scheduler_workflow(context.cluster))
     vacated = Vacate(key=task.placement_key, host_id=context.host.id, incarnation=task.incarnation)
     with contextlib.suppress(RPCError):

@@ -1,4 +1,6 @@
-"""Holds what all attempts on one host share: the clients, the directories and caches, and the host's resources."""
+"""Holds what all attempts on one host share: the clients, the directories and caches, and the
+host's resources.
+"""
 
 import asyncio
 import logging
@@ -32,7 +34,8 @@ from iris.model.host.store_limits import StoreLimits
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 
-#: Size limits of the caches of bundles and of environments on one machine, in bytes. The least recently used are removed first.
+#: Size limits of the caches of bundles and of environments on one machine, in bytes. The least
+#: recently used are removed first.
 BUNDLE_CACHE_BYTES = 10 * GIB
 ENVIRONMENT_CACHE_BYTES = 50 * GIB
 
@@ -63,13 +66,16 @@ class HostContext:
     umask: int = -1
     #: The users of jobs that run as processes; None: the agent's user.
     job_users: JobUsers | None = None
-    #: The groups that a job with a user of its own needs for the host's devices, if it requests devices.
+    #: The groups that a job with a user of its own needs for the host's devices, if it requests
+    #: devices.
     device_groups: Sequence[int] = ()
-    #: Patterns that show, in a failed program's last lines, that this host or its infrastructure caused the failure.
+    #: Patterns that show, in a failed program's last lines, that this host or its infrastructure
+    #: caused the failure.
     faults: Sequence[Fault] = FAULTS
     #: The few variables of the host itself that every program gets.
     base_env: Mapping[str, str] = field(default_factory=lambda: base_env(without_environment))
-    #: Where a client on this machine finds the cluster: its address, and the state directory if the cluster is in it.
+    #: Where a client on this machine finds the cluster: its address, and the state directory if the
+    #: cluster is in it.
     contact_env: Mapping[str, str] = field(default_factory=dict)
     #: The accelerators that the machine really has, whatever the host offers.
     accelerators: Accelerators = field(default_factory=Accelerators)
@@ -83,7 +89,8 @@ class HostContext:
     gpu_health: GpuHealth = field(default_factory=GpuHealth)
     #: Limits how many output files are uploaded at once.
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    #: The claims of this host's attempts that are not settled, each as often as there are such attempts.
+    #: The claims of this host's attempts that are not settled, each as often as there are such
+    #: attempts.
     claims: list[str] = field(default_factory=list)
     #: The last measured usage of each attempt, by its key.
     uses: dict[str, Use] = field(default_factory=dict)
@@ -97,7 +104,9 @@ class HostContext:
         return Bundles(self.store, self.cache_dir / "bundles", BUNDLE_CACHE_BYTES)
 
     def environments(self, task: RunTask) -> Cache:
-        """Returns the cache of environments of such tasks: those with users of their own cannot reach the agent's directories."""
+        """Returns the cache of environments of such tasks: those with users of their own cannot
+        reach the agent's directories.
+        """
         if (users := self.users_of(task)) is not None:
             return Cache(users.environments, ENVIRONMENT_CACHE_BYTES, mode=PASSABLE)
         # Not `environments`, where containers of earlier versions could leave links.
@@ -105,28 +114,37 @@ class HostContext:
         return Cache(self.cache_dir / name, ENVIRONMENT_CACHE_BYTES)
 
     def image_of(self, task: RunTask) -> str | None:
-        """Returns the container image in which the task runs; None: it runs as a process of the host."""
+        """Returns the container image in which the task runs; None: it runs as a process of the
+        host.
+        """
         return task.image or self.image
 
     def users_of(self, task: RunTask) -> JobUsers | None:
-        """Returns the users of which the task gets one; None: it runs in a container or as the user of the agent."""
+        """Returns the users of which the task gets one; None: it runs in a container or as the user
+        of the agent.
+        """
         return None if self.image_of(task) else self.job_users
 
     def host_env(self, task: RunTask) -> Mapping[str, str]:
-        """Returns the variables of the host that a task's program gets. A container has commands of its own."""
+        """Returns the variables of the host that a task's program gets. A container has commands of
+        its own.
+        """
         if self.image_of(task):
             return self.base_env
         users = self.users_of(task)
         if users is None:
             return with_commands(self.base_env, self.directory / "commands")
-        return with_commands(self.base_env, users.environments / "commands", 0o755)  # they cannot reach the host's directory
+        return with_commands(
+            self.base_env, users.environments / "commands", 0o755
+        )  # they cannot reach the host's directory
 
     def gpus_of(self, task: RunTask) -> TakenGpus | None:
         """Allocates the task's GPUs among the host's, real or simulated.
 
         Returns:
-            The UUIDs of the GPUs, or the numbers of simulated ones; None: the host has no GPU, the task has requested all of the
-            machine's, or it runs in a container on a host with simulated ones.
+            The UUIDs of the GPUs, or the numbers of simulated ones; None: the host has no GPU, the
+            task has requested all of the machine's, or it runs in a container on a host with
+            simulated ones.
 
         Raises:
             HostUnable: too few are free, or one of the host's GPUs is broken.
@@ -139,37 +157,55 @@ class HostContext:
             return None
         count = wanted.count if wanted is not None and wants_gpu(task) else 0
         names: list[tuple[str, ...]] = [(str(number),) for number in range(there.count)]
-        gpus = Gpus(self.directory / "gpus")  # simulated GPUs belong to one host, real ones to all hosts of the machine
+        gpus = Gpus(
+            self.directory / "gpus"
+        )  # simulated GPUs belong to one host, real ones to all hosts of the machine
         if real is not None:
-            gpus, names = self.gpus, [_names(gpu) for gpu in offered(self.accelerators.gpus, self.host.resources.device)]
+            gpus, names = (
+                self.gpus,
+                [
+                    _names(gpu)
+                    for gpu in offered(self.accelerators.gpus, self.host.resources.device)
+                ],
+            )
         everything = max(len(names), len(self.accelerators.gpus))
         # An instance is always named: a program would see only the first of them.
         by_name = count < everything or any(gpu.is_instance for gpu in self.accelerators.gpus)
         return gpus.take(count, names) if by_name else None
 
     async def check_devices(self, task: RunTask, ended: Exit | None) -> None:
-        """Checks the GPUs of a task whose program has failed: it may fail sooner than the next regular check."""
+        """Checks the GPUs of a task whose program has failed: it may fail sooner than the next
+        regular check.
+        """
         if ended is not None and ended.status and wants_gpu(task):
             await self.gpu_health.check()
 
     def device_fault(self, task: RunTask) -> str:
-        """Returns what is wrong with the host's devices of the kind that the task requests; empty: nothing."""
+        """Returns what is wrong with the host's devices of the kind that the task requests; empty:
+        nothing.
+        """
         return self.gpu_health.fault if wants_gpu(task) else ""
 
-    def logger(self, logger: logging.Logger, task: RunTask | None = None) -> "logging.LoggerAdapter[logging.Logger]":
+    def logger(
+        self, logger: logging.Logger, task: RunTask | None = None
+    ) -> "logging.LoggerAdapter[logging.Logger]":
         """Returns the logger with the fields that identify the attempt and this host.
 
         `iris.worker_agents.logging_setup` shows the fields.
         """
         attempt = {} if task is None else {"job": task.job, "attempt": task.key}
-        return logging.LoggerAdapter(logger, {**attempt, "host": self.host.id, "slice": self.host.slice_id})
+        return logging.LoggerAdapter(
+            logger, {**attempt, "host": self.host.id, "slice": self.host.slice_id}
+        )
 
     def runtime(self, task: RunTask, directory: Path) -> Runtime:
         """Returns the runtime in which an attempt's commands run."""
         if (image := self.image_of(task)) is None:
             groups = self.device_groups if task.resources.device is not None else ()
             person = task.job.partition("/")[0]
-            return ProcessRuntime(task.key, directory, task.resources, umask=self.umask, user=person, groups=groups)
+            return ProcessRuntime(
+                task.key, directory, task.resources, umask=self.umask, user=person, groups=groups
+            )
         return DockerRuntime(
             image,
             task,
@@ -189,5 +225,7 @@ def wants_gpu(task: RunTask) -> bool:
 
 
 def _names(gpu: Gpu) -> tuple[str, ...]:
-    """Returns the names by which attempts lock a GPU: agents of earlier versions locked its number."""
+    """Returns the names by which attempts lock a GPU: agents of earlier versions locked its
+    number.
+    """
     return (gpu.uuid,) if gpu.is_instance else (gpu.uuid, str(gpu.index))

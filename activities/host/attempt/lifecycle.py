@@ -1,36 +1,43 @@
 """The lifecycle of an attempt on a host, as a table: state x event -> state.
 
-    PREPARING ── STARTED ──▶ RUNNING ─────────── ENDED ──▶ ENDED ── UPLOADED ──▶ REPORTING ── ACCEPTED ──▶ SETTLED
-        │                      │ │ │                         ▲                        └────── REFUSED ─────────▲
-        │ stop, host over      │ │ └ stop ──▶ STOPPING ──────┤ ENDED                                           │
-        ├───▶ CANCELLED ───────┼─┼───────────────────────────┤                                                 │
-        │                      │ └ host over ▶ KILLING ──────┘                                                 │
-        │ given up             └ given up ──▶ DROPPING ── ENDED ──▶ DROPPED ── UPLOADED ────────────────────────┤
-        └─────────────────────────────────────────────────────────────▲
+    PREPARING ── STARTED ──▶ RUNNING ─────────── ENDED ──▶ ENDED ── UPLOADED ──▶ REPORTING ──
+        ACCEPTED ──▶ SETTLED │                      │ │ │                         ▲
+        └────── REFUSED ─────────▲ │ stop, host over      │ │ └ stop ──▶ STOPPING ──────┤ ENDED
+        │ ├───▶ CANCELLED ───────┼─┼───────────────────────────┤
+        │ │                      │ └ host over ▶ KILLING ──────┘
+        │ │ given up             └ given up ──▶ DROPPING ── ENDED ──▶ DROPPED ── UPLOADED
+        ────────────────────────┤ └─────────────────────────────────────────────────────────────▲
 
 The rules:
 
-1.  All changes of an attempt's state are in this file. `step` decides; `Attempt` performs the effects, in their order.
-2.  Only PREPARING + STARTED starts a program. No other state leads back to PREPARING, so at most one program is started.
-3.  The first event that stops an attempt decides its outcome (`Lifecycle.outcome`). A later one may shorten the program's grace,
-    but does not change the outcome.
-4.  Nothing changes the outcome once the program has ended. The performer must therefore look for the end of the program before
-    every other event. A program whose first process ended by itself has its outcome from then on (FIRST_ENDED), though it still
-    runs: an event that stops it stops the processes that are left.
-5.  An attempt that was given up reports nothing: it has a successor, or will have one soon. Lost contact is treated in the same
-    way, because the server may have given the attempt up; but an attempt that has ended does no harm, and waits for contact. So
-    does one that has its outcome (FIRST_ENDED): what is left of its program is killed.
+1.  All changes of an attempt's state are in this file. `step` decides; `Attempt` performs the
+   effects, in their order.
+2.  Only PREPARING + STARTED starts a program. No other state leads back to PREPARING, so at most
+   one program is started.
+3.  The first event that stops an attempt decides its outcome (`Lifecycle.outcome`). A later one may
+    shorten the program's grace, but does not change the outcome.
+4.  Nothing changes the outcome once the program has ended. The performer must therefore look for
+    the end of the program before every other event. A program whose first process ended by itself
+    has its outcome from then on (FIRST_ENDED), though it still runs: an event that stops it stops
+    the processes that are left.
+5.  An attempt that was given up reports nothing: it has a successor, or will have one soon. Lost
+    contact is treated in the same way, because the server may have given the attempt up; but an
+    attempt that has ended does no harm, and waits for contact. So does one that has its outcome
+    (FIRST_ENDED): what is left of its program is killed.
 6.  Only ENDED + UPLOADED leads to REPORT, and never twice.
-7.  HOST_OVER also sets `hurried`, for the rest of the attempt: uploads and the report get one short try. If that fails
-    (UNREPORTED), the attempt's directory stays, and the next agent reports the outcome.
-8.  The placement is freed if the server has no outcome from which the job frees it. A placement ends with its host's incarnation,
-    so a hurried attempt frees nothing.
+7.  HOST_OVER also sets `hurried`, for the rest of the attempt: uploads and the report get one short
+    try. If that fails (UNREPORTED), the attempt's directory stays, and the next agent reports the
+    outcome.
+8.  The placement is freed if the server has no outcome from which the job frees it. A placement
+    ends with its host's incarnation, so a hurried attempt frees nothing.
 
-An event that is ignored on purpose is in the table, with the same state. Every other combination is a fault of the agent: `step`
-raises and nothing changes. The table needs no clock: timeouts arrive as events, and the shim keeps the grace and the lease.
+An event that is ignored on purpose is in the table, with the same state. Every other combination is
+a fault of the agent: `step` raises and nothing changes. The table needs no clock: timeouts arrive
+as events, and the shim keeps the grace and the lease.
 
-Only the decided outcome and SETTLED are recorded in the attempt's directory (`orphans.AttemptFile`). `restore` derives the state
-of an attempt that an agent finds from these two and from the files of its program.
+Only the decided outcome and SETTLED are recorded in the attempt's directory
+(`orphans.AttemptFile`). `restore` derives the state of an attempt that an agent finds from these
+two and from the files of its program.
 """
 
 from collections.abc import Mapping
@@ -53,13 +60,15 @@ class State(StrEnum):
     RUNNING = "RUNNING"
     #: The program has its grace to end, and the outcome is decided.
     STOPPING = "STOPPING"
-    #: The program is being killed, because the attempt cannot continue on this host or has filled its disk.
+    #: The program is being killed, because the attempt cannot continue on this host or has filled
+    #: its disk.
     KILLING = "KILLING"
     #: The program is being killed, and nothing is reported.
     DROPPING = "DROPPING"
     #: No program runs, and nothing is reported.
     DROPPED = "DROPPED"
-    #: The program ended or was never started. Its logs and outputs are being uploaded; then the outcome is reported.
+    #: The program ended or was never started. Its logs and outputs are being uploaded; then the
+    #: outcome is reported.
     ENDED = "ENDED"
     #: The outcome is being reported.
     REPORTING = "REPORTING"
@@ -74,13 +83,15 @@ class Event(StrEnum):
     STARTED = "STARTED"
     #: The program ended, or the preparation ended without a program.
     ENDED = "ENDED"
-    #: The program's first process ended by itself, and others that the program has started are left.
+    #: The program's first process ended by itself, and others that the program has started are
+    #: left.
     FIRST_ENDED = "FIRST_ENDED"
     #: The user cancelled the job.
     CANCEL = "CANCEL"
     #: The attempt ran longer than its timeout.
     TIMEOUT = "TIMEOUT"
-    #: The attempt used more of its host's disk than it may. It has no grace, in which it would use even more.
+    #: The attempt used more of its host's disk than it may. It has no grace, in which it would use
+    #: even more.
     DISK_LIMIT = "DISK_LIMIT"
     #: The host stops, so the program has to end.
     PREEMPT = "PREEMPT"
@@ -134,7 +145,8 @@ class Lifecycle:
     outcome: TaskOutcome | None = None
     #: True if only one short try is left for each upload and for the report.
     hurried: bool = False
-    #: True if the program's exit decides the outcome, whatever happens until its last process has ended.
+    #: True if the program's exit decides the outcome, whatever happens until its last process has
+    #: ended.
     exited: bool = False
 
 
@@ -145,11 +157,12 @@ _STOP = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
 _KILL = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED, Event.DISK_LIMIT)
 _DROP = (Event.GIVEN_UP, Event.CONTACT_LOST)
 _END = (*_STOP, *_KILL, *_DROP)
-#: With these, the incarnation that the attempt names is over. The outcome says so, because the slice may report that after the
-#: job has asked for hosts again: see `retries.hosts_after`.
+#: With these, the incarnation that the attempt names is over. The outcome says so, because the
+#: slice may report that after the job has asked for hosts again: see `retries.hosts_after`.
 _OVER = (Event.PREEMPT, Event.INCARNATION_OVER, Event.HOST_OVER)
 
-#: The state of the outcome that an event decides. A host that failed decides it later, from the failure.
+#: The state of the outcome that an event decides. A host that failed decides it later, from the
+#: failure.
 _OUTCOMES: Mapping[Event, TaskState] = {
     Event.CANCEL: TaskState.KILLED,
     Event.TIMEOUT: TaskState.FAILED,
@@ -160,8 +173,15 @@ _OUTCOMES: Mapping[Event, TaskState] = {
 }
 
 
-def _row(changes: Mapping[Event, State], *, stop: State, kill: State, drop: State) -> Mapping[Event, State]:
-    return {**dict.fromkeys(_STOP, stop), **dict.fromkeys(_KILL, kill), **dict.fromkeys(_DROP, drop), **changes}
+def _row(
+    changes: Mapping[Event, State], *, stop: State, kill: State, drop: State
+) -> Mapping[Event, State]:
+    return {
+        **dict.fromkeys(_STOP, stop),
+        **dict.fromkeys(_KILL, kill),
+        **dict.fromkeys(_DROP, drop),
+        **changes,
+    }
 
 
 #: The next state by state and event. An event that is missing in a row is illegal.
@@ -172,16 +192,24 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
         kill=State.CANCELLED,
         drop=State.DROPPED,
     ),
-    State.CANCELLED: _row({Event.ENDED: State.ENDED}, stop=State.CANCELLED, kill=State.CANCELLED, drop=State.DROPPED),
+    State.CANCELLED: _row(
+        {Event.ENDED: State.ENDED}, stop=State.CANCELLED, kill=State.CANCELLED, drop=State.DROPPED
+    ),
     State.RUNNING: _row(
         {Event.ENDED: State.ENDED, Event.FIRST_ENDED: State.RUNNING},
         stop=State.STOPPING,
         kill=State.KILLING,
         drop=State.DROPPING,
     ),
-    State.STOPPING: _row({Event.ENDED: State.ENDED}, stop=State.STOPPING, kill=State.KILLING, drop=State.DROPPING),
-    State.KILLING: _row({Event.ENDED: State.ENDED}, stop=State.KILLING, kill=State.KILLING, drop=State.DROPPING),
-    State.DROPPING: _row({Event.ENDED: State.DROPPED}, stop=State.DROPPING, kill=State.DROPPING, drop=State.DROPPING),
+    State.STOPPING: _row(
+        {Event.ENDED: State.ENDED}, stop=State.STOPPING, kill=State.KILLING, drop=State.DROPPING
+    ),
+    State.KILLING: _row(
+        {Event.ENDED: State.ENDED}, stop=State.KILLING, kill=State.KILLING, drop=State.DROPPING
+    ),
+    State.DROPPING: _row(
+        {Event.ENDED: State.DROPPED}, stop=State.DROPPING, kill=State.DROPPING, drop=State.DROPPING
+    ),
     State.DROPPED: _row(
         {Event.ENDED: State.DROPPED, Event.UPLOADED: State.SETTLED},
         stop=State.DROPPED,
@@ -189,13 +217,21 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
         drop=State.DROPPED,
     ),
     State.ENDED: _row(
-        {Event.ENDED: State.ENDED, Event.UPLOADED: State.REPORTING, Event.CONTACT_LOST: State.ENDED},
+        {
+            Event.ENDED: State.ENDED,
+            Event.UPLOADED: State.REPORTING,
+            Event.CONTACT_LOST: State.ENDED,
+        },
         stop=State.ENDED,
         kill=State.ENDED,
         drop=State.DROPPED,
     ),
     State.REPORTING: _row(
-        {Event.ACCEPTED: State.SETTLED, Event.REFUSED: State.SETTLED, Event.UNREPORTED: State.REPORTING},
+        {
+            Event.ACCEPTED: State.SETTLED,
+            Event.REFUSED: State.SETTLED,
+            Event.UNREPORTED: State.REPORTING,
+        },
         stop=State.REPORTING,
         kill=State.REPORTING,
         drop=State.REPORTING,  # the server refuses the report
@@ -204,7 +240,9 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 }
 
 
-def step(lifecycle: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycle, tuple[Effect, ...]]:
+def step(
+    lifecycle: Lifecycle, event: Event, reason: str = ""
+) -> tuple[Lifecycle, tuple[Effect, ...]]:
     """Returns the lifecycle after the event, and the effects to perform, in order.
 
     Args:
@@ -216,20 +254,37 @@ def step(lifecycle: Lifecycle, event: Event, reason: str = "") -> tuple[Lifecycl
     try:
         state = TRANSITIONS[lifecycle.state][event]
     except KeyError:
-        raise IllegalMove(f"an attempt that is {lifecycle.state} cannot get the event {event}") from None
-    if event is Event.CONTACT_LOST and lifecycle.exited and lifecycle.state in (State.RUNNING, State.STOPPING, State.KILLING):
-        state = State.KILLING  # rule 5: it waits for contact with its outcome, as an attempt that has ended
-    launched, hurried = lifecycle.launched or event is Event.STARTED, lifecycle.hurried or event is Event.HOST_OVER
+        raise IllegalMove(
+            f"an attempt that is {lifecycle.state} cannot get the event {event}"
+        ) from None
+    if (
+        event is Event.CONTACT_LOST
+        and lifecycle.exited
+        and lifecycle.state in (State.RUNNING, State.STOPPING, State.KILLING)
+    ):
+        state = (
+            State.KILLING
+        )  # rule 5: it waits for contact with its outcome, as an attempt that has ended
+    launched, hurried = (
+        lifecycle.launched or event is Event.STARTED,
+        lifecycle.hurried or event is Event.HOST_OVER,
+    )
     exited = lifecycle.exited or event is Event.FIRST_ENDED
     after = replace(lifecycle, state=state, launched=launched, hurried=hurried, exited=exited)
     decided = lifecycle.exited or lifecycle.outcome is not None
-    if not decided and event in _OUTCOMES and state in (State.CANCELLED, State.STOPPING, State.KILLING):
+    if (
+        not decided
+        and event in _OUTCOMES
+        and state in (State.CANCELLED, State.STOPPING, State.KILLING)
+    ):
         outcome = TaskOutcome(state=_OUTCOMES[event], reason=reason, host_leaves=event in _OVER)
         after = replace(after, outcome=outcome)
     return after, _effects(lifecycle, event, after)
 
 
-def restore(*, launched: bool, ended: bool, outcome: TaskOutcome | None, settled: bool) -> Lifecycle:
+def restore(
+    *, launched: bool, ended: bool, outcome: TaskOutcome | None, settled: bool
+) -> Lifecycle:
     """Returns the lifecycle of an attempt that an earlier agent began.
 
     Args:
@@ -255,7 +310,8 @@ def _effects(before: Lifecycle, event: Event, after: Lifecycle) -> tuple[Effect,
     due = {
         Effect.HURRY: event is Event.HOST_OVER,
         Effect.RECORD_OUTCOME: after.outcome is not before.outcome,
-        Effect.CANCEL_PREPARATION: before.state is State.PREPARING and after.state in (State.CANCELLED, State.DROPPED),
+        Effect.CANCEL_PREPARATION: before.state is State.PREPARING
+        and after.state in (State.CANCELLED, State.DROPPED),
         # A repeated order costs nothing, and the shim may not have read the first one.
         Effect.STOP_PROGRAM: event in _END and after.state is State.STOPPING,
         Effect.KILL_PROGRAM: event in _END and after.state in (State.KILLING, State.DROPPING),

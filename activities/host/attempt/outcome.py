@@ -1,4 +1,6 @@
-"""Decides the outcome of an attempt from how its program ended and from any earlier decision to end it. Pure functions."""
+"""Decides the outcome of an attempt from how its program ended and from any earlier decision to end
+it. Pure functions.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,7 +16,8 @@ from iris.model.states import TaskState
 
 #: The name of the fault if the host is the reason why an attempt cannot continue, …
 HOST_FAULT = "host"
-#: … and if its files were deleted or its shim was killed, perhaps by the program itself. This is not counted against the host.
+#: … and if its files were deleted or its shim was killed, perhaps by the program itself. This is
+#: not counted against the host.
 LOST_FAULT = "attempt-lost"
 
 
@@ -52,62 +55,97 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
         code = None if status is None else exits.explain(status).exit_code
         return _ended(evidence, evidence.decided.model_copy(update={**ran, "exit_code": code}))
     if status is None:
-        return of_the_host(evidence, exited.error or "the program's exit is unknown: its shim was killed", LOST_FAULT)
+        return of_the_host(
+            evidence,
+            exited.error or "the program's exit is unknown: its shim was killed",
+            LOST_FAULT,
+        )
     if exited.fenced:
-        return of_the_host(evidence, "the program was killed: its host had no contact with the cluster for too long")
+        return of_the_host(
+            evidence,
+            "the program was killed: its host had no contact with the cluster for too long",
+        )
     if status == 0:
         return _ended(evidence, TaskOutcome(state=TaskState.SUCCEEDED, exit_code=0, **ran))
-    end = exits.explain(status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit)
+    end = exits.explain(
+        status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit
+    )
     said = error_line(evidence.last_lines)
     reason = f"{end.reason}: {said}" if said else end.reason
     ended = {"exit_code": end.exit_code, "signal": end.signal, "final": evidence.final, **ran}
     outcome = TaskOutcome(state=TaskState.FAILED, reason=reason, **ended)
     if not exited.out_of_memory and (fault := recognise(evidence.last_lines, evidence.faults)):
         reason = f"infrastructure fault: {fault.why} ({end.reason})"
-        outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": fault.name, "reason": reason})
+        outcome = outcome.model_copy(
+            update={"state": TaskState.WORKER_FAILED, "fault": fault.name, "reason": reason}
+        )
     elif not exited.out_of_memory and evidence.device_fault:
         reason = f"infrastructure fault: {evidence.device_fault} ({end.reason})"
-        outcome = outcome.model_copy(update={"state": TaskState.WORKER_FAILED, "fault": GPU_FAULT, "reason": reason})
+        outcome = outcome.model_copy(
+            update={"state": TaskState.WORKER_FAILED, "fault": GPU_FAULT, "reason": reason}
+        )
     return _ended(evidence, outcome)
 
 
 def of_the_program(evidence: Evidence, reason: str, exit_code: int) -> TaskOutcome:
-    """Returns a failure of the job's own, though no program was started: the attempt would not start on any host."""
-    failed = TaskOutcome(state=TaskState.FAILED, reason=reason, exit_code=exit_code, started_at=evidence.taken_at)
+    """Returns a failure of the job's own, though no program was started: the attempt would not
+    start on any host.
+    """
+    failed = TaskOutcome(
+        state=TaskState.FAILED, reason=reason, exit_code=exit_code, started_at=evidence.taken_at
+    )
     return _ended(evidence, failed)
 
 
 def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome:
     """Returns a failure of the host, or of something that the attempt needs, such as a registry.
 
-    If the host kept the program from starting, the outcome names no fault, so the attempt costs no retry. A fault that occurs on
-    other hosts too (`BEYOND_THE_HOST`) is always named, so it counts.
+    If the host kept the program from starting, the outcome names no fault, so the attempt costs no
+    retry. A fault that occurs on other hosts too (`BEYOND_THE_HOST`) is always named, so it counts.
     """
     counts = evidence.launched or fault in BEYOND_THE_HOST
-    return _ended(evidence, TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if counts else ""))
+    return _ended(
+        evidence,
+        TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=fault if counts else ""),
+    )
 
 
 def of_an_unreadable_record(host_id: str, kept: Path, now: datetime) -> TaskOutcome:
-    """Returns the outcome of an attempt whose record an agent cannot read, for instance after another version of Iris.
+    """Returns the outcome of an attempt whose record an agent cannot read, for instance after
+    another version of Iris.
 
     Args:
         kept: the directory on the host with its logs and outputs.
     """
-    reason = f"host {host_id} could not read the record of the attempt and killed its program; what it wrote is there in {kept}"
-    return TaskOutcome(state=TaskState.WORKER_FAILED, reason=reason, fault=LOST_FAULT, finished_at=now)
+    reason = (
+        f"host {host_id} could not read the record of the attempt and killed its program; what it"
+        f" wrote is there in {kept}"
+    )
+    return TaskOutcome(
+        state=TaskState.WORKER_FAILED, reason=reason, fault=LOST_FAULT, finished_at=now
+    )
 
 
 def _ended(evidence: Evidence, outcome: TaskOutcome) -> TaskOutcome:
     if evidence.exit is not None and evidence.exit.lost_output:
-        lost = f"{evidence.exit.lost_output:,} bytes of its output are lost: the disk of its host was full"
+        lost = (
+            f"{evidence.exit.lost_output:,} bytes of its output are lost: the disk of its host was"
+            " full"
+        )
         outcome = _also(outcome, lost)
     if evidence.left_out:
         outcome = _also(outcome, evidence.left_out)
-    at = datetime.fromtimestamp(evidence.exit.at, UTC) if evidence.exit is not None and evidence.exit.at else evidence.now
+    at = (
+        datetime.fromtimestamp(evidence.exit.at, UTC)
+        if evidence.exit is not None and evidence.exit.at
+        else evidence.now
+    )
     started = outcome.started_at or (evidence.taken_at if evidence.launched else None)
     if evidence.started:
         started = evidence.started.started_at
-    return outcome.model_copy(update={"started_at": started, "finished_at": at, "last_lines": evidence.last_lines})
+    return outcome.model_copy(
+        update={"started_at": started, "finished_at": at, "last_lines": evidence.last_lines}
+    )
 
 
 def _also(outcome: TaskOutcome, fact: str) -> TaskOutcome:

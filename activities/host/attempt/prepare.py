@@ -1,4 +1,6 @@
-"""Prepares an attempt before its program starts: files, ports, environment, container. All of it can be repeated."""
+"""Prepares an attempt before its program starts: files, ports, environment, container. All of it
+can be repeated.
+"""
 
 import contextlib
 import os
@@ -35,18 +37,22 @@ MIN_FREE_BYTES = 4 * MIB
 CAUSED_BY_OTHERS = (USERS_FAULT, COORDINATOR_FAULT)
 
 
-#: The command that runs a task's function: in the interpreter that the call names, if this host has it, else in the first one on
-#: PATH. Some machines and images have only one of the two names of Python.
+#: The command that runs a task's function: in the interpreter that the call names, if this host has
+#: it, else in the first one on PATH. Some machines and images have only one of the two names of
+#: Python.
 CALL = (
     "sh",
     "-c",
-    f'python="$(cat "${names.ENV_CALL_DIR}/{bundles.PYTHON}" 2>/dev/null)"; '
-    '[ -x "$python" ] || python="$(command -v python || echo python3)"; '
-    f'exec "$python" "${names.ENV_CALL_DIR}/{bundles.SCRIPT}"',
+    (
+        f'python="$(cat "${names.ENV_CALL_DIR}/{bundles.PYTHON}" 2>/dev/null)"; '
+        '[ -x "$python" ] || python="$(command -v python || echo python3)"; '
+        f'exec "$python" "${names.ENV_CALL_DIR}/{bundles.SCRIPT}"'
+    ),
 )
 #: The name that programs show for a user who has only a number.
 USER_NAME = "iris-job"
-#: Names the port of a task that needs a coordinator of its own; the program sees it in the variable for JAX only.
+#: Names the port of a task that needs a coordinator of its own; the program sees it in the variable
+#: for JAX only.
 COORDINATOR = "coordinator"
 
 
@@ -59,7 +65,8 @@ class Built(NamedTuple):
     """A program that is ready to be started."""
 
     launch: Launch
-    #: Descriptors of locks on what the program uses, open for as long as it lives. The caller of `build` closes its own copies.
+    #: Descriptors of locks on what the program uses, open for as long as it lives. The caller of
+    #: `build` closes its own copies.
     keep: tuple[int, ...]
     ports: dict[str, int]
     #: The values of further variables of the program, which its launch does not have.
@@ -75,20 +82,30 @@ class Listeners(NamedTuple):
     status: Callable[[str], object]
 
 
-async def build(context: HostContext, task: RunTask, directory: Path, runtime: Runtime, listeners: Listeners) -> Built:
+async def build(
+    context: HostContext, task: RunTask, directory: Path, runtime: Runtime, listeners: Listeners
+) -> Built:
     """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
 
     Raises:
-        CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image, environment or directory.
+        CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image,
+            environment or directory.
         HostUnable: this host cannot prepare the attempt, or not now.
     """
     image = context.image_of(task)
     if image and context.require_digests and not has_digest(image):
-        why = "names the image by a tag, which can be changed to another image, and this cluster requires digests"
-        raise CannotStart(f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126)
+        why = (
+            "names the image by a tag, which can be changed to another image, and this cluster"
+            " requires digests"
+        )
+        raise CannotStart(
+            f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126
+        )
     users = context.users_of(task)
     if (free := shutil.disk_usage(users.directory if users else directory).free) < MIN_FREE_BYTES:
-        raise HostUnable(f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT)
+        raise HostUnable(
+            f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT
+        )
     secrets = await context.secrets.values(
         task.secrets, task.job
     )  # first: if one is missing, the rest of the work is for nothing
@@ -100,7 +117,9 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         if (taken := context.gpus_of(task)) is not None:
             gpus = taken.names
             undo.callback(_close, taken.keep)
-        own = context.ports.take((COORDINATOR,) if needs_own_coordinator(task, context.accelerators.tpu) else ())
+        own = context.ports.take(
+            (COORDINATOR,) if needs_own_coordinator(task, context.accelerators.tpu) else ()
+        )
         undo.callback(_close, own.keep)
         if image:
             listeners.status(f"getting the image {image}")
@@ -108,15 +127,33 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         listeners.status("")
 
         def begin(_: object) -> tuple[Path, Mapping[str, str]]:
-            made = _make_files(directory, task, in_container=bool(image)) if users is None else users.make_files(directory)
+            made = (
+                _make_files(directory, task, in_container=bool(image))
+                if users is None
+                else users.make_files(directory)
+            )
             return made, context.host_env(task)
 
         files, host_env = await in_thread(begin)
-        if task.bundle is not None and task.workdir is not None:  # no job has both, but somebody may send one
-            raise CannotStart("a task with a bundle has no workdir: its files are unpacked into a directory of its own", 2)
+        if (
+            task.bundle is not None and task.workdir is not None
+        ):  # no job has both, but somebody may send one
+            raise CannotStart(
+                "a task with a bundle has no workdir: its files are unpacked into a directory of"
+                " its own",
+                2,
+            )
         if task.checkpoints and (task.attempt > 1 or task.from_checkpoint):
             saves, other, tell = task.checkpoints, task.from_checkpoint, listeners.status
-            if restored := await restore(context.store, saves, directory, files, runtime.owner, start_from=other, announce=tell):
+            if restored := await restore(
+                context.store,
+                saves,
+                directory,
+                files,
+                runtime.owner,
+                start_from=other,
+                announce=tell,
+            ):
                 listeners.log(restored)
                 listeners.status("")
         root = Path(task.workdir) if task.workdir is not None else files / "work"
@@ -136,7 +173,9 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         with reading_the_jobs_files():
             exists = task.bundle is None or workdir.is_dir()
         if not exists:
-            raise CannotStart(f"the workspace has no directory {task.environment.project!r}; submit it, too", 2)
+            raise CannotStart(
+                f"the workspace has no directory {task.environment.project!r}; submit it, too", 2
+            )
         env = attempt_env(
             task,
             host_env if users is None else {**host_env, **_own_env(files)},
@@ -155,8 +194,11 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
             gpus=gpus,
             coordinator_port=own.numbers.get(COORDINATOR),
         )
-        # Only the attempt's own copy of a project is synced: in a directory of the user, a sync would write a lock file.
-        wanted = task.environment.model_copy(update={} if task.bundle is not None else {"sync": False})
+        # Only the attempt's own copy of a project is synced: in a directory of the user, a sync
+        # would write a lock file.
+        wanted = task.environment.model_copy(
+            update={} if task.bundle is not None else {"sync": False}
+        )
         ready = await set_up(
             wanted,
             runtime,
@@ -174,14 +216,18 @@ async def build(context: HostContext, task: RunTask, directory: Path, runtime: R
         if task.array is not None:
             values = task_values(task.index, row)
             command = tuple(substituted(word, values) for word in command)
-        launch = await runtime.launch(CALL if call is not None else command, ready.env, workdir, read=ready.read)
+        launch = await runtime.launch(
+            CALL if call is not None else command, ready.env, workdir, read=ready.read
+        )
         undo.pop_all()
         keep = (*ports.keep, *own.keep, *meeting, *(taken.keep if taken else ()), *ready.keep)
         return Built(launch, keep, ports.numbers, secrets)
 
 
 def is_final(directory: Path) -> bool:
-    """Returns whether the program of this attempt has left the mark that another attempt would end in the same way."""
+    """Returns whether the program of this attempt has left the mark that another attempt would end
+    in the same way.
+    """
     mark = files_of(directory) / "outputs" / bundles.FINAL
     return os.path.exists(mark)  # noqa: PTH110 Path raises for a folder that the job has closed
 
@@ -189,15 +235,29 @@ def is_final(directory: Path) -> bool:
 def _checkpoint_url(context: HostContext, task: RunTask) -> str:
     """Returns where in the store the program can store checkpoints itself; empty: nowhere.
 
-    A directory of the agent's user as a store is closed to containers and to programs with users of their own.
+    A directory of the agent's user as a store is closed to containers and to programs with users of
+    their own.
     """
-    closed = context.store.url.startswith("file:") and (context.image_of(task) or context.users_of(task))
-    return "" if closed or not task.checkpoints else f"{context.store.url}/{names.shared_checkpoints(task.checkpoints)}"
+    closed = context.store.url.startswith("file:") and (
+        context.image_of(task) or context.users_of(task)
+    )
+    return (
+        ""
+        if closed or not task.checkpoints
+        else f"{context.store.url}/{names.shared_checkpoints(task.checkpoints)}"
+    )
 
 
 def _own_env(files: Path) -> dict[str, str]:
-    """Returns the variables of a job with a user of its own, instead of those of the agent's user."""
-    return {"HOME": str(files / "home"), "TMPDIR": str(files / "tmp"), "USER": USER_NAME, "LOGNAME": USER_NAME}
+    """Returns the variables of a job with a user of its own, instead of those of the agent's
+    user.
+    """
+    return {
+        "HOME": str(files / "home"),
+        "TMPDIR": str(files / "tmp"),
+        "USER": USER_NAME,
+        "LOGNAME": USER_NAME,
+    }
 
 
 def _close(descriptors: tuple[int, ...]) -> None:
@@ -208,8 +268,8 @@ def _close(descriptors: tuple[int, ...]) -> None:
 def _set_modes(workdir: Path, umask: int) -> None:
     """Gives the directories of the program's files the modes that the user's umask gives.
 
-    So a program that changes its user can still read them. Other users cannot reach them, because the attempt's directory above
-    them is private.
+    So a program that changes its user can still read them. Other users cannot reach them, because
+    the attempt's directory above them is private.
     """
     for visit in trees.visits(workdir):
         if not visit.left:
@@ -217,11 +277,17 @@ def _set_modes(workdir: Path, umask: int) -> None:
 
 
 def _make_files(directory: Path, task: RunTask, *, in_container: bool) -> Path:
-    """Makes the directories of an attempt without a user of its own, and returns the directory in which they are.
+    """Makes the directories of an attempt without a user of its own, and returns the directory in
+    which they are.
 
-    A process gets only those that it uses: on ext4, a new file costs the more the more files were deleted lately.
+    A process gets only those that it uses: on ext4, a new file costs the more the more files were
+    deleted lately.
     """
-    used = {"work": True, "call": task.call is not None, "environment": bool(task.environment.setup)}
+    used = {
+        "work": True,
+        "call": task.call is not None,
+        "environment": bool(task.environment.setup),
+    }
     for name in (name for name, is_used in used.items() if is_used or in_container):
         _make_fresh(directory / name)
     (directory / "outputs").mkdir(exist_ok=True)

@@ -29,13 +29,16 @@ from iris.model.job.spec import TaskOutcome
 
 logger = logging.getLogger(__name__)
 
-#: The type of the error with which an agent refuses an attempt that another agent of the host may take.
+#: The type of the error with which an agent refuses an attempt that another agent of the host may
+#: take.
 HOST_REFUSED = "HostRefused"
-#: The type of the error with which a host refuses an attempt because the incarnation that the attempt names ends.
+#: The type of the error with which a host refuses an attempt because the incarnation that the
+#: attempt names ends.
 HOST_LEAVES = "HostLeaves"
 #: The interval between two measurements of the resources that attempts use.
 MEASURE_INTERVAL = timedelta(seconds=2)
-#: How long a stopping agent waits, after the longest grace of its programs, for the server to accept their outcomes.
+#: How long a stopping agent waits, after the longest grace of its programs, for the server to
+#: accept their outcomes.
 REPORT_TIMEOUT = timedelta(seconds=10)
 #: How long a stopping agent waits for cancelled work to end, such as the pull of an image.
 CANCEL_TIMEOUT = timedelta(seconds=5)
@@ -60,42 +63,63 @@ class Tasks:
 
     @activity.defn
     async def run_task(self, task: RunTask) -> TaskOutcome:
-        """Starts the attempt. The activity completes asynchronously, by its task token, when the program ends."""
+        """Starts the attempt. The activity completes asynchronously, by its task token, when the
+        program ends.
+        """
         if task.incarnation != self._context.host.incarnation:
             # It may be over, or newer than this agent.
             raise _refusal(
-                f"this agent serves incarnation {self._context.host.incarnation}, not {task.incarnation}", HOST_REFUSED
+                f"this agent serves incarnation {self._context.host.incarnation}, not"
+                f" {task.incarnation}",
+                HOST_REFUSED,
             )
         if self._closed:
             raise _refusal(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
         folders = (task.logs, task.outputs, task.checkpoints, task.from_checkpoint)
         if wrong := [name for name in folders if name and not is_possible(name)]:
-            # No job sends this, but a program that reaches the service may. The attempt could not be stored, and would seem to be
-            # the host's fault.
-            raise ApplicationError(f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True)
+            # No job sends this, but a program that reaches the service may. The attempt could not
+            # be stored, and would seem to be the host's fault.
+            raise ApplicationError(
+                f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True
+            )
         if task.key not in self._attempts:
             info, now = activity.info(), datetime.now(UTC)
             state = AttemptFile.of(task, info.task_token, now)
-            directory = self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
+            directory = (
+                self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
+            )
             try:
                 self._run(Attempt(self._context, state, directory, waited=now - info.started_time))
             except OSError as error:
                 trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
-                    raise _refusal(f"its disk is full while other attempts use it ({error.strerror})", HOST_REFUSED) from None
-                failure = f"{self._context.attempts_dir} on this host cannot be used: {error.strerror or error}"
+                    raise _refusal(
+                        f"its disk is full while other attempts use it ({error.strerror})",
+                        HOST_REFUSED,
+                    ) from None
+                failure = (
+                    f"{self._context.attempts_dir} on this host cannot be used:"
+                    f" {error.strerror or error}"
+                )
                 remedy = "free disk space there, then run: iris host uncordon"
                 raise ApplicationError(f"{failure}; {remedy}", non_retryable=True) from None
         activity.raise_complete_async()
 
     async def measure(self) -> None:
-        """Measures the resource usage of all attempts at a fixed interval, until this is cancelled."""
+        """Measures the resource usage of all attempts at a fixed interval, until this is
+        cancelled.
+        """
         meter = Meter()
         while True:
             await asyncio.sleep(MEASURE_INTERVAL.total_seconds())
-            roots = {key: root for key, each in self._attempts.items() if (root := each.root) is not None}
+            roots = {
+                key: root for key, each in self._attempts.items() if (root := each.root) is not None
+            }
             if roots:
-                containers, shims = [[root.pid for root in roots.values() if root.own is own] for own in (True, False)]
+                containers, shims = [
+                    [root.pid for root in roots.values() if root.own is own]
+                    for own in (True, False)
+                ]
                 used = await asyncio.to_thread(meter.sample, containers, shims)
                 self._context.uses.clear()
                 self._context.uses.update({key: used[root.pid] for key, root in roots.items()})
@@ -103,7 +127,10 @@ class Tasks:
     async def limit_disk(self) -> None:
         """Ends attempts that use too much of the host's disks, until this is cancelled."""
         context = self._context
-        places = {context.directory, *([context.job_users.directory] if context.job_users is not None else [])}
+        places = {
+            context.directory,
+            *([context.job_users.directory] if context.job_users is not None else []),
+        }
 
         def end(key: str, reason: str) -> None:
             if (attempt := self._attempts.get(key)) is not None:
@@ -118,43 +145,69 @@ class Tasks:
         )
 
     def running(self, job: str, index: int) -> Running | None:
-        """Returns the running attempt of this task of a job, or None if the task does not run here."""
-        found = (each.running for each in self._attempts.values() if (each.task.job, each.task.index) == (job, index))
+        """Returns the running attempt of this task of a job, or None if the task does not run
+        here.
+        """
+        found = (
+            each.running
+            for each in self._attempts.values()
+            if (each.task.job, each.task.index) == (job, index)
+        )
         return next((running for running in found if running is not None), None)
 
     async def take_over(self) -> None:
         """Continues the attempts that an earlier agent of this incarnation has left.
 
-        Ends attempts of other incarnations and attempts that are not wanted any more. So when this agent starts to take work,
-        nothing is left running here that may also run elsewhere.
+        Ends attempts of other incarnations and attempts that are not wanted any more. So when this
+        agent starts to take work, nothing is left running here that may also run elsewhere.
         """
         left = await asyncio.to_thread(remains.find, self._context.attempts_dir)
         self._lost = left.lost
         found = [Attempt(self._context, state, at, found=True) for at, state in left.attempts]
         for attempt in found:
             if attempt.task.incarnation != self._context.host.incarnation:
-                attempt.handle(Event.INCARNATION_OVER, f"the agent of host {self._context.host.id} died")
-        for fault in await asyncio.gather(*(attempt.reconcile() for attempt in found), return_exceptions=True):
-            if isinstance(fault, Exception):  # the run of this attempt meets it again, and the others need this agent
+                attempt.handle(
+                    Event.INCARNATION_OVER, f"the agent of host {self._context.host.id} died"
+                )
+        for fault in await asyncio.gather(
+            *(attempt.reconcile() for attempt in found), return_exceptions=True
+        ):
+            if isinstance(
+                fault, Exception
+            ):  # the run of this attempt meets it again, and the others need this agent
                 logger.error("an attempt of an earlier agent could not be examined", exc_info=fault)
-        mine = [attempt for attempt in found if attempt.task.incarnation == self._context.host.incarnation]
+        mine = [
+            attempt
+            for attempt in found
+            if attempt.task.incarnation == self._context.host.incarnation
+        ]
         self._earlier = [attempt for attempt in found if attempt not in mine]
         if found:
-            logger.warning("an earlier agent left %d attempt(s), %d of them of this incarnation", len(found), len(mine))
+            logger.warning(
+                "an earlier agent left %d attempt(s), %d of them of this incarnation",
+                len(found),
+                len(mine),
+            )
         for attempt in mine:
             self._run(attempt)
         # The earlier agent may have died while it measured what they use.
-        await asyncio.gather(*(asyncio.to_thread(resume, attempt.task.key, attempt.occupant) for attempt in mine))
+        await asyncio.gather(
+            *(asyncio.to_thread(resume, attempt.task.key, attempt.occupant) for attempt in mine)
+        )
 
     def report_lost(self) -> None:
-        """Reports the attempts of an earlier incarnation, and those whose records cannot be read, as lost.
+        """Reports the attempts of an earlier incarnation, and those whose records cannot be read,
+        as lost.
 
-        Must be called after this incarnation is registered, so that their jobs are not placed on the dead incarnation again.
+        Must be called after this incarnation is registered, so that their jobs are not placed on
+        the dead incarnation again.
         """
         for attempt in self._earlier:
             self._run(attempt)
         for lost in self._lost:
-            outcome = of_an_unreadable_record(self._context.host.id, lost.directory, datetime.now(UTC))
+            outcome = of_an_unreadable_record(
+                self._context.host.id, lost.directory, datetime.now(UTC)
+            )
             handle = self._context.client.get_async_activity_handle(task_token=lost.token)
             reporting = asyncio.create_task(report(handle, outcome, self._context.logger(logger)))
             self._reports.add(reporting)
@@ -162,26 +215,38 @@ class Tasks:
         self._earlier, self._lost = [], []
 
     async def preempt_all(self, reason: str) -> None:
-        """Refuses new attempts, ends the running ones, reports them as preempted, and waits until all are reported."""
+        """Refuses new attempts, ends the running ones, reports them as preempted, and waits until
+        all are reported.
+        """
         self._closed = reason
         keys = set(self._attempts)
         for attempt in self._attempts.values():
             attempt.handle(Event.PREEMPT, reason)
-        ending = {key: attempt.task.grace for key, attempt in self._attempts.items() if not attempt.settled}
+        ending = {
+            key: attempt.task.grace
+            for key, attempt in self._attempts.items()
+            if not attempt.settled
+        }
         if ending:
-            # Does not wait longer for an unreachable server: it also notices that the attempts' heartbeats have stopped.
+            # Does not wait longer for an unreachable server: it also notices that the attempts'
+            # heartbeats have stopped.
             timeout = max(ending.values()) + REPORT_TIMEOUT
             await asyncio.wait([self._runs[key] for key in ending], timeout=timeout.total_seconds())
-            await asyncio.to_thread(leftover_processes.kill, keys)  # processes that have escaped from their shim
+            await asyncio.to_thread(
+                leftover_processes.kill, keys
+            )  # processes that have escaped from their shim
         await self._cancel_runs()
 
     async def hand_over(self, reason: str) -> None:
-        """Refuses new attempts and leaves the running ones to the next agent, which must take over before their leases end."""
+        """Refuses new attempts and leaves the running ones to the next agent, which must take over
+        before their leases end.
+        """
         self._closed, self._handed_over = reason, True
         await self._cancel_runs()
 
     async def kill_all(self, reason: str) -> None:
-        """Refuses new attempts, kills the running ones and reports each once: the cluster has given this incarnation up.
+        """Refuses new attempts, kills the running ones and reports each once: the cluster has given
+        this incarnation up.
 
         The report is certain, so the attempts' jobs need not wait until the heartbeats time out.
         """
@@ -192,7 +257,9 @@ class Tasks:
         await asyncio.gather(*self._runs.values(), return_exceptions=True)
         await self._cancel_runs()
         if keys:
-            await asyncio.to_thread(leftover_processes.kill, keys)  # processes that have escaped from their shim
+            await asyncio.to_thread(
+                leftover_processes.kill, keys
+            )  # processes that have escaped from their shim
 
     def _run(self, attempt: Attempt) -> None:
         key = attempt.task.key
@@ -217,7 +284,9 @@ class Tasks:
     def _reported(self, reporting: asyncio.Task[Event]) -> None:
         self._reports.discard(reporting)
         if not reporting.cancelled() and (error := reporting.exception()) is not None:
-            self._context.logger(logger).error("a lost attempt could not be reported", exc_info=error)
+            self._context.logger(logger).error(
+                "a lost attempt could not be reported", exc_info=error
+            )
 
 
 def _refusal(reason: str, kind: str) -> ApplicationError:

@@ -1,4 +1,6 @@
-"""Provides the commands that every program finds on its PATH after those of the machine: `python` and `iris`."""
+"""Provides the commands that every program finds on its PATH after those of the machine: `python`
+and `iris`.
+"""
 
 import hashlib
 import os
@@ -15,10 +17,12 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def without_environment(path: str, prefix: str = sys.prefix, base: str = sys.base_prefix) -> str:
-    """Returns the PATH without the directory of the virtual environment in which this agent runs: its packages are no program's.
+    """Returns the PATH without the directory of the virtual environment in which this agent runs:
+    its packages are no program's.
 
     Args:
-        prefix, base: the directories of the agent's environment and of the Python on which it is based.
+        prefix, base: the directories of the agent's environment and of the Python on which it is
+        based.
     """
     if prefix == base:
         return path
@@ -27,17 +31,22 @@ def without_environment(path: str, prefix: str = sys.prefix, base: str = sys.bas
 
 
 def with_commands(env: Mapping[str, str], directory: Path, mode: int = 0o700) -> dict[str, str]:
-    """Returns the environment with a PATH that ends with a directory for the commands that the machine may lack.
+    """Returns the environment with a PATH that ends with a directory for the commands that the
+    machine may lack.
 
-    `iris` runs the agent's own installation. `python` is the machine's `python3`, or the Python on which the agent's environment
-    is based, without the agent's packages; it is there only if the machine has no command of this name. The latter is also there
-    with its version, such as `python3.12`, for functions that need this version.
+    `iris` runs the agent's own installation. `python` is the machine's `python3`, or the Python on
+    which the agent's environment is based, without the agent's packages; it is there only if the
+    machine has no command of this name. The latter is also there with its version, such as
+    `python3.12`, for functions that need this version.
 
     Args:
         directory: the parent of the directory with the commands; created if it does not exist.
-        mode: that of the directory and of the commands. Where jobs have users of their own, those need them, too.
+        mode: that of the directory and of the commands. Where jobs have users of their own, those
+            need them, too.
     """
-    directory = directory / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]  # agents of a machine may share the parent
+    directory = (
+        directory / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
+    )  # agents of a machine may share the parent
     path = env.get("PATH") or PATH
     versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base = str(Path(sys.base_prefix, "bin", versioned))
@@ -61,7 +70,12 @@ def with_commands(env: Mapping[str, str], directory: Path, mode: int = 0o700) ->
 
 def _has(file: Path, text: str) -> bool:
     try:
-        return file.is_file() and not file.is_symlink() and file.stat().st_size == len(text) and file.read_text() == text
+        return (
+            file.is_file()
+            and not file.is_symlink()
+            and file.stat().st_size == len(text)
+            and file.read_text() == text
+        )
     except (OSError, ValueError):
         return False
 

@@ -22,7 +22,8 @@ from iris.model.units import MIB, format_bytes
 
 #: Files that `uv sync` reads of a project, besides the sources of the packages that it builds.
 FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
-#: The exit code of a set-up that fails before its first command: the code that uv uses for input that it does not understand.
+#: The exit code of a set-up that fails before its first command: the code that uv uses for input
+#: that it does not understand.
 INVALID_INPUT = 2
 #: The maximum size of a `pyproject.toml`, and that of a lock or a list of packages.
 MOST_PROJECT, MOST_LIST = 4 * MIB, 64 * MIB
@@ -35,17 +36,21 @@ class Project(NamedTuple):
     name: str
     #: True if there is a `uv.lock`: nothing is resolved again.
     locked: bool
-    #: True if the project, or one beside it, is built and installed: the environment then has a copy of its code.
+    #: True if the project, or one beside it, is built and installed: the environment then has a
+    #: copy of its code.
     built: bool
-    #: How many directories the root of its workspace is above the project; 0: it is not a member of another one's workspace.
+    #: How many directories the root of its workspace is above the project; 0: it is not a member of
+    #: another one's workspace.
     above: int = 0
 
 
 def find_project(directory: Path, root: Path | None = None) -> Project | None:
-    """Returns the project of this directory. None: there is no `pyproject.toml`, or it only configures tools.
+    """Returns the project of this directory. None: there is no `pyproject.toml`, or it only
+    configures tools.
 
     Args:
-        root: the directory of all the program's files. The root of the project's workspace may be between the two.
+        root: the directory of all the program's files. The root of the project's workspace may be
+            between the two.
 
     Raises:
         CannotStart: a `pyproject.toml` cannot be read.
@@ -68,7 +73,9 @@ def find_project(directory: Path, root: Path | None = None) -> Project | None:
 
 
 def _above(directory: Path, root: Path) -> int:
-    """Returns how many directories above the project the nearest root of a workspace is; 0: there is none."""
+    """Returns how many directories above the project the nearest root of a workspace is; 0: there
+    is none.
+    """
     inner = directory.relative_to(root).parts
     for above in range(1, len(inner) + 1):
         if "workspace" in _table(_table(_document(root.joinpath(*inner[:-above])), "tool"), "uv"):
@@ -87,17 +94,25 @@ def _document(directory: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise CannotStart(f"set-up failed: pyproject.toml cannot be read: {error}", INVALID_INPUT) from None
+        raise CannotStart(
+            f"set-up failed: pyproject.toml cannot be read: {error}", INVALID_INPUT
+        ) from None
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise CannotStart("set-up failed: pyproject.toml is not TOML: it is nested too deep", INVALID_INPUT) from None
+        raise CannotStart(
+            "set-up failed: pyproject.toml is not TOML: it is nested too deep", INVALID_INPUT
+        ) from None
     except ValueError as error:  # a number may have too many digits for an integer, too
-        raise CannotStart(f"set-up failed: pyproject.toml is not TOML: {error}", INVALID_INPUT) from None
+        raise CannotStart(
+            f"set-up failed: pyproject.toml is not TOML: {error}", INVALID_INPUT
+        ) from None
 
 
 def indexes_of_lock(directory: Path, project: Project) -> list[str]:
-    """Returns the URLs of the package indexes that the lock of the project in this directory names."""
+    """Returns the URLs of the package indexes that the lock of the project in this directory
+    names.
+    """
     try:
         text = read(directory.joinpath(*[".."] * project.above) / "uv.lock", MOST_LIST).decode()
     except (OSError, ValueError):  # uv itself reports this error
@@ -107,11 +122,17 @@ def indexes_of_lock(directory: Path, project: Project) -> list[str]:
 
 def hash_of(directory: Path, names: Iterable[str]) -> dict[str, str]:
     """Returns the SHA-256 of each of the files that exists, by name."""
-    return {name: _hash(open_regular(directory / name)) for name in names if (directory / name).is_file()}
+    return {
+        name: _hash(open_regular(directory / name))
+        for name in names
+        if (directory / name).is_file()
+    }
 
 
 def hash_of_all(directory: Path, stop: threading.Event) -> str:
-    """Returns one SHA-256 of all files below the directory, with their names. A link counts by its target."""
+    """Returns one SHA-256 of all files below the directory, with their names. A link counts by its
+    target.
+    """
     whole = hashlib.sha256()
     for visit in trees.visits(directory):
         for name in () if visit.left else visit.names:
@@ -140,7 +161,11 @@ def reading_the_jobs_files() -> Iterator[None]:
     except OSError as error:
         if error.errno in OF_THE_MACHINE:
             raise
-        what = f"{os.fspath(error.filename)!r} cannot be read: {error.strerror}" if error.filename is not None else str(error)
+        what = (
+            f"{os.fspath(error.filename)!r} cannot be read: {error.strerror}"
+            if error.filename is not None
+            else str(error)
+        )
         raise CannotStart(f"set-up failed: {what}", INVALID_INPUT) from None
 
 
@@ -155,7 +180,9 @@ def read(file: Path, most: int) -> bytes:
         size = os.fstat(descriptor).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"larger than {format_bytes(most)}", str(file))
-        return opened.read(size)  # files that the kernel makes, some of which never end, have no size
+        return opened.read(
+            size
+        )  # files that the kernel makes, some of which never end, have no size
 
 
 def open_regular(file: Path | str, at: int | None = None, flags: int = 0) -> int:
@@ -164,7 +191,9 @@ def open_regular(file: Path | str, at: int | None = None, flags: int = 0) -> int
     Raises:
         OSError: it cannot be opened, or is something else.
     """
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags, dir_fd=at)
+    descriptor = os.open(
+        file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags, dir_fd=at
+    )
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(file))
@@ -172,15 +201,23 @@ def open_regular(file: Path | str, at: int | None = None, flags: int = 0) -> int
 
 
 def is_here(requirement: str) -> bool:
-    """Returns True if a requirement names files of the program's directory instead of a package of an index."""
+    """Returns True if a requirement names files of the program's directory instead of a package of
+    an index.
+    """
     text = requirement.partition("@")[2].strip() if " @ " in requirement else requirement.strip()
-    return text.startswith((".", "/", "file:")) or (text.endswith((".whl", ".tar.gz", ".zip")) and "://" not in text)
+    return text.startswith((".", "/", "file:")) or (
+        text.endswith((".whl", ".tar.gz", ".zip")) and "://" not in text
+    )
 
 
 def _reads_other_files(project: dict[str, Any]) -> bool:
-    """Returns True if the project declares its dependencies in other files than its `pyproject.toml`."""
+    """Returns True if the project declares its dependencies in other files than its
+    `pyproject.toml`.
+    """
     dynamic = project.get("dynamic")
-    return isinstance(dynamic, list) and not {"dependencies", "optional-dependencies"}.isdisjoint(map(str, dynamic))
+    return isinstance(dynamic, list) and not {"dependencies", "optional-dependencies"}.isdisjoint(
+        map(str, dynamic)
+    )
 
 
 def _has_sources_here(uv: dict[str, Any]) -> bool:
@@ -207,7 +244,8 @@ _FILES = re.compile(r"(?:-e|-f|--editable|--find-links)\b")
 
 
 def hash_of_requirements(directory: Path, path: str) -> tuple[dict[str, str], bool]:
-    """Returns the SHA-256 of this file and of those that it includes, by path, and whether any names files to install.
+    """Returns the SHA-256 of this file and of those that it includes, by path, and whether any
+    names files to install.
 
     Args:
         directory: that of the program; the path may be relative to it.
@@ -238,7 +276,9 @@ def _read(file: Path) -> bytes:
     try:
         return read(file, MOST_LIST)
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.EFBIG:  # what is not read must not be taken for the same
+        if (
+            isinstance(error, OSError) and error.errno == errno.EFBIG
+        ):  # what is not read must not be taken for the same
             raise
         return b""
 

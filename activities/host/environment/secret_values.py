@@ -1,6 +1,7 @@
 """Looks up the values of a job's secrets on its host.
 
-A value is in the agent's memory until the program's shim has it, and never in an error, a log or a file of the agent.
+A value is in the agent's memory until the program's shim has it, and never in an error, a log or a
+file of the agent.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ from iris.storage.object_store import STORE_ERRORS, Store
 EXIT_CODE = 126
 #: The name of the fault when Google does not answer. It is not the host's.
 NETWORK_FAULT = "network"
-#: The system's directories whose files are not secrets: they show processes, such as the agent's own environment.
+#: The system's directories whose files are not secrets: they show processes, such as the agent's
+#: own environment.
 _OF_THE_SYSTEM = ("/proc/", "/sys/", "/dev/")
 
 
@@ -61,8 +63,8 @@ class SealedValues:
             path: the object that has it, as in a `SecretSource`.
 
         Raises:
-            CannotOpen: it is gone, it is not for this job, it was changed, or this host does not have the key.
-            OSError, BaseError: the store does not answer.
+            CannotOpen: it is gone, it is not for this job, it was changed, or this host does not
+            have the key. OSError, BaseError: the store does not answer.
         """
         if why := why_not_sealed(path, job):
             raise CannotOpen(why)
@@ -72,18 +74,26 @@ class SealedValues:
         from iris.model import sealed  # few jobs have such secrets
 
         entry = sealed_entry(path, variable)
-        stored = await self.store.get(names.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES)
+        stored = await self.store.get(
+            names.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES
+        )
         if stored is None:
-            raise CannotOpen("it is not in the store any more: it was deleted, or its job has ended")
+            raise CannotOpen(
+                "it is not in the store any more: it was deleted, or its job has ended"
+            )
         try:
             found = sealed.SealedObject.model_validate_json(stored).values.get(entry)
             if found is None:
                 raise CannotOpen(f"the store has no value of {entry} there")
-            return sealed.parse_keys(private, "").open(found, sealed.Place(self.cluster, path, entry))
+            return sealed.parse_keys(private, "").open(
+                found, sealed.Place(self.cluster, path, entry)
+            )
         except sealed.SealedWith as error:
             file = self.env[names.ENV_SECRET_KEYS]
             remedy = "set it again, or bring the keys of this host up to date"
-            raise CannotOpen(f"it was sealed with the key {error}, which is not in {file} on this host; {remedy}") from None
+            raise CannotOpen(
+                f"it was sealed with the key {error}, which is not in {file} on this host; {remedy}"
+            ) from None
         except ValidationError:
             raise CannotOpen("its object in the store is malformed") from None
         except InvalidValue as error:
@@ -96,10 +106,15 @@ class SealedValues:
         file = self.env.get(names.ENV_SECRET_KEYS, "")
         if not file:
             remedy = f"start it with {names.ENV_SECRET_KEYS}=FILE, the file with the cluster's keys"
-            raise CannotOpen(f"the agent of this host has no keys for the secrets of users; {remedy}")
+            raise CannotOpen(
+                f"the agent of this host has no keys for the secrets of users; {remedy}"
+            )
         try:
             if open_to_others(Path(file)):
-                raise CannotOpen(f"the keys in {file} are open to other users of the host; close the file: chmod 600 {file}")
+                raise CannotOpen(
+                    f"the keys in {file} are open to other users of the host; close the file: chmod"
+                    f" 600 {file}"
+                )
             return Path(file).read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise CannotOpen(f"the agent of this host cannot read its keys: {error}") from None
@@ -138,7 +153,8 @@ class HostSecrets:
 
     #: The list of the configuration, as in `iris.model.job.secrets.why_not`.
     allowed: Sequence[str] = ()
-    #: Called by the first job that uses it. Raises ImportError if the agent is installed without Google's libraries.
+    #: Called by the first job that uses it. Raises ImportError if the agent is installed without
+    #: Google's libraries.
     manager: Callable[[], SecretManager] = field(default=_no_manager, repr=False)
     #: The agent's environment. Its values do not show when this object is printed.
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
@@ -154,11 +170,14 @@ class HostSecrets:
             job: the id of the job.
 
         Raises:
-            CannotStart: a secret does not exist here, is not allowed, or cannot be the value of a variable. The message names the
-                secret and its source.
+            CannotStart: a secret does not exist here, is not allowed, or cannot be the value of a
+                variable. The message names the secret and its source.
             HostUnable: Google or the store does not answer.
         """
-        return {name: SecretStr(await self._value(name, source, job)) for name, source in secrets.items()}
+        return {
+            name: SecretStr(await self._value(name, source, job))
+            for name, source in secrets.items()
+        }
 
     async def _value(self, name: str, text: str, job: str) -> str:
         source = parse_source(name, text)
@@ -168,13 +187,21 @@ class HostSecrets:
             else:
                 value = await asyncio.to_thread(self._looked_up, source)
             if not value or "\0" in value:
-                raise _Refused("it is empty" if not value else "it contains a NUL byte, which no variable can have")
+                raise _Refused(
+                    "it is empty"
+                    if not value
+                    else "it contains a NUL byte, which no variable can have"
+                )
             if len(os.fsencode(value)) > MAX_VALUE_BYTES:
                 raise _Refused(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
         except (_Refused, CannotOpen, BadConfig) as error:
-            raise CannotStart(f"secret {name} ({shown_source(text)}) cannot be used: {error}", EXIT_CODE) from None
+            raise CannotStart(
+                f"secret {name} ({shown_source(text)}) cannot be used: {error}", EXIT_CODE
+            ) from None
         except (PlatformError, *STORE_ERRORS) as error:
-            raise HostUnable(f"secret {name} ({shown_source(text)}) could not be read: {error}", NETWORK_FAULT) from None
+            raise HostUnable(
+                f"secret {name} ({shown_source(text)}) could not be read: {error}", NETWORK_FAULT
+            ) from None
         return value
 
     def _looked_up(self, source: SecretSource) -> str:
@@ -185,7 +212,10 @@ class HostSecrets:
                 return self._of_file(source)
             case SecretKind.GCP:
                 return self._of_google(source)
-        raise _Refused("it is on the submitter's machine, and the client that submitted the job has not sealed it")
+        raise _Refused(
+            "it is on the submitter's machine, and the client that submitted the job has not"
+            " sealed it"
+        )
 
     def _of_env(self, source: SecretSource) -> str:
         self._check(source)
@@ -199,7 +229,9 @@ class HostSecrets:
             # Without O_NONBLOCK, opening a pipe would block.
             file = os.open(source.name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
-            raise _Refused(f"the file cannot be read on this host: {getattr(error, 'strerror', None) or error}") from None
+            raise _Refused(
+                f"the file cannot be read on this host: {getattr(error, 'strerror', None) or error}"
+            ) from None
         try:
             self._check_path(_path_of(file, source.name))
             if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -214,7 +246,9 @@ class HostSecrets:
         try:
             manager = self.manager()
         except ImportError:
-            raise _Refused("the agent of this host was installed without iris-temporal[secrets]") from None
+            raise _Refused(
+                "the agent of this host was installed without iris-temporal[secrets]"
+            ) from None
         whole = source if "/" in source.name else resource_of(source, manager.project())
         self._check(whole)
         return _decoded(manager.access(whole.name))
@@ -224,13 +258,19 @@ class HostSecrets:
             raise _Refused(why)
 
     def _check_path(self, path: str) -> None:
-        """Checks the file that was opened: a step of the path may be a link, which a job may have made."""
+        """Checks the file that was opened: a step of the path may be a link, which a job may have
+        made.
+        """
         self._check(SecretSource(SecretKind.HOST_FILE, path))
         if path.startswith(_OF_THE_SYSTEM):
             raise _Refused("it is a file of the system")
         if any(Path(path).is_relative_to(directory.resolve()) for directory in self.own):
             raise _Refused("it is a file of the agent")
-        credentials = {os.path.realpath(value) for name, value in self.env.items() if name.startswith(AGENT_PREFIXES)}
+        credentials = {
+            os.path.realpath(value)
+            for name, value in self.env.items()
+            if name.startswith(AGENT_PREFIXES)
+        }
         if path in credentials:
             raise _Refused("it holds a credential of the agent itself, which no job gets")
 

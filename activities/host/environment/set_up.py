@@ -1,4 +1,6 @@
-"""Sets up the environment of an attempt's program before it starts, or uses the one that an earlier attempt made."""
+"""Sets up the environment of an attempt's program before it starts, or uses the one that an earlier
+attempt made.
+"""
 
 import asyncio
 import hashlib
@@ -32,15 +34,18 @@ from iris.model.host.faults import SETUP_TIMEOUT
 from iris.model.job.environments import EnvironmentSpec, requirements_file
 from iris.model.units import format_duration
 
-#: Delays before each retry of a step after a network failure, in seconds. uv itself has tried several times by then.
+#: Delays before each retry of a step after a network failure, in seconds. uv itself has tried
+#: several times by then.
 PAUSES = (1.0, 5.0, 15.0)
 #: Variables of the agent's own environment: where packages come from, and through which proxy.
 _WAYS = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
-#: Settings of uv that change how it gets packages, but not which ones. An environment does not depend on them.
+#: Settings of uv that change how it gets packages, but not which ones. An environment does not
+#: depend on them.
 _HOW = re.compile(
     r"UV_(?:CACHE_DIR|PYTHON_CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
 )
-#: To be increased when environments are made in a different way: cached ones are then not used any more.
+#: To be increased when environments are made in a different way: cached ones are then not used any
+#: more.
 _MADE_AS = 2
 #: What the user reads when the environment is shared.
 _WAITING = "another task of this host makes the same environment: waiting for it"
@@ -51,13 +56,15 @@ class Ready(NamedTuple):
 
     #: All environment variables of the program.
     env: dict[str, str]
-    #: File descriptors that must stay open for as long as the program lives, so that the cache does not remove what it uses.
+    #: File descriptors that must stay open for as long as the program lives, so that the cache does
+    #: not remove what it uses.
     keep: tuple[int, ...] = ()
     #: The directories of the host that the program reads, besides the files of its attempt.
     read: tuple[Path, ...] = ()
 
     def release(self) -> None:
-        """Closes the descriptors in this process, when the shim has inherited them or no program starts.
+        """Closes the descriptors in this process, when the shim has inherited them or no program
+        starts.
 
         Must be called only once.
         """
@@ -87,8 +94,10 @@ async def set_up(
         cache: the cache of environments; uv and what it needs lie in the same directory.
         own: a directory of this attempt alone, for an environment that its own commands may change.
         output: the file to which messages for the user and the output of the steps are appended.
-        root: the directory of all the program's files, above or at the working directory; None: at it.
-        content: a name for everything in that directory, such as its bundle's hash; empty: the files are hashed if needed.
+        root: the directory of all the program's files, above or at the working directory; None: at
+            it.
+        content: a name for everything in that directory, such as its bundle's hash; empty: the
+            files are hashed if needed.
         agent_env: the agent's environment; the set-up gets the part that `build_env` returns.
         pauses: delays before each retry after a network failure, in seconds.
         announce: called with what is done, before it is; with an empty text at the end.
@@ -109,13 +118,18 @@ async def set_up(
     limit = asyncio.timeout(spec.setup_timeout.total_seconds())
     try:
         async with limit:
-            ready = await _set_up(spec, steps, runtime, workdir, env, ways, cache, own, root or workdir, content)
+            ready = await _set_up(
+                spec, steps, runtime, workdir, env, ways, cache, own, root or workdir, content
+            )
         announced("")
         return ready
     except TimeoutError:
         if not limit.expired():
             raise
-        reason = f"set-up failed: it took longer than {format_duration(spec.setup_timeout)} (--setup-timeout)"
+        reason = (
+            f"set-up failed: it took longer than {format_duration(spec.setup_timeout)}"
+            " (--setup-timeout)"
+        )
         raise HostUnable(f"{reason}, in {doing}" if doing else reason, SETUP_TIMEOUT) from None
     except OSError as error:
         if is_disk_full(error):
@@ -126,12 +140,16 @@ async def set_up(
 
 
 def build_env(agent_env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables of the agent's environment that set-up commands get and programs do not: indexes and proxies."""
+    """Returns the variables of the agent's environment that set-up commands get and programs do
+    not: indexes and proxies.
+    """
     return {name: value for name, value in agent_env.items() if _WAYS.fullmatch(name)}
 
 
 def activated(env: Mapping[str, str], venv: Path, workdir: Path) -> dict[str, str]:
-    """Returns the environment in which `python` is that of the venv, and imports search the working directory first."""
+    """Returns the environment in which `python` is that of the venv, and imports search the working
+    directory first.
+    """
     return {
         **env,
         "VIRTUAL_ENV": str(venv),
@@ -161,7 +179,11 @@ async def _set_up(
                 if line:
                     steps.say(line)
     if project is None and spec.extras:
-        raise CannotStart(f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its pyproject.toml, too", 2)
+        raise CannotStart(
+            f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its"
+            " pyproject.toml, too",
+            2,
+        )
     begun = time.monotonic()
     if project is None and not spec.pip:
         if not spec.setup:
@@ -192,7 +214,9 @@ async def _set_up(
         waiting=waits,
     )
     try:
-        steps.say(f"environment ready ({since(begun)})" if entry.made else "environment ready: cached")
+        steps.say(
+            f"environment ready ({since(begun)})" if entry.made else "environment ready: cached"
+        )
     except OSError:
         entry.release()
         raise
@@ -209,16 +233,30 @@ async def _key(
     content: str,
 ) -> str:
     """Returns a hash of everything that an environment depends on."""
-    depends: dict[str, object] = {"made": _MADE_AS, "uv": uv_version(), "runtime": identity, "project": project, "pip": spec.pip}
+    depends: dict[str, object] = {
+        "made": _MADE_AS,
+        "uv": uv_version(),
+        "runtime": identity,
+        "project": project,
+        "pip": spec.pip,
+    }
     depends["extras"], depends["python"] = sorted(spec.extras), spec.python
     # The URL of an index may contain a user name and a password.
-    settings = {name: re.sub("//[^/@]*@", "//", value) for name, value in env.items() if name.startswith("UV_")}
-    depends["settings"] = {name: value for name, value in settings.items() if not _HOW.fullmatch(name)}
+    settings = {
+        name: re.sub("//[^/@]*@", "//", value)
+        for name, value in env.items()
+        if name.startswith("UV_")
+    }
+    depends["settings"] = {
+        name: value for name, value in settings.items() if not _HOW.fullmatch(name)
+    }
     depends["files"] = await asyncio.to_thread(hash_of, workdir, FILES)
     depends["build_env"] = {name: env[name] for name in spec.build_env}
     local = any(is_here(each) for each in spec.pip if requirements_file(each) is None)
     for path in filter(None, map(requirements_file, spec.pip)):
-        depends[f"-r {path}"], has_local = await asyncio.to_thread(hash_of_requirements, workdir, path)
+        depends[f"-r {path}"], has_local = await asyncio.to_thread(
+            hash_of_requirements, workdir, path
+        )
         local = local or has_local
     if (project is not None and project.built) or local:
         depends["content"] = content or await in_thread(lambda stop: hash_of_all(root, stop))

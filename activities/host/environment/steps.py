@@ -1,4 +1,6 @@
-"""Runs the set-up commands of an attempt one after the other, logs them for the user and classifies their failures."""
+"""Runs the set-up commands of an attempt one after the other, logs them for the user and classifies
+their failures.
+"""
 
 import asyncio
 import json
@@ -28,18 +30,28 @@ from iris.model.job.environments import EnvironmentSpec, requirements_file
 NETWORK_FAULT = "network"
 #: How much of the end of a step's output is searched for the cause of a failure, in bytes.
 _TAIL = 64 * 1024
-#: A step that fails after more seconds is not run again here: uv itself has tried several times, and the host is needed.
+#: A step that fails after more seconds is not run again here: uv itself has tried several times,
+#: and the host is needed.
 _QUICK = 60.0
 #: The maximum length of a command in a message, in characters.
 _MOST = 80
 #: Settings that make uv or pip install somewhere else than into the current environment.
-_ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_BREAK_SYSTEM_PACKAGES", "UV_SYSTEM_PYTHON"}
-#: Settings that uv compares with those by which a lock was resolved. The project's own settings are in its files.
+_ELSEWHERE = {
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_PYTHON",
+    "PIP_BREAK_SYSTEM_PACKAGES",
+    "UV_SYSTEM_PYTHON",
+}
+#: Settings that uv compares with those by which a lock was resolved. The project's own settings are
+#: in its files.
 _RESOLVED_BY = {"UV_RESOLUTION", "UV_PRERELEASE", "UV_FORK_STRATEGY", "UV_EXCLUDE_NEWER"}
 #: Settings that name the package indexes.
 _INDEXES = {"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
-#: Writes the path of a python into the file `$0`, with its package directories if it is that of a virtual environment. The python
-#: is the first one of version `$1`, or the first one of any version.
+#: Writes the path of a python into the file `$0`, with its package directories if it is that of a
+#: virtual environment. The python is the first one of version `$1`, or the first one of any
+#: version.
 _LOOK = """\
 for version in $1 ""; do for python in python python3 python${version:-3}; do $python -I -c '
 import json, sys, sysconfig
@@ -90,20 +102,27 @@ class Steps:
         self.uv = Uv(runtime, cache)
 
     def say(self, text: str) -> None:
-        """Appends a line for the user. If the output ends within a line, a new line is begun first."""
+        """Appends a line for the user. If the output ends within a line, a new line is begun
+        first.
+        """
         line = f"[iris] {text}\n".encode(errors="replace")
-        with os.fdopen(links.open_file(self._output, os.O_RDWR | os.O_APPEND | os.O_CREAT), "r+b") as file:
+        with os.fdopen(
+            links.open_file(self._output, os.O_RDWR | os.O_APPEND | os.O_CREAT), "r+b"
+        ) as file:
             file.seek(0, os.SEEK_END)
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
             file.write(line)
 
-    async def make(self, venv: Path, spec: EnvironmentSpec, project: Project | None, *, alone: bool) -> None:
+    async def make(
+        self, venv: Path, spec: EnvironmentSpec, project: Project | None, *, alone: bool
+    ) -> None:
         """Makes the environment at its final path, because its scripts contain that path.
 
         Args:
-            alone: True if the environment's files may be changed. They are then copies, not links into uv's cache.
+            alone: True if the environment's files may be changed. They are then copies, not links
+                into uv's cache.
 
         Raises:
             CannotStart: uv reports that the environment cannot be made.
@@ -118,7 +137,9 @@ class Steps:
             if project is not None:
                 options = [*_sync_options(spec, project), *python]
                 sync_env = self._obeying_lock(env, project) if project.locked else env
-                await self._call_uv(f"uv sync {shlex.join(options)}", ["sync", *options], sync_env, kept)
+                await self._call_uv(
+                    f"uv sync {shlex.join(options)}", ["sync", *options], sync_env, kept
+                )
             else:  # any project is ignored; the packages of the host or the image stay visible
                 options = ["--quiet", "--no-project", "--system-site-packages", *python]
                 await self._call_uv("uv venv", ["venv", *options, str(venv)], env, kept)
@@ -128,8 +149,11 @@ class Steps:
                 words = ["pip", "install", "--no-editable", *_words(spec.pip)]
                 await self._call_uv(shown, words, {**env, **_only_into(venv)}, kept)
 
-    async def make_shared(self, place: Path, spec: EnvironmentSpec, project: Project | None) -> None:
-        """Makes an environment for several attempts, which no job can change if jobs have users of their own.
+    async def make_shared(
+        self, place: Path, spec: EnvironmentSpec, project: Project | None
+    ) -> None:
+        """Makes an environment for several attempts, which no job can change if jobs have users of
+        their own.
 
         Raises:
             CannotStart, HostUnable: as in `make`.
@@ -139,20 +163,25 @@ class Steps:
             os.chown(place, owner, owner)
         await self.make(place / "venv", spec, project, alone=False)
         if owner is not None:
-            await in_thread(lambda _: end_user(owner))  # a process that a build left could write to its open files
+            await in_thread(
+                lambda _: end_user(owner)
+            )  # a process that a build left could write to its open files
             await in_thread(lambda _: give(place, 0, of=owner))
 
     async def make_beside(self, venv: Path, version: str) -> bool:
-        """Makes an empty environment for the user's commands, based on the Python that the program would find without it.
+        """Makes an empty environment for the user's commands, based on the Python that the program
+        would find without it.
 
-        Everything that this Python can import can be imported in the new environment, also if this Python belongs to a virtual
-        environment. Packages are installed into the new environment.
+        Everything that this Python can import can be imported in the new environment, also if this
+        Python belongs to a virtual environment. Packages are installed into the new environment.
 
         Args:
-            version: the minor version of Python that the program needs; empty: any. If there is none of it, any will do.
+            version: the minor version of Python that the program needs; empty: any. If there is
+                none of it, any will do.
 
         Returns:
-            True if the environment was made. False if there is no Python, or the image cannot run uv.
+            True if the environment was made. False if there is no Python, or the image cannot run
+            uv.
 
         Raises:
             CannotStart: uv reports that the environment cannot be made.
@@ -162,7 +191,13 @@ class Steps:
         if python is None:
             return False
         await self.uv.provide()
-        options = ["--quiet", "--no-project", "--system-site-packages", "--python", python.executable]
+        options = [
+            "--quiet",
+            "--no-project",
+            "--system-site-packages",
+            "--python",
+            python.executable,
+        ]
         async with self.uv.lend(venv) as kept:
             argv = (str(self.uv.program), "venv", *options, str(venv))
             status, output = await self._step("uv venv", argv, {**self._env, **kept.env}, kept)
@@ -175,8 +210,11 @@ class Steps:
             await asyncio.to_thread(_add_sites, venv, python.sites, self._owner)
         return True
 
-    async def run(self, commands: Sequence[str], program: Mapping[str, str], venv: Path | None) -> None:
-        """Runs the user's own commands with the program's environment, the package indexes and the proxies.
+    async def run(
+        self, commands: Sequence[str], program: Mapping[str, str], venv: Path | None
+    ) -> None:
+        """Runs the user's own commands with the program's environment, the package indexes and the
+        proxies.
 
         Args:
             venv: the environment that the commands may change; None: there is none.
@@ -189,35 +227,52 @@ class Steps:
             for command in commands:
                 await self._run(command, {**self._env, **program})
             return
-        # If the environment had no `pip`, the commands would find the host's `pip`, and change the host.
+        # If the environment had no `pip`, the commands would find the host's `pip`, and change the
+        # host.
         with reading_the_jobs_files():
             await asyncio.to_thread(_add_scripts, venv, self.uv.program, self._owner)
         async with self.uv.lend(venv) as kept:
-            env = {name: value for name, value in {**self._env, **program}.items() if name not in _ELSEWHERE}
+            env = {
+                name: value
+                for name, value in {**self._env, **program}.items()
+                if name not in _ELSEWHERE
+            }
             for command in commands:
-                await self._run(command, {**env, **kept.env, **_only_into(venv), "UV_LINK_MODE": "copy"}, kept)
+                await self._run(
+                    command, {**env, **kept.env, **_only_into(venv), "UV_LINK_MODE": "copy"}, kept
+                )
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def _owner(self) -> int | None:
         return self._runtime.owner
 
     async def _look_at_python(self, answer: Path, version: str) -> "_Python | None":
-        """Returns the Python that a program would find, or None if there is none, or if its answer is none of a Python."""
+        """Returns the Python that a program would find, or None if there is none, or if its answer
+        is none of a Python.
+        """
         argv = ("/bin/sh", "-c", _LOOK, str(answer), version)
         status = await self._runtime.step(argv, self._env, self._workdir, self._output)
         return await asyncio.to_thread(_read_python, answer, self._owner) if status == 0 else None
 
     def _obeying_lock(self, env: Mapping[str, str], project: Project) -> dict[str, str]:
-        """Returns the environment without the settings of this host that would make uv reject the project's lock."""
+        """Returns the environment without the settings of this host that would make uv reject the
+        project's lock.
+        """
         obeying = {name: value for name, value in env.items() if name not in _RESOLVED_BY}
         if any(name in _INDEXES for name in obeying):
-            # If an index is set, uv expects the packages from there and not from the indexes of the lock. So these are added.
-            obeying["UV_INDEX"] = " ".join(filter(None, (obeying.get("UV_INDEX"), *indexes_of_lock(self._workdir, project))))
+            # If an index is set, uv expects the packages from there and not from the indexes of the
+            # lock. So these are added.
+            obeying["UV_INDEX"] = " ".join(
+                filter(None, (obeying.get("UV_INDEX"), *indexes_of_lock(self._workdir, project)))
+            )
         return obeying
 
-    async def _call_uv(self, shown: str, arguments: Sequence[str], env: Mapping[str, str], kept: UvPlaces) -> None:
+    async def _call_uv(
+        self, shown: str, arguments: Sequence[str], env: Mapping[str, str], kept: UvPlaces
+    ) -> None:
         shown, begun = _short(shown), time.monotonic()
         self.announce(f"`{shown}`")
         for tried, pause in enumerate((*self._pauses, None), start=1):
@@ -230,10 +285,14 @@ class Steps:
             if pause is None or time.monotonic() - begun > _QUICK:
                 raise HostUnable(f"set-up failed: {failure}", NETWORK_FAULT)
             self.announce(f"{failure}; trying again")
-            self.say(f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})")
+            self.say(
+                f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})"
+            )
             await asyncio.sleep(pause)
 
-    async def _run(self, command: str, env: Mapping[str, str], kept: UvPlaces | None = None) -> None:
+    async def _run(
+        self, command: str, env: Mapping[str, str], kept: UvPlaces | None = None
+    ) -> None:
         shown = _short(command)
         self.announce(f"`{shown}`")
         status, output = await self._step(shown, ("/bin/sh", "-c", command), env, kept)
@@ -246,7 +305,9 @@ class Steps:
         """Runs a command; returns its exit status and the end of its output."""
         begun, before = time.monotonic(), self._written()
         written, read = (kept.written, (self.uv.programs,)) if kept is not None else ((), ())
-        status = await self._runtime.step(argv, env, self._workdir, self._output, written=written, read=read)
+        status = await self._runtime.step(
+            argv, env, self._workdir, self._output, written=written, read=read
+        )
         with os.fdopen(links.open_file(self._output), "rb") as file:
             file.seek(max(before, self._written() - _TAIL))
             output = file.read().decode(errors="replace")
@@ -269,8 +330,11 @@ def since(begun: float) -> str:
 def _sync_options(spec: EnvironmentSpec, project: Project) -> list[str]:
     # Not editable: the environment outlives the directory of the attempt that made it.
     options = ["--no-default-groups", "--no-editable" if project.built else "--no-install-project"]
-    options += ["--locked"] if project.locked else []  # `--frozen` would install from an outdated lock without an error
-    # uv alone checks only the dates of a few files to decide whether its build of a directory is still valid.
+    options += (
+        ["--locked"] if project.locked else []
+    )  # `--frozen` would install from an outdated lock without an error
+    # uv alone checks only the dates of a few files to decide whether its build of a directory is
+    # still valid.
     options += ["--refresh-package", project.name] if project.built and project.name else []
     options += ["--all-packages"] if not project.name else []
     return [*options, *(word for extra in spec.extras for word in ("--extra", extra))]
@@ -279,25 +343,36 @@ def _sync_options(spec: EnvironmentSpec, project: Project) -> list[str]:
 def _words(requirements: Sequence[str]) -> list[str]:
     """Returns the requirements as arguments of uv's pip."""
     files = {each: requirements_file(each) for each in requirements}
-    return [word for each, file in files.items() for word in ((each,) if file is None else ("-r", file))]
+    return [
+        word for each, file in files.items() for word in ((each,) if file is None else ("-r", file))
+    ]
 
 
 def _only_into(venv: Path) -> dict[str, str]:
-    """Returns the variables that make uv and pip install only into this environment, whatever the host or project sets."""
+    """Returns the variables that make uv and pip install only into this environment, whatever the
+    host or project sets.
+    """
     return {
         "VIRTUAL_ENV": str(venv),
         "UV_PYTHON": str(venv / "bin" / "python"),  # overrides `--system` and UV_SYSTEM_PYTHON
-        "PIP_REQUIRE_VIRTUALENV": "1",  # stops the machine's own python and pip from installing if called by their paths
+        # stops the machine's own python and pip from installing if called by their paths
+        "PIP_REQUIRE_VIRTUALENV": "1",
         "PIP_USER": "0",
         "PYTHONUSERBASE": str(venv),
     }
 
 
 def _read_python(answer: Path, owner: int | None) -> _Python | None:
-    """Reads the answer of a program that may not be Python at all: the job's variables decide what `python` is."""
+    """Reads the answer of a program that may not be Python at all: the job's variables decide what
+    `python` is.
+    """
     with suppress(OSError, ValueError, TypeError, RecursionError), acting_as(owner):
         executable, sites = json.loads(links.read(answer))
-        if isinstance(executable, str) and isinstance(sites, list) and all(isinstance(each, str) for each in sites):
+        if (
+            isinstance(executable, str)
+            and isinstance(sites, list)
+            and all(isinstance(each, str) for each in sites)
+        ):
             return _Python(executable, sites)
     return None
 
@@ -311,7 +386,10 @@ def _add_sites(venv: Path, sites: Sequence[str], owner: int | None) -> None:
     lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
     with acting_as(owner), suppress(FileNotFoundError), links.directory(venv, "lib") as lib:
         for name in _pythons(lib):
-            with suppress(FileNotFoundError), links.directory(venv, "lib", name, "site-packages") as packages:
+            with (
+                suppress(FileNotFoundError),
+                links.directory(venv, "lib", name, "site-packages") as packages,
+            ):
                 links.place("_iris_beside.pth", "".join(lines), packages, replace=True)
 
 
@@ -336,7 +414,10 @@ def _pythons(directory: int) -> list[str]:
 
 def _failed(shown: str, status: int, output: str) -> CannotStart:
     line = uv_errors.in_a_line(output)
-    return CannotStart(f"set-up failed: `{shown}` {_ended(status)}{line and f': {line}'}", status if status > 0 else 128 - status)
+    return CannotStart(
+        f"set-up failed: `{shown}` {_ended(status)}{line and f': {line}'}",
+        status if status > 0 else 128 - status,
+    )
 
 
 def _ended(status: int) -> str:

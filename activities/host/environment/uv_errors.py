@@ -1,6 +1,8 @@
-"""Reduces uv's output after a failure to one line for the user, and decides whether the network or the disk caused it.
+"""Reduces uv's output after a failure to one line for the user, and decides whether the network or
+the disk caused it.
 
-The patterns are those of uv 0.13; the ways in which older versions print a cause are recognised too.
+The patterns are those of uv 0.13; the ways in which older versions print a cause are recognised
+too.
 """
 
 import re
@@ -10,32 +12,40 @@ _MOST = 300
 _ERROR = re.compile(r"^(?:error: | *× )(?P<text>.*)$", re.MULTILINE)
 #: A cause goes on in lines that are indented, up to the next cause.
 _CAUSE = re.compile(
-    r"^ *(?:cause: |Caused by: |╰─▶ |├─▶ )(?P<text>.*(?:\n {3,}(?!cause: |Caused by: |╰─▶ |├─▶ )\S.*)*)$", re.MULTILINE
+    r"^ *(?:cause: |Caused by: |╰─▶ |├─▶ )(?P<text>.*(?:\n {3,}(?!cause: |Caused by: |╰─▶ |├─▶"
+    r" )\S.*)*)$",
+    re.MULTILINE,
 )
-#: The answer of an index to missing or wrong credentials. The error itself says that the package was not found.
+#: The answer of an index to missing or wrong credentials. The error itself says that the package
+#: was not found.
 _DENIED = re.compile(r"^hint: (?P<text>An index .*\b40[137] .*)$", re.MULTILINE)
 #: The output of a build that pip prints in a frame.
-_FRAMED = re.compile(r"^ *╰─> \[\d+ lines? of output\]\n(?P<text>.*?)^ *\[end of output\]", re.MULTILINE | re.DOTALL)
+_FRAMED = re.compile(
+    r"^ *╰─> \[\d+ lines? of output\]\n(?P<text>.*?)^ *\[end of output\]", re.MULTILINE | re.DOTALL
+)
 #: The last line of a Python traceback. Some exceptions go on with paragraphs of advice.
 _EXCEPTION = re.compile(r"^ *(?P<text>(?:\w+\.)*\w*(?:Error|Exception|Exit): \S.*)$", re.MULTILINE)
 #: Lines after an error that do not explain it.
 _ADVICE = re.compile(r"\[notice\]|hint: |note: |WARNING: |warning: ", re.IGNORECASE)
 _STDERR = re.compile(r"^ *(?:--- stderr|\[stderr\])$", re.MULTILINE)
-#: Messages of a transport that failed, or of a server that could not answer at that moment. A package that does not exist, or
-#: that needs a password, is not a failure of the network: every other host would fail too.
+#: Messages of a transport that failed, or of a server that could not answer at that moment. A
+#: package that does not exist, or that needs a password, is not a failure of the network: every
+#: other host would fail too.
 _NETWORK = re.compile(
     r"error sending request for url"
     r"|client error \((?:Connect|SendRequest)\)"
     r"|tcp connect error|dns error|tunnel error|operation timed out|Network unreachable"
     r"|connection closed before message completed"
-    r"|error reading a body from connection|end of file before message length reached|unexpected EOF during"
+    r"|error reading a body from connection|end of file before message length reached|unexpected"
+    r" EOF during"
     r"|request or response body error"
     r"|HTTP status server error \(5(?!01|05)\d\d"
     r"|HTTP status client error \((?:408|425|429) "
     r"|[Cc]onnection (?:refused|reset|timed out)|Temporary failure in name resolution"
     # messages of git, which uv passes on
     r"|Could(?: not|n't) resolve host|Couldn't connect to server|Failed to connect to .* port \d+"
-    r"|The requested URL returned error: (?:5\d\d|429)|early EOF|the remote end hung up unexpectedly"
+    r"|The requested URL returned error: (?:5\d\d|429)|early EOF|the remote end hung up"
+    r" unexpectedly"
 )
 _MISFIT = re.compile(r"The lockfile at `uv\.lock` needs to be updated")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded|\(os error (?:28|122)\)")
@@ -54,9 +64,10 @@ def is_full_disk(output: str) -> bool:
 def in_a_line(output: str) -> str:
     """Returns the most specific part of the error as one line; empty if there is no output.
 
-    An index that refuses the credentials explains why a package was not found. Otherwise the last cause that uv prints is the
-    root cause. If a program that uv or pip has called printed an error, the last exception or line of that is used. Without an
-    error of uv, it is the last line of the output that is no advice.
+    An index that refuses the credentials explains why a package was not found. Otherwise the last
+    cause that uv prints is the root cause. If a program that uv or pip has called printed an error,
+    the last exception or line of that is used. Without an error of uv, it is the last line of the
+    output that is no advice.
     """
     error = _error(output)
     if _MISFIT.search(error):  # uv's own hint would change the lock on this host
@@ -92,4 +103,7 @@ def _of_program(text: str) -> str:
 def _last(text: str) -> str:
     """Returns the last line that is no advice; if there are no others, the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if _ADVICE.match(line) is None), lines[-1] if lines else "")
+    return next(
+        (line for line in reversed(lines) if _ADVICE.match(line) is None),
+        lines[-1] if lines else "",
+    )

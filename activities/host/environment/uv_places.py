@@ -1,4 +1,6 @@
-"""Keeps the uv that makes environments on this host, with its downloads and interpreters, and lends them to set-up commands."""
+"""Keeps the uv that makes environments on this host, with its downloads and interpreters, and lends
+them to set-up commands.
+"""
 
 import filecmp
 import hashlib
@@ -30,7 +32,9 @@ class UvPlaces(NamedTuple):
 
     @classmethod
     def at(cls, venv: Path, cache: Path, pythons: Path) -> "UvPlaces":
-        """Returns the places for an environment, all of which a job may use that has the environment's own directory."""
+        """Returns the places for an environment, all of which a job may use that has the
+        environment's own directory.
+        """
         env = {
             "UV_PROJECT_ENVIRONMENT": str(venv),
             "UV_NO_PROGRESS": "1",
@@ -45,8 +49,8 @@ class Uv:
     """The uv of this host, for the attempts of one runtime.
 
     Args:
-        cache: where uv, its downloads and its interpreters are kept. They lie beside the environments, so that links can
-            refer to them.
+        cache: where uv, its downloads and its interpreters are kept. They lie beside the
+            environments, so that links can refer to them.
     """
 
     def __init__(self, runtime: Runtime, cache: Cache) -> None:
@@ -67,11 +71,13 @@ class Uv:
 
     @asynccontextmanager
     async def lend(self, venv: Path) -> AsyncIterator[UvPlaces]:
-        """Yields the variables that tell uv where to work and where to keep its cache, and what it has to write for that.
+        """Yields the variables that tell uv where to work and where to keep its cache, and what it
+        has to write for that.
 
-        Each runtime has a cache of its own, because what uv builds and finds in one runtime is not valid in another. If jobs have
-        users of their own, the cache belongs to one of them at a time; a job that finds it in use begins with an empty one.
-        Where jobs are kept apart, each environment has its own interpreter, made of an archive in the cache.
+        Each runtime has a cache of its own, because what uv builds and finds in one runtime is not
+        valid in another. If jobs have users of their own, the cache belongs to one of them at a
+        time; a job that finds it in use begins with an empty one. Where jobs are kept apart, each
+        environment has its own interpreter, made of an archive in the cache.
         """
         owner = self._runtime.owner
 
@@ -113,7 +119,10 @@ def _provide(path: Path) -> None:
     try:
         source = uv.find_uv_bin()
     except FileNotFoundError:
-        raise HostUnable("uv is not installed beside the agent of this host; reinstall iris-temporal there", "host") from None
+        raise HostUnable(
+            "uv is not installed beside the agent of this host; reinstall iris-temporal there",
+            "host",
+        ) from None
     if path.is_file() and filecmp.cmp(source, path, shallow=False) and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

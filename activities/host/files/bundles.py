@@ -1,4 +1,6 @@
-"""Fetches bundles from the store, verifies them, caches them for later attempts and unpacks them into a program's directory."""
+"""Fetches bundles from the store, verifies them, caches them for later attempts and unpacks them
+into a program's directory.
+"""
 
 import asyncio
 import errno
@@ -37,7 +39,15 @@ BUNDLE_FAULT = "bundle"
 #: The shell's exit code for a command that was found but cannot be executed.
 _WILL_NOT_DO = 126
 #: Errors of a path that every other host would report too.
-_NAMES_FAULT = {errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ENOTEMPTY}
+_NAMES_FAULT = {
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EINVAL,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+}
 _BLOCK = 1024 * 1024
 
 
@@ -54,7 +64,9 @@ class Bundles:
         pauses: delays before each retry of the store, in seconds.
     """
 
-    def __init__(self, store: Store, cache_dir: Path, limit: int, pauses: Sequence[float] = PAUSES) -> None:
+    def __init__(
+        self, store: Store, cache_dir: Path, limit: int, pauses: Sequence[float] = PAUSES
+    ) -> None:
         self._store = store
         self._cache = Cache(cache_dir, limit)
         self._pauses = pauses
@@ -66,8 +78,10 @@ class Bundles:
             owner: the uid that gets the files; None: the agent's.
 
         Raises:
-            CannotStart: the store does not have the bundle, or the bundle cannot be unpacked safely.
-            HostUnable: the store does not answer, the object in the store or the cached copy is damaged, or the disk is full.
+            CannotStart: the store does not have the bundle, or the bundle cannot be unpacked
+                safely.
+            HostUnable: the store does not answer, the object in the store or the cached copy is
+                damaged, or the disk is full.
         """
         try:
             await self._unpack(bundle, into, owner)
@@ -75,18 +89,24 @@ class Bundles:
             try:
                 await self._unpack(bundle, into, owner)
             except _Damaged as damage:
-                reason = f"the copy of bundle {bundle.sha256[:12]} in {self._cache.directory} is damaged: {damage}"
+                reason = (
+                    f"the copy of bundle {bundle.sha256[:12]} in {self._cache.directory} is"
+                    f" damaged: {damage}"
+                )
                 raise HostUnable(reason, BUNDLE_FAULT) from None
 
     async def _unpack(self, bundle: Bundle, into: Path, owner: int | None) -> None:
         """Unpacks the cached copy, which is fetched first if there is none.
 
         Raises:
-            _Damaged: the copy was changed: every program of the agent's user can write to it. It is not used again.
+            _Damaged: the copy was changed: every program of the agent's user can write to it. It is
+                not used again.
         """
         with await self._cache.use(bundle.sha256, lambda place: self._get(bundle, place)) as entry:
             try:
-                await in_thread(lambda stop: _unpack(entry.path / "bundle.tar", bundle, into, owner, stop))
+                await in_thread(
+                    lambda stop: _unpack(entry.path / "bundle.tar", bundle, into, owner, stop)
+                )
             except _Damaged:
                 self._cache.discard(entry)
                 raise
@@ -100,7 +120,9 @@ class Bundles:
                 await in_thread(lambda stop: _uncompress(packed, archive, bundle, stop))
             except _Damaged as damage:
                 if not further:
-                    reason = f"bundle {bundle.sha256[:12]} in {self._store.url} is damaged: {damage}"
+                    reason = (
+                        f"bundle {bundle.sha256[:12]} in {self._store.url} is damaged: {damage}"
+                    )
                     raise HostUnable(reason, BUNDLE_FAULT) from None
             else:
                 return
@@ -117,11 +139,14 @@ class Bundles:
                     raise
                 if pause is None:
                     reason = first_line(error)
-                    raise HostUnable(f"the store {self._store.url} does not answer: {reason}", STORE_FAULT) from None
+                    raise HostUnable(
+                        f"the store {self._store.url} does not answer: {reason}", STORE_FAULT
+                    ) from None
                 await asyncio.sleep(pause)
             else:
                 raise CannotStart(
-                    f"bundle {bundle.sha256[:12]} is not in the store {self._store.url} (any more); submit the job again",
+                    f"bundle {bundle.sha256[:12]} is not in the store {self._store.url} (any more);"
+                    " submit the job again",
                     _WILL_NOT_DO,
                 )
 
@@ -150,7 +175,9 @@ def _uncompress(packed: Path, archive: Path, bundle: Bundle, stop: threading.Eve
             out.write(block)
         _verify(out, bundle, stop)
         out.flush()
-        os.fsync(out.fileno())  # an entry that is marked complete must be complete even after a power failure
+        os.fsync(
+            out.fileno()
+        )  # an entry that is marked complete must be complete even after a power failure
 
 
 def _verify(archive: IO[bytes], bundle: Bundle, stop: threading.Event) -> None:
@@ -172,7 +199,9 @@ def _open(archive: Path) -> IO[bytes]:
         _Damaged: it is not a regular file, is larger than a bundle may be, or cannot be opened.
     """
     try:
-        file = os.fdopen(os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        file = os.fdopen(
+            os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        )
     except OSError as error:
         raise _Damaged(f"it cannot be opened: {error.strerror}") from None
     status = os.fstat(file.fileno())
@@ -182,8 +211,12 @@ def _open(archive: Path) -> IO[bytes]:
     return file
 
 
-def _unpack(archive: Path, bundle: Bundle, into: Path, owner: int | None, stop: threading.Event) -> None:
-    """Unpacks the cached archive into the directory, after it has verified that it is the archive of this bundle."""
+def _unpack(
+    archive: Path, bundle: Bundle, into: Path, owner: int | None, stop: threading.Event
+) -> None:
+    """Unpacks the cached archive into the directory, after it has verified that it is the archive
+    of this bundle.
+    """
     with _open(archive) as file:
         try:
             _verify(file, bundle, stop)
@@ -193,14 +226,19 @@ def _unpack(archive: Path, bundle: Bundle, into: Path, owner: int | None, stop: 
             with acting_as(owner):
                 unpack(file, into, stop)
         except NoArchive as error:
-            raise CannotStart(f"the bundle cannot be unpacked: it is not a tar archive: {error}", _WILL_NOT_DO) from None
+            raise CannotStart(
+                f"the bundle cannot be unpacked: it is not a tar archive: {error}", _WILL_NOT_DO
+            ) from None
         except Unsafe as error:
             raise CannotStart(f"the bundle cannot be unpacked: {error}", _WILL_NOT_DO) from None
         except OSError as error:
             if is_disk_full(error):
                 raise HostUnable(f"the disk of this host is full: {into}", DISK_FAULT) from None
             if error.errno in _NAMES_FAULT:
-                reason = f"the bundle cannot be unpacked: {error.filename!r} cannot be created: {error.strerror}"
+                reason = (
+                    f"the bundle cannot be unpacked: {error.filename!r} cannot be created:"
+                    f" {error.strerror}"
+                )
                 raise CannotStart(reason, _WILL_NOT_DO) from None
             raise HostUnable(f"{into} cannot be written to: {error}", DISK_FAULT) from None
 
@@ -225,7 +263,9 @@ async def row_of(bundles: Bundles, task: RunTask, directory: Path) -> dict[str, 
     await bundles.unpack(task.array.table, directory)
     row = await in_thread(lambda _: _line(directory / ROWS_FILE, index))
     if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
-        raise CannotStart(f"the table of the array has no row {index}; submit the job again", _WILL_NOT_DO)
+        raise CannotStart(
+            f"the table of the array has no row {index}; submit the job again", _WILL_NOT_DO
+        )
     return row
 
 

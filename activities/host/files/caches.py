@@ -1,11 +1,13 @@
-"""Keeps a cache directory of things that are expensive to get. All agents of one machine share it, and its size is limited.
+"""Keeps a cache directory of things that are expensive to get. All agents of one machine share it,
+and its size is limited.
 
-    entries/KEY.lock           locked exclusively by a process that makes or removes the entry, shared by all that use it
-    entries/KEY/TOKEN/         the content; each try has a new token, so that an earlier try that still runs cannot write into it
-    entries/KEY/complete       written last; without it, the entry is left over from a failed try, and the next try removes it
+    entries/KEY.lock           locked exclusively by a process that makes or removes the entry,
+    shared by all that use it entries/KEY/TOKEN/         the content; each try has a new token, so
+    that an earlier try that still runs cannot write into it entries/KEY/complete       written
+    last; without it, the entry is left over from a failed try, and the next try removes it
 
-The locks are kernel locks (`flock`) on open file descriptors. If the shim of a program inherits such a descriptor, the entry
-stays in use for as long as the program lives, even if the agent dies.
+The locks are kernel locks (`flock`) on open file descriptors. If the shim of a program inherits
+such a descriptor, the entry stays in use for as long as the program lives, even if the agent dies.
 """
 
 import asyncio
@@ -28,7 +30,8 @@ from iris.activities.host.runtimes.threads import in_thread
 
 #: A name of a fault, as in `iris.model.host.faults`.
 DISK_FAULT = "disk"
-#: Delay between two tries to take a lock that another process holds, in seconds: the first and the longest.
+#: Delay between two tries to take a lock that another process holds, in seconds: the first and the
+#: longest.
 LOOK_AFTER, LOOK_EVERY = 0.01, 0.25
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -39,7 +42,9 @@ def is_disk_full(error: OSError) -> bool:
 
 
 class Complete(BaseModel):
-    """The content of an entry's file `complete`. The file's modification time is the time of the entry's last use."""
+    """The content of an entry's file `complete`. The file's modification time is the time of the
+    entry's last use.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,7 +58,8 @@ class CacheEntry:
     """An entry of the cache, which is in use until it is released.
 
     Args:
-        lock: the file descriptor that holds the lock. A process that inherits it uses the entry too.
+        lock: the file descriptor that holds the lock. A process that inherits it uses the entry
+            too.
         made: True if the entry did not exist before.
     """
 
@@ -69,7 +75,12 @@ class CacheEntry:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.release()
 
 
@@ -82,11 +93,13 @@ class _Kept(NamedTuple):
 
 
 class Cache:
-    """A cache of entries by key. Removes the least recently used entries when their total size is above the limit.
+    """A cache of entries by key. Removes the least recently used entries when their total size is
+    above the limit.
 
     Args:
         directory: created if it does not exist. The cache owns only the folder `entries` in it.
-        limit: the limit of the size of all complete entries, in bytes. Entries in use are never removed.
+        limit: the limit of the size of all complete entries, in bytes. Entries in use are never
+            removed.
         mode: of the directories that the cache creates; None: as the umask allows.
     """
 
@@ -97,9 +110,13 @@ class Cache:
         self._entries = directory / "entries"
 
     async def use(
-        self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None] = lambda: None
+        self,
+        key: str,
+        make: Callable[[Path], Awaitable[None]],
+        waiting: Callable[[], None] = lambda: None,
     ) -> CacheEntry:
-        """Returns the entry of this key. If it does not exist, `make` makes it in an empty directory.
+        """Returns the entry of this key. If it does not exist, `make` makes it in an empty
+        directory.
 
         Args:
             key: must be usable as the name of a file.
@@ -132,7 +149,9 @@ class Cache:
     async def measure(self, entry: CacheEntry) -> None:
         """Records the current size of an entry that grows while it is used."""
         marker = entry.path.parent / "complete"
-        complete = Complete(token=entry.path.name, size=await in_thread(lambda _: size_of(entry.path)))
+        complete = Complete(
+            token=entry.path.name, size=await in_thread(lambda _: size_of(entry.path))
+        )
         _put(marker, complete)
 
     def discard(self, entry: CacheEntry) -> None:
@@ -143,19 +162,24 @@ class Cache:
         self._marker(entry.path.parent.name).unlink(missing_ok=True)
 
     async def trim(self, limit: int | None = None) -> None:
-        """Removes entries that are not in use until the others fit the limit, the least recently used first.
+        """Removes entries that are not in use until the others fit the limit, the least recently
+        used first.
 
         Remains of failed tries are always removed.
         """
         await in_thread(lambda stop: self._trim(self.limit if limit is None else limit, stop))
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
-    async def _use(self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None]) -> CacheEntry:
+    async def _use(
+        self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None]
+    ) -> CacheEntry:
         self.make_directory(self._entries)
         made, reported, pause = False, False, LOOK_AFTER
         while True:
-            # Only the maker of a missing entry takes an exclusive lock. Users of a complete entry share the lock.
+            # Only the maker of a missing entry takes an exclusive lock. Users of a complete entry
+            # share the lock.
             how = fcntl.LOCK_EX if self._complete(key) is None else fcntl.LOCK_SH
             lock = self._take(key, how)
             if lock is None:
@@ -208,7 +232,9 @@ class Cache:
         return None
 
     def _take(self, key: str, how: int) -> int | None:
-        """Returns the descriptor of the lock, or None if another process, or another task of this one, holds it."""
+        """Returns the descriptor of the lock, or None if another process, or another task of this
+        one, holds it.
+        """
         path = self._entries / f"{key}.lock"
         while True:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -257,7 +283,9 @@ class Cache:
 
 
 def size_of(directory: Path) -> int:
-    """Returns the disk usage of the files below the directory, in bytes. A file with several hard links counts once."""
+    """Returns the disk usage of the files below the directory, in bytes. A file with several hard
+    links counts once.
+    """
     seen: dict[tuple[int, int], int] = {}
     with suppress(OSError):  # a job may be changing it: what was seen counts
         for visit in trees.visits(directory):

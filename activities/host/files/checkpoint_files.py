@@ -1,4 +1,6 @@
-"""Reads and fills a task's checkpoint directory. The program may change it at any time, and put anything into it."""
+"""Reads and fills a task's checkpoint directory. The program may change it at any time, and put
+anything into it.
+"""
 
 import errno
 import hashlib
@@ -35,7 +37,8 @@ class Unreadable(Exception):
 
 
 def is_empty(files: Path) -> bool:
-    """Returns whether the checkpoint directory has no entries. Most jobs leave it empty, and this needs no thread.
+    """Returns whether the checkpoint directory has no entries. Most jobs leave it empty, and this
+    needs no thread.
 
     Raises:
         OSError: it is gone, or is a link.
@@ -48,7 +51,8 @@ def scan(files: Path, owner: int | None) -> list[Found]:
     """Returns the regular files, directories and links of the checkpoint directory.
 
     Args:
-        owner: skips files of other users, to which a job may have made a hard link; None: returns every user's files.
+        owner: skips files of other users, to which a job may have made a hard link; None: returns
+            every user's files.
 
     Raises:
         TooLarge: it has too many files.
@@ -64,7 +68,11 @@ def scan(files: Path, owner: int | None) -> list[Found]:
             for name in visit.names:
                 try:
                     status = os.lstat(name, dir_fd=visit.at)
-                    link = os.fsencode(os.readlink(name, dir_fd=visit.at)) if stat.S_ISLNK(status.st_mode) else b""
+                    link = (
+                        os.fsencode(os.readlink(name, dir_fd=visit.at))
+                        if stat.S_ISLNK(status.st_mode)
+                        else b""
+                    )
                 except OSError:  # gone or replaced since
                     continue
                 if owner in (None, status.st_uid) and (stat.S_ISREG(status.st_mode) or link):
@@ -87,7 +95,10 @@ def open_found(files: Path, item: Found, owner: int | None) -> BinaryIO:
         with links.directory(files, FOLDER, *path.parts[:-1]) as at:
             file = os.fdopen(os.open(path.name, _READ, dir_fd=at), "rb", buffering=0)
     except OSError as error:
-        if isinstance(error, FileNotFoundError | links.Replaced) or error.errno in (errno.ELOOP, errno.ENXIO):
+        if isinstance(error, FileNotFoundError | links.Replaced) or error.errno in (
+            errno.ELOOP,
+            errno.ENXIO,
+        ):
             raise Changed(item.path) from None
         if isinstance(error, PermissionError):
             raise Unreadable(item.path) from None
@@ -105,7 +116,11 @@ def check(file: BinaryIO, item: Found, owner: int | None = None) -> None:
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode) or owner not in (None, status.st_uid):
         raise Changed(item.path)
-    if (status.st_ino, status.st_size, status.st_mtime_ns) != (item.inode, item.size, item.mtime_ns):
+    if (status.st_ino, status.st_size, status.st_mtime_ns) != (
+        item.inode,
+        item.size,
+        item.mtime_ns,
+    ):
         raise Changed(item.path)
 
 
@@ -123,7 +138,9 @@ class Reading:
         self.read = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        while self.read < self._size and (block := self._file.read(min(_BLOCK, self._size - self.read))):
+        while self.read < self._size and (
+            block := self._file.read(min(_BLOCK, self._size - self.read))
+        ):
             self._sha256.update(block)
             self.read += len(block)
             self._progress(len(block))
@@ -144,7 +161,9 @@ class Writing:
     def __init__(self, directory: Path, item: SavedItem, owner: int | None) -> None:
         self._item = item
         with acting_as(owner):
-            self._file = os.fdopen(os.open(_inside(directory, item), _NEW, 0o600), "wb", buffering=0)
+            self._file = os.fdopen(
+                os.open(_inside(directory, item), _NEW, 0o600), "wb", buffering=0
+            )
         self._sha256, self._size = hashlib.sha256(), 0
 
     def __enter__(self) -> Self:
@@ -155,7 +174,9 @@ class Writing:
 
     def write(self, block: bytes) -> None:
         if self._size + len(block) > self._item.size:
-            raise OSError(f"{self._item.stored_as} in the store is damaged: it is larger than saved")
+            raise OSError(
+                f"{self._item.stored_as} in the store is damaged: it is larger than saved"
+            )
         self._sha256.update(block)
         self._size += len(block)
         while block:
@@ -174,7 +195,9 @@ class Writing:
 
 
 def make_folders(directory: Path, items: Sequence[SavedItem], owner: int | None) -> None:
-    """Creates the directories of a save, which can be written to until `make_links` gives them their modes."""
+    """Creates the directories of a save, which can be written to until `make_links` gives them
+    their modes.
+    """
     with acting_as(owner):
         for item in sorted(items, key=lambda item: item.path.count("/")):
             if not item.stored_as and not item.target:
@@ -182,7 +205,8 @@ def make_folders(directory: Path, items: Sequence[SavedItem], owner: int | None)
 
 
 def make_links(directory: Path, items: Sequence[SavedItem], owner: int | None) -> None:
-    """Creates the links of a save, after all else, so that nothing is written through one. Then sets the directories' modes.
+    """Creates the links of a save, after all else, so that nothing is written through one. Then
+    sets the directories' modes.
 
     A link may lead anywhere: the agent never follows it.
     """

@@ -1,8 +1,10 @@
-"""Saves a task's checkpoint directory in the store while its program runs and when it has ended, and restores it before.
+"""Saves a task's checkpoint directory in the store while its program runs and when it has ended,
+and restores it before.
 
-`iris.model.job.checkpoints` decides what a save has. A save is a manifest with a name of its own, written after the objects of its
-files. Objects are never overwritten, and each attempt deletes only objects of its own and of earlier attempts, after it has
-saved. So the latest save of the latest attempt is complete at any time, whoever dies or wakes up when.
+`iris.model.job.checkpoints` decides what a save has. A save is a manifest with a name of its own,
+written after the objects of its files. Objects are never overwritten, and each attempt deletes only
+objects of its own and of earlier attempts, after it has saved. So the latest save of the latest
+attempt is complete at any time, whoever dies or wakes up when.
 """
 
 import asyncio
@@ -82,9 +84,10 @@ class End(NamedTuple):
 def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
     """Returns how a program ended, or None if none was started.
 
-    Exit code 0 says that all files are whole. So does any code of a program that was told to stop: it has had the time to write
-    its files. Otherwise, an exit code may be that of a fault, such as a full disk in the middle of a file, and codes above 128
-    are those of shells for a signal. If processes that the program has left were killed, they may have been writing. Then
+    Exit code 0 says that all files are whole. So does any code of a program that was told to stop:
+    it has had the time to write its files. Otherwise, an exit code may be that of a fault, such as
+    a full disk in the middle of a file, and codes above 128 are those of shells for a signal. If
+    processes that the program has left were killed, they may have been writing. Then
     `iris.model.job.checkpoint_ends` tells what is whole.
 
     Args:
@@ -139,10 +142,12 @@ class Saver:
         #: The objects of files that no save has yet.
         self._uploaded: dict[Found, SavedItem] = {}
         self._token, self._count = secrets.token_hex(6), 0
-        #: True if the store has no objects of this attempt or an earlier one but those of the last two saves.
+        #: True if the store has no objects of this attempt or an earlier one but those of the last
+        #: two saves.
         self._swept = False
         self._problem = ""
-        #: The most bytes that one try to save the end has read. A try that repeats what another has done is no progress.
+        #: The most bytes that one try to save the end has read. A try that repeats what another has
+        #: done is no progress.
         self.progress = 0
         self._reads, self._finishing = 0, False
         #: Follows the directory from `watch` to the end.
@@ -156,12 +161,16 @@ class Saver:
         self._unfinished: tuple[str, ...] = ()
 
     def watch(self) -> None:
-        """Follows the order of changes from now on, which tells at a program's end what is whole."""
+        """Follows the order of changes from now on, which tells at a program's end what is
+        whole.
+        """
         if self._prefix and self._watch is None:
             self._watch = Watch(files_of(self._dir))
 
     def program_failed(self) -> None:
-        """Saves nothing more before the end: what the program was writing rests now, but is not whole."""
+        """Saves nothing more before the end: what the program was writing rests now, but is not
+        whole.
+        """
         self._may_save.clear()
 
     async def save_on(self) -> None:
@@ -175,11 +184,16 @@ class Saver:
             result = await self._try_to_save(lambda: time.time_ns() - SETTLE_NS)
             took = time.monotonic() - begun
             saved = result is _Result.SAVED
-            pause = max(self._pause.total_seconds(), took) if saved else max(LOOK_INTERVAL.total_seconds(), 20 * took)
+            pause = (
+                max(self._pause.total_seconds(), took)
+                if saved
+                else max(LOOK_INTERVAL.total_seconds(), 20 * took)
+            )
             await asyncio.sleep(pause)
 
     async def finish(self, end: End | None) -> bool:
-        """Saves the last changes of a program that has ended. Returns False if it has to be tried again.
+        """Saves the last changes of a program that has ended. Returns False if it has to be tried
+        again.
 
         Args:
             end: None: no program was started, and the directory may be half-restored.
@@ -199,11 +213,13 @@ class Saver:
             self._watch.close()
         if self._unfinished:
             self._say(
-                f"not in the checkpoint, because the program had not finished it when it ended: {_listed(self._unfinished)}"
+                "not in the checkpoint, because the program had not finished it when it ended:"
+                f" {_listed(self._unfinished)}"
             )
         return True
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     async def _try_to_save(self, settled_at: Callable[[], float]) -> "_Result":
         try:
@@ -219,10 +235,15 @@ class Saver:
             self._report(f"the checkpoint is not saved: {error}")
             return _Result.NOTHING
         except Unreadable as error:
-            self._report(f"the checkpoint is not saved: the agent may not read {error}; let its user read it")
+            self._report(
+                f"the checkpoint is not saved: the agent may not read {error}; let its user read it"
+            )
             return _Result.NOTHING
         except (links.Replaced, FileNotFoundError):
-            self._report("the checkpoint is not saved: the directory, or Iris's record of it, was deleted or replaced")
+            self._report(
+                "the checkpoint is not saved: the directory, or Iris's record of it, was deleted or"
+                " replaced"
+            )
             return _Result.NOTHING
         except STORE_ERRORS as error:
             self._report(f"the checkpoint could not be saved, trying again: {first_line(error)}")
@@ -257,25 +278,39 @@ class Saver:
         with contextlib.ExitStack() as opened:
             looked = await asyncio.to_thread(self._look, last, settled_at, opened)
             planned = looked.plan
-            # What came from another job is saved at once, as this task's own: nothing keeps that job's saves.
+            # What came from another job is saved at once, as this task's own: nothing keeps that
+            # job's saves.
             of_another_job = last.attempt == 0 and bool(last.items)
             if not planned.is_due and not of_another_job:
                 return False
             if reason := too_large(planned, self._limit):
                 raise TooLarge(reason)
             swept, self._swept, self._reads = self._swept, False, 0
-            new = await _all(self._upload(item, looked.files.get(item.path)) for item in planned.new)
+            new = await _all(
+                self._upload(item, looked.files.get(item.path)) for item in planned.new
+            )
             kept = await _all(self._own(item, looked.found.get(item.path)) for item in planned.kept)
         save = await self._commit(last, tuple(sorted((*new, *kept), key=lambda item: item.path)))
         self._uploaded.clear()
         self._changes.saved(planned)
-        dropped, self._before, self._last = self._before, (last if last.attempt == self._attempt else None), save
+        dropped, self._before, self._last = (
+            self._before,
+            (last if last.attempt == self._attempt else None),
+            save,
+        )
         await asyncio.to_thread(links.write, self._dir / RECORD, save.model_dump_json())
-        await self._sweep([save, *([self._before] if self._before else [])], dropped if swept else None, listed=swept)
+        await self._sweep(
+            [save, *([self._before] if self._before else [])],
+            dropped if swept else None,
+            listed=swept,
+        )
         return True
 
-    def _look(self, last: Save, settled_at: Callable[[], float], opened: contextlib.ExitStack) -> "_Look":
-        """Decides what to save, and opens those files that the program may replace before they are uploaded.
+    def _look(
+        self, last: Save, settled_at: Callable[[], float], opened: contextlib.ExitStack
+    ) -> "_Look":
+        """Decides what to save, and opens those files that the program may replace before they are
+        uploaded.
 
         Raises:
             Changed: the program replaces files faster than they can be opened.
@@ -308,8 +343,11 @@ class Saver:
         self._unfinished = planned.waiting
         return planned
 
-    def _find_replaced(self, files: Path, owner: int | None, found: Sequence[Found], settled: float) -> None:
-        """Finds the files that the program replaces by renaming: of those, the version of the last look has no name any more.
+    def _find_replaced(
+        self, files: Path, owner: int | None, found: Sequence[Found], settled: float
+    ) -> None:
+        """Finds the files that the program replaces by renaming: of those, the version of the last
+        look has no name any more.
 
         While that version is open, no other file has its inode number.
         """
@@ -319,7 +357,9 @@ class Saver:
                 self._changes.replaced.add(path)
         self._release()
         for item in found:
-            written = item.is_file and item.changed_ns > settled and item.path in self._changes.since
+            written = (
+                item.is_file and item.changed_ns > settled and item.path in self._changes.since
+            )
             if written and item.path not in self._changes.replaced and len(self._held) < _HELD:
                 with contextlib.suppress(Changed):
                     self._held[item.path] = (item.inode, open_found(files, item, owner))
@@ -335,14 +375,22 @@ class Saver:
         Raises:
             Changed: it has changed before it was stored.
         """
-        saved = SavedItem(path=item.path, mode=item.mode, size=item.size, mtime_ns=item.mtime_ns, target=item.target)
+        saved = SavedItem(
+            path=item.path,
+            mode=item.mode,
+            size=item.size,
+            mtime_ns=item.mtime_ns,
+            target=item.target,
+        )
         if not item.is_file:
             return saved
         if (known := self._uploaded.get(item)) is not None:
             return known
         async with self._gate:
             if file is None:
-                file = await asyncio.to_thread(open_found, files_of(self._dir), item, owner_of(self._dir))
+                file = await asyncio.to_thread(
+                    open_found, files_of(self._dir), item, owner_of(self._dir)
+                )
             with file:
                 reading = Reading(file, item.size, self._read)
                 name = self._new_name()
@@ -350,7 +398,9 @@ class Saver:
                 check(file, item)
                 if reading.read != item.size:
                     raise Changed(item.path)
-        self._uploaded[item] = saved.model_copy(update={"stored_as": name, "sha256": reading.sha256})
+        self._uploaded[item] = saved.model_copy(
+            update={"stored_as": name, "sha256": reading.sha256}
+        )
         return self._uploaded[item]
 
     async def _own(self, item: SavedItem, found: Found | None) -> SavedItem:
@@ -359,7 +409,9 @@ class Saver:
         Raises:
             Changed: the object of an earlier attempt is gone, and so is the file.
         """
-        if not item.stored_as or item.stored_as.startswith(f"{attempt_folder(self._prefix, self._attempt)}/"):
+        if not item.stored_as or item.stored_as.startswith(
+            f"{attempt_folder(self._prefix, self._attempt)}/"
+        ):
             return item
         name = self._new_name()
         async with self._gate:
@@ -372,25 +424,36 @@ class Saver:
     async def _commit(self, last: Save, items: tuple[SavedItem, ...]) -> Save:
         number = last.number + 1 if last.attempt == self._attempt else 1
         while True:
-            save = Save(attempt=self._attempt, number=number, saved_at=datetime.now(UTC), items=items)
+            save = Save(
+                attempt=self._attempt, number=number, saved_at=datetime.now(UTC), items=items
+            )
             name = save_name(self._prefix, self._attempt, number)
-            if await self._store.put_new(name, save.model_dump_json(exclude_defaults=True).encode()):
+            if await self._store.put_new(
+                name, save.model_dump_json(exclude_defaults=True).encode()
+            ):
                 return save
             number += 1  # of an agent that died before it could record it
 
     async def _sweep(self, keep: Sequence[Save], dropped: Save | None, *, listed: bool) -> None:
-        """Deletes the objects that no save needs any more. What cannot be deleted is deleted after the next save."""
+        """Deletes the objects that no save needs any more. What cannot be deleted is deleted after
+        the next save.
+        """
         try:
             if not listed:
                 stored = [name for name, _ in await self._store.sizes(self._prefix)]
             elif dropped is not None:
-                stored = [*dropped.objects, save_name(self._prefix, dropped.attempt, dropped.number)]
+                stored = [
+                    *dropped.objects,
+                    save_name(self._prefix, dropped.attempt, dropped.number),
+                ]
             else:
                 stored = []
             await self._store.delete(unused(stored, self._prefix, self._attempt, keep))
             self._swept = True
         except STORE_ERRORS as error:
-            logger.warning("old objects below %s could not be deleted: %s", self._prefix, first_line(error))
+            logger.warning(
+                "old objects below %s could not be deleted: %s", self._prefix, first_line(error)
+            )
 
     def _new_name(self) -> str:
         """Returns a name that no object has had: the token belongs to this saver."""

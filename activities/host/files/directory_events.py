@@ -1,7 +1,9 @@
-"""Tells in which order files of checkpoint directories are written, closed and renamed, by Linux's inotify(7).
+"""Tells in which order files of checkpoint directories are written, closed and renamed, by Linux's
+inotify(7).
 
-All attempts of an agent share one instance: a user may have 128. Events are read in turns, so that a program that writes much
-costs little. Where there is no inotify, or no more of it, nothing is told.
+All attempts of an agent share one instance: a user may have 128. Events are read in turns, so that
+a program that writes much costs little. Where there is no inotify, or no more of it, nothing is
+told.
 """
 
 import asyncio
@@ -29,13 +31,28 @@ logger = logging.getLogger(__name__)
 PAUSE = 0.1
 #: The most directories of one checkpoint that are watched.
 MOST_WATCHED = 1_000
-#: The bytes of one read, the most reads before the event loop does other work, and enough for a full queue: 16,384 events of
-#: 272 bytes.
+#: The bytes of one read, the most reads before the event loop does other work, and enough for a
+#: full queue: 16,384 events of 272 bytes.
 _READ, _READS, _ALL = 64 * 1024, 32, 80
 #: From linux/inotify.h.
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
-_OVERFLOW, _IGNORED, _ONLY_DIRECTORY, _NOT_UNLINKED, _OF_DIRECTORY = 0x4000, 0x8000, 0x1000000, 0x4000000, 0x40000000
-_MASK = _MODIFY | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLY_DIRECTORY | _NOT_UNLINKED
+_OVERFLOW, _IGNORED, _ONLY_DIRECTORY, _NOT_UNLINKED, _OF_DIRECTORY = (
+    0x4000,
+    0x8000,
+    0x1000000,
+    0x4000000,
+    0x40000000,
+)
+_MASK = (
+    _MODIFY
+    | _CLOSE_WRITE
+    | _MOVED_FROM
+    | _MOVED_TO
+    | _CREATE
+    | _DELETE
+    | _ONLY_DIRECTORY
+    | _NOT_UNLINKED
+)
 _HEAD = struct.Struct("iIII")
 
 
@@ -66,7 +83,9 @@ class Watch:
     def tell(self, event: "_Event", steps: tuple[str, ...]) -> None:
         """Records an event of the thing with this path."""
         path, kind = object_name(PurePath(*steps)), event.mask
-        is_watched = bool(kind & _OF_DIRECTORY and kind & (_CREATE | _MOVED_TO)) and self._watch(*steps)
+        is_watched = bool(kind & _OF_DIRECTORY and kind & (_CREATE | _MOVED_TO)) and self._watch(
+            *steps
+        )
         if kind & _MOVED_TO:
             self.order.placed(path, time.time_ns())
         elif is_watched:
@@ -90,11 +109,15 @@ class Watch:
         try:
             with links.directory(self._files, FOLDER, *steps) as top:
                 watched = -1
-                while watched < len(self._watched):  # again: directories may be made between a look and its watch
+                while watched < len(
+                    self._watched
+                ):  # again: directories may be made between a look and its watch
                     watched = len(self._watched)
                     self._watch_below(self._events, top, steps)
         except OSError as error:  # it is gone or replaced already, or there are too many
-            logger.debug("the order of changes in %s below %s is not known: %s", steps, self._files, error)
+            logger.debug(
+                "the order of changes in %s below %s is not known: %s", steps, self._files, error
+            )
             return False
         return True
 
@@ -131,7 +154,9 @@ class _Events:
         loop = asyncio.get_running_loop()
         if loop not in _INSTANCES:
             libc = _libc()
-            file = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
+            file = (
+                libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if sys.platform == "linux" else -1
+            )
             if file < 0:
                 return None
             _INSTANCES[loop] = cls(file)
@@ -179,11 +204,14 @@ class _Events:
         loop, begun = asyncio.get_running_loop(), time.monotonic()
         loop.remove_reader(self._file)
         self.read()
-        # A twentieth of a core at most: of more events than that, the system drops some, and says so.
+        # A twentieth of a core at most: of more events than that, the system drops some, and says
+        # so.
         loop.call_later(max(PAUSE, 20 * (time.monotonic() - begun)), self._read_on)
 
 
-_INSTANCES: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Events]" = weakref.WeakKeyDictionary()
+_INSTANCES: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Events]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _parsed(data: bytes) -> Iterator[_Event]:

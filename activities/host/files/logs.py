@@ -1,13 +1,16 @@
-"""Ships logs from the files that a program writes to chunk objects in the store, while the program runs.
+"""Ships logs from the files that a program writes to chunk objects in the store, while the program
+runs.
 
-The program's own files are the buffer. While the store is unreachable, no more than one chunk is read, so no lines are lost and
-the memory does not grow. When the files become so large that the disk is in danger, the oldest part is dropped, and a line in the
-log gives the number of missing bytes.
+The program's own files are the buffer. While the store is unreachable, no more than one chunk is
+read, so no lines are lost and the memory does not grow. When the files become so large that the
+disk is in danger, the oldest part is dropped, and a line in the log gives the number of missing
+bytes.
 
-A log has a limit. Its last line says so, and later output is read only for the last lines of the attempt's outcome.
+A log has a limit. Its last line says so, and later output is read only for the last lines of the
+attempt's outcome.
 
-The stored chunks show how far they reach into the files. So an agent that takes over continues exactly behind the last byte in
-the store, whenever its predecessor died.
+The stored chunks show how far they reach into the files. So an agent that takes over continues
+exactly behind the last byte in the store, whenever its predecessor died.
 """
 
 import contextlib
@@ -39,9 +42,11 @@ CHUNK = 64 * 1024
 FLUSH_EVERY = timedelta(seconds=1)
 #: The most bytes of a stored chunk that is read again: a job may be able to write to the store.
 MOST_CHUNK = 64 * 1024 * 1024
-#: Bytes read at once from a file. Limits both the memory and the time for which the event loop is blocked.
+#: Bytes read at once from a file. Limits both the memory and the time for which the event loop is
+#: blocked.
 READ = 256 * 1024
-#: The most unread bytes of one file while the store is unreachable. Above this, the oldest are dropped until half of it is left.
+#: The most unread bytes of one file while the store is unreachable. Above this, the oldest are
+#: dropped until half of it is left.
 MAX_BACKLOG = 1024 * MIB
 #: The disk space of stored bytes is freed in pieces of this size.
 RELEASE = 8 * MIB
@@ -83,7 +88,9 @@ class _Tail:
         return data
 
     def drop(self, most: int) -> int:
-        """Skips the oldest unread bytes if more than `most` bytes are unread; returns how many were skipped."""
+        """Skips the oldest unread bytes if more than `most` bytes are unread; returns how many were
+        skipped.
+        """
         waits = self._path.lstat().st_size - self.offset if os.path.lexists(self._path) else 0
         if waits <= most:
             return 0
@@ -92,12 +99,17 @@ class _Tail:
         return dropped
 
     def release(self, stored: int) -> None:
-        """Frees the disk space of the file up to this offset. Where the system cannot do that, the file keeps the space."""
+        """Frees the disk space of the file up to this offset. Where the system cannot do that, the
+        file keeps the space.
+        """
         upto = stored // RELEASE * RELEASE
         if upto <= self._released or sys.platform != "linux":
             return
         self._released = upto
-        with contextlib.suppress(OSError), os.fdopen(links.open_file(self._path, os.O_RDWR), "r+b") as file:
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(links.open_file(self._path, os.O_RDWR), "r+b") as file,
+        ):
             # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
             ctypes.CDLL(None).fallocate64(file.fileno(), 3, ctypes.c_int64(0), ctypes.c_int64(upto))
 
@@ -105,12 +117,14 @@ class _Tail:
 class LogShipper:
     """Ships some files as one log.
 
-    If the store fails, the next `ship` tries again. `ship` raises an OSError only if the files cannot be read.
+    If the store fails, the next `ship` tries again. `ship` raises an OSError only if the files
+    cannot be read.
 
     Args:
         prefix: where in the store the chunks go.
         files: one for each stream; they need not exist yet.
-        state: the file that records the stored position; None: no other shipper ever continues this log.
+        state: the file that records the stored position; None: no other shipper ever continues this
+            log.
         taken_over: True if another agent began to ship this log.
         limit: the most bytes of the log in the store.
     """
@@ -137,14 +151,16 @@ class LogShipper:
         #: The number of stored chunks.
         self.stored = 0
         self._buffer = bytearray()
-        #: The chunk to store next, unchanged since the first try; and how far into each file it reaches.
+        #: The chunk to store next, unchanged since the first try; and how far into each file it
+        #: reaches.
         self._chunk = b""
         self._chunk_upto: dict[Stream, int] = {}
         self._stored_at = float("-inf")
         #: The time of the latest record.
         self._at_ms = 0
         self._last: list[bytes] = []
-        #: True if there is more to read right now; False if the store is unreachable, because then there is no hurry.
+        #: True if there is more to read right now; False if the store is unreachable, because then
+        #: there is no hurry.
         self.behind = False
         #: True if `say` has written a line since the files were last read.
         self.said = False
@@ -174,7 +190,9 @@ class LogShipper:
                 self._add(tail.stream, tail.lines.flush(ended=ended), cut=ended)
         if not self._chunk and self._buffer and (ended or due or len(self._buffer) >= CHUNK):
             self._chunk = self._admitted(bytes(self._buffer))
-            self._chunk_upto = {stream: tail.offset - tail.lines.kept for stream, tail in self._tails.items()}
+            self._chunk_upto = {
+                stream: tail.offset - tail.lines.kept for stream, tail in self._tails.items()
+            }
             self._buffer.clear()
         if self._chunk and not await self._put():
             return False
@@ -186,13 +204,16 @@ class LogShipper:
         """The end of the output, for the outcome."""
         return b"\n".join(self._last).decode(errors="replace")[-LAST_BYTES:]
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
         """Reads some output into the buffer; returns True if there is more."""
         more = self.said = False
         for tail in self._tails.values():
-            if self._allowance.full and not self._chunk:  # once it is stored that the log ends: a successor reads on from there
+            if (
+                self._allowance.full and not self._chunk
+            ):  # once it is stored that the log ends: a successor reads on from there
                 self._skip(tail)
             elif len(self._buffer) >= READ:
                 more = True
@@ -204,13 +225,17 @@ class LogShipper:
         return more
 
     def _skip(self, tail: _Tail) -> None:
-        """Leaves only the last part of the output to read, when nothing of it is stored any more, and frees its disk space."""
+        """Leaves only the last part of the output to read, when nothing of it is stored any more,
+        and frees its disk space.
+        """
         if tail.drop(2 * READ):
             self._add(tail.stream, tail.lines.flush(ended=False))
         tail.release(tail.offset)
 
     def _admitted(self, chunk: bytes) -> bytes:
-        """Returns the chunk to store: this one or, if it does not fit, its first lines and the line that ends the log."""
+        """Returns the chunk to store: this one or, if it does not fit, its first lines and the line
+        that ends the log.
+        """
         if self._allowance.full:
             return chunk
         found = self._allowance.fits(chunk)
@@ -221,14 +246,20 @@ class LogShipper:
     def _drop(self, tail: _Tail) -> None:
         if tail.stream is Stream.BUILD or not (dropped := tail.drop(self._max_backlog)):
             return
-        self._add(tail.stream, tail.lines.flush(ended=False))  # the line continues behind the gap: its end was not read
+        self._add(
+            tail.stream, tail.lines.flush(ended=False)
+        )  # the line continues behind the gap: its end was not read
         name = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}[tail.stream]
-        text = f"[iris] gap: {dropped} bytes of {name} are missing here, because the log store was unreachable for too long"
+        text = (
+            f"[iris] gap: {dropped} bytes of {name} are missing here, because the log store was"
+            " unreachable for too long"
+        )
         self._add(Stream.BUILD, [(text.encode(), False)])
 
     async def _put(self) -> bool:
         try:
-            # A retry stores exactly the same bytes: the failed try may have stored them, and a client may have read them.
+            # A retry stores exactly the same bytes: the failed try may have stored them, and a
+            # client may have read them.
             await self._store.put(names.log_chunk(self._prefix, self.stored), self._chunk)
         except (OSError, BaseError) as error:
             logger.warning("logs of %s could not be stored, trying again: %s", self._prefix, error)
@@ -242,13 +273,20 @@ class LogShipper:
             tail.release(self._chunk_upto[stream])
         if self._state is not None:
             allowance = self._allowance
-            position = _Position(stored=self.stored, offsets=self._chunk_upto, size=allowance.stored, full=allowance.full)
+            position = _Position(
+                stored=self.stored,
+                offsets=self._chunk_upto,
+                size=allowance.stored,
+                full=allowance.full,
+            )
             with contextlib.suppress(OSError):  # the store shows the position too
                 links.write(self._state, position.model_dump_json())
         return True
 
     async def _find_place(self) -> bool:
-        """Finds the position behind the last stored chunk; returns False if the store does not answer now."""
+        """Finds the position behind the last stored chunk; returns False if the store does not
+        answer now.
+        """
         known = _Position()
         if self._state is not None:
             with contextlib.suppress(OSError, ValidationError):
@@ -256,7 +294,9 @@ class LogShipper:
         try:
             # Starts at the last chunk that is known, to restore the last lines of output.
             sequence = max(0, known.stored - 1)
-            while (chunk := await self._store.get(names.log_chunk(self._prefix, sequence), MOST_CHUNK)) is not None:
+            while (
+                chunk := await self._store.get(names.log_chunk(self._prefix, sequence), MOST_CHUNK)
+            ) is not None:
                 sequence += 1
                 lines = list(decode(chunk))
                 self._remember([line.data for line in lines])
@@ -284,16 +324,22 @@ class LogShipper:
         self._buffer += encode(self._now(), stream, pieces, cut=cut)
 
     def _now(self) -> int:
-        """Returns the time for the next record in milliseconds. It never goes back: a log is in the order of its times."""
+        """Returns the time for the next record in milliseconds. It never goes back: a log is in the
+        order of its times.
+        """
         self._at_ms = max(self._at_ms, time.time_ns() // 1_000_000)
         return self._at_ms
 
     def _remember(self, lines: list[bytes]) -> None:
-        self._last = [*self._last, *(data[-LAST_BYTES:] for data in lines[-LAST_LINES:])][-LAST_LINES:]
+        self._last = [*self._last, *(data[-LAST_BYTES:] for data in lines[-LAST_LINES:])][
+            -LAST_LINES:
+        ]
 
 
 def _go_on(offsets: dict[Stream, int], chunk: bytes) -> None:
-    """Advances the offset of each file by what the chunk has of it: lines with their newlines, and gaps."""
+    """Advances the offset of each file by what the chunk has of it: lines with their newlines, and
+    gaps.
+    """
     for line in decode(chunk):
         if line.stream is Stream.BUILD and (gap := _GAP.match(line.data)):
             missing = Stream.STDOUT if gap[2] == b"out" else Stream.STDERR
@@ -303,4 +349,6 @@ def _go_on(offsets: dict[Stream, int], chunk: bytes) -> None:
 
 
 def _ends_log(chunk: bytes) -> bool:
-    return any(line.stream is Stream.BUILD and line.data.startswith(FULL_LINE) for line in decode(chunk))
+    return any(
+        line.stream is Stream.BUILD and line.data.startswith(FULL_LINE) for line in decode(chunk)
+    )

@@ -1,4 +1,6 @@
-"""Stores the files that an attempt leaves in its output directory: each regular file becomes an object with the same path."""
+"""Stores the files that an attempt leaves in its output directory: each regular file becomes an
+object with the same path.
+"""
 
 import asyncio
 import contextlib
@@ -15,7 +17,8 @@ from iris.model.host.store_limits import MOST_STEPS, OutputFile, select
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 
-#: How many files of one host are uploaded at once. A large file holds several parts of 5 MiB each in memory.
+#: How many files of one host are uploaded at once. A large file holds several parts of 5 MiB each
+#: in memory.
 AT_ONCE = 8
 #: A path that follows more links than this leads nowhere, as in Linux.
 MOST_LINKS = 40
@@ -23,7 +26,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Kept(NamedTuple):
-    """The number and the size of the files that were stored, and of those that were left out because of a limit."""
+    """The number and the size of the files that were stored, and of those that were left out
+    because of a limit.
+    """
 
     files: int
     #: The total size, in bytes.
@@ -45,15 +50,19 @@ async def keep(
 ) -> Kept:
     """Stores every regular file below the directory. A second call stores the same objects.
 
-    A link to a file of the directory is stored as that file, if no step of its path leads out of the directory. Links to
-    directories, links that lead out, pipes, sockets and devices are skipped. Processes of the job may still change the files, so
-    each file is opened relative to the open directory, and the system follows no link.
+    A link to a file of the directory is stored as that file, if no step of its path leads out of
+    the directory. Links to directories, links that lead out, pipes, sockets and devices are
+    skipped. Processes of the job may still change the files, so each file is opened relative to the
+    open directory, and the system follows no link.
 
     Args:
-        gate: limits the uploads of all attempts together; None: limits the uploads of this call only.
-        owner: skips files of other users, to which a job may have made a hard link; None: stores every user's files.
-        limit: the most bytes to store, by the sizes before the first upload. Files that do not fit are left out, and so are those
-            with longer paths than a store takes, and those that this process may not read.
+        gate: limits the uploads of all attempts together; None: limits the uploads of this call
+            only.
+        owner: skips files of other users, to which a job may have made a hard link; None: stores
+            every user's files.
+        limit: the most bytes to store, by the sizes before the first upload. Files that do not fit
+            are left out, and so are those with longer paths than a store takes, and those that this
+            process may not read.
 
     Raises:
         links.Replaced: the path is not a directory, or it or its parent directory is a link.
@@ -90,7 +99,9 @@ async def keep(
         if _is_empty(root):
             return Kept(0, 0)
         chosen = await asyncio.to_thread(lambda: select(_files(root, directory), limit, name_of))
-        results = await asyncio.gather(*(put(file.path) for file in chosen.stored), return_exceptions=True)
+        results = await asyncio.gather(
+            *(put(file.path) for file in chosen.stored), return_exceptions=True
+        )
     finally:
         os.close(root)
     for result in results:
@@ -114,26 +125,39 @@ def _open_root(directory: Path) -> int:
 
 
 def _is_empty(root: int) -> bool:
-    """Returns whether an open directory has no entries. Most jobs leave no outputs, and this needs no thread."""
+    """Returns whether an open directory has no entries. Most jobs leave no outputs, and this needs
+    no thread.
+    """
     with os.scandir(root) as entries:
         return next(entries, None) is None
 
 
 def _files(root: int, directory: Path) -> Iterator[OutputFile]:
-    """Yields the regular files below the open directory, and the links there with the size of the file to which they lead."""
+    """Yields the regular files below the open directory, and the links there with the size of the
+    file to which they lead.
+    """
     for visit in trees.visits(root):
         for name in () if visit.left else visit.names:
             with contextlib.suppress(FileNotFoundError):
-                # Deeper files are counted only, so the rest of their paths, which may be very long, does not matter.
-                status, path = os.lstat(name, dir_fd=visit.at), PurePath(*visit.steps[:MOST_STEPS], name)
+                # Deeper files are counted only, so the rest of their paths, which may be very long,
+                # does not matter.
+                status, path = (
+                    os.lstat(name, dir_fd=visit.at),
+                    PurePath(*visit.steps[:MOST_STEPS], name),
+                )
                 if stat.S_ISREG(status.st_mode):
                     yield OutputFile(path, status.st_size)
-                elif stat.S_ISLNK(status.st_mode) and (size := _size_below(root, directory, path)) is not None:
+                elif (
+                    stat.S_ISLNK(status.st_mode)
+                    and (size := _size_below(root, directory, path)) is not None
+                ):
                     yield OutputFile(path, size)
 
 
 def _size_below(root: int, directory: Path, path: PurePath) -> int | None:
-    """Returns the size of the file to which a link leads, as `_open_below`; 0: it cannot be opened, which the upload reports."""
+    """Returns the size of the file to which a link leads, as `_open_below`; 0: it cannot be opened,
+    which the upload reports.
+    """
     try:
         found = _open_below(root, directory, path)
     except OSError:
@@ -145,7 +169,8 @@ def _size_below(root: int, directory: Path, path: PurePath) -> int | None:
 
 
 def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
-    """Returns a descriptor of the regular file at the path, or None if there is none or the path leads out of the directory.
+    """Returns a descriptor of the regular file at the path, or None if there is none or the path
+    leads out of the directory.
 
     Args:
         root: a descriptor of the open directory.
@@ -181,7 +206,9 @@ def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
                     return None
                 folders.append(os.open(name, _FOLDER, dir_fd=folders[-1]))
                 continue
-            found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folders[-1])
+            found = os.open(
+                name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folders[-1]
+            )
             if stat.S_ISREG(os.fstat(found).st_mode):
                 return found
             os.close(found)
@@ -189,7 +216,11 @@ def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG):  # the file was just replaced by something else
+        if error.errno in (
+            errno.ELOOP,
+            errno.ENXIO,
+            errno.ENAMETOOLONG,
+        ):  # the file was just replaced by something else
             return None
         raise
     finally:
@@ -198,7 +229,8 @@ def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
 
 
 def _parts_below(directory: Path, target: str) -> list[str] | None:
-    """Returns the steps of a link's target, or None if the target is absolute and not below the directory.
+    """Returns the steps of a link's target, or None if the target is absolute and not below the
+    directory.
 
     The steps of an absolute target start in the directory.
     """

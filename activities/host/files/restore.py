@@ -23,7 +23,9 @@ AT_ONCE = 8
 
 
 class _Gone(Exception):
-    """An object of a save does not exist: a later save has replaced that save, or somebody has deleted the object."""
+    """An object of a save does not exist: a later save has replaced that save, or somebody has
+    deleted the object.
+    """
 
 
 async def restore(
@@ -37,7 +39,8 @@ async def restore(
     pauses: Sequence[float] = PAUSES,
     announce: Callable[[str], object] = lambda _: None,
 ) -> str:
-    """Fills the checkpoint directory, which is empty, with the task's last save, and records that for the attempt's saves.
+    """Fills the checkpoint directory, which is empty, with the task's last save, and records that
+    for the attempt's saves.
 
     Returns:
         A line for the log of the attempt; empty: there is no save.
@@ -47,7 +50,8 @@ async def restore(
         directory: the attempt's.
         files: the directory that has the checkpoint directory.
         owner: the uid that gets the files; None: the agent's.
-        start_from: the folder of another task's saves, of which the last is restored while this task has none.
+        start_from: the folder of another task's saves, of which the last is restored while this
+            task has none.
         announce: called with what is restored, before it is.
         pauses: the delays before each retry of the store, in seconds.
 
@@ -61,7 +65,11 @@ async def restore(
             if save is None and start_from:
                 origin = names.task_of_checkpoints(start_from)
                 if (other := await latest_save(store, start_from)) is None:
-                    raise CannotStart(f"the checkpoint of {origin}, which this job starts from, is not in the store any more", 2)
+                    raise CannotStart(
+                        f"the checkpoint of {origin}, which this job starts from, is not in the"
+                        " store any more",
+                        2,
+                    )
                 save = other.model_copy(update={"attempt": 0, "number": 0})  # no save of this task
             if save is not None:
                 announce(f"restoring the checkpoint: {_size(save)}")
@@ -71,9 +79,13 @@ async def restore(
             raise HostUnable(f"the checkpoint cannot be restored: {error}", STORE_FAULT) from None
         except (*STORE_ERRORS, _Gone) as error:
             if isinstance(error, OSError) and is_disk_full(error):
-                raise HostUnable(f"the disk of this host is too full for the checkpoint: {files}", DISK_FAULT) from None
+                raise HostUnable(
+                    f"the disk of this host is too full for the checkpoint: {files}", DISK_FAULT
+                ) from None
             if pause is None:
-                raise HostUnable(f"the checkpoint cannot be restored: {first_line(error)}", STORE_FAULT) from None
+                raise HostUnable(
+                    f"the checkpoint cannot be restored: {first_line(error)}", STORE_FAULT
+                ) from None
             await asyncio.sleep(pause)
         else:
             return "" if save is None else _line(save, origin or f"attempt {save.attempt}")
@@ -92,7 +104,9 @@ async def _fill(store: Store, save: Save, directory: Path, owner: int | None) ->
                     raise _Gone(f"{item.stored_as} was deleted from the store")
                 file.finish()
 
-    fetched = await asyncio.gather(*(get(item) for item in save.items if item.stored_as), return_exceptions=True)
+    fetched = await asyncio.gather(
+        *(get(item) for item in save.items if item.stored_as), return_exceptions=True
+    )
     for result in fetched:
         if isinstance(result, BaseException):
             raise result
@@ -106,7 +120,11 @@ def _empty(directory: Path) -> None:
 
 
 def _line(save: Save, origin: str) -> str:
-    ago = "" if save.saved_at is None else f", saved {format_duration(datetime.now(UTC) - save.saved_at)} ago"
+    ago = (
+        ""
+        if save.saved_at is None
+        else f", saved {format_duration(datetime.now(UTC) - save.saved_at)} ago"
+    )
     return f"restored the checkpoint of {origin}{ago}: {_size(save)}"
 
 

@@ -1,4 +1,6 @@
-"""Unpacks a bundle's archive into files. Checks all entries before it writes any of them, and follows no link."""
+"""Unpacks a bundle's archive into files. Checks all entries before it writes any of them, and
+follows no link.
+"""
 
 import os
 import stat
@@ -12,19 +14,31 @@ from typing import IO, Self
 from iris.activities.host.runtimes.threads import Stopped
 from iris.model.job.bundles import Entry, Kind, offence, parts_of
 
-#: The types of headers that carry a name which is too long for an entry's own header, and their maximum size in bytes.
+#: The types of headers that carry a name which is too long for an entry's own header, and their
+#: maximum size in bytes.
 _LONG_NAMES, _LONGEST = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK), 8 * 1024
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-_ENTRIES = (*_PLAIN, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
+_ENTRIES = (
+    *_PLAIN,
+    tarfile.DIRTYPE,
+    tarfile.SYMTYPE,
+    tarfile.LNKTYPE,
+    tarfile.CHRTYPE,
+    tarfile.BLKTYPE,
+    tarfile.FIFOTYPE,
+)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: The latest modification time of a file, whatever its entry says: file systems cannot store every number.
+#: The latest modification time of a file, whatever its entry says: file systems cannot store every
+#: number.
 _LATEST = 2**32
 _BLOCK = 1024 * 1024
 
 
 class NoArchive(Exception):
-    """Data that is not a tar archive, or not one of the plain kind in which workspaces are packed."""
+    """Data that is not a tar archive, or not one of the plain kind in which workspaces are
+    packed.
+    """
 
 
 class Unsafe(Exception):
@@ -32,10 +46,12 @@ class Unsafe(Exception):
 
 
 def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
-    """Writes the archive's files into the directory, which is created if it does not exist, and nothing anywhere else.
+    """Writes the archive's files into the directory, which is created if it does not exist, and
+    nothing anywhere else.
 
     Raises:
-        NoArchive, Unsafe: nothing is written, unless the archive is truncated in the middle of a file.
+        NoArchive, Unsafe: nothing is written, unless the archive is truncated in the middle of a
+        file.
         OSError: a file cannot be written, or one of that name exists already.
         Stopped: `stop` was set.
     """
@@ -48,11 +64,14 @@ def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
             _write(archive, member, directory)
 
 
-# -- reading -------------------------------------------------------------------------------------------------------------------
+# -- reading
+# --------------------------------------------------------------------------------------------------
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header of the plain kind. Other kinds can make `tarfile` read without end, or block the interpreter for minutes."""
+    """A tar header of the plain kind. Other kinds can make `tarfile` read without end, or block the
+    interpreter for minutes.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -61,7 +80,10 @@ class _Header(tarfile.TarInfo):
             if not 0 < header.size <= _LONGEST:
                 raise NoArchive(f"a name in it has {header.size:,} bytes")
         elif header.type not in _ENTRIES:
-            raise NoArchive(f"it has a header of type {header.type.decode(errors='replace')!r}; pack with tar --format=gnu")
+            raise NoArchive(
+                f"it has a header of type {header.type.decode(errors='replace')!r}; pack with tar"
+                " --format=gnu"
+            )
         elif header.size < 0:
             raise NoArchive(f"{header.name!r} has {header.size:,} bytes")
         return header
@@ -77,7 +99,12 @@ def _members(archive: IO[bytes], stop: threading.Event) -> list[tarfile.TarInfo]
                 if stop.is_set():
                     raise Stopped
                 members.append(member)
-                yield Entry(member.name, _kind(member), member.size if member.isreg() else 0, member.linkname)
+                yield Entry(
+                    member.name,
+                    _kind(member),
+                    member.size if member.isreg() else 0,
+                    member.linkname,
+                )
 
     archive.seek(0)
     try:
@@ -99,15 +126,19 @@ def _kind(member: tarfile.TarInfo) -> Kind:
     return next((kind for holds, kind in kinds if holds()), Kind.SPECIAL)
 
 
-# -- writing -------------------------------------------------------------------------------------------------------------------
+# -- writing
+# --------------------------------------------------------------------------------------------------
 
 
 class _Directory:
-    """A directory, and descriptors of its subdirectories. Opens a path one level at a time, so that it follows no link."""
+    """A directory, and descriptors of its subdirectories. Opens a path one level at a time, so that
+    it follows no link.
+    """
 
     def __init__(self, path: Path) -> None:
         self._root = os.open(path, _DIRECTORY)
-        #: The path and the descriptor of the last entry's directory, which the next entry often shares: entries come in order.
+        #: The path and the descriptor of the last entry's directory, which the next entry often
+        #: shares: entries come in order.
         self._last: tuple[list[str], int] = ([], os.dup(self._root))
 
     def __enter__(self) -> Self:
@@ -118,7 +149,8 @@ class _Directory:
         os.close(self._root)
 
     def below(self, parts: list[str]) -> int:
-        """Returns the descriptor of the directory at this path, which is created if it does not exist.
+        """Returns the descriptor of the directory at this path, which is created if it does not
+        exist.
 
         The descriptor is valid until the next call.
         """

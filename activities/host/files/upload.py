@@ -1,4 +1,6 @@
-"""Uploads the log, the checkpoint and the outputs of an attempt to the store, and tries again while the store is unreachable."""
+"""Uploads the log, the checkpoint and the outputs of an attempt to the store, and tries again while
+the store is unreachable.
+"""
 
 import asyncio
 import logging
@@ -19,7 +21,8 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for a hurried attempt, whose host's incarnation is over: to store what it can, and then to report its outcome.
+#: The time limit for a hurried attempt, whose host's incarnation is over: to store what it can, and
+#: then to report its outcome.
 HURRIED_TIMEOUT = timedelta(seconds=4)
 #: The delays between two tries: the first, doubled up to the last.
 FIRST_RETRY_DELAY = timedelta(seconds=1)
@@ -57,18 +60,23 @@ class Delivery:
         self._gate = gate
         self._limit = limit
         self._outputs_stored = not prefix
-        #: The sentence about output files that are not stored because of the limit; empty: none, as far as is known.
+        #: The sentence about output files that are not stored because of the limit; empty: none, as
+        #: far as is known.
         self.left_out = ""
         #: True if everything is in the store.
         self.complete = False
         self._hurried = asyncio.Event()
 
     def hurry(self) -> None:
-        """Limits the time to `HURRIED_TIMEOUT`, also for a call of `done` that is already running."""
+        """Limits the time to `HURRIED_TIMEOUT`, also for a call of `done` that is already
+        running.
+        """
         self._hurried.set()
 
     async def done(self, patience: timedelta) -> bool:
-        """Stores what is left of an attempt that writes no more. Returns False if the store took nothing for this long."""
+        """Stores what is left of an attempt that writes no more. Returns False if the store took
+        nothing for this long.
+        """
         if self.complete:
             return True
         hurried = asyncio.create_task(self._wait_to_be_hurried())
@@ -79,7 +87,11 @@ class Delivery:
             while True:
                 if self._hurried.is_set() and patience > HURRIED_TIMEOUT:
                     since, delay, patience = time.monotonic(), FIRST_RETRY_DELAY, HURRIED_TIMEOUT
-                if self._saver is not None and self._saver.progress > saved and not self._hurried.is_set():
+                if (
+                    self._saver is not None
+                    and self._saver.progress > saved
+                    and not self._hurried.is_set()
+                ):
                     since, saved = time.monotonic(), self._saver.progress
                 left = since + patience.total_seconds() - time.monotonic()
                 if left <= 0:
@@ -106,7 +118,9 @@ class Delivery:
             for task in (hurried, step):
                 if task is not None:
                     task.cancel()
-            await asyncio.gather(*(task for task in (hurried, step) if task is not None), return_exceptions=True)
+            await asyncio.gather(
+                *(task for task in (hurried, step) if task is not None), return_exceptions=True
+            )
 
     async def _wait_to_be_hurried(self) -> bool:
         return await self._hurried.wait()
@@ -124,18 +138,33 @@ class Delivery:
         if not self._outputs_stored:
             try:
                 files = files_of(self._dir)
-                owner = owner_of(self._dir) if files.exists() else None  # a dead agent may have removed them already
+                owner = (
+                    owner_of(self._dir) if files.exists() else None
+                )  # a dead agent may have removed them already
                 outputs_dir = files / "outputs"
-                kept = await outputs.keep(self._store, outputs_dir, self._prefix, self._gate, owner=owner, limit=self._limit)
+                kept = await outputs.keep(
+                    self._store,
+                    outputs_dir,
+                    self._prefix,
+                    self._gate,
+                    owner=owner,
+                    limit=self._limit,
+                )
             except links.Replaced:
                 self._outputs_stored = True
-                self._logs.say("outputs are not stored: outputs is not a directory, or is a link to one")
+                self._logs.say(
+                    "outputs are not stored: outputs is not a directory, or is a link to one"
+                )
                 return await self._logs.ship(ended=True)
             except (OSError, BaseError) as error:
-                logger.warning("outputs below %s could not be stored, trying again: %s", self._prefix, error)
+                logger.warning(
+                    "outputs below %s could not be stored, trying again: %s", self._prefix, error
+                )
                 return False
             self._outputs_stored = True
-            self.left_out = left_out_reason(kept.left_out, kept.left_out_bytes, self._limit, kept.unreadable)
+            self.left_out = left_out_reason(
+                kept.left_out, kept.left_out_bytes, self._limit, kept.unreadable
+            )
             if self.left_out:
                 self._logs.say(self.left_out)
                 return await self._logs.ship(ended=True)

@@ -1,7 +1,8 @@
 """Measures the disk that attempts use, whatever their programs do meanwhile.
 
-A program that moves its directories while they are read can hide what is in them. So if an attempt has changed its directories,
-they are read again while its processes are stopped. A program with the agent's own user is not stopped: it could end the agent.
+A program that moves its directories while they are read can hide what is in them. So if an attempt
+has changed its directories, they are read again while its processes are stopped. A program with the
+agent's own user is not stopped: it could end the agent.
 """
 
 import contextlib
@@ -24,12 +25,14 @@ from iris.activities.host.runtimes.process import job_users
 
 logger = logging.getLogger(__name__)
 
-#: How often the directories of an attempt are read before its processes are stopped. Most programs seldom change them.
+#: How often the directories of an attempt are read before its processes are stopped. Most programs
+#: seldom change them.
 TRIES = 2
-#: The most seconds for which an attempt is stopped. Tasks of a job that wait for it count it as lost after more than this.
+#: The most seconds for which an attempt is stopped. Tasks of a job that wait for it count it as
+#: lost after more than this.
 MOST_STOPPED = 30.0
-#: The delays before each further try to continue an attempt, in seconds: the engine may be starting again, or the machine may
-#: have no process left.
+#: The delays before each further try to continue an attempt, in seconds: the engine may be starting
+#: again, or the machine may have no process left.
 RESUME_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000
@@ -46,7 +49,8 @@ class Occupant(NamedTuple):
     requested: int
     in_container: bool
     ending: bool
-    #: Whether its program has been told to end by now. While it is stopped it could not do so, and its grace passes.
+    #: Whether its program has been told to end by now. While it is stopped it could not do so, and
+    #: its grace passes.
     told_to_end: Callable[[], bool]
 
 
@@ -55,7 +59,8 @@ class Usage(NamedTuple):
 
     #: Bytes by file system.
     used: Counter[int]
-    #: False if the program changed its directories while they were read, so that more may be in them.
+    #: False if the program changed its directories while they were read, so that more may be in
+    #: them.
     complete: bool
 
 
@@ -70,7 +75,8 @@ def measure(occupants: Mapping[str, Occupant], stop: threading.Event) -> dict[st
     for key, each in occupants.items():
         found[key] = usage = _usage(key, each, stop)
         if layer := layers.get(key, 0):
-            # The engine may be outside of the agent's container. Its directory is usually on the machine's only disk.
+            # The engine may be outside of the agent's container. Its directory is usually on the
+            # machine's only disk.
             usage.used[each.directory.parent.stat().st_dev] += layer
     return found
 
@@ -128,7 +134,11 @@ def _usage(key: str, occupant: Occupant, stop: threading.Event) -> Usage:
     try:
         if not _stop(key, uid):
             return _largest(looks)
-        look = _look(occupant, lambda: stop.is_set() or occupant.told_to_end(), time.monotonic() + MOST_STOPPED)
+        look = _look(
+            occupant,
+            lambda: stop.is_set() or occupant.told_to_end(),
+            time.monotonic() + MOST_STOPPED,
+        )
         return _largest([*looks, look]) if occupant.told_to_end() else look
     finally:
         _resume(key, uid)  # also if it seems not to have been stopped
@@ -140,7 +150,9 @@ def _largest(looks: Sequence[Usage]) -> Usage:
 
 
 def _stop(key: str, uid: int | None) -> bool:
-    """Stops the processes of the attempt's user, or those of its containers. Returns False if that is not possible."""
+    """Stops the processes of the attempt's user, or those of its containers. Returns False if that
+    is not possible.
+    """
     if uid is not None:
         return job_users.signal_all(uid, signal.SIGSTOP)
     try:
@@ -155,7 +167,8 @@ def _look(occupant: Occupant, over: Callable[[], bool], deadline: float = math.i
 
     Args:
         over: whether to give up.
-        deadline: when to give up, by the steady clock. If it is finite, the attempt is stopped and changes nothing.
+        deadline: when to give up, by the steady clock. If it is finite, the attempt is stopped and
+            changes nothing.
     """
     since = time.time_ns() - TICK_NS
     used: Counter[int] = Counter()
@@ -166,7 +179,8 @@ def _look(occupant: Occupant, over: Callable[[], bool], deadline: float = math.i
 
 
 def _places(directory: Path) -> list[tuple[Path, bool]]:
-    """Returns the attempt's files and directories: its own, and what its user has in the directories of all users.
+    """Returns the attempt's files and directories: its own, and what its user has in the
+    directories of all users.
 
     Each comes with True if the job can move it.
     """
@@ -178,22 +192,36 @@ def _places(directory: Path) -> list[tuple[Path, bool]]:
     for shared in job_users.SHARED if uid is not None else ():
         if not any(shared.is_relative_to(each) for each in _IN_MEMORY):
             with contextlib.suppress(OSError), os.scandir(shared) as entries:
-                found += [(Path(each.path), True) for each in entries if each.stat(follow_symlinks=False).st_uid == uid]
+                found += [
+                    (Path(each.path), True)
+                    for each in entries
+                    if each.stat(follow_symlinks=False).st_uid == uid
+                ]
     return found
 
 
-def _add(top: Path, used: Counter[int], since: float, deadline: float, over: Callable[[], bool], *, is_jobs: bool) -> bool:
+def _add(
+    top: Path,
+    used: Counter[int],
+    since: float,
+    deadline: float,
+    over: Callable[[], bool],
+    *,
+    is_jobs: bool,
+) -> bool:
     """Adds the bytes that a file, or a directory with all below it, takes, by file system.
 
-    A file with several names counts at each of them for its share: a table of the files would be as large as the directory.
+    A file with several names counts at each of them for its share: a table of the files would be as
+    large as the directory.
 
     Args:
         since: when the measurement began, in nanoseconds.
-        is_jobs: True if the job can change the directory itself, and not only what is in its directories.
+        is_jobs: True if the job can change the directory itself, and not only what is in its
+            directories.
 
     Returns:
-        False if the job changed a directory since then. What it moves in the meantime from a directory that has not been read
-        to another one leaves such a change in the first one.
+        False if the job changed a directory since then. What it moves in the meantime from a
+        directory that has not been read to another one leaves such a change in the first one.
     """
 
     def add(status: os.stat_result) -> None:
@@ -222,11 +250,15 @@ def _add(top: Path, used: Counter[int], since: float, deadline: float, over: Cal
 
 
 def _container_layers() -> dict[str, int]:
-    """Returns the bytes that containers have written outside of their attempts' directories, by attempt."""
+    """Returns the bytes that containers have written outside of their attempts' directories, by
+    attempt.
+    """
     found: Counter[str] = Counter()
     try:
         with engine.engine() as docker:
-            for each in docker.api.containers(all=True, size=True, filters={"label": [f"{engine.LABEL_MANAGED}=true"]}):
+            for each in docker.api.containers(
+                all=True, size=True, filters={"label": [f"{engine.LABEL_MANAGED}=true"]}
+            ):
                 found[each["Labels"].get(engine.LABEL_KEY, "")] += each.get("SizeRw") or 0
     except HostUnable as error:
         logger.warning("the disk that containers use cannot be measured: %s", error)

@@ -1,7 +1,7 @@
 """Ends attempts that use too much of their host's disks. `iris.model.host.disk_limits` decides.
 
-Free space is looked at often, which costs nothing. The attempts' directories are read only if an attempt may have exceeded its
-limit since the last time, or if a disk is low.
+Free space is looked at often, which costs nothing. The attempts' directories are read only if an
+attempt may have exceeded its limit since the last time, or if a disk is low.
 """
 
 import asyncio
@@ -38,7 +38,8 @@ async def watch(
         end: ends an attempt, for a reason.
         places: the directories in which the attempts' directories are.
         limit: the most bytes that an attempt may use.
-        make_room: called while a disk is low, before any attempt ends for that. Returns True if it removed something.
+        make_room: called while a disk is low, before any attempt ends for that. Returns True if it
+            removed something.
     """
     last: Measured | None = None
     while True:
@@ -56,7 +57,9 @@ async def watch(
             begun = time.monotonic()
             used = await in_thread(partial(measure, there))
             now, current = time.monotonic(), occupants()
-            disks = await asyncio.to_thread(_disks, places)  # again: an attempt that is gone by now has left space
+            disks = await asyncio.to_thread(
+                _disks, places
+            )  # again: an attempt that is gone by now has left space
         except OSError as error:
             logger.warning("the disk that attempts use cannot be measured: %s", error)
             continue
@@ -78,5 +81,7 @@ def _disks(places: Iterable[Path]) -> dict[int, Disk]:
         status = os.statvfs(place)
         # The space that programs can use: without what the system keeps for root.
         free = status.f_frsize * status.f_bavail
-        found[place.stat().st_dev] = Disk(status.f_frsize * (status.f_blocks - status.f_bfree) + free, free)
+        found[place.stat().st_dev] = Disk(
+            status.f_frsize * (status.f_blocks - status.f_bfree) + free, free
+        )
     return found

@@ -1,6 +1,7 @@
 """Watches the GPUs of this host, and says what is wrong with them.
 
-A fault quarantines the host: the scheduler places nothing new on it. What runs there goes on, because it may use other GPUs.
+A fault quarantines the host: the scheduler places nothing new on it. What runs there goes on,
+because it may use other GPUs.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ from iris.model.host.resources import Device
 #: The interval between two checks.
 CHECK_INTERVAL = timedelta(seconds=30)
 LEAST_INTERVAL = timedelta(seconds=1)
-#: The pause before a fault that may be one of `nvidia-smi` itself is checked again. It counts if it is there both times.
+#: The pause before a fault that may be one of `nvidia-smi` itself is checked again. It counts if it
+#: is there both times.
 CONFIRM_DELAY = timedelta(seconds=2)
 #: The kernel's log; only root may read it, and only if the agent is not in a container.
 KERNEL_LOG = Path("/dev/kmsg")
@@ -27,10 +29,13 @@ class GpuHealth:
     """The health of a host's GPUs during one incarnation.
 
     Args:
-        expected: the GPUs that the host had when its incarnation began; none: there is nothing to check.
-        lasting: a fault that an earlier agent of the incarnation found in the kernel's log. Only a new incarnation ends it: the
-            machine was restarted, or an operator has repaired the GPU and restarted the agent.
-        incomplete: the fault with which the incarnation began, and the device that the operator says the machine has.
+        expected: the GPUs that the host had when its incarnation began; none: there is nothing to
+            check.
+        lasting: a fault that an earlier agent of the incarnation found in the kernel's log. Only a
+            new incarnation ends it: the machine was restarted, or an operator has repaired the GPU
+            and restarted the agent.
+        incomplete: the fault with which the incarnation began, and the device that the operator
+            says the machine has.
         on_lasting: stores a lasting fault.
         patience: how long one call of `nvidia-smi` may take.
     """
@@ -55,7 +60,8 @@ class GpuHealth:
         self._changed = asyncio.Event()
         #: What is wrong with the GPUs; empty: nothing.
         self.fault = incomplete[0] if incomplete is not None else lasting
-        #: Whether the GPUs that were missing at the start are there now, so that a new incarnation can offer them.
+        #: Whether the GPUs that were missing at the start are there now, so that a new incarnation
+        #: can offer them.
         self.completed = False
 
     @property
@@ -79,12 +85,16 @@ class GpuHealth:
         return self.fault
 
     async def watch(self, interval: timedelta, on_change: Callable[[], Awaitable[None]]) -> None:
-        """Checks the GPUs at the interval, and calls `on_change` after each change of the fault, until this is cancelled."""
+        """Checks the GPUs at the interval, and calls `on_change` after each change of the fault,
+        until this is cancelled.
+        """
         if not self.watches:
             return
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), max(interval, LEAST_INTERVAL).total_seconds())
+                await asyncio.wait_for(
+                    self._changed.wait(), max(interval, LEAST_INTERVAL).total_seconds()
+                )
             if not self._changed.is_set():
                 await self.check()
             if self._changed.is_set():
@@ -95,7 +105,11 @@ class GpuHealth:
         reading = await read_gpus(self._patience)
         if self._incomplete is not None:
             # The incarnation began without its GPUs, so that it cannot offer them.
-            self.completed = reading is not None and bool(reading.gpus) and not start_fault(reading, self._incomplete[1])
+            self.completed = (
+                reading is not None
+                and bool(reading.gpus)
+                and not start_fault(reading, self._incomplete[1])
+            )
             return
         fault = missing_fault(self._expected, reading)
         if fault and not self.fault and not _is_certain(reading):
@@ -116,7 +130,9 @@ class GpuHealth:
         while True:
             try:
                 record = os.read(self._log, 1 << 16)
-            except BrokenPipeError:  # the kernel has overwritten what was not read yet; the next read goes on after it
+            except (
+                BrokenPipeError
+            ):  # the kernel has overwritten what was not read yet; the next read goes on after it
                 continue
             except OSError:  # there is nothing new, for now
                 return lines

@@ -9,8 +9,9 @@ from iris.model.host.gpus import NVIDIA_SMI, NVIDIA_SMI_LIST, Reading, read
 #: A driver that is not loaded yet needs time. One that hangs must not keep the host from reporting.
 NVIDIA_PATIENCE = timedelta(seconds=30)
 
-#: The calls of the program that were killed and have not ended. A process that hangs in the kernel ends only when the driver
-#: answers, and until then keeps descriptors of this process. So no other process is started meanwhile.
+#: The calls of the program that were killed and have not ended. A process that hangs in the kernel
+#: ends only when the driver answers, and until then keeps descriptors of this process. So no other
+#: process is started meanwhile.
 _killed: set[asyncio.Task[tuple[bytes, bytes]]] = set()
 
 
@@ -18,17 +19,23 @@ async def read_gpus(patience: timedelta = NVIDIA_PATIENCE) -> Reading | None:
     """Returns the GPUs of this machine; None: it has no driver.
 
     Args:
-        patience: how long one call of the program may take, and how long a killed call may take to end.
+        patience: how long one call of the program may take, and how long a killed call may take to
+            end.
     """
     if _killed:
         _, hanging = await asyncio.wait(_killed, timeout=patience.total_seconds())
         if hanging:
-            return Reading(problem="nvidia-smi does not end after it was killed; restart the machine")
+            return Reading(
+                problem="nvidia-smi does not end after it was killed; restart the machine"
+            )
     outputs, exit_code = [], 0
     for command in (NVIDIA_SMI, NVIDIA_SMI_LIST):
         try:
             asked = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
             )
         except FileNotFoundError:
             return None
@@ -41,7 +48,9 @@ async def read_gpus(patience: timedelta = NVIDIA_PATIENCE) -> Reading | None:
             if not answering.done():
                 _kill(asked, answering)
         if not answering.done():
-            return Reading(problem=f"nvidia-smi has not answered within {patience.total_seconds():.0f} s")
+            return Reading(
+                problem=f"nvidia-smi has not answered within {patience.total_seconds():.0f} s"
+            )
         said, _ = answering.result()
         outputs.append(said.decode(errors="replace"))
         exit_code = exit_code or asked.returncode or 0

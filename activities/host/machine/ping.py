@@ -1,7 +1,8 @@
 """Asks agents whether they take work, through the task queues from which they take it.
 
-No other check is both fast and reliable: an agent's first report takes ten seconds, and the server lists the poll of a frozen
-agent for a minute. The activity `ping` is standalone (it belongs to no workflow), so it adds nothing to a history.
+No other check is both fast and reliable: an agent's first report takes ten seconds, and the server
+lists the poll of a frozen agent for a minute. The activity `ping` is standalone (it belongs to no
+workflow), so it adds nothing to a history.
 """
 
 import asyncio
@@ -21,7 +22,9 @@ from iris.model.host.hosts import Host
 
 #: How long one try may take. The open poll of an agent that was cut off may swallow the first try.
 TRY = timedelta(seconds=1.5)
-TRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3)
+TRIES = RetryPolicy(
+    initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3
+)
 #: The most hosts pinged in one observation; the others are pinged in the next one, a second later.
 MAX_PINGED = 500
 
@@ -38,7 +41,9 @@ class Ping:
         return incarnation == self._host.incarnation
 
 
-async def ask(client: Client, cluster: str, hosts: Iterable[Silent]) -> dict[tuple[str, str], bool | None]:
+async def ask(
+    client: Client, cluster: str, hosts: Iterable[Silent]
+) -> dict[tuple[str, str], bool | None]:
     """Pings hosts. Returns, by (host, incarnation), whether each host that was pinged has answered.
 
     The value is None where the service cannot ask: before 1.32 it has no standalone activities.
@@ -66,7 +71,9 @@ async def _answers(client: Client, cluster: str, host: Silent) -> bool | None:
         )
         return await handle.result()
     except ActivityFailureError as error:
-        return isinstance(error.cause, ApplicationError)  # an agent of an earlier version, which does not have this activity
+        return isinstance(
+            error.cause, ApplicationError
+        )  # an agent of an earlier version, which does not have this activity
     except RPCError as error:
         if error.status is RPCStatusCode.UNIMPLEMENTED:
             return None

@@ -1,8 +1,8 @@
 """Allocates ports and single GPUs, which the attempts on one machine must not share.
 
-Each has a lock file, which all agents of one user on the machine share. The lock is held through open file descriptors, which the
-program's shim inherits. So a port or GPU becomes free when the program is gone and not before, even if the
-agent dies.
+Each has a lock file, which all agents of one user on the machine share. The lock is held through
+open file descriptors, which the program's shim inherits. So a port or GPU becomes free when the
+program is gone and not before, even if the agent dies.
 """
 
 import contextlib
@@ -17,8 +17,9 @@ from typing import NamedTuple, TypeVar
 
 from iris.activities.host.runtimes.base import HostUnable
 
-#: The coordinators of gangs get ports from 30000 on (`placement.FIRST_PORT`): the first thousand are left to
-#: them. Linux gives ports from 32768 on to outgoing connections, so those are used last.
+#: The coordinators of gangs get ports from 30000 on (`placement.FIRST_PORT`): the first thousand
+#: are left to them. Linux gives ports from 32768 on to outgoing connections, so those are used
+#: last.
 PORTS, LAST_RESORT = range(31_000, 32_768), range(32_768, 40_000)
 #: The fault of a host on which the port of a gang's coordinator is in use.
 COORDINATOR_FAULT = "coordinator-port"
@@ -27,14 +28,18 @@ Name = TypeVar("Name", int, str)
 
 
 class TakenPorts(NamedTuple):
-    """Ports by name, and the descriptors of their locks. The caller closes them after the program's shim has inherited them."""
+    """Ports by name, and the descriptors of their locks. The caller closes them after the program's
+    shim has inherited them.
+    """
 
     numbers: dict[str, int]
     keep: tuple[int, ...]
 
 
 class TakenGpus(NamedTuple):
-    """Names of GPUs, and the descriptors of their locks. The caller closes them after the program's shim has inherited them."""
+    """Names of GPUs, and the descriptors of their locks. The caller closes them after the program's
+    shim has inherited them.
+    """
 
     names: tuple[str, ...]
     keep: tuple[int, ...]
@@ -48,32 +53,45 @@ class Ports:
         numbers: groups of ports; the ports of the first group are allocated first.
     """
 
-    def __init__(self, directory: Path | None = None, numbers: Sequence[Sequence[int]] = (PORTS, LAST_RESORT)) -> None:
+    def __init__(
+        self, directory: Path | None = None, numbers: Sequence[Sequence[int]] = (PORTS, LAST_RESORT)
+    ) -> None:
         self._locks = _Locks("ports", directory)
         self._numbers = numbers
 
     def take(self, names: Sequence[str]) -> TakenPorts:
-        """Allocates a port for each name. No other attempt has the port and no process listens on it.
+        """Allocates a port for each name. No other attempt has the port and no process listens on
+        it.
 
         Raises:
             HostUnable: too few ports are free.
         """
-        # In random order: a client that still calls the previous program of a port should not reach this one.
-        numbers = [number for group in self._numbers for number in random.sample(group, len(group))] if names else []
+        # In random order: a client that still calls the previous program of a port should not reach
+        # this one.
+        numbers = (
+            [number for group in self._numbers for number in random.sample(group, len(group))]
+            if names
+            else []
+        )
         taken = self._locks.take([(number,) for number in numbers], len(names), _is_free)
-        return TakenPorts(dict(zip(names, (number for (number,) in taken), strict=True)), _all(taken.values()))
+        return TakenPorts(
+            dict(zip(names, (number for (number,) in taken), strict=True)), _all(taken.values())
+        )
 
     def hold(self, port: int) -> tuple[int, ...]:
-        """Locks the port on which a gang's coordinator will listen; returns the descriptors of the lock, as in `TakenPorts`.
+        """Locks the port on which a gang's coordinator will listen; returns the descriptors of the
+        lock, as in `TakenPorts`.
 
         Raises:
-            HostUnable: another attempt has the port, or a process listens on it. The gang's next attempt gets another one.
+            HostUnable: another attempt has the port, or a process listens on it. The gang's next
+                attempt gets another one.
         """
         try:
             return _all(self._locks.take([(port,)], 1, _is_free).values())
         except HostUnable as error:
             raise HostUnable(
-                f"port {port} of the gang's coordinator is in use on this host: {error}", COORDINATOR_FAULT
+                f"port {port} of the gang's coordinator is in use on this host: {error}",
+                COORDINATOR_FAULT,
             ) from None
 
 
@@ -91,7 +109,8 @@ class Gpus:
         """Allocates `count` of the machine's GPUs.
 
         Args:
-            of: the names of each GPU, the first of which is returned. One that is locked by any of its names is in use.
+            of: the names of each GPU, the first of which is returned. One that is locked by any of
+                its names is in use.
 
         Raises:
             HostUnable: other attempts, or processes that they left, hold too many of them.
@@ -101,8 +120,8 @@ class Gpus:
 
 
 class _Locks:
-    """Locks on things that have one or several names. An attempt holds a thing until every process that has its descriptors has
-    closed them.
+    """Locks on things that have one or several names. An attempt holds a thing until every process
+    that has its descriptors has closed them.
     """
 
     def __init__(self, kind: str, directory: Path | None) -> None:
@@ -112,7 +131,8 @@ class _Locks:
     def take(
         self, things: Iterable[tuple[Name, ...]], count: int, usable: Callable[[Name], bool]
     ) -> dict[tuple[Name, ...], tuple[int, ...]]:
-        """Locks `count` of the things that are free and usable, by all their names; returns each with the descriptors.
+        """Locks `count` of the things that are free and usable, by all their names; returns each
+        with the descriptors.
 
         Raises:
             HostUnable: too few are free, or the lock files cannot be used. No lock is held then.
@@ -131,9 +151,14 @@ class _Locks:
                             undo.callback(os.close, fd)
                         taken[thing] = fds
             except OSError as error:
-                raise HostUnable(f"the locks in {self._dir} cannot be used: {error}", self._kind) from None
+                raise HostUnable(
+                    f"the locks in {self._dir} cannot be used: {error}", self._kind
+                ) from None
             if len(taken) < count:
-                raise HostUnable(f"{count} {self._kind} are requested and {len(taken)} are free on this host", self._kind)
+                raise HostUnable(
+                    f"{count} {self._kind} are requested and {len(taken)} are free on this host",
+                    self._kind,
+                )
             undo.pop_all()
         return taken
 
@@ -150,7 +175,9 @@ class _Locks:
         return tuple(fds)
 
     def _lock(self, name: Name, usable: Callable[[Name], bool]) -> int | None:
-        file = self._dir / f"{self._kind}-{name}".replace("/", "_")  # of MIG instances, before driver 470
+        file = self._dir / f"{self._kind}-{name}".replace(
+            "/", "_"
+        )  # of MIG instances, before driver 470
         fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,7 +194,8 @@ def _all(descriptors: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 def _shared_directory() -> Path:
     """Returns the directory of the locks of all agents of this user on this machine.
 
-    That of root is where no job can create it first: in the directories for temporary files, every user can take its name.
+    That of root is where no job can create it first: in the directories for temporary files, every
+    user can take its name.
     """
     if os.getuid() == 0 and os.access("/run", os.W_OK):
         return Path("/run/iris-ports")
@@ -177,7 +205,10 @@ def _shared_directory() -> Path:
 def _is_free(port: int) -> bool:
     """Returns True if no process listens on the port, on any address of the machine."""
     dual = socket.has_dualstack_ipv6()
-    with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as trial, contextlib.suppress(OSError):
+    with (
+        socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as trial,
+        contextlib.suppress(OSError),
+    ):
         if dual:
             trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         trial.bind(("", port))

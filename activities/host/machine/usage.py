@@ -12,8 +12,9 @@ import psutil
 class Use(NamedTuple):
     """The current resource usage of a process tree."""
 
-    #: Percent of one core since the previous sample; 0 in the first sample. Never more than the machine has: the system counts
-    #: in ticks of 10 ms, which can be longer than the time between two samples.
+    #: Percent of one core since the previous sample; 0 in the first sample. Never more than the
+    #: machine has: the system counts in ticks of 10 ms, which can be longer than the time between
+    #: two samples.
     cpu_percent: float = 0.0
     #: Resident memory. Memory that several processes share counts for each of them.
     memory_bytes: int = 0
@@ -25,7 +26,8 @@ class Meter:
 
     def __init__(self) -> None:
         self._looked_at: float | None = None
-        #: CPU seconds so far, by process id and creation time: another process may have the id at the next sample.
+        #: CPU seconds so far, by process id and creation time: another process may have the id at
+        #: the next sample.
         self._computed: dict[tuple[int, float], float] = {}
         self._most = 100.0 * (psutil.cpu_count() or 1)
 
@@ -33,7 +35,8 @@ class Meter:
         """Returns the usage by the process id that was given. A process that is gone uses nothing.
 
         Args:
-            programs: processes that count together with all their descendants, such as a container's first process.
+            programs: processes that count together with all their descendants, such as a
+                container's first process.
             shims: processes that do not count themselves; only their descendants do.
         """
         now, wall = time.monotonic(), time.time()
@@ -53,8 +56,11 @@ class Meter:
                         memory += process.memory_info().rss
                     computed[key] = times.user + times.system
                     count += 1
-                    # A process that started after the last sample has used all its CPU time since then.
-                    before = self._computed.get(key, 0.0 if wall - key[1] < since else computed[key])
+                    # A process that started after the last sample has used all its CPU time since
+                    # then.
+                    before = self._computed.get(
+                        key, 0.0 if wall - key[1] < since else computed[key]
+                    )
                     cpu += computed[key] - before
             percent = min(100 * cpu / since, self._most) if since else 0.0
             found[root] = Use(round(percent, 1), memory, count)

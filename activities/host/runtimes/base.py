@@ -1,4 +1,6 @@
-"""Defines the contract of a runtime, which runs the commands of an attempt on the host itself or in a container."""
+"""Defines the contract of a runtime, which runs the commands of an attempt on the host itself or in
+a container.
+"""
 
 import errno
 from collections.abc import Mapping, Sequence
@@ -7,13 +9,23 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-#: The system's errors for a lack of resources or a broken disk, which do not depend on a job's files or commands.
-OF_THE_MACHINE = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+#: The system's errors for a lack of resources or a broken disk, which do not depend on a job's
+#: files or commands.
+OF_THE_MACHINE = {
+    errno.EAGAIN,
+    errno.ENOMEM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EROFS,
+}
 
 
 class CannotStart(Exception):
-    """The attempt cannot be started, neither here nor on another host. The exit code is the one that a shell gives for the
-    case.
+    """The attempt cannot be started, neither here nor on another host. The exit code is the one
+    that a shell gives for the case.
     """
 
     def __init__(self, reason: str, exit_code: int) -> None:
@@ -22,7 +34,8 @@ class CannotStart(Exception):
 
 
 class HostUnable(Exception):
-    """This host cannot start the attempt, or not now, and the program is not the cause. Another host may start it.
+    """This host cannot start the attempt, or not now, and the program is not the cause. Another
+    host may start it.
 
     Args:
         fault: a name for the kind of fault, as in `iris.model.host.faults`.
@@ -60,21 +73,27 @@ class Launch(BaseModel):
 class Runtime(Protocol):
     """Runs the commands of one attempt.
 
-    Every command gets the same files under the same paths as on the host: the working directory, the attempt's directory, and
-    what the caller lists of the cache of environments.
+    Every command gets the same files under the same paths as on the host: the working directory,
+    the attempt's directory, and what the caller lists of the cache of environments.
     """
 
     @property
     def identity(self) -> str:
-        """An identifier of the runtime that an environment is built for. An environment may not work with another identity."""
+        """An identifier of the runtime that an environment is built for. An environment may not
+        work with another identity.
+        """
 
     @property
     def owner(self) -> int | None:
-        """The uid of the commands, for the agent's access to what they write; None: the agent's user, or a container's."""
+        """The uid of the commands, for the agent's access to what they write; None: the agent's
+        user, or a container's.
+        """
 
     @property
     def apart(self) -> bool:
-        """True if the commands have another user or a container: of the agent's files, they reach only what it lends to them."""
+        """True if the commands have another user or a container: of the agent's files, they reach
+        only what it lends to them.
+        """
 
     async def prepare(self) -> None:
         """Gets what must exist before any command runs, such as the container image.
@@ -94,20 +113,30 @@ class Runtime(Protocol):
         written: Sequence[Path] = (),
         read: Sequence[Path] = (),
     ) -> int:
-        """Runs a setup command to its end and appends its output to the file. Returns the exit status, negative for a signal.
+        """Runs a setup command to its end and appends its output to the file. Returns the exit
+        status, negative for a signal.
 
         A cancellation kills the command and everything that it started.
 
         Args:
-            written: existing directories beside the attempt's files that the command may write, and …
-            read: … that it may only read. A runtime in which commands see the host's files may ignore both.
+            written: existing directories beside the attempt's files that the command may write, and
+                …
+            read: … that it may only read. A runtime in which commands see the host's files may
+                ignore both.
 
         Raises:
             CannotStart: there is no such command.
             HostUnable: this host cannot run it.
         """
 
-    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
+    async def launch(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        *,
+        read: Sequence[Path] = (),
+    ) -> Launch:
         """Prepares the program and returns what the shim starts.
 
         Args:
@@ -119,8 +148,8 @@ class Runtime(Protocol):
         """
 
     async def clear(self, *, swept: bool = False) -> None:
-        """Kills and removes everything that is left of this attempt, including what another agent created. Safe to repeat; raises
-        nothing.
+        """Kills and removes everything that is left of this attempt, including what another agent
+        created. Safe to repeat; raises nothing.
 
         Args:
             swept: the shim saw the program and everything below it end, so no process is left.

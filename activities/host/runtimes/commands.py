@@ -24,14 +24,16 @@ class Command(Protocol):
         """
 
     async def run(self, tell: Tell) -> int:
-        """Passes the output to `tell` until the command and all that it started have ended. Returns the exit status of its first
-        process, negative for a signal.
+        """Passes the output to `tell` until the command and all that it started have ended. Returns
+        the exit status of its first process, negative for a signal.
 
         A cancellation ends the command at once.
         """
 
     async def feed(self, data: bytes) -> None:
-        """Writes input to the command, and waits until it accepts it. The command may have closed its input or ended."""
+        """Writes input to the command, and waits until it accepts it. The command may have closed
+        its input or ended.
+        """
 
     async def end_input(self) -> None:
         """Ends the input of the command."""
@@ -40,7 +42,9 @@ class Command(Protocol):
         """Sets the size of the command's terminal, if it has one."""
 
     async def signal(self, number: int) -> None:
-        """Sends a signal to the command; SIGKILL kills all of its processes. Has no effect after the command ended."""
+        """Sends a signal to the command; SIGKILL kills all of its processes. Has no effect after
+        the command ended.
+        """
 
 
 async def pump(reader: asyncio.StreamReader, kind: FrameKind, tell: Tell) -> None:

@@ -14,7 +14,8 @@ from iris.model.host.hosts import Host
 from iris.model.host.resources import Device, DeviceKind
 from iris.model.job.arrays import ENV_ARRAY_COUNT, ENV_ARRAY_INDEX, param_variable
 
-#: The only variables that a program gets from the agent's environment: a program must not depend on how the agent was started.
+#: The only variables that a program gets from the agent's environment: a program must not depend on
+#: how the agent was started.
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -102,21 +103,29 @@ def attempt_env(
 ) -> dict[str, str]:
     """Returns the program's environment. A later part overrides an earlier one.
 
-    The order is: the host's few variables, the defaults of the cluster and of the host's group, the task's variables for JAX,
-    PyTorch, libtpu and CUDA, the job's own variables, Iris' identity variables.
+    The order is: the host's few variables, the defaults of the cluster and of the host's group, the
+    task's variables for JAX, PyTorch, libtpu and CUDA, the job's own variables, Iris' identity
+    variables.
 
     Args:
         defaults: the cluster's defaults, overridden by the group's.
-        contact: where a client in the program finds the cluster.
-        workdir, outputs, checkpoint, call: the directories, by the paths under which the program finds them.
-        checkpoint_url: where in the store the program can store checkpoints itself; empty: the store is not one that it reaches.
+        contact: where a client in the program finds the cluster. workdir, outputs, checkpoint,
+        call: the directories, by the paths under which the program finds them.
+        checkpoint_url: where in the store the program can store checkpoints itself; empty: the
+            store is not one that it reaches.
         params: the task's row of the array's table.
         ports: the ports by the names that the job gave them.
-        tpu: the host's real chips; None: it has none, and no variable may make a library look for them.
-        gpus: the UUIDs of the task's GPUs, or the numbers of simulated ones; None: all of them, or the host has none.
+        tpu: the host's real chips; None: it has none, and no variable may make a library look for
+            them.
+        gpus: the UUIDs of the task's GPUs, or the numbers of simulated ones; None: all of them, or
+            the host has none.
         coordinator_port: the port for JAX' coordinator if the task needs one of its own.
     """
-    identity = {**_identity(task, cluster, host), **contact, **{names.env_port(name): str(port) for name, port in ports.items()}}
+    identity = {
+        **_identity(task, cluster, host),
+        **contact,
+        **{names.env_port(name): str(port) for name, port in ports.items()},
+    }
     if task.array is not None:
         identity |= {ENV_ARRAY_INDEX: str(task.index), ENV_ARRAY_COUNT: str(task.num_tasks)}
         identity |= {param_variable(column): value for column, value in params.items()}
@@ -146,17 +155,20 @@ def attempt_env(
     elif tpu is not None:
         variables["JAX_PLATFORMS"] = "cpu"  # another task has the chips
     if gpus is not None:
-        # In the order of the bus, as the driver numbers them. By default, CUDA puts the fastest first.
+        # In the order of the bus, as the driver numbers them. By default, CUDA puts the fastest
+        # first.
         variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     given = {**base, "PYTHONUNBUFFERED": "1", **defaults, **variables, **task.env}
-    return {name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)} | identity
+    return {
+        name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)
+    } | identity
 
 
 def needs_own_coordinator(task: RunTask, tpu: TpuHost | None) -> bool:
     """Whether JAX needs a port on this host for a task: it is alone on simulated chips.
 
-    JAX starts a coordinator for a single process, too. Without a port of its own, it takes the same one in each task, and
-    simulated hosts share the ports of the machine.
+    JAX starts a coordinator for a single process, too. Without a port of its own, it takes the same
+    one in each task, and simulated hosts share the ports of the machine.
     """
     return task.rank is None and tpu is None and _wants(task, DeviceKind.TPU)
 
@@ -193,12 +205,13 @@ def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
 
 
 def _meeting_variables(task: RunTask, rank: Rank) -> dict[str, str]:
-    """Returns where a gang meets, in the words of JAX and PyTorch. A single task has no coordinator and needs none.
+    """Returns where a gang meets, in the words of JAX and PyTorch. A single task has no coordinator
+    and needs none.
 
-    JAX itself reads only the coordinator's address. On TPU slices it takes the other two from libtpu's variables; elsewhere
-    programs pass them on. PyTorch reads its variables with
-    `init_method="env://"`, the default. `torchrun` reads an option from `PET_` and its name, and sets PyTorch's variables
-    for its processes.
+    JAX itself reads only the coordinator's address. On TPU slices it takes the other two from
+    libtpu's variables; elsewhere programs pass them on. PyTorch reads its variables with
+    `init_method="env://"`, the default. `torchrun` reads an option from `PET_` and its name, and
+    sets PyTorch's variables for its processes.
     Source: docs.pytorch.org/docs/stable/distributed.html and .../elastic/run.html
     """
     if not rank.coordinator:
@@ -222,7 +235,9 @@ def _meeting_variables(task: RunTask, rank: Rank) -> dict[str, str]:
 
 
 def _libtpu_variables(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[str, str]:
-    """Returns the variables that name the slice, the host and its chips, real or simulated, and the address where slices meet."""
+    """Returns the variables that name the slice, the host and its chips, real or simulated, and the
+    address where slices meet.
+    """
     if tpu is not None:
         variables = _of_real_chips(task, tpu)
     else:
@@ -248,10 +263,12 @@ def _libtpu_variables(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[st
 
 
 def _of_simulated_chips(rank: Rank) -> dict[str, str]:
-    """Returns the variables that let `jax.distributed.initialize()` find a gang without arguments, as on real chips.
+    """Returns the variables that let `jax.distributed.initialize()` find a gang without arguments,
+    as on real chips.
 
-    JAX counts the workers of the slice, and adds the slice's number times their count to the worker's number. It asks the
-    metadata server for the two numbers of slices if no variable has them. The computations run on the CPU.
+    JAX counts the workers of the slice, and adds the slice's number times their count to the
+    worker's number. It asks the metadata server for the two numbers of slices if no variable has
+    them. The computations run on the CPU.
     Source: github.com/jax-ml/jax, jax/_src/clusters/cloud_tpu_cluster.py
     """
     return {
@@ -265,8 +282,8 @@ def _of_simulated_chips(rank: Rank) -> dict[str, str]:
 
 
 def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:
-    """Returns the variables for real chips. A program that cannot get its chips must fail: on a CPU it would run unnoticed for
-    ever.
+    """Returns the variables for real chips. A program that cannot get its chips must fail: on a CPU
+    it would run unnoticed for ever.
     """
     variables = {
         "JAX_PLATFORMS": "tpu,cpu",

@@ -1,8 +1,10 @@
-"""The agent's view of a program under its shim, both for programs that this agent started and for those that it found.
+"""The agent's view of a program under its shim, both for programs that this agent started and for
+those that it found.
 
-A program can stop its shim, because both have the same user. A stopped shim carries out no order. Therefore the agent sends
-SIGCONT to the shim with every order and every report. If the program still runs some seconds after it should have been killed,
-the agent itself kills everything below the shim, and then the shim.
+A program can stop its shim, because both have the same user. A stopped shim carries out no order.
+Therefore the agent sends SIGCONT to the shim with every order and every report. If the program
+still runs some seconds after it should have been killed, the agent itself kills everything below
+the shim, and then the shim.
 """
 
 import asyncio
@@ -36,8 +38,8 @@ logger = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=100)
 #: The time after which the agent itself kills a program that should be dead, in seconds.
 OVERDUE = 5.0
-#: The time that a shim has to record the exit of its dead program, in seconds; True: a container, whose shim first asks the
-#: engine.
+#: The time that a shim has to record the exit of its dead program, in seconds; True: a container,
+#: whose shim first asks the engine.
 LAST_WORD = {False: 1.0, True: 8.0}
 #: The interval between log messages about a program that cannot be killed, in seconds.
 STILL_THERE = 30.0
@@ -45,7 +47,8 @@ STILL_THERE = 30.0
 MOST_LAUNCH = 64 * 1024**2
 
 
-#: Seconds since 1970, limited to times that a calendar has, because a job may have written the value.
+#: Seconds since 1970, limited to times that a calendar has, because a job may have written the
+#: value.
 Moment = Annotated[float, Field(ge=0, le=10**11)]
 
 
@@ -57,8 +60,8 @@ class Exit(BaseModel):
     #: The exit code of its first process; negative: the signal that killed it; None: not known,
     #: because the shim itself was killed or failed.
     status: int | None = None
-    #: True if processes that its first process left were killed, or ended by SIGTERM, which may have
-    #: been writing.
+    #: True if processes that its first process left were killed, or ended by SIGTERM, which may
+    #: have been writing.
     cut: bool = False
     #: The reason why it could not be started; empty: it was started.
     error: str = ""
@@ -109,14 +112,16 @@ class Program:
         #: The pid of a shim that this agent started.
         self._shim = 0
         self._lease, self._grace = 0.0, -1.0
-        #: The time on the clock of `shim.now` at which the program should be dead, because of an order to stop it.
+        #: The time on the clock of `shim.now` at which the program should be dead, because of an
+        #: order to stop it.
         self._kill_at = math.inf
-        #: The shim's lock file, open until `close` or the end of this object. The process that holds the lock is the shim, even
-        #: if the file is replaced.
+        #: The shim's lock file, open until `close` or the end of this object. The process that
+        #: holds the lock is the shim, even if the file is replaced.
         self._lock: int | None = None
         self._close_lock: Callable[[], object] = lambda: None
         self._launch: Launch | None = None
-        #: Set when the shim ends, and when an order makes the program due to be dead earlier than before.
+        #: Set when the shim ends, and when an order makes the program due to be dead earlier than
+        #: before.
         self._news = asyncio.Event()
         with suppress(OSError, ValueError):  # the orders of an earlier agent
             lease, grace = links.read(directory / shim.ORDERS).split()
@@ -124,11 +129,18 @@ class Program:
             if self._grace >= 0:
                 self._kill_at = shim.now() + self._grace
 
-    def start(self, launch: Launch, lease: float, keep: Sequence[int] = (), secrets: Mapping[str, str] = {}) -> None:
+    def start(
+        self,
+        launch: Launch,
+        lease: float,
+        keep: Sequence[int] = (),
+        secrets: Mapping[str, str] = {},
+    ) -> None:
         """Has a shim start the program. `started` and `exit` give the result.
 
         Args:
-            lease: the time until which the cluster counts the program as running, on the clock of `shim.now`.
+            lease: the time until which the cluster counts the program as running, on the clock of
+                `shim.now`.
             keep: file descriptors, for instance locks, that stay open as long as the program lives.
             secrets: the values of further variables of the program. No record has them.
         """
@@ -141,7 +153,9 @@ class Program:
 
     @property
     def lease(self) -> float:
-        """The time until which the program may live without another order, on the clock of `shim.now`; 0: there is no lease."""
+        """The time until which the program may live without another order, on the clock of
+        `shim.now`; 0: there is no lease.
+        """
         return self._lease
 
     @property
@@ -157,19 +171,24 @@ class Program:
             OSError: there is no order, or it is gone.
         """
         if self._launch is None:
-            self._launch = Launch.model_validate_json(links.read(self._dir / shim.LAUNCH, MOST_LAUNCH))
+            self._launch = Launch.model_validate_json(
+                links.read(self._dir / shim.LAUNCH, MOST_LAUNCH)
+            )
         return self._launch
 
     @property
     def started(self) -> Started | None:
-        """The processes that run or ran; None: the program has not been started yet, or could not be."""
+        """The processes that run or ran; None: the program has not been started yet, or could not
+        be.
+        """
         with suppress(OSError, ValidationError):
             return Started.model_validate_json(links.read(self._dir / shim.STARTED))
         return None
 
     def first_end(self) -> FirstEnd | None:
-        """Returns how the first process ended by itself, if others may be left; None: it has not, as
-        far as is known. From then on, the program should be dead at the time that the result gives.
+        """Returns how the first process ended by itself, if others may be left; None: it has not,
+        as far as is known. From then on, the program should be dead at the time that the result
+        gives.
         """
         with suppress(OSError, ValidationError):
             found = FirstEnd.model_validate_json(links.read(self._dir / shim.FIRST_END))
@@ -181,21 +200,27 @@ class Program:
 
     @property
     def exit(self) -> Exit | None:
-        """The end of the program; None: it has not ended, as far as is known. Ignores an exit file while the shim lives: the
-        shim did not write it.
+        """The end of the program; None: it has not ended, as far as is known. Ignores an exit file
+        while the shim lives: the shim did not write it.
         """
         with suppress(OSError), self._shim_away() as away:
             return self._written_exit() if away else None
         return None
 
     async def wait(self) -> Exit:
-        """Waits for the end of the program and returns it. Kills a program that runs on after it should be dead."""
+        """Waits for the end of the program and returns it. Kills a program that runs on after it
+        should be dead.
+        """
         while True:
             with self._shim_away() as away:
                 if away:
                     if (found := self._written_exit()) is None:
                         found = Exit()
-                        with suppress(OSError):  # a shim that has yet to start the program finds this file and does not start it
+                        with suppress(
+                            OSError
+                            # a shim that has yet to start the program finds this file and does not
+                            # start it
+                        ):
                             links.write(self._dir / shim.EXIT, found.model_dump_json())
                     return found
             if (left := self._overdue_at - shim.now()) > 0:
@@ -218,11 +243,14 @@ class Program:
             raise links.Replaced(self._dir / shim.LOCK)
 
     def stop(self, grace: timedelta) -> None:
-        """Orders the shim to end the program: SIGTERM, the grace, SIGKILL. Without a grace, the shim sends SIGKILL at once.
+        """Orders the shim to end the program: SIGTERM, the grace, SIGKILL. Without a grace, the
+        shim sends SIGKILL at once.
 
         The shim carries out the order even if this agent dies.
         """
-        self._grace = grace.total_seconds() if self._grace < 0 else min(self._grace, grace.total_seconds())
+        self._grace = (
+            grace.total_seconds() if self._grace < 0 else min(self._grace, grace.total_seconds())
+        )
         self._kill_at = min(self._kill_at, shim.now() + grace.total_seconds())
         written = self._order()
         self._wake(signal.SIGUSR1)
@@ -237,10 +265,11 @@ class Program:
         self._wake()
 
     def kill(self, stop: threading.Event | None = None) -> None:
-        """Kills everything below the shim, then the shim if it does not end by itself in time. Returns when all are gone.
+        """Kills everything below the shim, then the shim if it does not end by itself in time.
+        Returns when all are gone.
 
-        For a program whose shim does not obey. The processes below a shim stay there while it lives, whatever session they move
-        to.
+        For a program whose shim does not obey. The processes below a shim stay there while it
+        lives, whatever session they move to.
 
         Args:
             stop: ends the work early, because the caller no longer waits.
@@ -264,25 +293,36 @@ class Program:
             time.sleep(0.02 if living else 0.1)
 
     def close(self) -> None:
-        """Closes the lock file of a program that is gone. The garbage collector would do so only after hundreds of attempts."""
+        """Closes the lock file of a program that is gone. The garbage collector would do so only
+        after hundreds of attempts.
+        """
         self._lock = None
         self._close_lock()
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def _overdue_at(self) -> float:
-        """The time at which the agent itself has to kill the program, on the clock of `shim.now`."""
+        """The time at which the agent itself has to kill the program, on the clock of
+        `shim.now`.
+        """
         return min(self._kill_at, self._lease or math.inf) + OVERDUE
 
     def _order(self) -> bool:
         """Writes the orders file and returns True if that succeeded.
 
-        The text always has the same length and overwrites the last one, so that a full disk does not prevent an order.
+        The text always has the same length and overwrites the last one, so that a full disk does
+        not prevent an order.
         """
-        # The directory may be gone, or something else may be in the file's place. The agent that watches the attempt notices
-        # that.
-        with suppress(OSError), os.fdopen(links.open_file(self._dir / shim.ORDERS, os.O_WRONLY | os.O_CREAT), "wb") as file:
+        # The directory may be gone, or something else may be in the file's place. The agent that
+        # watches the attempt notices that.
+        with (
+            suppress(OSError),
+            os.fdopen(
+                links.open_file(self._dir / shim.ORDERS, os.O_WRONLY | os.O_CREAT), "wb"
+            ) as file,
+        ):
             file.write(b"%020.3f %020.3f\n" % (self._lease, self._grace))
             return True
         return False
@@ -313,7 +353,9 @@ class Program:
             fcntl.flock(lock, fcntl.LOCK_UN)
 
     def _shim_pid(self) -> int | None:
-        """Returns the pid of a living shim, and never of another process that has the same pid since."""
+        """Returns the pid of a living shim, and never of another process that has the same pid
+        since.
+        """
         with self._shim_away() as away:
             if away:
                 return None
@@ -327,7 +369,9 @@ class Program:
                     os.kill(pid, number)
 
     def _shims(self) -> list[int]:
-        """Returns the processes that hold the lock: the shim, even if its files name another process; none, when it is gone."""
+        """Returns the processes that hold the lock: the shim, even if its files name another
+        process; none, when it is gone.
+        """
         with self._shim_away() as away:
             if away:
                 return []
@@ -340,10 +384,18 @@ class Program:
         """Returns the living processes of the program."""
         found: list[psutil.Process] = []
         with suppress(psutil.Error):
-            found += [each for pid in shims for each in psutil.Process(pid).children(recursive=True)]
-        if (container := self._container()) and (started := self.started) is not None and started.pid is not None:
+            found += [
+                each for pid in shims for each in psutil.Process(pid).children(recursive=True)
+            ]
+        if (
+            (container := self._container())
+            and (started := self.started) is not None
+            and started.pid is not None
+        ):
             with suppress(psutil.Error, OSError):
-                if container in Path(f"/proc/{started.pid}/cgroup").read_text():  # a container ends with its first process
+                if (
+                    container in Path(f"/proc/{started.pid}/cgroup").read_text()
+                ):  # a container ends with its first process
                     found.append(psutil.Process(started.pid))
         return [each for each in found if _lives(each)]
 
@@ -353,8 +405,8 @@ class Program:
         return ""
 
     async def _shim_ends(self, patience: float) -> None:
-        """Waits until the shim ends, an order moves the due time, or `patience` seconds pass; without a pidfd, for `POLL` at
-        most.
+        """Waits until the shim ends, an order moves the due time, or `patience` seconds pass;
+        without a pidfd, for `POLL` at most.
         """
         pid = self._shim_pid()
         if pid is None or not hasattr(os, "pidfd_open"):
@@ -382,7 +434,10 @@ def _has_locked(pid: int, file: os.stat_result) -> bool:
     with suppress(OSError):
         for descriptor in (process / "fd").iterdir():
             with suppress(OSError):
-                if os.path.samestat(descriptor.stat(), file) and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text():
+                if (
+                    os.path.samestat(descriptor.stat(), file)
+                    and "FLOCK" in (process / "fdinfo" / descriptor.name).read_text()
+                ):
                     return True
     return False
 
@@ -406,7 +461,9 @@ class Running(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The root of a program's process tree: its shim, or the program's first process itself if `own` is True."""
+    """The root of a program's process tree: its shim, or the program's first process itself if
+    `own` is True.
+    """
 
     pid: int
     own: bool

@@ -1,4 +1,5 @@
-"""Says why a program cannot be started, with the remedy: for a script, what is wrong with its first line.
+"""Says why a program cannot be started, with the remedy: for a script, what is wrong with its first
+line.
 
 Uses only the standard library, as the shim does, which imports it by its bare name.
 """
@@ -16,7 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-#: The most bytes of a file's beginning that are examined. The kernel reads 256 of a script's first line.
+#: The most bytes of a file's beginning that are examined. The kernel reads 256 of a script's first
+#: line.
 HEAD = 1024
 #: The exit codes of a shell: there is no such program, and it cannot be executed.
 MISSING, NOT_EXECUTABLE = 127, 126
@@ -29,7 +31,9 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STRICT = ("sh", "bash", "dash", "ksh", "zsh", "python")
 
 
-def fault_of(argv: Sequence[str], env: Mapping[str, str], cwd: str, where: str) -> tuple[str, int] | None:
+def fault_of(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, where: str
+) -> tuple[str, int] | None:
     """Returns why a script of this machine would not run, and the shell's exit code; None: nothing
     is known to be wrong with it.
 
@@ -42,7 +46,9 @@ def fault_of(argv: Sequence[str], env: Mapping[str, str], cwd: str, where: str) 
     return (fault, MISSING) if fault else None
 
 
-def why(error: Exception, argv: Sequence[str], env: Mapping[str, str], cwd: str, where: str) -> tuple[str, int]:
+def why(
+    error: Exception, argv: Sequence[str], env: Mapping[str, str], cwd: str, where: str
+) -> tuple[str, int]:
     """Returns the sentence for a program that the system did not start, and the shell's exit code.
 
     Args:
@@ -107,10 +113,15 @@ def script_fault(program: str, head: bytes, there: Callable[[str], bool], where:
         return ""
     by_env = os.path.basename(interpreter) == "env" and _is_a_name(argument)
     needed = argument if by_env else interpreter
-    # The kernel does not search for an interpreter: one without a slash is in the working directory.
+    # The kernel does not search for an interpreter: one without a slash is in the working
+    # directory.
     place = needed if by_env or "/" in needed else f"./{needed}"
     found_with_its_return = (by_env or not argument) and there(f"{place}\r")
-    if windows and not found_with_its_return and (by_env or _takes_no_return(interpreter, argument)):
+    if (
+        windows
+        and not found_with_its_return
+        and (by_env or _takes_no_return(interpreter, argument))
+    ):
         problem = f"{program!r} has the line ends of Windows (CRLF)"
         asked = f"its first line asks for {line.strip(' ')!r}"
         return f"{problem}, so {asked}; convert it with: sed -i 's/\\r$//' {program}"
@@ -118,13 +129,17 @@ def script_fault(program: str, head: bytes, there: Callable[[str], bool], where:
         return ""
     problem = f"{program!r} needs the interpreter {needed!r}"
     if place != needed:
-        return f"{problem}, which is not a path; write its path in the first line, or #!/usr/bin/env {needed}"
+        return (
+            f"{problem}, which is not a path; write its path in the first line, or #!/usr/bin/env"
+            f" {needed}"
+        )
     problem = f"{problem}, which {where} does not have{' on its PATH' * by_env}"
     return f"{problem}; install it, or name another one in the first line"
 
 
 def head_of(file: str, *, links: bool = True) -> bytes:
-    """Returns the first bytes of a regular file; empty: it is none, or cannot be read. Does not block.
+    """Returns the first bytes of a regular file; empty: it is none, or cannot be read. Does not
+    block.
 
     Args:
         links: follows a link.
@@ -145,7 +160,9 @@ def head_of(file: str, *, links: bool = True) -> bytes:
 # -- inside --------------------------------------------------------------------------------------
 
 
-def _script_fault_here(program: str, file: str, env: Mapping[str, str], cwd: str, where: str) -> str:
+def _script_fault_here(
+    program: str, file: str, env: Mapping[str, str], cwd: str, where: str
+) -> str:
     def there(name: str) -> bool:
         found = _found(name, env, cwd)
         return bool(found) and not os.path.isdir(found)
@@ -196,7 +213,10 @@ def _not_a_program(program: str, head: bytes) -> str:
         return f"{program!r} could not be started: it was built for another kind of machine"
     if head.startswith(_BYTE_ORDER_MARK + b"#!"):
         remedy = f"remove it with: sed -i '1s/^\\xef\\xbb\\xbf//' {program}"
-        problem = f"{program!r} could not be started: it begins with a byte order mark, so its first line names no interpreter"
+        problem = (
+            f"{program!r} could not be started: it begins with a byte order mark, so its first line"
+            " names no interpreter"
+        )
         return f"{problem}; {remedy}"
     remedy = "begin it with one such as #!/bin/sh, or name the interpreter before it"
     return f"{program!r} could not be started: its first line names no interpreter; {remedy}"

@@ -13,7 +13,8 @@ class Stopped(Exception):
 
 
 async def in_thread(work: Callable[[threading.Event], T]) -> T:
-    """Runs `work` in a thread and returns its result. A cancellation sets the event and waits for `work` to end.
+    """Runs `work` in a thread and returns its result. A cancellation sets the event and waits for
+    `work` to end.
 
     Raises:
         Exception: the exception that `work` raises.

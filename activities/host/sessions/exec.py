@@ -1,8 +1,10 @@
-"""Implements `exec_task`, which runs a command beside a task of this host and exchanges its input and output through the store.
+"""Implements `exec_task`, which runs a command beside a task of this host and exchanges its input
+and output through the store.
 
-The activity is standalone (it belongs to no workflow): its client starts it on the host's own task queue, so there is one hop. It
-ends when the command ends, when the attempt ends, when its client is silent for too long, or when it is cancelled. Every process
-that the command has started ends with it, or is killed when a grace is over.
+The activity is standalone (it belongs to no workflow): its client starts it on the host's own task
+queue, so there is one hop. It ends when the command ends, when the attempt ends, when its client is
+silent for too long, or when it is cancelled. Every process that the command has started ends with
+it, or is killed when a grace is over.
 """
 
 import asyncio
@@ -37,7 +39,8 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: Delay between SIGHUP and SIGKILL, and the time for processes that the command's first process leaves.
+#: Delay between SIGHUP and SIGKILL, and the time for processes that the command's first process
+#: leaves.
 GRACE = timedelta(seconds=2)
 #: How long to wait after SIGKILL for a command that does not end, before it is given up.
 KILL_PATIENCE = timedelta(seconds=15)
@@ -52,10 +55,17 @@ class Execs:
 
     Args:
         silence: a client that has sent nothing for this long is gone.
-        grace: the delay between SIGHUP and SIGKILL, and the time for processes that the command's first process leaves.
+        grace: the delay between SIGHUP and SIGKILL, and the time for processes that the command's
+            first process leaves.
     """
 
-    def __init__(self, store: Store, tasks: AttemptSource, silence: timedelta = SILENCE, grace: timedelta = GRACE) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tasks: AttemptSource,
+        silence: timedelta = SILENCE,
+        grace: timedelta = GRACE,
+    ) -> None:
         self._store = store
         self._tasks = tasks
         self._silence = silence
@@ -80,7 +90,9 @@ class Execs:
 
         is_running = runs_still(self._tasks, request.job, request.index, running.key)
         stream = StoreStream(self._store, request.session, writes="out")
-        return await _Session(request, command, stream, is_running, self._silence, self._grace).run()
+        return await _Session(
+            request, command, stream, is_running, self._silence, self._grace
+        ).run()
 
 
 class _Session:
@@ -114,7 +126,10 @@ class _Session:
         writing = asyncio.create_task(self._stream.write())
         others = [asyncio.create_task(each) for each in (self._feed(), beat())]
         running = asyncio.create_task(self._command.run(self._stream.send_in_turn))
-        enders = [asyncio.create_task(each) for each in (self._listen(), self._watch(), self._store_fails(writing))]
+        enders = [
+            asyncio.create_task(each)
+            for each in (self._listen(), self._watch(), self._store_fails(writing))
+        ]
         try:
             await asyncio.wait([running, *enders], return_when=asyncio.FIRST_COMPLETED)
             reason, code = "", None
@@ -124,7 +139,9 @@ class _Session:
             else:
                 status = running.result()
             self._stream.finish()
-            with contextlib.suppress(TimeoutError, *STORE_ERRORS):  # the result is returned even if output is missing
+            with contextlib.suppress(
+                TimeoutError, *STORE_ERRORS
+            ):  # the result is returned even if output is missing
                 await asyncio.wait_for(writing, self._silence.total_seconds())
             ended = code if code is not None else status if status >= 0 else 128 - status
             return ExecEnd(exit_code=ended, reason=reason, chunks=self._stream.sent)
@@ -137,9 +154,11 @@ class _Session:
                 await self._stream.remove()
 
     async def _stop(self, running: "asyncio.Task[int]") -> int:
-        """Sends SIGHUP, waits for the grace, sends SIGKILL to all processes of the command; returns its exit status.
+        """Sends SIGHUP, waits for the grace, sends SIGKILL to all processes of the command; returns
+        its exit status.
 
-        An agent that may not kill processes in a container leaves them running; they end with the container.
+        An agent that may not kill processes in a container leaves them running; they end with the
+        container.
         """
         await self._command.signal(signal.SIGHUP)
         await asyncio.wait([running], timeout=self._grace)
@@ -153,10 +172,14 @@ class _Session:
         return -signal.SIGKILL
 
     async def _listen(self) -> _Ended:
-        """Carries out what the client sends; returns when the client has hung up or cannot be understood any more."""
+        """Carries out what the client sends; returns when the client has hung up or cannot be
+        understood any more.
+        """
         try:
             while (frames := await self._stream.receive()) is not None:
-                self._inputs.put_nowait((self._stream.received, [frame for frame in frames if frame.kind in _INPUTS]))
+                self._inputs.put_nowait(
+                    (self._stream.received, [frame for frame in frames if frame.kind in _INPUTS])
+                )
                 for kind, data in frames:
                     match kind:
                         case FrameKind.SIZE:
@@ -172,7 +195,9 @@ class _Session:
         return HUNG_UP, None
 
     async def _feed(self) -> None:
-        """Feeds the command as fast as it takes its input. The number of chunks that a client may be ahead limits the queue."""
+        """Feeds the command as fast as it takes its input. The number of chunks that a client may
+        be ahead limits the queue.
+        """
         while True:
             chunk, frames = await self._inputs.get()
             for kind, data in frames:
@@ -183,7 +208,9 @@ class _Session:
             self._stream.acknowledge(chunk)
 
     async def _watch(self) -> _Ended:
-        """Returns when the attempt has ended, the client is silent for too long, or the command's timeout is over."""
+        """Returns when the attempt has ended, the client is silent for too long, or the command's
+        timeout is over.
+        """
         timeout = self._request.timeout
         try:
             async with asyncio.timeout(timeout.total_seconds() if timeout is not None else None):

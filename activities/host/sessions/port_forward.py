@@ -1,7 +1,9 @@
-"""Implements `forward_ports`, which connects a client to ports on this host through the store (`iris port-forward`).
+"""Implements `forward_ports`, which connects a client to ports on this host through the store
+(`iris port-forward`).
 
-Like `exec_task`, the activity is standalone, and ends with the attempt, with its client, and when it is cancelled. Tasks and
-their containers use the host's network, so the agent makes the connections: to the addresses on which a program can listen.
+Like `exec_task`, the activity is standalone, and ends with the attempt, with its client, and when
+it is cancelled. Tasks and their containers use the host's network, so the agent makes the
+connections: to the addresses on which a program can listen.
 """
 
 import asyncio
@@ -60,13 +62,19 @@ class PortForwards:
 
     @activity.defn
     async def forward_ports(self, request: ForwardRequest) -> ForwardEnd:
-        """Connects the client to the ports until it needs them no more; returns the reason for the end."""
+        """Connects the client to the ports until it needs them no more; returns the reason for the
+        end.
+        """
         running = find(self._tasks, request.job, request.index)
         ports = tuple(_number(port, running.launch.env) for port in request.ports)
-        logger.info("ports %s are forwarded beside attempt %s", ", ".join(map(str, ports)), running.key)
+        logger.info(
+            "ports %s are forwarded beside attempt %s", ", ".join(map(str, ports)), running.key
+        )
         is_running = runs_still(self._tasks, request.job, request.index, running.key)
         stream = StoreStream(self._store, request.session, writes="out")
-        addresses = dict.fromkeys(["127.0.0.1", "::1", running.launch.env.get(names.ENV_HOST_ADDRESS, "127.0.0.1")])
+        addresses = dict.fromkeys(
+            ["127.0.0.1", "::1", running.launch.env.get(names.ENV_HOST_ADDRESS, "127.0.0.1")]
+        )
         return await _Session(stream, ports, [*addresses], is_running, self._silence).run()
 
 
@@ -90,9 +98,14 @@ class _Session:
         writing = asyncio.create_task(self._stream.write())
         beating = asyncio.create_task(beat())
         watching = needed_no_more(self._is_running, self._stream, self._silence)
-        enders = [asyncio.create_task(each) for each in (self._listen(), watching, store_fails(writing))]
+        enders = [
+            asyncio.create_task(each) for each in (self._listen(), watching, store_fails(writing))
+        ]
         self._stream.send(
-            Frame(FrameKind.READY, ForwardReady(ports=self._ports, machine=this_machine()).model_dump_json().encode())
+            Frame(
+                FrameKind.READY,
+                ForwardReady(ports=self._ports, machine=this_machine()).model_dump_json().encode(),
+            )
         )
         reason = ""
         try:
@@ -112,7 +125,9 @@ class _Session:
                 await self._stream.remove()
 
     async def _listen(self) -> str:
-        """Carries out what the client sends; returns when the client has hung up or cannot be understood any more."""
+        """Carries out what the client sends; returns when the client has hung up or cannot be
+        understood any more.
+        """
         try:
             while (frames := await self._stream.receive()) is not None:
                 for frame in frames:
@@ -170,5 +185,7 @@ def _number(port: str, env: Mapping[str, str]) -> int:
     number = env.get(names.env_port(port))
     if number is None:
         remedy = "name it by its number, or reserve one with `iris submit --port NAME`"
-        raise ApplicationError(f"the job has no port named {port!r}; {remedy}", type=CANNOT, non_retryable=True)
+        raise ApplicationError(
+            f"the job has no port named {port!r}; {remedy}", type=CANNOT, non_retryable=True
+        )
     return int(number)

@@ -1,4 +1,6 @@
-"""Implements `profile_task`, which shows what the Python processes of a task do. py-spy reads them from outside."""
+"""Implements `profile_task`, which shows what the Python processes of a task do. py-spy reads them
+from outside.
+"""
 
 import asyncio
 import contextlib
@@ -48,17 +50,26 @@ class Profiles:
     async def _record(self, request: ProfileRequest, pid: int, file: Path) -> bytes:
         await _py_spy(
             *("record", "--pid", str(pid), "--subprocesses", "--threads"),
-            *("--duration", str(max(1, round(request.duration.total_seconds()))), "--rate", str(request.rate)),
+            *(
+                "--duration",
+                str(max(1, round(request.duration.total_seconds()))),
+                "--rate",
+                str(request.rate),
+            ),
             *("--format", request.format, "--output", str(file)),
         )
         return file.read_bytes()
 
 
 def python_processes(root: int) -> list[int]:
-    """Returns the ids of the Python processes in the tree below `root`, parents before their children."""
+    """Returns the ids of the Python processes in the tree below `root`, parents before their
+    children.
+    """
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(root)
-        return [each.pid for each in (process, *process.children(recursive=True)) if _is_python(each)]
+        return [
+            each.pid for each in (process, *process.children(recursive=True)) if _is_python(each)
+        ]
     return []
 
 
@@ -77,7 +88,11 @@ async def _py_spy(*arguments: str) -> bytes:
     if program is None:
         raise _cannot("py-spy is not installed on this host; it comes with iris-temporal")
     process = await asyncio.create_subprocess_exec(
-        program, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        program,
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         out, err = await _beating(process)
@@ -91,7 +106,9 @@ async def _py_spy(*arguments: str) -> bytes:
 
 
 async def _beating(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Returns the process's output when it has ended. Sends heartbeats until then, so that the server can cancel this."""
+    """Returns the process's output when it has ended. Sends heartbeats until then, so that the
+    server can cancel this.
+    """
     communicating = asyncio.create_task(process.communicate())
     try:
         while not communicating.done():
@@ -105,9 +122,14 @@ async def _beating(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
 def _explained(output: str) -> str:
     """Explains an error of py-spy to a user who cannot log in to this host."""
     if "permission" in output.lower() or "not permitted" in output.lower():
-        return "this host does not allow profiling: its agent is not root, and ptrace is restricted (kernel.yama.ptrace_scope)"
+        return (
+            "this host does not allow profiling: its agent is not root, and ptrace is restricted"
+            " (kernel.yama.ptrace_scope)"
+        )
     if "No such process" in output or "Failed to find" in output:
-        return f"the process has just ended, or is still starting: {output.strip()[:MAX_ERROR_CHARS]}"
+        return (
+            f"the process has just ended, or is still starting: {output.strip()[:MAX_ERROR_CHARS]}"
+        )
     return f"py-spy failed: {output.strip()[:MAX_ERROR_CHARS]}"
 
 

@@ -1,6 +1,8 @@
-"""Carries TCP connections between two sides that exchange frames. Both sides of `iris port-forward` use it.
+"""Carries TCP connections between two sides that exchange frames. Both sides of `iris port-forward`
+use it.
 
-Each direction of a connection ends by itself, as with TCP. A connection that breaks on one side is reset on the other one.
+Each direction of a connection ends by itself, as with TCP. A connection that breaks on one side is
+reset on the other one.
 """
 
 import asyncio
@@ -18,7 +20,9 @@ _CREDIT = WINDOW // 4
 
 
 def this_machine() -> str:
-    """Returns an identifier of this machine's network: equal for two processes that can have the same loopback ports."""
+    """Returns an identifier of this machine's network: equal for two processes that can have the
+    same loopback ports.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"
@@ -32,7 +36,8 @@ class Relay:
     Args:
         send: sends a frame, and waits while the other side is behind.
         say: sends a small frame without waiting.
-        broken: called with the reason that the other side gave for the end of a connection, if it gave one.
+        broken: called with the reason that the other side gave for the end of a connection, if it
+            gave one.
     """
 
     def __init__(
@@ -51,7 +56,9 @@ class Relay:
         return len(self._connections)
 
     def add(self, number: int, connect: Callable[[], Awaitable[Streams]]) -> None:
-        """Carries a connection from now on. Its number must be new. `connect` opens this side of it, and may raise OSError."""
+        """Carries a connection from now on. Its number must be new. `connect` opens this side of
+        it, and may raise OSError.
+        """
         made = _Connection(number, connect, self._send, self._say)
         self._connections[number] = made
         made.task.add_done_callback(lambda _: self._connections.pop(number, None))
@@ -135,7 +142,9 @@ class _Connection:
         while True:
             await self._has_credit.wait()
             data = await reader.read(min(BLOCK, self._credit))
-            await self._send(connection_frame(FrameKind.DATA if data else FrameKind.END, self._number, data))
+            await self._send(
+                connection_frame(FrameKind.DATA if data else FrameKind.END, self._number, data)
+            )
             if not data:
                 return
             self._credit -= len(data)
@@ -149,7 +158,9 @@ class _Connection:
             self._waiting -= len(data)
             self._consumed += len(data)
             if self._consumed >= _CREDIT:
-                self._say(connection_frame(FrameKind.CONSUMED, self._number, b"%d" % self._consumed))
+                self._say(
+                    connection_frame(FrameKind.CONSUMED, self._number, b"%d" % self._consumed)
+                )
                 self._consumed = 0
         if writer.can_write_eof():
             writer.write_eof()

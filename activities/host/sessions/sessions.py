@@ -1,4 +1,6 @@
-"""Decides when a session beside a task ends, and keeps its activity alive. Commands and connections to ports are sessions."""
+"""Decides when a session beside a task ends, and keeps its activity alive. Commands and connections
+to ports are sessions.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -15,9 +17,11 @@ from iris.activities.host.sessions.store_stream import StoreStream
 from iris.messages.exec import NOT_RUNNING
 from iris.model import names
 
-#: A client that has sent nothing for this long is gone. A client sends something at least every ten seconds.
+#: A client that has sent nothing for this long is gone. A client sends something at least every ten
+#: seconds.
 SILENCE = timedelta(seconds=60)
-#: Delay between two checks of the attempt, the client and the timeout. Also the interval of the activity's heartbeats.
+#: Delay between two checks of the attempt, the client and the timeout. Also the interval of the
+#: activity's heartbeats.
 CANCEL_CHECK_INTERVAL = timedelta(milliseconds=500)
 CLIENT_GONE = "the client sent nothing for too long"
 HUNG_UP = "the client disconnected"
@@ -54,7 +58,11 @@ def find(tasks: AttemptSource, job: str, index: int) -> RunningAttempt:
     running = tasks.running(job, index)
     if running is None:
         what = f"task {names.task_id(job, index)} does not run on this host"
-        raise ApplicationError(f"{what}: it is still being set up, or has just ended", type=NOT_RUNNING, non_retryable=True)
+        raise ApplicationError(
+            f"{what}: it is still being set up, or has just ended",
+            type=NOT_RUNNING,
+            non_retryable=True,
+        )
     return running
 
 
@@ -68,8 +76,12 @@ def runs_still(tasks: AttemptSource, job: str, index: int, key: str) -> Callable
     return runs
 
 
-async def needed_no_more(is_running: Callable[[], bool], stream: StoreStream, silence: timedelta) -> str:
-    """Returns why the session ends, when the attempt has ended or the client has sent nothing for too long."""
+async def needed_no_more(
+    is_running: Callable[[], bool], stream: StoreStream, silence: timedelta
+) -> str:
+    """Returns why the session ends, when the attempt has ended or the client has sent nothing for
+    too long.
+    """
     while is_running():
         if monotonic() - stream.received_at > silence.total_seconds():
             return CLIENT_GONE

@@ -1,7 +1,9 @@
-"""Exchanges data between two sides through the object store: each writes numbered chunks and polls for the other's next chunk.
+"""Exchanges data between two sides through the object store: each writes numbered chunks and polls
+for the other's next chunk.
 
-Neither side needs a connection to the other, and no data goes into a workflow history. Each side acknowledges what it has
-processed. So if one side is slow or does not read, the other one waits and does not fill the store.
+Neither side needs a connection to the other, and no data goes into a workflow history. Each side
+acknowledges what it has processed. So if one side is slow or does not read, the other one waits and
+does not fill the store.
 """
 
 import asyncio
@@ -17,8 +19,9 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 Direction = Literal["in", "out"]
 
-#: Delay between two polls for the next chunk: while data is exchanged, and the longest one when there is none. In between, it
-#: is a share of the time since the last data, so that an answer is late by little of the time that it took.
+#: Delay between two polls for the next chunk: while data is exchanged, and the longest one when
+#: there is none. In between, it is a share of the time since the last data, so that an answer is
+#: late by little of the time that it took.
 POLL_INTERVAL_MIN = timedelta(milliseconds=10)
 POLL_INTERVAL_MAX = timedelta(milliseconds=500)
 POLLS_PER_WAIT = 50
@@ -26,7 +29,8 @@ POLLS_PER_WAIT = 50
 MOST_WAITING = 512 * KIB
 #: The most bytes of a chunk that is read. No side writes larger ones.
 MOST_CHUNK = 16 * MIB
-#: How many chunks may be unacknowledged, and after how many chunks the other side acknowledges them.
+#: How many chunks may be unacknowledged, and after how many chunks the other side acknowledges
+#: them.
 WINDOW, ACKNOWLEDGE_EVERY = 32, 8
 #: How long the store may be unreachable.
 STORE_TIMEOUT = timedelta(seconds=60)
@@ -41,7 +45,9 @@ class StoreStream:
         alive_every: after this long without data, an empty chunk is written; None: never.
     """
 
-    def __init__(self, store: Store, session: str, writes: Direction, alive_every: timedelta | None = None) -> None:
+    def __init__(
+        self, store: Store, session: str, writes: Direction, alive_every: timedelta | None = None
+    ) -> None:
         self._store = store
         self._session = session
         self._writes = writes
@@ -51,7 +57,11 @@ class StoreStream:
         self._size = 0
         self._sent = self._acknowledged_by_other = self._received = self._acknowledged = 0
         self._finished = self._discards = False
-        self._queued, self._may_send, self._hurry = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._queued, self._may_send, self._hurry = (
+            asyncio.Event(),
+            asyncio.Event(),
+            asyncio.Event(),
+        )
         self._may_send.set()
         #: How many chunks the other side has written in total, once that is known.
         self._last: int | None = None
@@ -100,7 +110,9 @@ class StoreStream:
         self._queued.set()
 
     def give_up(self) -> None:
-        """Drops all frames from now on, because the other side does not read any more. Senders no longer wait."""
+        """Drops all frames from now on, because the other side does not read any more. Senders no
+        longer wait.
+        """
         self._discards = True
         self._may_send.set()
 
@@ -115,7 +127,8 @@ class StoreStream:
         The caller acknowledges the chunk with `acknowledge` after it has processed it.
 
         Raises:
-            OSError, obstore.exceptions.BaseError: the store was unreachable for too long, or has lost a chunk.
+            OSError, obstore.exceptions.BaseError: the store was unreachable for too long, or has
+            lost a chunk.
             ValueError: the chunk is malformed.
         """
         missing_since = time.monotonic()
@@ -125,7 +138,9 @@ class StoreStream:
                 return self._take(chunk)
             now = time.monotonic()
             if self._last is not None and now - missing_since > STORE_TIMEOUT.total_seconds():
-                raise OSError(f"{chunk_path(self._session, self._reads, self._received)} is not in the store")
+                raise OSError(
+                    f"{chunk_path(self._session, self._reads, self._received)} is not in the store"
+                )
             pause = self._poll_interval(now)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -139,7 +154,9 @@ class StoreStream:
         return self._received
 
     def acknowledge(self, chunks: int) -> None:
-        """Acknowledges that the first `chunks` chunks are processed; the other side may then write as many more."""
+        """Acknowledges that the first `chunks` chunks are processed; the other side may then write
+        as many more.
+        """
         if chunks - self._acknowledged >= ACKNOWLEDGE_EVERY and not self._finished:
             self._acknowledged = chunks
             self.send(Frame(FrameKind.ACKNOWLEDGED, b"%d" % chunks))
@@ -153,10 +170,15 @@ class StoreStream:
         """Removes all chunks of both sides, if the store can be reached."""
         await asyncio.gather(*self._deleting)
         with contextlib.suppress(*STORE_ERRORS):
-            paths = [path for side in ("in", "out") for path in await self._store.objects(chunks_prefix(self._session, side))]
+            paths = [
+                path
+                for side in ("in", "out")
+                for path in await self._store.objects(chunks_prefix(self._session, side))
+            ]
             await self._store.delete(paths)
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     def _take(self, chunk: bytes) -> list[Frame]:
         self._received += 1
@@ -166,7 +188,9 @@ class StoreStream:
             self._active_at = self.received_at
         for frame in frames:
             if frame.kind is FrameKind.ACKNOWLEDGED:
-                self._acknowledged_by_other = min(self._sent, max(self._acknowledged_by_other, int(frame.data)))
+                self._acknowledged_by_other = min(
+                    self._sent, max(self._acknowledged_by_other, int(frame.data))
+                )
                 self._update_may_send()
         if self._deleted < self._acknowledged_by_other:
             deleting = asyncio.create_task(self._delete_acknowledged())
@@ -175,7 +199,9 @@ class StoreStream:
         return [frame for frame in frames if frame.kind is not FrameKind.ACKNOWLEDGED]
 
     def _update_may_send(self) -> None:
-        if self._discards or (self._size < MOST_WAITING and self._sent - self._acknowledged_by_other < WINDOW):
+        if self._discards or (
+            self._size < MOST_WAITING and self._sent - self._acknowledged_by_other < WINDOW
+        ):
             self._may_send.set()
         else:
             self._may_send.clear()
@@ -187,11 +213,15 @@ class StoreStream:
         return min(POLL_INTERVAL_MAX.total_seconds(), max(POLL_INTERVAL_MIN.total_seconds(), share))
 
     async def _delete_acknowledged(self) -> None:
-        """Deletes the own chunks that the other side has processed. A long session must not fill the store."""
+        """Deletes the own chunks that the other side has processed. A long session must not fill
+        the store.
+        """
         chunks = range(self._deleted, self._acknowledged_by_other)
         self._deleted = chunks.stop
         with contextlib.suppress(*STORE_ERRORS):  # `remove` deletes what is left at the end
-            await self._store.delete([chunk_path(self._session, self._writes, chunk) for chunk in chunks])
+            await self._store.delete(
+                [chunk_path(self._session, self._writes, chunk) for chunk in chunks]
+            )
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _put(self, chunk: bytes) -> None:
@@ -199,4 +229,6 @@ class StoreStream:
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _get(self) -> bytes | None:
-        return await self._store.get(chunk_path(self._session, self._reads, self._received), MOST_CHUNK)
+        return await self._store.get(
+            chunk_path(self._session, self._reads, self._received), MOST_CHUNK
+        )

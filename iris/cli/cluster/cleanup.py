@@ -28,17 +28,31 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @config_option
 @click.option(
-    "--controller", "with_controller", is_flag=True, help="Also delete the machine of a control plane that does not answer."
+    "--controller",
+    "with_controller",
+    is_flag=True,
+    help="Also delete the machine of a control plane that does not answer.",
 )
-@click.option("--no-dry-run", "really", is_flag=True, help="Delete the remains.  [default: only show them]")
+@click.option(
+    "--no-dry-run", "really", is_flag=True, help="Delete the remains.  [default: only show them]"
+)
 @json_option
 @cluster_option
 @click.pass_context
-def cleanup(ctx: click.Context, name: str | None, file: Path | None, with_controller: bool, really: bool, as_json: bool) -> None:
-    """Find and delete the remains of clusters: machines without an owner, and processes and directories of dead clusters.
+def cleanup(
+    ctx: click.Context,
+    name: str | None,
+    file: Path | None,
+    with_controller: bool,
+    really: bool,
+    as_json: bool,
+) -> None:
+    """Find and delete the remains of clusters: machines without an owner, and processes and
+    directories of dead clusters.
 
-    Covers NAME, or all clusters on this machine; a cluster on Google Cloud only if it is named. Keeps files that a stopped
-    cluster needs for its next start, and machines of other clusters, without a label, or with the label iris-manual=true.
+    Covers NAME, or all clusters on this machine; a cluster on Google Cloud only if it is named.
+    Keeps files that a stopped cluster needs for its next start, and machines of other clusters,
+    without a label, or with the label iris-manual=true.
     """
     named = file is not None or name is not None or ctx.find_root().obj["cluster"] is not None
     cluster = selected(ctx, name, file).known() if named else None
@@ -46,7 +60,10 @@ def cleanup(ctx: click.Context, name: str | None, file: Path | None, with_contro
         _clean_elsewhere(cluster, with_controller=with_controller, really=really, as_json=as_json)
         return
     if with_controller:
-        raise Rejected("--controller needs a cluster on Google Cloud: give its NAME, or its configuration with --config")
+        raise Rejected(
+            "--controller needs a cluster on Google Cloud: give its NAME, or its configuration with"
+            " --config"
+        )
     _clean_here(cluster.name if cluster is not None else None, really=really, as_json=as_json)
 
 
@@ -57,11 +74,17 @@ def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
         found = asyncio.run(leftovers(name))
     for record in known_clusters() if name is None else ():
         if record.remote:
-            click.echo(f"cluster {record.name} is elsewhere; to check it, run: iris cluster cleanup {record.name}", err=True)
+            click.echo(
+                f"cluster {record.name} is elsewhere; to check it, run: iris cluster cleanup"
+                f" {record.name}",
+                err=True,
+            )
     _end(found, really=really, as_json=as_json, do=lambda: asyncio.run(clean(found)))
 
 
-def _clean_elsewhere(cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool) -> None:
+def _clean_elsewhere(
+    cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool
+) -> None:
     from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
     from iris.client.operate.local.controller import gcp_controller
 
@@ -77,7 +100,9 @@ def _clean_elsewhere(cluster: ClusterRef, *, with_controller: bool, really: bool
 
     _end(found.left, really=really, as_json=as_json, do=do, unreachable=found.unreachable)
     if found.unreachable:
-        raise IrisError(f"{len(found.unreachable)} zone(s) could not be listed; run the command again later")
+        raise IrisError(
+            f"{len(found.unreachable)} zone(s) could not be listed; run the command again later"
+        )
 
 
 def _end(
@@ -88,14 +113,22 @@ def _end(
     do: Callable[[], None],
     unreachable: Mapping[str, str] | None = None,
 ) -> None:
-    """Prints what was found, and deletes it if `really` is set. Prints JSON after the deletion, because that may fail."""
+    """Prints what was found, and deletes it if `really` is set. Prints JSON after the deletion,
+    because that may fail.
+    """
     for each in () if as_json else found:
         click.echo(f"{'deleting' if really else 'would delete'} {each}")
     if really and found:
         with Steps(f"deleting {len(found)} remains"):
             do()
     if as_json:
-        print_json({"deleted": really, "left": [leftover_json(each) for each in found], "unreachable": dict(unreachable or {})})
+        print_json(
+            {
+                "deleted": really,
+                "left": [leftover_json(each) for each in found],
+                "unreachable": dict(unreachable or {}),
+            }
+        )
     elif not found:
         click.echo("there is nothing to delete")
     elif not really:

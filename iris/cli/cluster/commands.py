@@ -71,30 +71,58 @@ for command in (init, config, validate, *lifecycle.COMMANDS):
 
 
 @cluster.command()
-@click.option("--local", is_flag=True, help="Start it on this machine: a Temporal dev server, a control plane and hosts.")
+@click.option(
+    "--local",
+    is_flag=True,
+    help="Start it on this machine: a Temporal dev server, a control plane and hosts.",
+)
 @click.option("-d", "--detach", is_flag=True, help="Run in the background.")
-@click.option("--name", help="Name of the cluster; several can run at once.  [default: the configuration's, or local]")
+@click.option(
+    "--name",
+    help="Name of the cluster; several can run at once.  [default: the configuration's, or local]",
+)
 @click.option(
     "--config",
     "file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Configuration file; with --local, its scale groups are simulated.",
 )
-@click.option("--hosts", type=click.IntRange(min=0, max=MAX_LOCAL_HOSTS), help="Number of hosts.  [default: 1]")
-@click.option("--tpu", type=TPU, help="Also simulate a TPU slice, such as v5litepod-16, with one host for each of its machines.")
+@click.option(
+    "--hosts",
+    type=click.IntRange(min=0, max=MAX_LOCAL_HOSTS),
+    help="Number of hosts.  [default: 1]",
+)
+@click.option(
+    "--tpu",
+    type=TPU,
+    help="Also simulate a TPU slice, such as v5litepod-16, with one host for each of its machines.",
+)
 @click.option("--slices", type=click.IntRange(min=1), help="Number of TPU slices.  [default: 1]")
 @click.option("--ephemeral", is_flag=True, help="Delete all data when the cluster stops.")
 @click.option(
     "--agents",
     type=click.Choice(["shared", "separate"]),
-    help="Whether the hosts of a slice share a process.  [default: shared in slices of more than 4 hosts]",
+    help=(
+        "Whether the hosts of a slice share a process.  [default: shared in slices of more than 4"
+        " hosts]"
+    ),
 )
-@click.option("--cpu", type=CPU, help="Cores that each host offers.  [default: 1000; in a slice: those of the real machine]")
 @click.option(
-    "--memory", type=MEMORY, help="Memory that each host offers.  [default: 1000g; in a slice: that of the real machine]"
+    "--cpu",
+    type=CPU,
+    help="Cores that each host offers.  [default: 1000; in a slice: those of the real machine]",
+)
+@click.option(
+    "--memory",
+    type=MEMORY,
+    help="Memory that each host offers.  [default: 1000g; in a slice: that of the real machine]",
 )
 @click.option("--disk", type=DISK, help="Disk that each host offers.  [default: 1000g]")
-@click.option("--device", type=DEVICE, help="Device that each host outside TPU slices offers: KIND:VARIANT:COUNT.")
+@click.option(
+    "--device",
+    type=DEVICE,
+    help="Device that each host outside TPU slices offers: KIND:VARIANT:COUNT.",
+)
 @click.option(
     "--attribute",
     type=KEY_VALUE,
@@ -107,20 +135,32 @@ for command in (init, config, validate, *lifecycle.COMMANDS):
     default=None,
     help="Whether jobs in higher-priority bands evict others.  [default: preemption]",
 )
-@click.option("--patience", type=DURATION, help="How long smaller jobs may be placed before a waiting job.  [default: 10m]")
-@click.option("--min-run-time", type=DURATION, help="How long a job runs before it can be evicted.  [default: 2m]")
+@click.option(
+    "--patience",
+    type=DURATION,
+    help="How long smaller jobs may be placed before a waiting job.  [default: 10m]",
+)
+@click.option(
+    "--min-run-time",
+    type=DURATION,
+    help="How long a job runs before it can be evicted.  [default: 2m]",
+)
 @click.option("--dry-run", is_flag=True, help="Show the requests to the cloud, and start nothing.")
-@click.option("--new", is_flag=True, help="Fail if the cluster exists elsewhere, and delete it if it does not come up.")
+@click.option(
+    "--new",
+    is_flag=True,
+    help="Fail if the cluster exists elsewhere, and delete it if it does not come up.",
+)
 @click.option("--options", "given", type=click.File(), hidden=True)
 def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chosen: Any) -> None:
-    """Start a cluster. A local cluster runs until Ctrl-C. With -d, or elsewhere, it runs until it is stopped.
+    """Start a cluster. A local cluster runs until Ctrl-C. With -d, or elsewhere, it runs until it
+    is stopped.
 
-    \b
-    iris cluster start --local -d                              one host
-    iris cluster start --local --tpu v5litepod-16 --slices 2   one host, and two simulated TPU slices
-    iris cluster start --local --config cluster.yaml           the cluster of the file, simulated
-    iris cluster start --config cluster.yaml                   the cluster of the file
-    iris cluster start --config cluster.yaml --dry-run         show the requests to the cloud
+    \b iris cluster start --local -d                              one host iris cluster start
+    --local --tpu v5litepod-16 --slices 2   one host, and two simulated TPU slices iris cluster
+    start --local --config cluster.yaml           the cluster of the file, simulated iris cluster
+    start --config cluster.yaml                   the cluster of the file iris cluster start
+    --config cluster.yaml --dry-run         show the requests to the cloud
     """
     if not local:
         record = start_elsewhere.start(chosen, dry_run=dry_run)
@@ -140,9 +180,16 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         wanted = _local_config(chosen)
         check_is_free(wanted.name)
         agents = Agents(chosen["agents"]) if chosen["agents"] else None
-        options = LocalClusterOptions(name=wanted.name, config=dump_config(wanted), ephemeral=chosen["ephemeral"], agents=agents)
+        options = LocalClusterOptions(
+            name=wanted.name,
+            config=dump_config(wanted),
+            ephemeral=chosen["ephemeral"],
+            agents=agents,
+        )
     if detach:
-        controller = create_controller(load_config(options.config), ephemeral=options.ephemeral, agents=options.agents)
+        controller = create_controller(
+            load_config(options.config), ephemeral=options.ephemeral, agents=options.agents
+        )
         stop = f"iris cluster stop {options.name}"
         with Steps(f"starting cluster {options.name}"), interrupted_start(options.name, stop):
             controller.start()
@@ -173,17 +220,25 @@ _MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attri
 
 
 def _local_config(chosen: dict[str, Any]) -> ClusterConfig:
-    """Returns the configuration of the requested local cluster: from the file, or from the options."""
+    """Returns the configuration of the requested local cluster: from the file, or from the
+    options.
+    """
     name = None if chosen["name"] is None else check_name("name", chosen["name"])
     if chosen["file"] is not None:
         beside = [f"--{option}" for option in _MACHINES if chosen[option]]
         if beside:
-            raise click.UsageError(f"{', '.join(beside)}: exclude --config; change the file of --config instead")
+            raise click.UsageError(
+                f"{', '.join(beside)}: exclude --config; change the file of --config instead"
+            )
         wanted = make_local_config(load_config(chosen["file"]), name)
     else:
         wanted = _simple_config(name or "local", chosen)
     lifecycle.check_size(wanted)
-    rules = {each: chosen[each] for each in ("preemption", "patience", "min_run_time") if chosen[each] is not None}
+    rules = {
+        each: chosen[each]
+        for each in ("preemption", "patience", "min_run_time")
+        if chosen[each] is not None
+    }
     return with_rules(wanted, **rules) if rules else wanted
 
 
@@ -209,7 +264,9 @@ def _simple_config(name: str, chosen: dict[str, Any]) -> ClusterConfig:
 @cluster.command("list")
 @json_option
 def list_clusters(as_json: bool) -> None:
-    """List the clusters that were started from here. Asks none of them; `iris cluster status NAME` does."""
+    """List the clusters that were started from here. Asks none of them; `iris cluster status NAME`
+    does.
+    """
     render_fleet.CLUSTERS.show(kept_records(), as_json=as_json)
 
 
@@ -222,31 +279,62 @@ def list_clusters(as_json: bool) -> None:
 def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
 
-    async def work(client: AsyncIrisClient) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
+    async def work(
+        client: AsyncIrisClient,
+    ) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
         live = await client.jobs.count()
         return client.record, await client.cluster.status(), await client.autoscaler.status(), live
 
     async def known(client: AsyncIrisClient) -> Known:
         live = await client.jobs.count()
-        silent = f"cluster {client.record.name} has {live} live job(s); its control plane does not answer"
+        silent = (
+            f"cluster {client.record.name} has {live} live job(s); its control plane does not"
+            " answer"
+        )
         fields = {**_location_json(client.record), "live_jobs": live}
-        return Known(f"{silent}\n{_location(client.record)}", "hosts, slices, waiting jobs, the autoscaler", fields)
+        return Known(
+            f"{silent}\n{_location(client.record)}",
+            "hosts, slices, waiting jobs, the autoscaler",
+            fields,
+        )
 
     chosen = selected(ctx, name, file)
     record, shown, scaling, jobs = with_client(ctx, work, chosen, known=known, as_json=as_json)
     if as_json:
         fields = _location_json(record)
-        counts = {"hosts": shown.total_hosts, "live_jobs": jobs, "waiting": shown.waiting, "held": shown.held}
-        paused = {"paused": shown.paused, "paused_groups": shown.paused_groups, "quarantined": shown.quarantined}
-        fleet = {"slices": render_fleet.counts_json(render_fleet.slice_counts(scaling)), "blocked": render_fleet.blocked(scaling)}
+        counts = {
+            "hosts": shown.total_hosts,
+            "live_jobs": jobs,
+            "waiting": shown.waiting,
+            "held": shown.held,
+        }
+        paused = {
+            "paused": shown.paused,
+            "paused_groups": shown.paused_groups,
+            "quarantined": shown.quarantined,
+        }
+        fleet = {
+            "slices": render_fleet.counts_json(render_fleet.slice_counts(scaling)),
+            "blocked": render_fleet.blocked(scaling),
+        }
         fleet["missing_hosts"] = [each.host_id for each in scaling.missing]
         autoscaler = scaling.model_dump(mode="json", include={"paused", "closing", "unreachable"})
         rules = shown.rules.model_dump(mode="json")
-        print_json({**fields, "state": "RUNNING", **counts, **fleet, **paused, "autoscaler": autoscaler, "rules": rules})
+        print_json(
+            {
+                **fields,
+                "state": "RUNNING",
+                **counts,
+                **fleet,
+                **paused,
+                "autoscaler": autoscaler,
+                "rules": rules,
+            }
+        )
         return
     click.echo(
-        f"cluster {record.name} is RUNNING: {shown.total_hosts} host(s), {jobs} live job(s), {shown.waiting} gang(s) waiting"
-        + (f", {shown.held} held" if shown.held else "")
+        f"cluster {record.name} is RUNNING: {shown.total_hosts} host(s), {jobs} live job(s),"
+        f" {shown.waiting} gang(s) waiting" + (f", {shown.held} held" if shown.held else "")
     )
     click.echo(f"  slices    {render_fleet.counts_text(render_fleet.slice_counts(scaling))}")
     if shown.paused is not None:
@@ -266,7 +354,9 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
 
 
 def _location_json(record: ClusterRecord) -> dict[str, Any]:
-    return record.model_dump(mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"})
+    return record.model_dump(
+        mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"}
+    )
 
 
 def _location(record: ClusterRecord) -> str:
@@ -277,7 +367,10 @@ def _location(record: ClusterRecord) -> str:
         f"store     {record.store}",
     ]
     if record.vm is not None:
-        lines.append(f"machine   {record.vm.machine} in {record.vm.zone}, project {record.vm.project}; through a tunnel")
+        lines.append(
+            f"machine   {record.vm.machine} in {record.vm.zone}, project {record.vm.project};"
+            " through a tunnel"
+        )
     if record.ssh is not None:
         lines.append(f"machine   {record.ssh.user}@{record.ssh.machine}; through a tunnel")
     if record.supervisor is not None:
@@ -293,7 +386,10 @@ def _location(record: ClusterRecord) -> str:
 def pause(ctx: click.Context, group: str | None, reason: str) -> None:
     """Place no new tasks. Running tasks continue, and waiting jobs show the reason."""
     with_client(ctx, lambda client: client.cluster.pause(reason, group))
-    click.echo(f"{f'scale group {group}' if group else 'the cluster'} is paused; resume with: iris cluster resume")
+    click.echo(
+        f"{f'scale group {group}' if group else 'the cluster'} is paused; resume with: iris cluster"
+        " resume"
+    )
 
 
 @cluster.command()
@@ -314,7 +410,9 @@ def _print_ready(record: ClusterRecord) -> None:
 
 
 def _no_files() -> str:
-    """Returns the option without which a first job would send and install the project in which its user happens to be."""
+    """Returns the option without which a first job would send and install the project in which its
+    user happens to be.
+    """
     from iris.client.workspace.files import is_project  # most commands send no files
 
     try:

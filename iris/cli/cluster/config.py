@@ -61,7 +61,8 @@ def config() -> None:
 def check(file: Path, local: bool, as_json: bool) -> None:
     """Check a file, and show all its errors with their lines, what it risks and what has no effect.
 
-    Exits with 5 if the file has errors, or if `iris cluster start` would refuse it. Warnings change nothing about the exit code.
+    Exits with 5 if the file has errors, or if `iris cluster start` would refuse it. Warnings change
+    nothing about the exit code.
     """
     loaded, text = load_written(file)
     if local:
@@ -71,10 +72,18 @@ def check(file: Path, local: bool, as_json: bool) -> None:
     found = scale_groups_of(loaded)
     if as_json:
         groups = [_GROUPS.json(each) for each in found]
-        checked = {"ok": True, "name": loaded.name, "platform": loaded.platform.kind, "scale_groups": groups}
+        checked = {
+            "ok": True,
+            "name": loaded.name,
+            "platform": loaded.platform.kind,
+            "scale_groups": groups,
+        }
         print_json({**checked, "warnings": list(risks(loaded))})
         return
-    click.echo(f"{file} is valid: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)} scale group(s)")
+    click.echo(
+        f"{file} is valid: cluster {loaded.name}, platform {loaded.platform.kind}, {len(found)}"
+        " scale group(s)"
+    )
     if found:
         click.echo(_GROUPS.table(found))
     show_risks(loaded)
@@ -83,7 +92,9 @@ def check(file: Path, local: bool, as_json: bool) -> None:
 @config.command()
 @file_argument
 @click.option("--origin", is_flag=True, help="Show the source of each value.")
-@click.option("--local", is_flag=True, help="Show the file as `iris cluster start --local` changes it.")
+@click.option(
+    "--local", is_flag=True, help="Show the file as `iris cluster start --local` changes it."
+)
 @json_option
 def show(file: Path, origin: bool, local: bool, as_json: bool) -> None:
     """Show a file with all defaults applied."""
@@ -104,11 +115,18 @@ def schema() -> None:
     \b
     iris cluster config schema > iris.schema.json
     """
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **ClusterConfig.model_json_schema()})
+    print_json(
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **ClusterConfig.model_json_schema(),
+        }
+    )
 
 
 def _show_origins(written: ClusterConfig, shown: ClusterConfig, *, as_json: bool) -> None:
-    """Prints a line for each value. A value that `--local` changed is not in the file, although it is set."""
+    """Prints a line for each value. A value that `--local` changed is not in the file, although it
+    is set.
+    """
     before, in_file, now = _by_path(written), origins(written), origins(shown)
     found = {}
     for path, value in _by_path(shown).items():
@@ -117,7 +135,9 @@ def _show_origins(written: ClusterConfig, shown: ClusterConfig, *, as_json: bool
             origin = in_file[path] if before.get(path) == value else LOCAL
         found[path] = (value, origin)
     if as_json:
-        print_json({path: {"value": value, "origin": origin} for path, (value, origin) in found.items()})
+        print_json(
+            {path: {"value": value, "origin": origin} for path, (value, origin) in found.items()}
+        )
     else:
         click.echo(_ORIGINS.table((path, value, origin) for path, (value, origin) in found.items()))
 

@@ -1,7 +1,7 @@
 """Implements `iris debug`.
 
-Its commands are discover, ssh-status, tunnel, health, autoscaler-status, codec-server, list-workers, logs, bootstrap-logs and
-list-jobs.
+Its commands are discover, ssh-status, tunnel, health, autoscaler-status, codec-server,
+list-workers, logs, bootstrap-logs and list-jobs.
 """
 
 import asyncio
@@ -56,7 +56,12 @@ config_option = click.option(
     help="Configuration file of the cluster.",
 )
 _tail = click.option(
-    "--tail", type=click.IntRange(min=0), default=100, show_default=True, metavar="N", help="Show the last N lines."
+    "--tail",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Show the last N lines.",
 )
 
 
@@ -81,7 +86,9 @@ def debug() -> None:
 @debug_options
 @click.pass_context
 def discover(ctx: click.Context, as_json: bool) -> None:
-    """Show the location of a cluster and whether it runs. Opens a tunnel if the cluster needs one."""
+    """Show the location of a cluster and whether it runs. Opens a tunnel if the cluster needs
+    one.
+    """
     found = discovery(_selected(ctx))
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -120,7 +127,12 @@ async def _checks(cluster: ClusterRef) -> list[Check]:
 
 
 @debug.command("codec-server")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine.  [default: any free port]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port on this machine.  [default: any free port]",
+)
 @debug_options
 @click.pass_context
 def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
@@ -173,7 +185,13 @@ def list_workers(ctx: click.Context, as_json: bool) -> None:
 
 
 @debug.command("list-jobs")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Show at most this many.",
+)
 @debug_options
 @click.pass_context
 def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
@@ -184,13 +202,18 @@ def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
 
 @debug.command()
 @click.option(
-    "--part", default=PARTS[0], show_default=True, help="Part of a local cluster: controller, supervisor, temporal or a slice."
+    "--part",
+    default=PARTS[0],
+    show_default=True,
+    help="Part of a local cluster: controller, supervisor, temporal or a slice.",
 )
 @_tail
 @debug_options
 @click.pass_context
 def logs(ctx: click.Context, part: str, tail: int, as_json: bool) -> None:
-    """Show the log of the control plane. On Google Cloud, reads the log of its container over SSH."""
+    """Show the log of the control plane. On Google Cloud, reads the log of its container over
+    SSH.
+    """
     cluster = _selected(ctx)
     if cluster.platform == "local" and cluster.record is not None:
         lines = local_log(cluster.record, part, tail)
@@ -200,7 +223,8 @@ def logs(ctx: click.Context, part: str, tail: int, as_json: bool) -> None:
         lines = (controller_of(cluster).fetch_startup_logs(tail) or "").splitlines()
     else:
         raise Rejected(
-            f"the location of the control plane's log of {cluster.name} is not known; name its configuration with --config"
+            f"the location of the control plane's log of {cluster.name} is not known; name its"
+            " configuration with --config"
         )
     _show_lines(lines, as_json)
 
@@ -210,11 +234,15 @@ def logs(ctx: click.Context, part: str, tail: int, as_json: bool) -> None:
 @debug_options
 @click.pass_context
 def bootstrap_logs(ctx: click.Context, tail: int, as_json: bool) -> None:
-    """Show the serial console of the control plane's machine on Google Cloud, with its boot messages."""
+    """Show the serial console of the control plane's machine on Google Cloud, with its boot
+    messages.
+    """
     cluster = _selected(ctx)
     console = gcp_controller(cluster, NO_MACHINE).fetch_startup_logs(tail)
     if console is None:
-        raise NotFound(f"the control plane of {cluster.name} has no machine, or its console output is empty")
+        raise NotFound(
+            f"the control plane of {cluster.name} has no machine, or its console output is empty"
+        )
     _show_lines(console.splitlines()[-tail:] if tail else [], as_json)
 
 
@@ -222,7 +250,9 @@ def bootstrap_logs(ctx: click.Context, tail: int, as_json: bool) -> None:
 @debug_options
 @click.pass_context
 def ssh_status(ctx: click.Context, as_json: bool) -> None:
-    """Log in to the control plane's machine on Google Cloud, and show its containers, disk and uptime."""
+    """Log in to the control plane's machine on Google Cloud, and show its containers, disk and
+    uptime.
+    """
     found = machine_status(_selected(ctx).controller_vm(NO_MACHINE))
     if as_json:
         print_json(found)
@@ -234,7 +264,9 @@ def ssh_status(ctx: click.Context, as_json: bool) -> None:
 @debug_options
 @click.pass_context
 def tunnel(ctx: click.Context, as_json: bool) -> None:
-    """Open the tunnel to a cluster on Google Cloud, or find the open one, and show its local address."""
+    """Open the tunnel to a cluster on Google Cloud, or find the open one, and show its local
+    address.
+    """
     show_tunnel(ctx, _selected(ctx), as_json)
 
 

@@ -11,16 +11,25 @@ from iris.model.units import format_bytes, format_duration
 
 
 @click.command(cls=Command)
-@click.option("--older-than", type=DURATION, default="30d", show_default=True, help="Only what is older than this.")
-@click.option("--no-dry-run", "really", is_flag=True, help="Delete the files.  [default: only show them]")
+@click.option(
+    "--older-than",
+    type=DURATION,
+    default="30d",
+    show_default=True,
+    help="Only what is older than this.",
+)
+@click.option(
+    "--no-dry-run", "really", is_flag=True, help="Delete the files.  [default: only show them]"
+)
 @json_option
 @cluster_option
 @click.pass_context
 def gc(ctx: click.Context, older_than: timedelta, really: bool, as_json: bool) -> None:
-    """Find and delete the files of ended jobs in the store: logs, outputs, checkpoints, workspaces, and files of pools.
+    """Find and delete the files of ended jobs in the store: logs, outputs, checkpoints, workspaces,
+    and files of pools.
 
-    Keeps all files of jobs that live, of jobs that belong to the same job as one that lives, and what schedules and waiting jobs
-    start from. Nothing else deletes these files.
+    Keeps all files of jobs that live, of jobs that belong to the same job as one that lives, and
+    what schedules and waiting jobs start from. Nothing else deletes these files.
 
     \b
     iris cluster gc
@@ -32,7 +41,10 @@ def gc(ctx: click.Context, older_than: timedelta, really: bool, as_json: bool) -
         found = await client.cluster.find_unused(older_than)
         for each in () if as_json else found:
             age = format_duration(datetime.now(UTC) - each.modified)
-            click.echo(f"{'deleting' if really else 'would delete'} {format_bytes(each.size):>10}  {each.folder}, {age} old")
+            click.echo(
+                f"{'deleting' if really else 'would delete'} {format_bytes(each.size):>10} "
+                f" {each.folder}, {age} old"
+            )
         if really:
             deleted = await client.cluster.delete_unused(found)
             for each in () if as_json else found:
@@ -41,12 +53,17 @@ def gc(ctx: click.Context, older_than: timedelta, really: bool, as_json: bool) -
             found = deleted
         size = sum(each.size for each in found)
         if as_json:
-            left = [{"folder": each.folder, "files": len(each.paths), "size_bytes": each.size} for each in found]
+            left = [
+                {"folder": each.folder, "files": len(each.paths), "size_bytes": each.size}
+                for each in found
+            ]
             print_json({"deleted": really, "size_bytes": size, "unused": left})
         elif not found:
             click.echo("there is nothing to delete")
         else:
             does = "deleted" if really else "nothing was deleted; to delete"
-            click.echo(f"{does} {format_bytes(size)}{'' if really else ', add --no-dry-run'}", err=True)
+            click.echo(
+                f"{does} {format_bytes(size)}{'' if really else ', add --no-dry-run'}", err=True
+            )
 
     asyncio.run(work())

@@ -44,12 +44,36 @@ _MACHINES: Listing[_Row] = Listing(
 @click.command(cls=Command)
 @click.argument("hosts", metavar="HOST...", nargs=-1, required=True)
 @click.option("--name", default="lab", show_default=True, help="Name of the cluster.")
-@click.option("--store", default="", help="Bundles, logs and results: s3://…, gs://…, or a directory that all machines share.")
-@click.option("--user", help="Login user of machines without USER@.  [default: the name of your user here]")
-@click.option("--key", type=click.Path(), help="Private key.  [default: the keys of the SSH agent and of ~/.ssh]")
-@click.option("--jump-host", default="", help="Machine through which the others are reached: [USER@]HOST[:PORT].")
-@click.option("--known-hosts", type=click.Path(), help="File with the trusted keys of machines.  [default: ~/.ssh/known_hosts]")
-@click.option("-o", "--output", default="cluster.yaml", show_default=True, help="File to write; -: standard output.")
+@click.option(
+    "--store",
+    default="",
+    help="Bundles, logs and results: s3://…, gs://…, or a directory that all machines share.",
+)
+@click.option(
+    "--user", help="Login user of machines without USER@.  [default: the name of your user here]"
+)
+@click.option(
+    "--key",
+    type=click.Path(),
+    help="Private key.  [default: the keys of the SSH agent and of ~/.ssh]",
+)
+@click.option(
+    "--jump-host",
+    default="",
+    help="Machine through which the others are reached: [USER@]HOST[:PORT].",
+)
+@click.option(
+    "--known-hosts",
+    type=click.Path(),
+    help="File with the trusted keys of machines.  [default: ~/.ssh/known_hosts]",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="cluster.yaml",
+    show_default=True,
+    help="File to write; -: standard output.",
+)
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 def init(
     hosts: tuple[str, ...],
@@ -62,17 +86,20 @@ def init(
     output: str,
     force: bool,
 ) -> None:
-    """Write the configuration of a cluster of existing machines. Logs in to each HOST, and changes nothing there.
+    """Write the configuration of a cluster of existing machines. Logs in to each HOST, and changes
+    nothing there.
 
-    HOST is [USER@]HOST[:PORT], with ranges such as gpu[1-4]. Equal machines become one scale group. Machines that cannot be used
-    are named with the reason, and left out.
+    HOST is [USER@]HOST[:PORT], with ranges such as gpu[1-4]. Equal machines become one scale group.
+    Machines that cannot be used are named with the reason, and left out.
 
     \b
     iris cluster init 'gpu[1-4]' --store /mnt/shared/iris
     iris cluster init ubuntu@10.0.0.11 ubuntu@10.0.0.12 --key ~/.ssh/lab --store s3://bucket/iris
     """
     if output != STDOUT and Path(output).exists() and not force:
-        raise InvalidValue("--output", output, "exists", "choose another file, or add --force to overwrite it")
+        raise InvalidValue(
+            "--output", output, "exists", "choose another file, or add --force to overwrite it"
+        )
     new = NewCluster(
         name=name,
         store=_store_url(store),
@@ -98,23 +125,38 @@ def init(
         click.echo(text, nl=False)
         return
     _write(Path(output), text, force=force)
-    click.echo(f"{output} is written: cluster {name}, {len(rows)} machine(s) in {len(groups)} scale group(s)")
+    click.echo(
+        f"{output} is written: cluster {name}, {len(rows)} machine(s) in {len(groups)} scale"
+        " group(s)"
+    )
     start = f"iris cluster start --config {output}"
     if new.store:
         click.echo(f"next: {start}")
     else:
         click.echo(
-            f"next: write the place of the store to controller.bundle_prefix in {output} (or add --store), and then: {start}"
+            f"next: write the place of the store to controller.bundle_prefix in {output} (or add"
+            f" --store), and then: {start}"
         )
 
 
 def _ask(new: NewCluster, logins: tuple[Login, ...]) -> tuple[list[MachineReport], dict[str, str]]:
-    """Returns what the usable machines have, and why the others cannot be used, by address. Prints warnings."""
+    """Returns what the usable machines have, and why the others cannot be used, by address. Prints
+    warnings.
+    """
     key = Path(new.key_file) if new.key_file else None
     hosts = tuple(
-        HostAccess(address=each.address, user=each.user, port=each.port, key_file=key, jump_host=new.jump_host) for each in logins
+        HostAccess(
+            address=each.address,
+            user=each.user,
+            port=each.port,
+            key_file=key,
+            jump_host=new.jump_host,
+        )
+        for each in logins
     )
-    settings = ManualSettings(cluster=new.name, uid="", hosts={"": hosts}, zones={}, connect_timeout=CONNECT_TIMEOUT)
+    settings = ManualSettings(
+        cluster=new.name, uid="", hosts={"": hosts}, zones={}, connect_timeout=CONNECT_TIMEOUT
+    )
     if new.known_hosts:
         settings = settings.model_copy(update={"known_hosts": Path(new.known_hosts)})
 
@@ -125,7 +167,9 @@ def _ask(new: NewCluster, logins: tuple[Login, ...]) -> tuple[list[MachineReport
             reports.append(surveyed.report)
             for note in surveyed.notes:
                 click.echo(f"warning: {host}: {note}", err=True)
-    return reports, {host.address: "; ".join(each.notes) for host, each in found.items() if each.report is None}
+    return reports, {
+        host.address: "; ".join(each.notes) for host, each in found.items() if each.report is None
+    }
 
 
 def _check(new: NewCluster, login: Login) -> None:
@@ -143,7 +187,9 @@ def _store_url(store: str) -> str:
 
 
 def _whole_path(path: str | None) -> str:
-    """Returns a path that means the same in every directory. `~` stays, so that others can use the file."""
+    """Returns a path that means the same in every directory. `~` stays, so that others can use the
+    file.
+    """
     if not path or path.startswith("~/"):
         return path or ""
     home = str(Path.home())
@@ -156,6 +202,8 @@ def _write(file: Path, text: str, *, force: bool) -> None:
     try:
         opened = file.open("w" if force else "x", encoding="utf-8")
     except FileExistsError:
-        raise InvalidValue("--output", str(file), "exists", "choose another file, or add --force to overwrite it") from None
+        raise InvalidValue(
+            "--output", str(file), "exists", "choose another file, or add --force to overwrite it"
+        ) from None
     with writing(file), opened:
         opened.write(text)

@@ -1,4 +1,6 @@
-"""Implements `iris cluster stop | restart | reload | tunnel`: the operations on a cluster that was started."""
+"""Implements `iris cluster stop | restart | reload | tunnel`: the operations on a cluster that was
+started.
+"""
 
 import asyncio
 from pathlib import Path
@@ -40,7 +42,10 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmati
     "--give-up",
     multiple=True,
     metavar="MACHINE",
-    help="Count the slice of a machine over SSH as deleted, because the machine will not come back. Repeatable.",
+    help=(
+        "Count the slice of a machine over SSH as deleted, because the machine will not come back."
+        " Repeatable."
+    ),
 )
 @json_option
 @config_option
@@ -57,9 +62,10 @@ def stop(
 ) -> None:
     """Delete all slices of a cluster, and stop it. The next stop finishes an interrupted one.
 
-    Programs get their grace period. If the control plane does not answer, the machines are deleted directly. The jobs of a local
-    cluster continue when it is started again, unless it is ephemeral. A control plane in a cloud is deleted with its disk and its
-    jobs, unless the configuration names another Temporal service.
+    Programs get their grace period. If the control plane does not answer, the machines are deleted
+    directly. The jobs of a local cluster continue when it is started again, unless it is ephemeral.
+    A control plane in a cloud is deleted with its disk and its jobs, unless the configuration names
+    another Temporal service.
     """
     if as_json and not dry_run:
         raise click.UsageError("--json needs --dry-run")
@@ -98,7 +104,8 @@ def stop(
 def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
     """Restart the control plane of a cluster, and wait until it answers. Slices and jobs continue.
 
-    A machine in a cloud is reset. It boots with the cluster's configuration and images, or with those of --config.
+    A machine in a cloud is reset. It boots with the cluster's configuration and images, or with
+    those of --config.
     """
     steps = Steps("restarting the control plane")
     name, controller = _controller(ctx, name, file, steps)
@@ -120,7 +127,9 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
 @cluster_option
 @click.pass_context
 def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> None:
-    """Apply another configuration to a cluster. Excess slices are deleted when they are idle; running tasks continue."""
+    """Apply another configuration to a cluster. Excess slices are deleted when they are idle;
+    running tasks continue.
+    """
     from iris.cli.show.fleet import config_changes
     from iris.client.operate.local.controller import create_controller, known_config
 
@@ -133,12 +142,22 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     steps = Steps("applying the configuration")
     if record.remote:
         if after.name != record.name:
-            raise InvalidValue("name", after.name, f"is not cluster {record.name}", f"write name: {record.name} in {file}")
+            raise InvalidValue(
+                "name",
+                after.name,
+                f"is not cluster {record.name}",
+                f"write name: {record.name} in {file}",
+            )
         controller = create_controller(after, text=text, progress=steps)
     elif record.over_ssh:
         if after.name != record.name or after.platform.manual is None:
             problem = f"is not cluster {record.name}, whose hosts are reached over SSH"
-            raise InvalidValue("name", after.name, problem, f"write name: {record.name} and platform: {{manual: {{}}}} in {file}")
+            raise InvalidValue(
+                "name",
+                after.name,
+                problem,
+                f"write name: {record.name} and platform: {{manual: {{}}}} in {file}",
+            )
         controller = create_controller(after, progress=steps)
     else:
         after = make_local_config(after, record.name)
@@ -160,7 +179,9 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
 @cluster_option
 @click.pass_context
 def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
-    """Open a tunnel to a cluster in a cloud, and show its local address. Other commands open the tunnel when they need it."""
+    """Open a tunnel to a cluster in a cloud, and show its local address. Other commands open the
+    tunnel when they need it.
+    """
     from iris.cli.cluster.tunnel import show_tunnel
 
     show_tunnel(ctx, selected(ctx, name, file).known(), as_json)
@@ -185,8 +206,11 @@ def _confirm(plan: "StopPlan") -> None:
     confirm(question)
 
 
-def _controller(ctx: click.Context, name: str | None, file: Path | None, steps: Steps) -> "tuple[str, ControllerProtocol]":
-    """Returns the name and the control plane of the selected cluster, running or not. It reports to `steps`.
+def _controller(
+    ctx: click.Context, name: str | None, file: Path | None, steps: Steps
+) -> "tuple[str, ControllerProtocol]":
+    """Returns the name and the control plane of the selected cluster, running or not. It reports to
+    `steps`.
 
     Raises:
         NotFound: there is no such cluster, or there are several.
@@ -202,17 +226,28 @@ def check_size(config: ClusterConfig) -> None:
     """Refuses a configuration that starts with more hosts than one machine can have."""
     total = sum(group.min_slices * group.hosts for group in scale_groups_of(config))
     if total > MAX_LOCAL_HOSTS:
-        raise click.UsageError(f"the cluster would start {total:,} hosts; the limit for one machine is {MAX_LOCAL_HOSTS}")
+        raise click.UsageError(
+            f"the cluster would start {total:,} hosts; the limit for one machine is"
+            f" {MAX_LOCAL_HOSTS}"
+        )
 
 
 def _plan_text(plan: "StopPlan") -> str:
     """Formats what a stop would do, for people."""
-    unseen = [f"zone {zone} could not be listed: {why}" for zone, why in sorted(plan.unreachable.items())]
+    unseen = [
+        f"zone {zone} could not be listed: {why}" for zone, why in sorted(plan.unreachable.items())
+    ]
     if not plan.running:
-        return "\n".join([f"cluster {plan.name} does not run; {_left_text(plan, 'would delete')}", *unseen])
+        return "\n".join(
+            [f"cluster {plan.name} does not run; {_left_text(plan, 'would delete')}", *unseen]
+        )
     how = "by the autoscaler" if plan.answers else "directly: the control plane does not answer"
     how += f" ({plan.silent})" if plan.silent else ""
-    lines = [f"would delete {len(plan.slices)} slice(s), {how}", *(f"  {slice_id}" for slice_id in plan.slices), *unseen]
+    lines = [
+        f"would delete {len(plan.slices)} slice(s), {how}",
+        *(f"  {slice_id}" for slice_id in plan.slices),
+        *unseen,
+    ]
     if plan.jobs:
         lines.append(f"would {'end' if plan.ephemeral else 'interrupt'} {plan.jobs} live job(s)")
     if plan.processes:
@@ -227,6 +262,12 @@ def _plan_text(plan: "StopPlan") -> str:
 def _left_text(plan: "StopPlan", done: str = "deleted") -> str:
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []
-    left += [f"its directory {cluster_dir(plan.name)}"] if plan.ephemeral and not plan.elsewhere else []
-    nothing = "nothing to delete" if not plan.unreachable else "nothing to delete in the zones that could be listed"
+    left += (
+        [f"its directory {cluster_dir(plan.name)}"] if plan.ephemeral and not plan.elsewhere else []
+    )
+    nothing = (
+        "nothing to delete"
+        if not plan.unreachable
+        else "nothing to delete in the zones that could be listed"
+    )
     return f"{done}: {' and '.join(left)}" if left else nothing

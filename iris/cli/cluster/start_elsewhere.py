@@ -12,13 +12,26 @@ from iris.config import load_written
 
 #: Options of `iris cluster start` that describe a cluster on this machine.
 _LOCAL_ONLY = (
-    *("name", "hosts", "tpu", "slices", "ephemeral", "agents", "cpu", "memory", "disk", "device", "attribute"),
+    *(
+        "name",
+        "hosts",
+        "tpu",
+        "slices",
+        "ephemeral",
+        "agents",
+        "cpu",
+        "memory",
+        "disk",
+        "device",
+        "attribute",
+    ),
     *("preemption", "patience", "min_run_time"),
 )
 
 
 def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
-    """Starts the configuration's cluster and returns its record, or prints the requests to the cloud.
+    """Starts the configuration's cluster and returns its record, or prints the requests to the
+    cloud.
 
     Raises:
         InvalidValue: this version cannot start it from here.
@@ -28,13 +41,21 @@ def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
 
     file: Path | None = given["file"]
     if file is None:
-        raise click.UsageError("add --local for a cluster on this machine, or --config FILE for another cluster")
+        raise click.UsageError(
+            "add --local for a cluster on this machine, or --config FILE for another cluster"
+        )
     config, text = load_written(file)
     if config.platform.local is not None:
         raise click.UsageError(f"the cluster of {file} is on this machine: add --local")
-    beside = [f"--{option.replace('_', '-')}" for option in _LOCAL_ONLY if given[option] not in (None, (), False)]
+    beside = [
+        f"--{option.replace('_', '-')}"
+        for option in _LOCAL_ONLY
+        if given[option] not in (None, (), False)
+    ]
     if beside:
-        raise click.UsageError(f"{', '.join(beside)}: only for local clusters; change the file of --config instead")
+        raise click.UsageError(
+            f"{', '.join(beside)}: only for local clusters; change the file of --config instead"
+        )
     show_risks(config)
     steps = Steps(f"starting cluster {config.name}")
     controller = create_controller(config, text=text, progress=steps)

@@ -10,7 +10,8 @@ from iris.model.errors import Rejected
 
 
 def show_tunnel(ctx: click.Context, cluster: ClusterRef, as_json: bool) -> None:
-    """Opens a tunnel to the cluster, and prints its local address once the service has answered through it.
+    """Opens a tunnel to the cluster, and prints its local address once the service has answered
+    through it.
 
     Raises:
         Rejected: the cluster needs no tunnel.
@@ -28,4 +29,6 @@ def show_tunnel(ctx: click.Context, cluster: ClusterRef, as_json: bool) -> None:
     if as_json:
         print_json({"cluster": record.name, "address": record.address, "ui": record.ui})
     else:
-        click.echo(f"cluster {record.name} is reached at {record.address}\n  Web UI     {record.ui}")
+        click.echo(
+            f"cluster {record.name} is reached at {record.address}\n  Web UI     {record.ui}"
+        )

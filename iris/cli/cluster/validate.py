@@ -30,7 +30,13 @@ KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
 CASES: "Listing[CaseResult]" = Listing(
     Column("CASE", "name"),
     Column("RESULT", "passed", text=lambda passed: "passed" if passed else "FAILED"),
-    Column("TOOK", "took_seconds", lambda case: case.took, lambda took: rounded(took), lambda took: round(took, 3)),
+    Column(
+        "TOOK",
+        "took_seconds",
+        lambda case: case.took,
+        lambda took: rounded(took),
+        lambda took: round(took, 3),
+    ),
     Column("DETAILS", "said", wraps=True),
     Column(key="jobs"),
 )
@@ -39,7 +45,14 @@ CASES: "Listing[CaseResult]" = Listing(
 @click.command(cls=Command)
 @click.argument("name", required=False)
 @config_option
-@click.option("--tpu-type", "kind", type=KIND, default="v5litepod-16", show_default=True, help="TPU type of the slices.")
+@click.option(
+    "--tpu-type",
+    "kind",
+    type=KIND,
+    default="v5litepod-16",
+    show_default=True,
+    help="TPU type of the slices.",
+)
 @click.option(
     "--timeout",
     type=DURATION,
@@ -51,12 +64,18 @@ CASES: "Listing[CaseResult]" = Listing(
 @cluster_option
 @click.pass_context
 def validate(
-    ctx: click.Context, name: str | None, file: Path | None, kind: accelerators.Tpu, timeout: timedelta, as_json: bool
+    ctx: click.Context,
+    name: str | None,
+    file: Path | None,
+    kind: accelerators.Tpu,
+    timeout: timedelta,
+    as_json: bool,
 ) -> None:
     """Run three small jobs on TPU slices, and check that every host answers correctly.
 
-    The cases are a simple job, one that computes with arguments, and two at once that must go through the scheduler. Exits with 0
-    if all pass, with 1 if one fails. If no slice is idle, the autoscaler creates one, at the usual cost.
+    The cases are a simple job, one that computes with arguments, and two at once that must go
+    through the scheduler. Exits with 0 if all pass, with 1 if one fails. If no slice is idle, the
+    autoscaler creates one, at the usual cost.
     """
 
     def progress(text: str) -> None:
@@ -66,17 +85,30 @@ def validate(
     from iris.client.operate import validation  # only this command needs it
 
     async def work(client: AsyncIrisClient) -> "list[CaseResult]":
-        progress(f"cluster {client.record.name}: {kind.variant}, {kind.hosts} host(s) with {kind.chips_per_host} chip(s) each")
+        progress(
+            f"cluster {client.record.name}: {kind.variant}, {kind.hosts} host(s) with"
+            f" {kind.chips_per_host} chip(s) each"
+        )
         results = []
         async for result in validation.validate(client, kind, timeout, progress):
             results.append(result)
-            progress(f"  {'passed' if result.passed else 'FAILED'} in {format_duration(rounded(result.took))}")
+            progress(
+                f"  {'passed' if result.passed else 'FAILED'} in"
+                f" {format_duration(rounded(result.took))}"
+            )
         return results
 
     results = with_client(ctx, work, selected(ctx, name, file))
     ok = all(result.passed for result in results)
     if as_json:
-        print_json({"ok": ok, "tpu_type": kind.variant, "hosts": kind.hosts, "cases": [CASES.json(each) for each in results]})
+        print_json(
+            {
+                "ok": ok,
+                "tpu_type": kind.variant,
+                "hosts": kind.hosts,
+                "cases": [CASES.json(each) for each in results],
+            }
+        )
     else:
         click.echo(CASES.table(results))
         click.echo(f"{sum(each.passed for each in results)} of {len(results)} passed")

@@ -26,8 +26,12 @@ def autoscaler() -> None:
 @cluster_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show each scale group with its slices, its demand and what limits it, and the last actions."""
-    found = with_client(ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json)
+    """Show each scale group with its slices, its demand and what limits it, and the last
+    actions.
+    """
+    found = with_client(
+        ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json
+    )
     if as_json:
         print_json(render_fleet.autoscaler_json(found))
     else:
@@ -47,7 +51,9 @@ async def _known(client: AsyncIrisClient) -> Known:
 @cluster_option
 @click.pass_context
 def pause(ctx: click.Context, reason: str) -> None:
-    """Stop creating and deleting slices. Running tasks and slices that are being created continue."""
+    """Stop creating and deleting slices. Running tasks and slices that are being created
+    continue.
+    """
     with_client(ctx, lambda client: client.autoscaler.pause(reason))
     click.echo("the autoscaler is paused; resume it with: iris autoscaler resume")
 

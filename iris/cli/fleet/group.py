@@ -17,9 +17,15 @@ def group() -> None:
 @cluster_option
 @click.pass_context
 def list_groups(ctx: click.Context, as_json: bool) -> None:
-    """List scale groups: the kind of slice, existing and allowed slices, and whether more can be created."""
-    found = with_client(ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json)
-    render_fleet.groups(found).show(found.settings.groups if found.settings else (), as_json=as_json)
+    """List scale groups: the kind of slice, existing and allowed slices, and whether more can be
+    created.
+    """
+    found = with_client(
+        ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json
+    )
+    render_fleet.groups(found).show(
+        found.settings.groups if found.settings else (), as_json=as_json
+    )
 
 
 async def _known(client: AsyncIrisClient) -> Known:

@@ -1,4 +1,6 @@
-"""Implements `iris host list | show | cordon | uncordon | drain`. `host_ssh` and `host_machines` have the others."""
+"""Implements `iris host list | show | cordon | uncordon | drain`. `host_ssh` and `host_machines`
+have the others.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -47,7 +49,12 @@ def list_hosts(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def show(ctx: click.Context, host: str, as_json: bool) -> None:
     """Show HOST: its resources, attributes and tasks, and why it takes no new tasks."""
-    view = with_client(ctx, lambda client: client.hosts.show(host), known=lambda client: _known(client, host), as_json=as_json)
+    view = with_client(
+        ctx,
+        lambda client: client.hosts.show(host),
+        known=lambda client: _known(client, host),
+        as_json=as_json,
+    )
     if as_json:
         print_json(render.HOSTS.json(view))
     else:
@@ -79,14 +86,22 @@ def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
 
 @host.command()
 @_hosts
-@click.option("--deadline", type=DURATION, help="Let running tasks continue for this time, such as 30m, and then stop them.")
+@click.option(
+    "--deadline",
+    type=DURATION,
+    help="Let running tasks continue for this time, such as 30m, and then stop them.",
+)
 @_reason
 @cluster_option
 @click.pass_context
-def drain(ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
-    """Place no new tasks on each HOST and evict its tasks. Programs get their grace period, and their jobs wait for other hosts.
+def drain(
+    ctx: click.Context, host: tuple[str, ...], deadline: timedelta | None, reason: str
+) -> None:
+    """Place no new tasks on each HOST and evict its tasks. Programs get their grace period, and
+    their jobs wait for other hosts.
 
-    With a deadline, running tasks may continue until then. If Iris created the host's slice, the whole slice is deleted.
+    With a deadline, running tasks may continue until then. If Iris created the host's slice, the
+    whole slice is deleted.
     """
     for_each(ctx, host, lambda client, name: client.hosts.drain(name, reason, deadline))
 
@@ -99,7 +114,12 @@ async def _known(client: AsyncIrisClient, host: str | None = None) -> Known:
     return await known_hosts(client, host)
 
 
-def _each(ctx: click.Context, hosts: Sequence[str], work: Callable[[AsyncIrisClient, str], Awaitable[None]], done: str) -> None:
+def _each(
+    ctx: click.Context,
+    hosts: Sequence[str],
+    work: Callable[[AsyncIrisClient, str], Awaitable[None]],
+    done: str,
+) -> None:
     async def one(client: AsyncIrisClient, name: str) -> str:
         await work(client, name)
         return f"host {name} {done}"

@@ -1,4 +1,6 @@
-"""Implements `iris host add | remove`: machines over SSH join and leave a cluster, and its configuration file follows."""
+"""Implements `iris host add | remove`: machines over SSH join and leave a cluster, and its
+configuration file follows.
+"""
 
 import asyncio
 import difflib
@@ -31,17 +33,32 @@ _dry = click.option("--dry-run", is_flag=True, help="Show what would be done, an
 @click.command(cls=Command)
 @_machines
 @_file
-@click.option("--group", metavar="NAME", help="Scale group of the machines.  [default: the only one of machines over SSH]")
 @click.option(
-    "--no-check", is_flag=True, help="Do not log in to the machines now, because they are off or not reached from here."
+    "--group",
+    metavar="NAME",
+    help="Scale group of the machines.  [default: the only one of machines over SSH]",
+)
+@click.option(
+    "--no-check",
+    is_flag=True,
+    help="Do not log in to the machines now, because they are off or not reached from here.",
 )
 @_dry
 @click.pass_context
-def add(ctx: click.Context, machines: tuple[str, ...], file: Path, group: str | None, no_check: bool, dry_run: bool) -> None:
-    """Add each MACHINE over SSH to a scale group: to the configuration file, and to the cluster if it runs.
+def add(
+    ctx: click.Context,
+    machines: tuple[str, ...],
+    file: Path,
+    group: str | None,
+    no_check: bool,
+    dry_run: bool,
+) -> None:
+    """Add each MACHINE over SSH to a scale group: to the configuration file, and to the cluster if
+    it runs.
 
-    MACHINE is an address, or a range such as gpu[1-4]. The login is that of the group. A machine that cannot be a host, or whose
-    accelerators are not those of the group, is refused. A machine that is being removed stays.
+    MACHINE is an address, or a range such as gpu[1-4]. The login is that of the group. A machine
+    that cannot be a host, or whose accelerators are not those of the group, is refused. A machine
+    that is being removed stays.
 
     \b
     iris host add 10.0.0.14 --config lab.yaml
@@ -67,14 +84,24 @@ def add(ctx: click.Context, machines: tuple[str, ...], file: Path, group: str | 
     with steps:
         cluster.apply(changed, steps)
     what = f"{', '.join(addresses)} {'are' if len(addresses) > 1 else 'is'} in scale group {group}"
-    click.echo(f"{what}; see: iris host list" if cluster.running else f"{what}; the next start of the cluster uses {file}")
+    click.echo(
+        f"{what}; see: iris host list"
+        if cluster.running
+        else f"{what}; the next start of the cluster uses {file}"
+    )
 
 
 @click.command(cls=Command)
 @_machines
 @_file
-@click.option("--deadline", type=DURATION, help="Let running tasks continue for this time, such as 30m, and then stop them.")
-@click.option("--give-up", is_flag=True, help="Do not visit the machines, because they will not come back.")
+@click.option(
+    "--deadline",
+    type=DURATION,
+    help="Let running tasks continue for this time, such as 30m, and then stop them.",
+)
+@click.option(
+    "--give-up", is_flag=True, help="Do not visit the machines, because they will not come back."
+)
 @_dry
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
@@ -87,10 +114,11 @@ def remove(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Remove each MACHINE over SSH from the cluster and from its configuration file, and leave it as it was before.
+    """Remove each MACHINE over SSH from the cluster and from its configuration file, and leave it
+    as it was before.
 
-    Its tasks are stopped after their grace period, and their jobs wait for another machine. If the command is interrupted, run it
-    again; to keep the machine instead, run iris host add.
+    Its tasks are stopped after their grace period, and their jobs wait for another machine. If the
+    command is interrupted, run it again; to keep the machine instead, run iris host add.
 
     MACHINE is an address, or a range such as gpu[1-4].
 
@@ -127,7 +155,8 @@ def remove(
     were = f"{', '.join(addresses)} {'are' if len(addresses) > 1 else 'is'} removed"
     if give_up:
         show_progress(
-            "what is on them stays: ~/.iris-host, and the agent if it runs; a cluster that lists them again removes both"
+            "what is on them stays: ~/.iris-host, and the agent if it runs; a cluster that lists"
+            " them again removes both"
         )
         click.echo(f"{were} from cluster {cluster.config.name} without a visit")
     else:
@@ -174,7 +203,9 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
             for note in (*found.notes, *lacks(found.report, config.scale_groups[group])):
                 show_progress(f"warning: {host}: {note}")
     if refused:
-        raise Rejected("\n".join(["nothing is changed, because a machine cannot be added:", *refused]))
+        raise Rejected(
+            "\n".join(["nothing is changed, because a machine cannot be added:", *refused])
+        )
 
 
 def _show(cluster: "ConfiguredCluster", changed: str) -> None:
@@ -182,39 +213,64 @@ def _show(cluster: "ConfiguredCluster", changed: str) -> None:
     from iris.cli.show.fleet import config_changes
 
     if cluster.applied is not None and (lines := config_changes(cluster.applied, cluster.config)):
-        click.echo("\n".join([f"{cluster.file} has other changes, too, which are applied:", *lines]))
+        click.echo(
+            "\n".join([f"{cluster.file} has other changes, too, which are applied:", *lines])
+        )
     name = str(cluster.file)
-    lines = list(difflib.unified_diff(cluster.text.splitlines(), changed.splitlines(), name, name, lineterm="", n=1))
+    lines = list(
+        difflib.unified_diff(
+            cluster.text.splitlines(), changed.splitlines(), name, name, lineterm="", n=1
+        )
+    )
     click.echo("\n".join(lines) if lines else f"{name} needs no change")
 
 
-def _confirm(config: "ClusterConfig", addresses: Collection[str], deadline: timedelta | None) -> None:
+def _confirm(
+    config: "ClusterConfig", addresses: Collection[str], deadline: timedelta | None
+) -> None:
     """Asks the user to confirm if tasks run on the machines."""
     from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
 
     async def tasks() -> list[str]:
         client = await client_once_it_answers(config.name, REMOTE_ANSWER_TIMEOUT)
-        return [task for view in await client.hosts.list() if view.host.address in addresses for task in view.running]
+        return [
+            task
+            for view in await client.hosts.list()
+            if view.host.address in addresses
+            for task in view.running
+        ]
 
     if running := asyncio.run(tasks()):
         few = ", ".join(running[:3]) + (f" and {len(running) - 3} more" if len(running) > 3 else "")
-        confirm(f"Remove {', '.join(addresses)}? {few} will be stopped{' at the deadline' if deadline else ''}.")
+        confirm(
+            f"Remove {', '.join(addresses)}? {few} will be"
+            f" stopped{' at the deadline' if deadline else ''}."
+        )
 
 
-def _give_back(cluster: "ConfiguredCluster", addresses: Collection[str], deadline: timedelta, steps: Steps) -> None:
+def _give_back(
+    cluster: "ConfiguredCluster", addresses: Collection[str], deadline: timedelta, steps: Steps
+) -> None:
     """Waits until nothing of the cluster is on the machines. An error says how to finish."""
     from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
     from iris.client.operate.manual.leaving import give_machines_back
 
     async def give_back() -> None:
-        client = await client_once_it_answers(cluster.config.name, REMOTE_ANSWER_TIMEOUT) if cluster.running else None
+        client = (
+            await client_once_it_answers(cluster.config.name, REMOTE_ANSWER_TIMEOUT)
+            if cluster.running
+            else None
+        )
         await give_machines_back(cluster.config, addresses, client, steps, deadline)
 
     try:
         asyncio.run(give_back())
     except IrisError as error:
         again = f"iris host remove {' '.join(addresses)} --config {cluster.file}"
-        lines = [str(error), f"{cluster.file} lists them as retiring_hosts: no new slice begins there"]
+        lines = [
+            str(error),
+            f"{cluster.file} lists them as retiring_hosts: no new slice begins there",
+        ]
         lines += [f"to finish, run: {again}", f"if they will not come back, run: {again} --give-up"]
         kind = Unreachable if isinstance(error, Unreachable) else IrisError
         raise kind("\n".join(lines)) from None

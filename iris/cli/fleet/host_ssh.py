@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | None) -> None:
     """Log in to HOST, a machine over SSH, or run COMMAND there. Exits with ssh's exit code.
 
-    HOST is the id of a host, or the address of a machine as the configuration has it. A COMMAND of one word is a line for the
-    login shell. Uses the system's ssh with the user, port, key, jump host and known hosts of the configuration.
+    HOST is the id of a host, or the address of a machine as the configuration has it. A COMMAND of
+    one word is a line for the login shell. Uses the system's ssh with the user, port, key, jump
+    host and known hosts of the configuration.
 
     \b
     iris host ssh gpu1
@@ -71,7 +72,8 @@ def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | No
 @cluster_option
 @click.pass_context
 def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) -> None:
-    """Print the entries of ~/.ssh/config for a cluster's machines over SSH, for ssh, rsync and editors.
+    """Print the entries of ~/.ssh/config for a cluster's machines over SSH, for ssh, rsync and
+    editors.
 
     \b
     iris ssh-config > ~/.ssh/iris.conf    and in ~/.ssh/config: Include iris.conf
@@ -81,7 +83,9 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     cluster = selected(ctx, name, file)
     settings = _settings_of(_config_of(cluster))
     if settings is None or not settings.all_hosts:
-        raise Rejected(f"cluster {cluster.name} has no machines over SSH, as far as is known here; {_NAME_IT}")
+        raise Rejected(
+            f"cluster {cluster.name} has no machines over SSH, as far as is known here; {_NAME_IT}"
+        )
     click.echo(ssh_config(settings), nl=False)
 
 
@@ -116,12 +120,21 @@ def _also_no_machine(error: IrisError, name: str, settings: "ManualSettings") ->
     """Returns the error of a search for a host, with the machines that could be meant."""
     machines = [each.address for each in settings.all_hosts]
     few = ", ".join(machines[:10]) + (", …" if len(machines) > 10 else "")
-    return NotFound(f"no machine in the configuration has the address {name}: they are {few}; and as the id of a host: {error}")
+    return NotFound(
+        f"no machine in the configuration has the address {name}: they are {few}; and as the id of"
+        f" a host: {error}"
+    )
 
 
 def _elsewhere(host: Host, config: "ClusterConfig | None") -> str:
-    """Returns why Iris does not log in to a host that it does not reach over SSH, and how to get there."""
-    group = config.scale_groups.get(str(host.attributes.get(SCALE_GROUP))) if config is not None else None
+    """Returns why Iris does not log in to a host that it does not reach over SSH, and how to get
+    there.
+    """
+    group = (
+        config.scale_groups.get(str(host.attributes.get(SCALE_GROUP)))
+        if config is not None
+        else None
+    )
     zone = host.attributes.get(ZONE)
     if group is not None and config is not None and config.platform.gcp is not None:
         project = f"--zone {zone} --project {config.platform.gcp.project_id}"
@@ -130,10 +143,16 @@ def _elsewhere(host: Host, config: "ClusterConfig | None") -> str:
             there = f"gcloud compute tpus tpu-vm ssh {host.slice_id} --worker {worker} {project}"
         else:
             there = f"gcloud compute ssh {host.slice_id} {project}"
-        return f"host {host.id} is a machine of Google Cloud; log in with: {there}; or run a command beside a task: iris exec JOB"
+        return (
+            f"host {host.id} is a machine of Google Cloud; log in with: {there}; or run a command"
+            " beside a task: iris exec JOB"
+        )
     if config is None:
-        return f"the configuration of the cluster is not known here; name it with --config FILE to log in to host {host.id}"
+        return (
+            "the configuration of the cluster is not known here; name it with --config FILE to log"
+            f" in to host {host.id}"
+        )
     return (
-        f"host {host.id} is not a machine that Iris reaches over SSH: it runs at {host.address} by itself; "
-        "log in as to any machine, or run a command beside a task: iris exec JOB"
+        f"host {host.id} is not a machine that Iris reaches over SSH: it runs at {host.address} by"
+        " itself; log in as to any machine, or run a command beside a task: iris exec JOB"
     )

@@ -33,7 +33,9 @@ def slice_() -> None:
 @slice_.command("list")
 @click.option("--group", metavar="NAME", help="Only slices of this scale group.")
 @click.option(
-    "--state", type=click.Choice([state.value for state in SliceState], case_sensitive=False), help="Only slices in this state."
+    "--state",
+    type=click.Choice([state.value for state in SliceState], case_sensitive=False),
+    help="Only slices in this state.",
 )
 @json_option
 @cluster_option
@@ -48,13 +50,18 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
             known = {each.name for each in settings.groups} if settings is not None else set()
             known |= {row.group for row in rows if row.made}
             if group not in known:
-                raise NotFound(f"there is no scale group {group}; the groups are: {', '.join(sorted(known)) or 'none'}")
+                raise NotFound(
+                    f"there is no scale group {group}; the groups are:"
+                    f" {', '.join(sorted(known)) or 'none'}"
+                )
         return rows, await client.hosts.list()
 
     def wanted(row: SliceRow) -> bool:
         return group in (None, row.group) and state in (None, row.state)
 
-    rows, hosts = with_client(ctx, work, known=lambda client: _known(client, wanted), as_json=as_json)
+    rows, hosts = with_client(
+        ctx, work, known=lambda client: _known(client, wanted), as_json=as_json
+    )
     render_fleet.slices(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
 
 
@@ -72,14 +79,18 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
     def wanted(row: SliceRow) -> bool:
         return row.id.startswith(slice_id)
 
-    status, hosts = with_client(ctx, work, known=lambda client: _known(client, wanted, one=True), as_json=as_json)
+    status, hosts = with_client(
+        ctx, work, known=lambda client: _known(client, wanted, one=True), as_json=as_json
+    )
     if as_json:
         print_json(render_fleet.slice_json(status, hosts))
     else:
         click.echo(render_fleet.slice_text(status, hosts, datetime.now(UTC)))
 
 
-async def _known(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False) -> Known:
+async def _known(
+    client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False
+) -> Known:
     from iris.cli.fleet.without_control_plane import (
         known_slices,  # most of the time the control plane answers
     )
@@ -93,11 +104,17 @@ _reason = click.option("--reason", default="", help="Reason, shown by `iris slic
 
 @slice_.command()
 @_slices
-@click.option("--deadline", type=DURATION, help="Stop tasks that still run after this time, such as 10m.  [default: no limit]")
+@click.option(
+    "--deadline",
+    type=DURATION,
+    help="Stop tasks that still run after this time, such as 10m.  [default: no limit]",
+)
 @_reason
 @cluster_option
 @click.pass_context
-def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | None, reason: str) -> None:
+def drain(
+    ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | None, reason: str
+) -> None:
     """Place no new tasks on each SLICE, and delete it when its running tasks have ended."""
 
     async def one(client: AsyncIrisClient, prefix: str) -> str:
@@ -120,7 +137,9 @@ def drain(ctx: click.Context, slices: tuple[str, ...], deadline: timedelta | Non
 @cluster_option
 @click.pass_context
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
-    """Delete each SLICE now. Its tasks are stopped after their grace period, and their jobs wait for another slice."""
+    """Delete each SLICE now. Its tasks are stopped after their grace period, and their jobs wait
+    for another slice.
+    """
 
     async def busy(client: AsyncIrisClient) -> tuple[list[str], list[str]]:
         hosts = await client.hosts.list()

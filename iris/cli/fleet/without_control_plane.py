@@ -23,7 +23,10 @@ class ReportedHost(NamedTuple):
 
 
 _HOSTS: Listing[ReportedHost] = Listing(
-    Column("ID", "id", shortens=True), Column("REPORTED", "reported_at"), Column("UP", "started_at"), empty="no agents"
+    Column("ID", "id", shortens=True),
+    Column("REPORTED", "reported_at"),
+    Column("UP", "started_at"),
+    empty="no agents",
 )
 _SLICES: Listing[SliceRow] = Listing(
     Column("ID", "id", shortens=True),
@@ -40,13 +43,24 @@ async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> Known
     Raises:
         IrisError: the service does not answer, or has no list of agents.
     """
-    reports = {name: report for (name, _), report in sorted((await agent_reports(client.connection)).items())}
+    reports = {
+        name: report
+        for (name, _), report in sorted((await agent_reports(client.connection)).items())
+    }
     rows = [ReportedHost(name, *report) for name, report in reports.items() if host in (None, name)]
     fields = _HOSTS.json(rows[0]) if host is not None and rows else None
-    return _known(client, "agents that report to Temporal", _HOSTS.table(rows), "the hosts' resources and tasks, cordons", fields)
+    return _known(
+        client,
+        "agents that report to Temporal",
+        _HOSTS.table(rows),
+        "the hosts' resources and tasks, cordons",
+        fields,
+    )
 
 
-async def known_slices(client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False) -> Known:
+async def known_slices(
+    client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False
+) -> Known:
     """Returns the wanted slices as the service lists them.
 
     Args:
@@ -76,10 +90,24 @@ async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) 
         return _known(client, "its configuration is not known here", str(error), "scale groups")
     listing = render_fleet.groups(AutoscalerStatus())
     fields = {"groups": [listing.json(each) for each in groups]} if of_autoscaler else None
-    not_asked = "slices and availability" + (", demand, waiting jobs, actions" if of_autoscaler else "")
-    return _known(client, "scale groups of its last configuration from here", listing.table(groups), not_asked, fields)
+    not_asked = "slices and availability" + (
+        ", demand, waiting jobs, actions" if of_autoscaler else ""
+    )
+    return _known(
+        client,
+        "scale groups of its last configuration from here",
+        listing.table(groups),
+        not_asked,
+        fields,
+    )
 
 
-def _known(client: AsyncIrisClient, what: str, text: str, not_asked: str, fields: dict[str, Any] | None = None) -> Known:
+def _known(
+    client: AsyncIrisClient,
+    what: str,
+    text: str,
+    not_asked: str,
+    fields: dict[str, Any] | None = None,
+) -> Known:
     silent = f"the control plane of cluster {client.record.name} does not answer"
     return Known(f"{silent}; {what}:\n{text}\nnot asked: {not_asked}", not_asked, fields)

@@ -1,4 +1,6 @@
-"""Selects the jobs of `iris cancel --all`, `--prefix` and `--tag`, and asks before they are cancelled."""
+"""Selects the jobs of `iris cancel --all`, `--prefix` and `--tag`, and asks before they are
+cancelled.
+"""
 
 from collections.abc import Sequence
 
@@ -27,16 +29,25 @@ def prefix_of(prefix: str | None) -> str:
     if prefix is None:
         return f"{current_user()}/"
     if not prefix.rpartition("/")[2]:
-        raise InvalidValue("prefix", prefix, "would select every job of a user", "write the beginning of a name, or use --all")
+        raise InvalidValue(
+            "prefix",
+            prefix,
+            "would select every job of a user",
+            "write the beginning of a name, or use --all",
+        )
     return prefix if "/" in prefix else f"{current_user()}/{prefix}"
 
 
-async def jobs_to_cancel(client: AsyncIrisClient, prefix: str, tags: Sequence[tuple[str, str]] = ()) -> tuple[list[JobRow], bool]:
-    """Returns the live jobs whose ids begin with the prefix and that have all the tags, the newest first.
+async def jobs_to_cancel(
+    client: AsyncIrisClient, prefix: str, tags: Sequence[tuple[str, str]] = ()
+) -> tuple[list[JobRow], bool]:
+    """Returns the live jobs whose ids begin with the prefix and that have all the tags, the newest
+    first.
 
     Leaves out those that end with a job above them.
 
-    The newest first: a job that waits for another one's end, and would then start, is cancelled before that.
+    The newest first: a job that waits for another one's end, and would then start, is cancelled
+    before that.
 
     Returns:
         The jobs, and whether there are more.
@@ -44,7 +55,11 @@ async def jobs_to_cancel(client: AsyncIrisClient, prefix: str, tags: Sequence[tu
     if "'" in prefix or "\\" in prefix:  # no job's id has them
         return [], False
     wanted = JobFilter(live_only=True, user=prefix.split("/")[0], prefix=prefix, tags=tags)
-    found = [row for row in await client.jobs.list(wanted, limit=MAX_JOBS + 1) if row.id.startswith(prefix)]
+    found = [
+        row
+        for row in await client.jobs.list(wanted, limit=MAX_JOBS + 1)
+        if row.id.startswith(prefix)
+    ]
     listed = found[:MAX_JOBS]
     selected = {row.id for row in listed}
     return [row for row in listed if selected.isdisjoint(_above(row.id))], len(found) > MAX_JOBS
@@ -53,7 +68,12 @@ async def jobs_to_cancel(client: AsyncIrisClient, prefix: str, tags: Sequence[tu
 def none_found(prefix: str, tags: Sequence[tuple[str, str]]) -> str:
     """Returns the message that no job was selected."""
     which = f"no live job's id begins with {prefix}"
-    return f"{which} and has the tag{'s' * (len(tags) != 1)} {', '.join(written(*tag) for tag in tags)}" if tags else which
+    return (
+        f"{which} and has the tag{'s' * (len(tags) != 1)}"
+        f" {', '.join(written(*tag) for tag in tags)}"
+        if tags
+        else which
+    )
 
 
 def confirm_cancel(rows: list[JobRow]) -> None:

@@ -63,14 +63,35 @@ if TYPE_CHECKING:
     help="Only jobs in this state; repeatable.",
 )
 @click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
-@click.option("--since", type=DURATION, help="Only jobs submitted within this time, such as 2h or 7d.")
+@click.option(
+    "--since", type=DURATION, help="Only jobs submitted within this time, such as 2h or 7d."
+)
 @click.option(
     "--filter", "text", metavar="TEXT", default="",
     help="Only jobs with this text in their id, command, state, reason, tags or note.",
 )  # fmt: skip
-@click.option("--tag", "tags", type=TAG, multiple=True, metavar="KEY[=VALUE]", help="Only jobs with this tag; repeatable.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
-@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True, help="Show the jobs of this page.")
+@click.option(
+    "--tag",
+    "tags",
+    type=TAG,
+    multiple=True,
+    metavar="KEY[=VALUE]",
+    help="Only jobs with this tag; repeatable.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Show at most this many.",
+)
+@click.option(
+    "--page",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Show the jobs of this page.",
+)
 @click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
 @cluster_option
@@ -90,7 +111,12 @@ def jobs(
 ) -> None:
     """List jobs, the newest first. With --json or --state, ended jobs are included."""
     wanted = JobFilter(
-        live_only=not (all_jobs or as_json or states or text.upper() in {state for state in JobState if state.ended}),
+        live_only=not (
+            all_jobs
+            or as_json
+            or states
+            or text.upper() in {state for state in JobState if state.ended}
+        ),
         states=[JobState(state) for state in states],
         user=user,
         since=None if since is None else datetime.now(UTC) - since,
@@ -100,31 +126,66 @@ def jobs(
 
     async def work(client: AsyncIrisClient) -> tuple[list[JobRow], int]:
         rows = await client.jobs.list(wanted, limit=page * limit + 1)
-        return rows, await client.jobs.count(wanted, ended=True) if wanted.live_only and not (rows or text) else 0
+        return rows, (
+            await client.jobs.count(wanted, ended=True)
+            if wanted.live_only and not (rows or text)
+            else 0
+        )
 
     found, ended = with_client(ctx, work)
     rows, are_more = found[(page - 1) * limit : page * limit], len(found) > page * limit
     if ended:
-        click.echo(f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)} jobs --all")
+        click.echo(
+            f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)}"
+            " jobs --all"
+        )
     elif tree and not as_json:
         click.echo(render.job_tree(rows))
     else:
         render.JOBS.show(rows, as_json=as_json)
     if are_more or page > 1:
         rest = "there are more" if are_more else "the last page"
-        click.echo(f"page {page}: {len(rows):,} job(s); {rest}; see others with --page, --limit and --filter", err=as_json)
+        click.echo(
+            f"page {page}: {len(rows):,} job(s); {rest}; see others with --page, --limit and"
+            " --filter",
+            err=as_json,
+        )
 
 
 @click.command(cls=Watchable)
 @click.argument("job")
-@click.option("--filter", "text", metavar="TEXT", default="", help="Only tasks with this text in their state, host or reason.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many tasks.")
-@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True, help="Show the tasks of this page.")
-@click.option("--resources", is_flag=True, help="Also show the resource use of running tasks: cores, memory, processes, ports.")
+@click.option(
+    "--filter",
+    "text",
+    metavar="TEXT",
+    default="",
+    help="Only tasks with this text in their state, host or reason.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Show at most this many tasks.",
+)
+@click.option(
+    "--page",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Show the tasks of this page.",
+)
+@click.option(
+    "--resources",
+    is_flag=True,
+    help="Also show the resource use of running tasks: cores, memory, processes, ports.",
+)
 @json_option
 @cluster_option
 @click.pass_context
-def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resources: bool, as_json: bool) -> None:
+def status(
+    ctx: click.Context, job: str, text: str, limit: int, page: int, resources: bool, as_json: bool
+) -> None:
     """Show JOB (NAME or USER/NAME) and its tasks, one task: NAME:3, or an earlier run: NAME#1.
 
     Of many tasks, those that did not succeed come first. With --json all tasks are shown.
@@ -134,7 +195,9 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
 
     async def work(
         client: AsyncIrisClient,
-    ) -> tuple[JobStatus, Sequence["InUse"], "Submission", Sequence["NotificationRow"], list[JobRow]]:
+    ) -> tuple[
+        JobStatus, Sequence["InUse"], "Submission", Sequence["NotificationRow"], list[JobRow]
+    ]:
         from iris.client.jobs.submitted import submission_of  # lists of jobs do not need it
 
         name = await named_job(client, job)
@@ -158,8 +221,14 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
         print_json({**shown, "usage": [uses.json(each) for each in in_use]} if resources else shown)
         return
     part = page_of_tasks(found.tasks, text, limit, page)
-    facts = submission_text(submission, calls) + (f"\n{'tasks':<10}{part.counts}" if part.counts else "")
-    click.echo(render.status_text(found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), facts, children))
+    facts = submission_text(submission, calls) + (
+        f"\n{'tasks':<10}{part.counts}" if part.counts else ""
+    )
+    click.echo(
+        render.status_text(
+            found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), facts, children
+        )
+    )
     if part.rest:
         click.echo(part.rest)
     if resources:
@@ -167,12 +236,18 @@ def status(ctx: click.Context, job: str, text: str, limit: int, page: int, resou
 
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
-    """Returns what lists show of a job that cannot be asked itself, because no control plane answers."""
+    """Returns what lists show of a job that cannot be asked itself, because no control plane
+    answers.
+    """
     from iris.client.jobs.lists import listed_job
 
     name = await named_job(client, job)
     row = await listed_job(client.connection, name, await client.jobs.run(name, number))
-    return Known(render.listed_text(row, datetime.now(UTC)), "its tasks, and changes of its state", render.JOBS.json(row))
+    return Known(
+        render.listed_text(row, datetime.now(UTC)),
+        "its tasks, and changes of its state",
+        render.JOBS.json(row),
+    )
 
 
 async def _calls(client: AsyncIrisClient, submission: "Submission") -> Sequence["NotificationRow"]:
@@ -186,19 +261,26 @@ async def _calls(client: AsyncIrisClient, submission: "Submission") -> Sequence[
 
 @click.command(cls=Command)
 @click.argument("job", nargs=-1, required=True)
-@click.option("--timeout", type=DURATION, help="Stop waiting after this time, such as 10m; exits with 124.")
+@click.option(
+    "--timeout", type=DURATION, help="Stop waiting after this time, such as 10m; exits with 124."
+)
 @json_option
 @cluster_option
 @click.pass_context
-def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as_json: bool) -> None:
+def wait(
+    ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as_json: bool
+) -> None:
     """Wait until every JOB has ended.
 
-    Exits with 0 if all succeeded, 125 if one failed, 126 if one was cancelled, 124 if the timeout expired.
+    Exits with 0 if all succeeded, 125 if one failed, 126 if one was cancelled, 124 if the timeout
+    expired.
     """
 
     async def work(client: AsyncIrisClient) -> list[JobStatus | BaseException]:
         ids = [await whole_job(client, name) for name in job]
-        return await asyncio.gather(*(client.jobs.wait(name, timeout=timeout) for name in ids), return_exceptions=True)
+        return await asyncio.gather(
+            *(client.jobs.wait(name, timeout=timeout) for name in ids), return_exceptions=True
+        )
 
     results = with_client(ctx, work)
     ended = [result for result in results if isinstance(result, JobStatus)]
@@ -210,16 +292,23 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
             print_end(found)
         except IrisError as error:
             errors.append(error)
-    # A timeout has the least information about the jobs, so any other error determines the exit code.
+    # A timeout has the least information about the jobs, so any other error determines the exit
+    # code.
     errors.sort(key=lambda error: isinstance(error, WaitTimeout))
     raise_first(errors)
 
 
 @click.command(cls=Command)
 @click.argument("job", nargs=-1)
-@click.option("--all", "all_jobs", is_flag=True, help="Cancel all your live jobs, after a confirmation.")
 @click.option(
-    "--prefix", metavar="TEXT", help="Cancel the live jobs whose names begin with this, after a confirmation: NAME or USER/NAME."
+    "--all", "all_jobs", is_flag=True, help="Cancel all your live jobs, after a confirmation."
+)
+@click.option(
+    "--prefix",
+    metavar="TEXT",
+    help=(
+        "Cancel the live jobs whose names begin with this, after a confirmation: NAME or USER/NAME."
+    ),
 )
 @click.option(
     "--tag",
@@ -227,9 +316,14 @@ def wait(ctx: click.Context, job: tuple[str, ...], timeout: timedelta | None, as
     type=TAG,
     multiple=True,
     metavar="KEY[=VALUE]",
-    help="Cancel your live jobs, or those of --prefix, that have this tag, after a confirmation. Repeatable: all of the tags.",
+    help=(
+        "Cancel your live jobs, or those of --prefix, that have this tag, after a confirmation."
+        " Repeatable: all of the tags."
+    ),
 )
-@click.option("--dry-run", is_flag=True, help="Cancel nothing; list the jobs of --all, --prefix or --tag.")
+@click.option(
+    "--dry-run", is_flag=True, help="Cancel nothing; list the jobs of --all, --prefix or --tag."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--reason", default="", help="Reason, shown by `iris status`.")
 @cluster_option
@@ -244,14 +338,21 @@ def cancel(
     yes: bool,
     reason: str,
 ) -> None:
-    """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace period, SIGKILL.
+    """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace
+    period, SIGKILL.
 
     JOB#2 is cancelled only if that run of the name has not ended.
 
-    The other tasks of the job continue. A cancelled task counts neither as a failure nor as a success of its job.
+    The other tasks of the job continue. A cancelled task counts neither as a failure nor as a
+    success of its job.
     """
     if reason and os.environ.get(ENV_PAYLOAD_KEYS):
-        raise InvalidValue("reason", reason, "would be stored in plain text: Temporal does not encrypt it", "leave it out")
+        raise InvalidValue(
+            "reason",
+            reason,
+            "would be stored in plain text: Temporal does not encrypt it",
+            "leave it out",
+        )
     selects = all_jobs or prefix is not None or bool(tags)
     if bool(job) is selects or (all_jobs and prefix is not None):
         raise click.UsageError("name jobs, or give either --all or --prefix, or --tag")
@@ -262,7 +363,11 @@ def cancel(
         start = prefix_of(prefix)
         rows, more = with_client(ctx, lambda client: jobs_to_cancel(client, start, tags))
         if more:
-            click.echo(f"these are the newest of more than {MAX_JOBS:,} jobs; run the command again for the others", err=True)
+            click.echo(
+                f"these are the newest of more than {MAX_JOBS:,} jobs; run the command again for"
+                " the others",
+                err=True,
+            )
         if dry_run or not rows:
             click.echo(render.JOBS.table(rows) if rows else none_found(start, tags))
             return
@@ -287,7 +392,11 @@ def cancel(
         if request.ended is not None:
             return f"{name} has ended already ({request.ended})"
         below = await client.jobs.family.live_below(name) if task is None and not run else 0
-        with_them = f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it" if below else ""
+        with_them = (
+            f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it"
+            if below
+            else ""
+        )
         return f"cancelling {name} (grace period {format_duration(request.grace)}){with_them}"
 
     for_each(ctx, job, work)
@@ -299,14 +408,17 @@ def cancel(
 @cluster_option
 @click.pass_context
 def explain(ctx: click.Context, job: str, as_json: bool) -> None:
-    """Explain the state of JOB, or of its task JOB:INDEX, or of its earlier run JOB#1, and how each attempt ended.
+    """Explain the state of JOB, or of its task JOB:INDEX, or of its earlier run JOB#1, and how each
+    attempt ended.
 
     For a waiting job: the resources it needs, free resources, the jobs before it, and the remedy.
     """
     named, number = job_and_run(job)
     _, colon, index = named.partition(":")
     if colon and not index.isdecimal():
-        raise click.UsageError(f"{job!r}: write the number of a task after the colon, such as train:3")
+        raise click.UsageError(
+            f"{job!r}: write the number of a task after the colon, such as train:3"
+        )
 
     async def work(client: AsyncIrisClient) -> tuple[Explanation, "Submission"]:
         from iris.client.jobs.submitted import submission_of  # lists of jobs do not need it
@@ -316,7 +428,9 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
         found = await client.jobs.explain(full, int(index) if colon else None, run_id)
         return found, await submission_of(client.connection, full, run_id)
 
-    found, submission = with_client(ctx, work, known=lambda client: _listed(client, job, number), as_json=as_json)
+    found, submission = with_client(
+        ctx, work, known=lambda client: _listed(client, job, number), as_json=as_json
+    )
     if as_json:
         unasked = {"not_asked": "attempts"} if found.attempts_unknown else {}
         print_json({**render.explanation_json(found), **submission_json(submission), **unasked})
@@ -332,13 +446,17 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
 @cluster_option
 @click.pass_context
 def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
-    """Start no tasks of each JOB until it is released. Running tasks continue, but are not retried."""
+    """Start no tasks of each JOB until it is released. Running tasks continue, but are not
+    retried.
+    """
 
     async def work(client: AsyncIrisClient, name: str) -> str:
         name = await whole_job(client, name)
         before = await client.jobs.hold(name, reason)
         return f"{name} is held" + (
-            "; its running tasks continue" if before.state in (JobState.BUILDING, JobState.RUNNING) else ""
+            "; its running tasks continue"
+            if before.state in (JobState.BUILDING, JobState.RUNNING)
+            else ""
         )
 
     for_each(ctx, job, work)

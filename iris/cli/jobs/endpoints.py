@@ -13,7 +13,12 @@ ENDPOINTS: Listing[Endpoint] = Listing(
     Column("JOB", "job", shortens=True, optional=True),
     Column("TASK", "task"),
     Column("ATTEMPT", "attempt"),
-    Column("METADATA", "metadata", text=lambda given: [f"{key}={value}" for key, value in given.items()], wraps=True),
+    Column(
+        "METADATA",
+        "metadata",
+        text=lambda given: [f"{key}={value}" for key, value in given.items()],
+        wraps=True,
+    ),
     empty="no endpoints",
 )
 
@@ -25,9 +30,11 @@ ENDPOINTS: Listing[Endpoint] = Listing(
 @cluster_option
 @click.pass_context
 def endpoints(ctx: click.Context, job: str, prefix: str, as_json: bool) -> None:
-    """List the addresses that the tasks of JOB, and of the jobs that belong to it, have made known by name.
+    """List the addresses that the tasks of JOB, and of the jobs that belong to it, have made known
+    by name.
 
-    An endpoint is there as long as the attempt that registered it, with iris.context().register_endpoint.
+    An endpoint is there as long as the attempt that registered it, with
+    iris.context().register_endpoint.
     """
 
     async def work(client: AsyncIrisClient) -> None:

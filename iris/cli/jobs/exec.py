@@ -41,13 +41,23 @@ DEFAULT_SIZE = (24, 80)
 
 @click.command(cls=Command, name="exec")
 @click.option(
-    "-i", "--stdin", "with_input", is_flag=True, help="Pass standard input to COMMAND; a pipe or a file is passed anyway."
+    "-i",
+    "--stdin",
+    "with_input",
+    is_flag=True,
+    help="Pass standard input to COMMAND; a pipe or a file is passed anyway.",
 )
 @click.option(
-    "-n", "--no-stdin", "no_input", is_flag=True, help="Pass no standard input, as for use in a loop that reads its own."
+    "-n",
+    "--no-stdin",
+    "no_input",
+    is_flag=True,
+    help="Pass no standard input, as for use in a loop that reads its own.",
 )
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Run COMMAND in a terminal.")
-@click.option("--timeout", type=DURATION, help="End COMMAND after this time, such as 60s; exits with 124.")
+@click.option(
+    "--timeout", type=DURATION, help="End COMMAND after this time, such as 60s; exits with 124."
+)
 @cluster_option
 @click.argument("job", metavar="JOB[:TASK]")
 @click.argument("command", nargs=-1, required=True)
@@ -61,7 +71,8 @@ def exec_(
     terminal: bool,
     timeout: timedelta | None,
 ) -> int:
-    """Run COMMAND next to a running task, with the task's environment, directory and limits. Exits with COMMAND's exit code.
+    """Run COMMAND next to a running task, with the task's environment, directory and limits. Exits
+    with COMMAND's exit code.
 
     \b
     iris exec train -- nvidia-smi
@@ -72,7 +83,12 @@ def exec_(
         raise click.UsageError("-i and -n exclude each other")
     with_input = with_input or (not no_input and _is_given_input())
     if sum(len(word) for word in command) > MAX_COMMAND:
-        raise InvalidValue("command", command[0], "is too long with its arguments", "put it into a file that the command reads")
+        raise InvalidValue(
+            "command",
+            command[0],
+            "is too long with its arguments",
+            "put it into a file that the command reads",
+        )
     if terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("-t needs a terminal on standard input and output; leave it out")
     named, number = job_and_run(job)
@@ -142,7 +158,9 @@ async def _talk(session: Session[ExecEnd], *, with_input: bool, terminal: bool) 
 
 
 def _is_given_input() -> bool:
-    """Returns whether standard input is a file, a pipe or a socket, as in `iris exec train -- sh < script`."""
+    """Returns whether standard input is a file, a pipe or a socket, as in `iris exec train -- sh <
+    script`.
+    """
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, OSError, ValueError):  # it is closed
@@ -157,7 +175,9 @@ def _size() -> tuple[int, int]:
 
 
 def _read(session: Session[ExecEnd], loop: asyncio.AbstractEventLoop) -> None:
-    """Sends standard input. Runs in a thread, because reading a file cannot be awaited; it may block after the session."""
+    """Sends standard input. Runs in a thread, because reading a file cannot be awaited; it may
+    block after the session.
+    """
     while True:
         data = os.read(sys.stdin.fileno(), BLOCK)
         frame = Frame(FrameKind.INPUT, data) if data else Frame(FrameKind.END_OF_INPUT)

@@ -33,9 +33,15 @@ from iris.storage.object_store import Store
     help="Directory to write to.  [default: NAME-outputs or NAME-checkpoint]",
 )
 @click.option(
-    "--attempt", type=click.IntRange(min=1), help="Only this attempt.  [default: each task's latest attempt that has files]"
+    "--attempt",
+    type=click.IntRange(min=1),
+    help="Only this attempt.  [default: each task's latest attempt that has files]",
 )
-@click.option("--checkpoint", is_flag=True, help="The files of the checkpoint directory, as they were saved last.")
+@click.option(
+    "--checkpoint",
+    is_flag=True,
+    help="The files of the checkpoint directory, as they were saved last.",
+)
 @click.option("--list", "only_list", is_flag=True, help="List the files without fetching them.")
 @click.option("--force", is_flag=True, help="Overwrite existing files that differ.")
 @json_option
@@ -51,11 +57,11 @@ def fetch(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Fetch the files that JOB (NAME, one task: NAME:3, an earlier run: NAME#1) wrote to $IRIS_OUTPUT_DIR, or to its checkpoint
-    directory, $IRIS_CHECKPOINT_DIR.
+    """Fetch the files that JOB (NAME, one task: NAME:3, an earlier run: NAME#1) wrote to
+    $IRIS_OUTPUT_DIR, or to its checkpoint directory, $IRIS_CHECKPOINT_DIR.
 
-    The files of a job with several tasks are written to one folder for each task: NAME-outputs/3/. Works without
-    hosts and control plane.
+    The files of a job with several tasks are written to one folder for each task: NAME-outputs/3/.
+    Works without hosts and control plane.
 
     \b
     iris fetch train
@@ -64,13 +70,17 @@ def fetch(
     iris fetch train --checkpoint
     """
     if checkpoint and attempt:
-        raise click.UsageError("--checkpoint and --attempt exclude each other: all attempts have one checkpoint")
+        raise click.UsageError(
+            "--checkpoint and --attempt exclude each other: all attempts have one checkpoint"
+        )
     named, number = job_and_run(job)
     _, task = job_and_task(named)
     what = "checkpoint" if checkpoint else "outputs"
 
     async def work() -> None:
-        archive = await find_archive(ctx.find_root().obj["cluster"], named.partition(":")[0], task, number)
+        archive = await find_archive(
+            ctx.find_root().obj["cluster"], named.partition(":")[0], task, number
+        )
         name, store = archive.job, Store(archive.cluster.store)
         files = await find_files(store, name, archive.source, task, attempt, checkpoint=checkpoint)
         if not files:
@@ -81,12 +91,22 @@ def fetch(
         into = directory or Path(f"{name.rpartition('/')[2]}-{what}")
         by_task = task is None and archive.source.tasks > 1
         with _progress(files) as progress, reading_from(store, f"the {what} of {name}"):
-            fetched = await fetch_files(store, files, into, by_task=by_task, force=force, progress=progress)
+            fetched = await fetch_files(
+                store, files, into, by_task=by_task, force=force, progress=progress
+            )
         if as_json:
-            print_json([{**_file_json(each.file), "to": str(each.to), "written": each.written} for each in fetched])
+            print_json(
+                [
+                    {**_file_json(each.file), "to": str(each.to), "written": each.written}
+                    for each in fetched
+                ]
+            )
         same = sum(not each.written for each in fetched)
         size = format_bytes(sum(file.size for file in files))
-        click.echo(f"{_files(len(files))}, {size}, in {into}{f'; {same} existed already' if same else ''}", err=True)
+        click.echo(
+            f"{_files(len(files))}, {size}, in {into}{f'; {same} existed already' if same else ''}",
+            err=True,
+        )
         for warning in repository_warnings(fetched):
             click.echo(f"warning: {warning}", err=True)
 
@@ -96,15 +116,16 @@ def fetch(
 def _nothing(job: str, attempt: int | None) -> str:
     whose = f"attempt {attempt} of {job}" if attempt else job
     return (
-        f"the store has no outputs of {whose}: files in ${ENV_OUTPUT_DIR} are stored when an attempt ends; "
-        f"check the state with: iris status {job.partition(':')[0]}"
+        f"the store has no outputs of {whose}: files in ${ENV_OUTPUT_DIR} are stored when an"
+        f" attempt ends; check the state with: iris status {job.partition(':')[0]}"
     )
 
 
 def _no_checkpoint(job: str) -> str:
     return (
-        f"the store has no checkpoint of {job}: files in ${ENV_CHECKPOINT_DIR} are saved some seconds after their last change; "
-        f"check the state with: iris status {job.partition(':')[0]}"
+        f"the store has no checkpoint of {job}: files in ${ENV_CHECKPOINT_DIR} are saved some"
+        " seconds after their last change; check the state with: iris status"
+        f" {job.partition(':')[0]}"
     )
 
 
@@ -119,7 +140,12 @@ def _list(files: list[OutputFile], *, as_json: bool) -> None:
 
 
 def _file_json(file: OutputFile) -> dict[str, Any]:
-    return {"task": file.task, "attempt": file.attempt, "path": str(file.path), "size_bytes": file.size}
+    return {
+        "task": file.task,
+        "attempt": file.attempt,
+        "path": str(file.path),
+        "size_bytes": file.size,
+    }
 
 
 def _files(count: int) -> str:
@@ -135,7 +161,9 @@ def _printable(file: OutputFile) -> str:
 def _progress(files: list[OutputFile]) -> Iterator[Callable[[Fetched], None]]:
     """Shows the progress on standard error: a bar on a terminal, else a line for each file."""
     if not is_live():
-        yield lambda fetched: click.echo(f"{format_bytes(fetched.file.size):>10}  {fetched.to}", err=True)
+        yield lambda fetched: click.echo(
+            f"{format_bytes(fetched.file.size):>10}  {fetched.to}", err=True
+        )
         return
     total, done = sum(file.size for file in files), 0
     with transfer("fetching") as progress:

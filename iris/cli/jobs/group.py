@@ -9,8 +9,11 @@ job = LazyGroup(
     "job",
     table={
         **{_VERBS.get(name, name): entry for name, entry in JOB_COMMANDS.items()},
-        "check": ("job_check", "check", "Check a job file. Contacts no cluster."),
-        "schema": ("job_check", "schema", "Print the JSON schema of job files, for editors."),
+        "check": ("submit.check", "check", "Check a job file. Contacts no cluster."),
+        "schema": ("submit.check", "schema", "Print the JSON schema of job files, for editors."),
     },
-    help="List, show, submit, follow and cancel jobs. `iris jobs`, `iris status` and so on are the same commands.",
+    help=(
+        "List, show, submit, follow and cancel jobs. `iris jobs`, `iris status` and so on are the"
+        " same commands."
+    ),
 )

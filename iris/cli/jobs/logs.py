@@ -29,21 +29,43 @@ SINCE = Parsed("duration|time", milliseconds_since)
 @click.argument("job", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--since", type=SINCE, metavar="10m|TIME", help="Only lines of the last 10 minutes, or since TIME.")
-@click.option("--timestamps", is_flag=True, help="Show the time (UTC) at which each line was complete.")
-@click.option("--stream", "streams", type=click.Choice(list(STREAMS)), multiple=True, help="Only this stream. Repeatable.")
+@click.option(
+    "--since",
+    type=SINCE,
+    metavar="10m|TIME",
+    help="Only lines of the last 10 minutes, or since TIME.",
+)
+@click.option(
+    "--timestamps", is_flag=True, help="Show the time (UTC) at which each line was complete."
+)
+@click.option(
+    "--stream",
+    "streams",
+    type=click.Choice(list(STREAMS)),
+    multiple=True,
+    help="Only this stream. Repeatable.",
+)
 @click.option("--build", is_flag=True, help="Only the set-up of the environment: --stream build.")
 @click.option("--task", type=click.IntRange(min=0), help="Only this task.")
-@click.option("--all-tasks", is_flag=True, help="All tasks, each line with its task's number.  [default]")
+@click.option(
+    "--all-tasks", is_flag=True, help="All tasks, each line with its task's number.  [default]"
+)
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 @click.option("--agent", metavar="HOST", help="Show the log of this host's agent instead of a job.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
 @click.option(
     "--raw",
     is_flag=True,
-    help="Write the unchanged bytes of one task into a file or a pipe; the host's lines go to standard error.",
+    help=(
+        "Write the unchanged bytes of one task into a file or a pipe; the host's lines go to"
+        " standard error."
+    ),
 )
-@click.option("--exit-code", is_flag=True, help="With -f: exit as `iris wait` does, with 125 if the job failed.")
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help="With -f: exit as `iris wait` does, with 125 if the job failed.",
+)
 @cluster_option
 @click.pass_context
 def logs(
@@ -63,7 +85,8 @@ def logs(
     raw: bool,
     exit_code: bool,
 ) -> None:
-    """Show the output of JOB (NAME, USER/NAME, one task: NAME:3, or an earlier run: NAME#1), ordered by time.
+    """Show the output of JOB (NAME, USER/NAME, one task: NAME:3, or an earlier run: NAME#1),
+    ordered by time.
 
     Works without hosts and control plane, and after a local cluster was stopped.
 
@@ -88,9 +111,14 @@ def logs(
     if agent is not None:
         if task is not None or all_tasks or attempt is not None or streams or build:
             raise click.UsageError(
-                "--agent excludes --task, --all-tasks, --attempt, --stream and --build: an agent's log has none of these"
+                "--agent excludes --task, --all-tasks, --attempt, --stream and --build: an agent's"
+                " log has none of these"
             )
-        asyncio.run(_show_agent(cluster, agent, since, tail, follow=follow, timestamps=timestamps, as_json=as_json))
+        asyncio.run(
+            _show_agent(
+                cluster, agent, since, tail, follow=follow, timestamps=timestamps, as_json=as_json
+            )
+        )
         return
     assert job is not None
     job, number = job_and_run(job)
@@ -105,14 +133,21 @@ def logs(
         reader = LogReader(store, name, run, task, attempt, streams=wanted or None, since_ms=since)
         prefixed = task is None and archive.source.tasks > 1
         if raw and prefixed:
-            raise click.UsageError(f"--raw needs one task: {name} has {archive.source.tasks}; name one with {name}:NUMBER")
+            raise click.UsageError(
+                f"--raw needs one task: {name} has {archive.source.tasks}; name one with"
+                f" {name}:NUMBER"
+            )
         printer: Printer = RawPrinter(apart=not wanted) if raw else JsonPrinter()
         if not (as_json or raw):
             printer = LinePrinter(
                 prefixed=prefixed,
                 timestamps=timestamps,
                 growing=follow,
-                next_attempt=None if attempt else lambda task, number: attempt_mark(task, number, prefixed=prefixed),
+                next_attempt=(
+                    None
+                    if attempt
+                    else lambda task, number: attempt_mark(task, number, prefixed=prefixed)
+                ),
             )
         await _show_now(reader, printer, f"the log of {name}", tail, follow=follow)
         if follow and archive.client is not None:
@@ -122,7 +157,10 @@ def logs(
         elif exit_code:
             raise Unreachable(f"{archive.note}; so the exit code of {name} is unknown")
         elif attempt is not None and reader.empty:
-            raise NotFound(f"the store has no output of attempt {attempt} of {name}; see the attempts with: iris explain {name}")
+            raise NotFound(
+                f"the store has no output of attempt {attempt} of {name}; see the attempts with:"
+                f" iris explain {name}"
+            )
         if reader.empty and not exit_code:
             await _say_why_empty(archive, name, task)
 
@@ -130,7 +168,9 @@ def logs(
 
 
 async def _say_why_empty(archive: Archive, job: str, task: int | None) -> None:
-    """Says on standard error why there is no output: an empty answer could be a fault of the log, too."""
+    """Says on standard error why there is no output: an empty answer could be a fault of the log,
+    too.
+    """
     if archive.client is None:
         click.echo(f"the store has no output of {job}", err=True)
         return
@@ -139,23 +179,43 @@ async def _say_why_empty(archive: Archive, job: str, task: int | None) -> None:
 
 
 async def _show_agent(
-    cluster: str | None, host: str, since: int | None, tail: int | None, *, follow: bool, timestamps: bool, as_json: bool
+    cluster: str | None,
+    host: str,
+    since: int | None,
+    tail: int | None,
+    *,
+    follow: bool,
+    timestamps: bool,
+    as_json: bool,
 ) -> None:
     record = await cluster_of(cluster)
     store = Store(record.store)
     reader = AgentReader(store, record.name, names.check_name("agent", host), since_ms=since)
     printer: Printer = JsonPrinter(host)
     if not as_json:
-        printer = LinePrinter(prefixed=False, timestamps=timestamps, next_attempt=lambda _, run: f"-- part {run} --")
+        printer = LinePrinter(
+            prefixed=False, timestamps=timestamps, next_attempt=lambda _, run: f"-- part {run} --"
+        )
     await _show_now(reader, printer, f"the log of the agent on {host}", tail, follow=follow)
     if reader.empty and not follow:
-        existing = ", ".join(await store.folders(names.agent_logs(record.name, "").rstrip("/"))) or "none"
-        raise NotFound(f"the store has no log of an agent on host {host}; there are logs of: {existing}")
+        existing = (
+            ", ".join(await store.folders(names.agent_logs(record.name, "").rstrip("/"))) or "none"
+        )
+        raise NotFound(
+            f"the store has no log of an agent on host {host}; there are logs of: {existing}"
+        )
     if follow:
-        await follow_lines(reader, printer, asyncio.get_running_loop().create_future(), f"the log of the agent on {host}")
+        await follow_lines(
+            reader,
+            printer,
+            asyncio.get_running_loop().create_future(),
+            f"the log of the agent on {host}",
+        )
 
 
-async def _show_now(reader: Reader, printer: Printer, title: str, tail: int | None, *, follow: bool) -> None:
+async def _show_now(
+    reader: Reader, printer: Printer, title: str, tail: int | None, *, follow: bool
+) -> None:
     """Prints the present output. If the output is followed, unfinished lines stay open."""
     async for lines in present_lines(reader, title, tail):
         printer.print(lines)
@@ -163,8 +223,11 @@ async def _show_now(reader: Reader, printer: Printer, title: str, tail: int | No
         printer.finish()
 
 
-async def find_archive(cluster: str | None, named: str, task: int | None, run: int | None = None) -> Archive:
-    """Returns where to read the logs and files of a job, as the user names it. Prints a note if only the store could be asked.
+async def find_archive(
+    cluster: str | None, named: str, task: int | None, run: int | None = None
+) -> Archive:
+    """Returns where to read the logs and files of a job, as the user names it. Prints a note if
+    only the store could be asked.
 
     Raises:
         NotFound: there is no such job, or it has no such task.

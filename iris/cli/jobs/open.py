@@ -30,7 +30,9 @@ def open_(ctx: click.Context, job: str, only_print: bool) -> None:
         source = await client.jobs.log_source(name, await client.jobs.run(name, number))
         page = client.jobs.page(name, source.run_id)
         if not page:
-            raise NotFound(f"cluster {client.record.name} has no Web UI; show the job with: iris status {name}")
+            raise NotFound(
+                f"cluster {client.record.name} has no Web UI; show the job with: iris status {name}"
+            )
         return page
 
     page = with_client(ctx, work)
@@ -40,6 +42,10 @@ def open_(ctx: click.Context, job: str, only_print: bool) -> None:
 
 
 def _has_browser() -> bool:
-    """Returns whether a browser would open before the user's eyes: in a graphical session that is not another machine's."""
-    graphical = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    """Returns whether a browser would open before the user's eyes: in a graphical session that is
+    not another machine's.
+    """
+    graphical = sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
     return graphical and "SSH_CONNECTION" not in os.environ

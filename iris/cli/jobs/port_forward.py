@@ -27,8 +27,9 @@ from iris.model.errors import IrisError
 def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:
     """Forward ports of this machine to ports on the host of a running task. Ctrl-C ends it.
 
-    PORT is a number, or a name given with `iris submit --port`. LOCAL is a port of 127.0.0.1; 0 means any free one. Without it,
-    the number is the same, or any free one if that is in use. The program can listen on any address of its host.
+    PORT is a number, or a name given with `iris submit --port`. LOCAL is a port of 127.0.0.1; 0
+    means any free one. Without it, the number is the same, or any free one if that is in use. The
+    program can listen on any address of its host.
 
     \b
     iris port-forward notebook 8888
@@ -60,7 +61,10 @@ async def _forward(forward: PortForward, where: TaskLocation, wanted: list[Forwa
         local = await forward.listen(each.local, port)
         name = "" if each.port == str(port) else f" ({each.port})"
         click.echo(f"{ADDRESS}:{local} -> {where} port {port}{name} on host {where.host}")
-    raise IrisError(f"{await forward.end()}; nothing is forwarded any more: `iris status {where.job}` shows the task")
+    raise IrisError(
+        f"{await forward.end()}; nothing is forwarded any more: `iris status {where.job}` shows the"
+        " task"
+    )
 
 
 def _tell(reason: str) -> None:
@@ -68,7 +72,9 @@ def _tell(reason: str) -> None:
 
 
 class _Signals:
-    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT, so that nothing is left on the host."""
+    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT, so that
+    nothing is left on the host.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None

@@ -12,7 +12,11 @@ from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
 #: File suffixes of the formats that other programs read.
-_ENDINGS = {ProfileFormat.FLAMEGRAPH: "svg", ProfileFormat.SPEEDSCOPE: "speedscope.json", ProfileFormat.RAW: "txt"}
+_ENDINGS = {
+    ProfileFormat.FLAMEGRAPH: "svg",
+    ProfileFormat.SPEEDSCOPE: "speedscope.json",
+    ProfileFormat.RAW: "txt",
+}
 _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.DUMP]
 
 
@@ -20,9 +24,22 @@ _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.D
 @click.argument("job", metavar="JOB[:TASK]")
 @click.option("--dump", is_flag=True, help="Show the current stack of every thread.  [default]")
 @click.option("--duration", type=DURATION, help="Record for this time, such as 10s.")
-@click.option("--format", "format_", type=click.Choice(_RECORDED), help="Format of the recording.  [default: flamegraph]")
-@click.option("--rate", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Samples per second.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(_RECORDED),
+    help="Format of the recording.  [default: flamegraph]",
+)
+@click.option(
+    "--rate",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Samples per second.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file."
+)
 @cluster_option
 @click.pass_context
 def profile(
@@ -34,7 +51,8 @@ def profile(
     rate: int,
     output: Path | None,
 ) -> None:
-    """Profile the Python processes of a running task with py-spy, on its host. The task keeps running.
+    """Profile the Python processes of a running task with py-spy, on its host. The task keeps
+    running.
 
     \b
     iris profile train:3                     the current stack of every thread
@@ -44,13 +62,17 @@ def profile(
     if dump and recorded:
         raise click.UsageError("--dump excludes --duration and --format: it takes one sample")
     if duration is not None and duration < timedelta(seconds=1):
-        raise InvalidValue("duration", f"{duration.total_seconds():g}s", "is too short", "use at least 1s")
+        raise InvalidValue(
+            "duration", f"{duration.total_seconds():g}s", "is too short", "use at least 1s"
+        )
     kind = ProfileFormat(format_ or ProfileFormat.FLAMEGRAPH) if recorded else ProfileFormat.DUMP
     _, task = job_and_task(job)
 
     async def work(client: AsyncIrisClient) -> tuple[bytes, Profile, TaskLocation]:
         where = await client.exec.locate(await named_job(client, job), task)
-        request = ProfileRequest(session=new_session(), job=where.job, index=where.task, format=kind, rate=rate)
+        request = ProfileRequest(
+            session=new_session(), job=where.job, index=where.task, format=kind, rate=rate
+        )
         if duration is not None:
             request = request.model_copy(update={"duration": duration})
         return *await client.exec.profile(where, request), where
@@ -64,6 +86,8 @@ def profile(
     try:
         file.write_bytes(data)
     except OSError as error:
-        raise InvalidValue("output", str(file), f"cannot be written: {error.strerror}", "name another file with -o") from None
+        raise InvalidValue(
+            "output", str(file), f"cannot be written: {error.strerror}", "name another file with -o"
+        ) from None
     pids = ", ".join(str(pid) for pid in found.pids)
     click.echo(f"{kind} of process {pids} on host {where.host}: {file}", err=True)

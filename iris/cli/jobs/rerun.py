@@ -22,14 +22,21 @@ from iris.client.views import Submitted
 
 @click.command(cls=Command)
 @click.argument("job")
-@click.option("--failed", is_flag=True, help="Only the tasks that failed or were cancelled, with their indices and parameters.")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Only the tasks that failed or were cancelled, with their indices and parameters.",
+)
 @click.option("-n", "--name", help="Name of the new job.  [default: the name of JOB]")
 @click.option(
     "--secret",
     type=SECRET,
     multiple=True,
     metavar="NAME[=SOURCE]",
-    help="Give the new job this secret again, as with `iris submit`: those of the submitter are deleted with a job. Repeatable.",
+    help=(
+        "Give the new job this secret again, as with `iris submit`: those of the submitter are"
+        " deleted with a job. Repeatable."
+    ),
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
 @json_option
@@ -44,7 +51,8 @@ def rerun(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Submit JOB (NAME, USER/NAME or an earlier run NAME#1) again: the same command, files, resources and environment.
+    """Submit JOB (NAME, USER/NAME or an earlier run NAME#1) again: the same command, files,
+    resources and environment.
 
     \b
     iris rerun train
@@ -60,7 +68,9 @@ def rerun(
         if as_json:
             print_json(None if submitted is None else submitted.model_dump())
         elif submitted is None:
-            click.echo(f"no task of {full} has failed or was cancelled: nothing to run again", err=True)
+            click.echo(
+                f"no task of {full} has failed or was cancelled: nothing to run again", err=True
+            )
         elif quiet:
             click.echo(submitted.id)
         else:
@@ -74,9 +84,13 @@ def rerun(
         full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)
         store, secrets = Store(client.record.store), dict(secret)
-        again = submit_again(client.jobs, store, full, run_id, failed=failed, name=name, secrets=secrets)
+        again = submit_again(
+            client.jobs, store, full, run_id, failed=failed, name=name, secrets=secrets
+        )
         what = f"another run of {full}"
-        async with created(again, announce=partial(announce, full), what=what, look=f"{iris} jobs --all"):
+        async with created(
+            again, announce=partial(announce, full), what=what, look=f"{iris} jobs --all"
+        ):
             pass
 
     with interrupts():

@@ -43,19 +43,39 @@ def controller() -> None:
 
 @controller.command()
 @click.option("--name", required=True, help="Name of the cluster.")
-@click.option("--address", required=True, metavar="HOST:PORT", help="Address of the Temporal service.")
-@click.option("--namespace", default="default", show_default=True, help="Temporal namespace.")
-@click.option("--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://….")
-@click.option("--ui", default="", metavar="URL", help="URL of Temporal's Web UI, for links.")
-@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Configuration file of the cluster.")
 @click.option(
-    "--advertise", default="", metavar="HOST:PORT", help="Address of the Temporal service for hosts.  [default: --address]"
+    "--address", required=True, metavar="HOST:PORT", help="Address of the Temporal service."
+)
+@click.option("--namespace", default="default", show_default=True, help="Temporal namespace.")
+@click.option(
+    "--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://…."
+)
+@click.option("--ui", default="", metavar="URL", help="URL of Temporal's Web UI, for links.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Configuration file of the cluster.",
+)
+@click.option(
+    "--advertise",
+    default="",
+    metavar="HOST:PORT",
+    help="Address of the Temporal service for hosts.  [default: --address]",
 )
 @click.option("--machines", type=click.Path(path_type=Path), hidden=True)
 def serve(
-    name: str, address: str, namespace: str, store: str, ui: str, config: Path | None, advertise: str, machines: Path | None
+    name: str,
+    address: str,
+    namespace: str,
+    store: str,
+    ui: str,
+    config: Path | None,
+    advertise: str,
+    machines: Path | None,
 ) -> None:
-    """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of one."""
+    """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of
+    one.
+    """
     from iris.processes.process import be_private
     from iris.worker_agents.control_plane.serve import ControlPlaneOptions, serve
 
@@ -82,27 +102,56 @@ def serve(
     help="Configuration file, unless the machine's metadata has the configuration.",
 )
 @click.option(
-    "--state-dir", required=True, type=click.Path(path_type=Path, file_okay=False), help="Directory for persistent state."
+    "--state-dir",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for persistent state.",
 )
-@click.option("--port", default=10000, show_default=True, type=click.IntRange(1, 65534), help="Port of the Temporal server.")
 @click.option(
-    "--advertise", metavar="HOST:PORT", help="Address of the Temporal server for hosts.  [default: this machine's internal name]"
+    "--port",
+    default=10000,
+    show_default=True,
+    type=click.IntRange(1, 65534),
+    help="Port of the Temporal server.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="Address of the Temporal server for hosts.  [default: this machine's internal name]",
 )
 def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> None:
-    """Run a cluster's control plane until SIGTERM, and a Temporal server unless the configuration names one."""
+    """Run a cluster's control plane until SIGTERM, and a Temporal server unless the configuration
+    names one.
+    """
     from iris.processes.process import be_private
     from iris.worker_agents.control_plane.gce_controller import HostedOptions, run
 
     log_to_stderr()
     be_private()
-    asyncio.run(run(HostedOptions(config=config.absolute(), state_dir=state_dir.absolute(), port=port, advertise=advertise)))
+    asyncio.run(
+        run(
+            HostedOptions(
+                config=config.absolute(),
+                state_dir=state_dir.absolute(),
+                port=port,
+                advertise=advertise,
+            )
+        )
+    )
 
 
 @controller.command("guard-ui")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Address for browsers. Publish it on this machine only.")
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Address for browsers. Publish it on this machine only.",
+)
 @click.option("--backend", required=True, metavar="HOST:PORT", help="Address of the Web UI.")
 def guard_ui(listen: str, backend: str) -> None:
-    """Serve a Temporal Web UI to users of this machine until SIGTERM. Refuses what web pages of other sites send to it."""
+    """Serve a Temporal Web UI to users of this machine until SIGTERM. Refuses what web pages of
+    other sites send to it.
+    """
     from iris.worker_agents.local.ui_guard import serve
 
     log_to_stderr()
@@ -112,7 +161,9 @@ def guard_ui(listen: str, backend: str) -> None:
 def _address(option: str, text: str) -> str:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise InvalidValue(option, text, "is not an address", "write HOST:PORT, such as 127.0.0.1:8080")
+        raise InvalidValue(
+            option, text, "is not an address", "write HOST:PORT, such as 127.0.0.1:8080"
+        )
     return text
 
 
@@ -120,17 +171,30 @@ controller.add_command(manual)
 
 
 @click.command(cls=Command)
-@click.option("--join", is_flag=True, help="Join the cluster as a slice of one host, or as one host of --slice.")
+@click.option(
+    "--join",
+    is_flag=True,
+    help="Join the cluster as a slice of one host, or as one host of --slice.",
+)
 @click.option("--host-id", help="Id of the host.  [default: the machine's name]")
-@click.option("--slice", "slice_id", metavar="ID", help="Slice of the host.  [default: a slice of this host only]")
+@click.option(
+    "--slice",
+    "slice_id",
+    metavar="ID",
+    help="Slice of the host.  [default: a slice of this host only]",
+)
 @click.option(
     "--key-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="File with the private key of a machine that was created for --slice; excludes --join.",
 )
 @click.option("--token", hidden=True)  # in the startup scripts of version 0.1
-@click.option("--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]")
-@click.option("--address", help="Address of this host for other hosts.  [default: from this machine's routes]")
+@click.option(
+    "--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]"
+)
+@click.option(
+    "--address", help="Address of this host for other hosts.  [default: from this machine's routes]"
+)
 @click.option(
     "--dir",
     "directory",
@@ -140,39 +204,71 @@ controller.add_command(manual)
 @click.option(
     "--cache",
     type=click.Path(path_type=Path),
-    help="Directory for bundles, and for environments of tasks without uids of their own; agents may share it.",
+    help=(
+        "Directory for bundles, and for environments of tasks without uids of their own; agents may"
+        " share it."
+    ),
 )
 @click.option(
     "--run-as",
     metavar="FIRST-LAST|root",
-    help="Uids of tasks that run as processes, one each; root: the agent's user.  [default: 60706-61183 if the agent is root]",
+    help=(
+        "Uids of tasks that run as processes, one each; root: the agent's user.  [default:"
+        " 60706-61183 if the agent is root]"
+    ),
 )
 @click.option(
     "--jobs-dir",
     type=click.Path(path_type=Path),
-    help="Directory for working directories, outputs and environments of tasks with such uids.  [default: /var/lib/iris-jobs]",
+    help=(
+        "Directory for working directories, outputs and environments of tasks with such uids. "
+        " [default: /var/lib/iris-jobs]"
+    ),
 )
-@click.option("--image", help="Container image of tasks without --image.  [default: none: tasks are processes]")
+@click.option(
+    "--image",
+    help="Container image of tasks without --image.  [default: none: tasks are processes]",
+)
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Configuration file of the cluster, for the variables, directories and limits of tasks.",
 )
 @click.option("--simulated", is_flag=True, hidden=True)
-@click.option("--all-hosts-of", "home", type=click.Path(path_type=Path, exists=True, file_okay=False), hidden=True)
+@click.option(
+    "--all-hosts-of",
+    "home",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    hidden=True,
+)
 @click.option("--cpu", type=CPU, help="Cores to offer.  [default: all]")
 @click.option("--memory", type=MEMORY, help="Memory to offer.  [default: all]")
 @click.option("--disk", type=DISK, help="Disk to offer.  [default: free space]")
-@click.option("--device", type=DEVICE, help="Device to offer: KIND:VARIANT:COUNT, such as gpu:H100:8.")
+@click.option(
+    "--device", type=DEVICE, help="Device to offer: KIND:VARIANT:COUNT, such as gpu:H100:8."
+)
 @click.option("--gpu-check", type=DURATION, help="How often the GPUs are checked.  [default: 30s]")
-@click.option("--attribute", type=KEY_VALUE, multiple=True, metavar="KEY=VALUE", help="Attribute of this host. Repeatable.")
-@click.option("--accept-cpu-jobs", is_flag=True, help="Also run tasks that request no device, although this host has devices.")
+@click.option(
+    "--attribute",
+    type=KEY_VALUE,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Attribute of this host. Repeatable.",
+)
+@click.option(
+    "--accept-cpu-jobs",
+    is_flag=True,
+    help="Also run tasks that request no device, although this host has devices.",
+)
 @click.option(
     "--fault",
     type=FAULT,
     multiple=True,
     metavar="NAME=REGEX",
-    help="Pattern in a failed program's last output lines that shows a fault of the host. Repeatable.",
+    help=(
+        "Pattern in a failed program's last output lines that shows a fault of the host."
+        " Repeatable."
+    ),
 )
 @cluster_option
 @click.pass_context
@@ -210,7 +306,8 @@ def agent(
     proof = _proof(key_file, token)
     if join == (proof is not None):
         raise click.UsageError(
-            "add --join on a machine that you add, or --slice and --key-file on a machine that was created for a slice"
+            "add --join on a machine that you add, or --slice and --key-file on a machine that was"
+            " created for a slice"
         )
     if proof is not None and slice_id is None:
         raise click.UsageError("--key-file needs --slice")

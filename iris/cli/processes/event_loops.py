@@ -6,8 +6,9 @@ import asyncio
 class OpenLoop(asyncio.SelectorEventLoop):
     """An event loop that stays open after its work, until the process ends.
 
-    The store and Temporal's client answer requests from their own threads. An answer to a request that was just cancelled may
-    come when `asyncio.run` has returned. It would find a closed loop, and the client would print a traceback to the user.
+    The store and Temporal's client answer requests from their own threads. An answer to a request
+    that was just cancelled may come when `asyncio.run` has returned. It would find a closed loop,
+    and the client would print a traceback to the user.
     """
 
     def close(self) -> None:

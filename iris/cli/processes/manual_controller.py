@@ -1,4 +1,6 @@
-"""Implements `iris controller manual`: what runs on the machine of a control plane that another machine operates over SSH."""
+"""Implements `iris controller manual`: what runs on the machine of a control plane that another
+machine operates over SSH.
+"""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +14,11 @@ if TYPE_CHECKING:
     from iris.config import ClusterConfig
 
 _config = click.option(
-    "--config", "file", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Configuration file."
+    "--config",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Configuration file.",
 )
 
 
@@ -54,7 +60,12 @@ def reload_(file: Path) -> None:
 
 @manual.command()
 @_config
-@click.option("--give-up", multiple=True, metavar="ADDRESS", help="A host that will not come back. Repeatable.")
+@click.option(
+    "--give-up",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A host that will not come back. Repeatable.",
+)
 def stop(file: Path, give_up: tuple[str, ...]) -> None:
     """Give back the hosts, and end the control plane."""
     from iris.client.operate.local.controller import LocalController

@@ -10,7 +10,9 @@ from iris.cli.common import Command
 @click.command(cls=Command, name="pool-worker")
 @click.argument("python")
 def pool_worker(python: str) -> int:
-    """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of the pool's jobs do this."""
+    """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of the
+    pool's jobs do this.
+    """
     from iris.client.pool.worker import work
 
     return asyncio.run(work(python))

@@ -1,4 +1,6 @@
-"""Formats lists for people and for programs. One `Listing` of `Column`s per noun gives both its table and its JSON."""
+"""Formats lists for people and for programs. One `Listing` of `Column`s per noun gives both its
+table and its JSON.
+"""
 
 import re
 import sys
@@ -15,7 +17,8 @@ from iris.model.units import format_duration
 
 Row = TypeVar("Row")
 
-#: The most rows of a table that is fitted to the terminal. Longer ones are plain: rich takes two milliseconds for a row.
+#: The most rows of a table that is fitted to the terminal. Longer ones are plain: rich takes two
+#: milliseconds for a row.
 MAX_FITTED = 500
 #: The width to which a column that wraps is cut in a list, in characters.
 CUT_TO = 12
@@ -33,15 +36,20 @@ class Column(Generic[Row]):
         header: the heading; empty: only the JSON has the column.
         key: the key; empty: only the table has the column.
         value: returns the value of a row; by default its attribute `key`.
-        text: converts the value for the table. The result may be a text, a number, a bool, a time (shown as its age), a duration,
-            or a sequence of texts. Not called if there is no value.
+        text: converts the value for the table. The result may be a text, a number, a bool, a time
+            (shown as its age), a duration, or a sequence of texts. Not called if there is no value.
         json: converts the value for the JSON; by default as pydantic does.
         absent: the cell if the value is None, an empty text or an empty collection.
-        wraps: whether a cell may take several lines in a narrow terminal, or lose its end in a list.
-        shortens: whether a cell may lose its middle in a narrow terminal, as ids may. Two different ids stay different.
-        optional: whether the table leaves the column out if no row has a value, or if the terminal is too narrow.
-        importance: a narrow terminal leaves out the least important optional column first; of equal ones the first.
-        least: the width to which the cells of a column that wraps may be cut in a list, in characters.
+        wraps: whether a cell may take several lines in a narrow terminal, or lose its end in a
+            list.
+        shortens: whether a cell may lose its middle in a narrow terminal, as ids may. Two different
+            ids stay different.
+        optional: whether the table leaves the column out if no row has a value, or if the terminal
+            is too narrow.
+        importance: a narrow terminal leaves out the least important optional column first; of equal
+            ones the first.
+        least: the width to which the cells of a column that wraps may be cut in a list, in
+            characters.
     """
 
     header: str = ""
@@ -87,7 +95,8 @@ class Listing(Generic[Row]):
         return {key: column.json(column.of(row)) for key, column in self.by_key.items()}
 
     def table(self, rows: Iterable[Row], now: datetime | None = None, *, cut: bool = False) -> str:
-        """Returns the rows as a table: for a terminal with its width and colours, else as plain text with one line per row.
+        """Returns the rows as a table: for a terminal with its width and colours, else as plain
+        text with one line per row.
 
         Args:
             now: the time to which ages refer; None: the current time.
@@ -97,7 +106,11 @@ class Listing(Generic[Row]):
         rows = list(rows)
         if not rows:
             return self._empty
-        shown = [column for column in self._shown if not column.optional or any(column.of(row) not in _ABSENT for row in rows)]
+        shown = [
+            column
+            for column in self._shown
+            if not column.optional or any(column.of(row) not in _ABSENT for row in rows)
+        ]
         lines = [[column.cell(row, now) for column in shown] for row in rows]
         if sys.stdout.isatty() and len(lines) <= MAX_FITTED:
             from iris.cli.show.fitted_table import (

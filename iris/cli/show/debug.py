@@ -1,4 +1,6 @@
-"""Formats the results of `iris debug` for people and for programs. The JSON's keys are a public contract."""
+"""Formats the results of `iris debug` for people and for programs. The JSON's keys are a public
+contract.
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,7 +12,13 @@ from iris.client.operate.debugging import Check, Discovery, WorkerRow
 CHECKS: Listing[Check] = Listing(
     Column("CHECK", "name"),
     Column("RESULT", "ok", text=lambda ok: "ok" if ok else "FAILED"),
-    Column("TOOK", "took_seconds", lambda check: check.took, lambda took: timedelta(seconds=took), lambda took: round(took, 3)),
+    Column(
+        "TOOK",
+        "took_seconds",
+        lambda check: check.took,
+        lambda took: timedelta(seconds=took),
+        lambda took: round(took, 3),
+    ),
     Column("DETAILS", "said", absent="", wraps=True),
 )
 WORKERS: Listing[WorkerRow] = Listing(
@@ -36,9 +44,14 @@ def discovery_text(found: Discovery) -> str:
     """Formats where a cluster is, for people."""
     runs = {None: "is known by its address", True: "runs", False: "does not run"}[found.running]
     answers = "answers" if found.healthy else "does not answer"
-    lines = [f"cluster {found.cluster} ({found.platform}) {runs}" + ("" if found.running is False else f", and {answers}")]
+    lines = [
+        f"cluster {found.cluster} ({found.platform}) {runs}"
+        + ("" if found.running is False else f", and {answers}")
+    ]
     if (where := found.machine) is not None:
-        lines.append(f"  machine   {where.name} in {where.zone}, project {where.project}: {where.status}")
+        lines.append(
+            f"  machine   {where.name} in {where.zone}, project {where.project}: {where.status}"
+        )
     shown = {
         "Temporal": f"{found.address}, namespace {found.namespace}" if found.address else "",
         "Web UI": found.ui,

@@ -1,4 +1,6 @@
-"""Formats scale groups, slices and the autoscaler for people and for programs. The JSON's keys are a public contract."""
+"""Formats scale groups, slices and the autoscaler for people and for programs. The JSON's keys are
+a public contract.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -60,12 +62,21 @@ CLUSTERS: Listing[ClusterRecord] = Listing(
     empty=f"no clusters were started from here; {START_HINT}",
 )
 
-# -- the autoscaler ------------------------------------------------------------------------------------------------------------
+# -- the autoscaler
+# --------------------------------------------------------------------------------------------------
 
 GROUPS: Listing[GroupStatus] = Listing(
     Column("GROUP", "group", shortens=True),
     Column("AVAILABILITY", "availability"),
-    Column("SLICES", "slices", lambda status: status.counts, text=counts_text, json=counts_json, absent="none", wraps=True),
+    Column(
+        "SLICES",
+        "slices",
+        lambda status: status.counts,
+        text=counts_text,
+        json=counts_json,
+        absent="none",
+        wraps=True,
+    ),
     Column("DEMAND", "demand"),
     Column("TARGET", "target", optional=True),
     Column("REASON", "why", absent="", wraps=True, optional=True, importance=1, least=16),
@@ -91,7 +102,9 @@ ACTIONS: Listing[Action] = Listing(
 
 def autoscaler_json(status: AutoscalerStatus) -> dict[str, Any]:
     return {
-        **status.model_dump(mode="json", include={"evaluated_at", "next_at", "paused", "closing", "unreachable"}),
+        **status.model_dump(
+            mode="json", include={"evaluated_at", "next_at", "paused", "closing", "unreachable"}
+        ),
         "groups": [GROUPS.json(each) for each in status.groups],
         "waiting": [OUTLOOKS.json(each) for each in status.outlooks],
         "actions": [ACTIONS.json(each) for each in status.actions],
@@ -107,7 +120,9 @@ def autoscaler_text(status: AutoscalerStatus, now: datetime) -> str:
         OUTLOOKS.table(status.outlooks, now),
         ACTIONS.table(status.actions[: -LAST - 1 : -1], now),
     ]
-    return "\n\n".join(["\n".join([_evaluated(status, now), *problems(status)]), *filter(None, tables)])
+    return "\n\n".join(
+        ["\n".join([_evaluated(status, now), *problems(status)]), *filter(None, tables)]
+    )
 
 
 def _evaluated(status: AutoscalerStatus, now: datetime) -> str:
@@ -115,26 +130,51 @@ def _evaluated(status: AutoscalerStatus, now: datetime) -> str:
         return "the autoscaler only watches hosts: the cluster has no scale groups"
     if status.evaluated_at is None:
         return "the autoscaler has not evaluated yet"
-    due = f"within {format_duration(status.next_at - now)}" if status.next_at and status.next_at > now else ""
-    return f"evaluated {age(status.evaluated_at, now)} ago; next evaluation {due or 'when something changes'}"
+    due = (
+        f"within {format_duration(status.next_at - now)}"
+        if status.next_at and status.next_at > now
+        else ""
+    )
+    return (
+        f"evaluated {age(status.evaluated_at, now)} ago; next evaluation"
+        f" {due or 'when something changes'}"
+    )
 
 
 def problems(status: AutoscalerStatus) -> list[str]:
     """Returns what blocks the autoscaler as a whole, one line for each cause."""
     lines = [f"PAUSED    the autoscaler: {status.paused}"] if status.paused is not None else []
-    lines += [f"CLOSING   all slices are being deleted: {status.closing}"] if status.closing is not None else []
+    lines += (
+        [f"CLOSING   all slices are being deleted: {status.closing}"]
+        if status.closing is not None
+        else []
+    )
     lines += [HELD.format(status.held_hosts)] if status.held_hosts else []
     created = {each.id for each in status.slices}
     lines += [each.problem(created) for each in status.missing]
-    lines += [f"zone {zone} could not be listed: {why}" for zone, why in sorted(status.unreachable.items())]
-    lines += [f"no workflow manages slice {each.slice_id} in {each.zone}" for each in status.unowned]
+    lines += [
+        f"zone {zone} could not be listed: {why}"
+        for zone, why in sorted(status.unreachable.items())
+    ]
+    lines += [
+        f"no workflow manages slice {each.slice_id} in {each.zone}" for each in status.unowned
+    ]
     return lines
 
 
 def blocked(status: AutoscalerStatus) -> dict[str, str]:
     """Returns the groups that cannot grow for now (`QUOTA_EXCEEDED` or `BACKOFF`), and why."""
-    able = (Availability.AVAILABLE, Availability.AT_MAX, Availability.COOLDOWN, Availability.REQUESTING)
-    return {each.group: f"{each.availability}: {each.why}" for each in status.groups if each.availability not in able}
+    able = (
+        Availability.AVAILABLE,
+        Availability.AT_MAX,
+        Availability.COOLDOWN,
+        Availability.REQUESTING,
+    )
+    return {
+        each.group: f"{each.availability}: {each.why}"
+        for each in status.groups
+        if each.availability not in able
+    }
 
 
 def slice_counts(status: AutoscalerStatus) -> dict[SliceState, int]:
@@ -149,22 +189,36 @@ def _why(status: GroupStatus, now: datetime) -> str:
     return f"{status.why} (for {format_duration(status.until - now)} more)"
 
 
-# -- scale groups --------------------------------------------------------------------------------------------------------------
+# -- scale groups
+# --------------------------------------------------------------------------------------------------
 
 
 def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
-    """Returns the listing of scale groups, with their last statuses. A group without a status was not evaluated yet."""
+    """Returns the listing of scale groups, with their last statuses. A group without a status was
+    not evaluated yet.
+    """
     statuses = {each.group: each for each in status.groups}
 
-    def of_status(value: Callable[[GroupStatus], Any], unknown: Any = None) -> Callable[[ScaleGroup], Any]:
+    def of_status(
+        value: Callable[[GroupStatus], Any], unknown: Any = None
+    ) -> Callable[[ScaleGroup], Any]:
         return lambda group: value(statuses[group.name]) if group.name in statuses else unknown
 
     return Listing(
         Column("NAME", "name", shortens=True),
         Column("TYPE", "type", optional=True),
-        Column("ACCELERATOR", "accelerator", lambda group: group.accelerator_variant or None, optional=True, importance=2),
+        Column(
+            "ACCELERATOR",
+            "accelerator",
+            lambda group: group.accelerator_variant or None,
+            optional=True,
+            importance=2,
+        ),
         Column("HOSTS", "hosts", optional=True),
-        Column("SLICES", value=of_status(lambda status: sum(status.counts.get(state, 0) for state in EXISTING))),
+        Column(
+            "SLICES",
+            value=of_status(lambda status: sum(status.counts.get(state, 0) for state in EXISTING)),
+        ),
         Column("MIN", "min_slices"),
         Column("MAX", "max_slices"),
         Column("PRIORITY", "priority", optional=True),
@@ -175,13 +229,16 @@ def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
         Column(key="resources", json=resources_json),
         Column(key="slices", value=of_status(lambda status: counts_json(status.counts), {})),
         Column(key="why", value=of_status(lambda status: status.why, "")),
-        keys="name type zones hosts preemptible priority min_slices max_slices buffer_slices accelerator resources slices "
-        "availability why",
+        keys=(
+            "name type zones hosts preemptible priority min_slices max_slices buffer_slices"
+            " accelerator resources slices availability why"
+        ),
         empty="no scale groups",
     )
 
 
-# -- slices --------------------------------------------------------------------------------------------------------------------
+# -- slices
+# --------------------------------------------------------------------------------------------------
 
 
 def tasks_on(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
@@ -194,11 +251,31 @@ def slices(hosts: Sequence[HostView]) -> Listing[SliceRow]:
     return Listing(
         Column("ID", "id", shortens=True),
         Column("STATE", "state"),
-        Column("GROUP", "group", lambda row: row.group or None, absent="(joined)", shortens=True, optional=True),
+        Column(
+            "GROUP",
+            "group",
+            lambda row: row.group or None,
+            absent="(joined)",
+            shortens=True,
+            optional=True,
+        ),
         Column("ZONE", "zone", lambda row: row.zone or None, optional=True, importance=1),
         Column(key="made"),
-        Column("HOSTS", "hosts", lambda row: [view.host.id for view in hosts if view.host.slice_id == row.id], len, absent="0"),
-        Column("ADDRESS", "addresses", lambda row: _addresses(row.id, hosts), several, absent="", optional=True),
+        Column(
+            "HOSTS",
+            "hosts",
+            lambda row: [view.host.id for view in hosts if view.host.slice_id == row.id],
+            len,
+            absent="0",
+        ),
+        Column(
+            "ADDRESS",
+            "addresses",
+            lambda row: _addresses(row.id, hosts),
+            several,
+            absent="",
+            optional=True,
+        ),
         Column("RUNNING", "running", lambda row: tasks_on(row.id, hosts), len, absent="0"),
         Column("AGE", "requested_at"),
         Column("REASON", "reason", absent="", wraps=True, optional=True, importance=2, least=16),
@@ -208,19 +285,34 @@ def slices(hosts: Sequence[HostView]) -> Listing[SliceRow]:
 
 
 def _addresses(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
-    """Returns the addresses of the slice's hosts. A machine of a pool has the one that the configuration has."""
-    return [view.host.address for view in hosts if view.host.slice_id == slice_id and view.host.address]
+    """Returns the addresses of the slice's hosts. A machine of a pool has the one that the
+    configuration has.
+    """
+    return [
+        view.host.address for view in hosts if view.host.slice_id == slice_id and view.host.address
+    ]
 
 
 def _slice_hosts(hosts: Iterable[HostView]) -> Listing[Host]:
-    """Returns the listing of a slice's hosts, with what is free and what runs there as far as the scheduler knows the host."""
+    """Returns the listing of a slice's hosts, with what is free and what runs there as far as the
+    scheduler knows the host.
+    """
     views = {view.host.id: view for view in hosts}
     return Listing(
         Column("HOST", "id", shortens=True),
         Column(key="address"),
         Column("OFFERS", "resources", json=resources_json, wraps=True),
-        Column("FREE", value=lambda host: free_text(views[host.id]) if host.id in views else None, wraps=True),
-        Column("RUNNING", "running", lambda host: views[host.id].running if host.id in views else (), wraps=True),
+        Column(
+            "FREE",
+            value=lambda host: free_text(views[host.id]) if host.id in views else None,
+            wraps=True,
+        ),
+        Column(
+            "RUNNING",
+            "running",
+            lambda host: views[host.id].running if host.id in views else (),
+            wraps=True,
+        ),
     )
 
 
@@ -252,18 +344,31 @@ def slice_json(status: SliceStatus, hosts: Sequence[HostView]) -> dict[str, Any]
 
 def slice_text(status: SliceStatus, hosts: Sequence[HostView], now: datetime) -> str:
     """Formats a slice and its history, for people."""
-    lines = [f"{status.id}  {coloured(status.state)}  {status.reason}".rstrip(), _history(status, now)]
+    lines = [
+        f"{status.id}  {coloured(status.state)}  {status.reason}".rstrip(),
+        _history(status, now),
+    ]
     if status.refused:
-        lines.append(f"stopped because their machines were not created for this slice: {', '.join(status.refused)}")
+        lines.append(
+            "stopped because their machines were not created for this slice:"
+            f" {', '.join(status.refused)}"
+        )
     missing = [host.id for host in status.hosts if all(view.host.id != host.id for view in hosts)]
     if missing and status.state is SliceState.READY:
-        lines.append(f"not in the scheduler's ledger, so they get no work: {', '.join(missing)}; see: iris cluster status")
+        lines.append(
+            f"not in the scheduler's ledger, so they get no work: {', '.join(missing)}; see: iris"
+            " cluster status"
+        )
     if status.hosts:
         lines += ["", _slice_hosts(hosts).table(status.hosts, now)]
     if status.steps:
         lines += ["", _slice_steps(status.steps[0].at).table(status.steps, now)]
     if status.last_words:
-        lines += ["", "last console output:", *(f"  {line}" for line in status.last_words.splitlines())]
+        lines += [
+            "",
+            "last console output:",
+            *(f"  {line}" for line in status.last_words.splitlines()),
+        ]
     return "\n".join(lines)
 
 
@@ -271,20 +376,38 @@ def _history(status: SliceStatus, now: datetime) -> str:
     facts, reported = status.facts, f"{len(status.hosts)} of {status.size} host(s) reported"
     if facts is None:
         return f"joined by itself, {reported}"
-    ready = f", ready after {format_duration(facts.ready_at - facts.requested_at)}" if facts.ready_at else ""
+    ready = (
+        f", ready after {format_duration(facts.ready_at - facts.requested_at)}"
+        if facts.ready_at
+        else ""
+    )
     fault = f", {facts.fault}" if facts.fault else ""
     requested = f"requested {age(facts.requested_at, now)} ago"
-    return f"scale group {facts.group}, {facts.zone or 'no zone'}, {requested}{ready}, {reported}{fault}"
+    return (
+        f"scale group {facts.group}, {facts.zone or 'no zone'}, {requested}{ready},"
+        f" {reported}{fault}"
+    )
 
 
-# -- configurations ------------------------------------------------------------------------------------------------------------
+# -- configurations
+# --------------------------------------------------------------------------------------------------
 
 
 def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
-    """Returns what another configuration changes: one line for each group that is added, removed or changed."""
-    old, new = ({group.name: group for group in scale_groups_of(config)} for config in (before, after))
-    lines = [f"+ {name}: {_limits(group)} of {group.hosts} host(s)" for name, group in new.items() if name not in old]
-    lines += [f"- {name}: its slices are deleted when they are idle" for name in old if name not in new]
+    """Returns what another configuration changes: one line for each group that is added, removed or
+    changed.
+    """
+    old, new = (
+        {group.name: group for group in scale_groups_of(config)} for config in (before, after)
+    )
+    lines = [
+        f"+ {name}: {_limits(group)} of {group.hosts} host(s)"
+        for name, group in new.items()
+        if name not in old
+    ]
+    lines += [
+        f"- {name}: its slices are deleted when they are idle" for name in old if name not in new
+    ]
     for name in old:
         if name in new and (what := _differences(old[name], new[name])):
             lines.append(f"~ {name}: {', '.join(what)}")
@@ -306,7 +429,11 @@ def _differences(old: ScaleGroup, new: ScaleGroup) -> list[str]:
 
 def _changes(old: BaseModel, new: BaseModel, fields: Iterable[str]) -> list[str]:
     pairs = [(name, getattr(old, name), getattr(new, name)) for name in fields]
-    return [f"{name} {_shown(before)} → {_shown(after)}" for name, before, after in pairs if before != after]
+    return [
+        f"{name} {_shown(before)} → {_shown(after)}"
+        for name, before, after in pairs
+        if before != after
+    ]
 
 
 def _shown(value: Any) -> str:

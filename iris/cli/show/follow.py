@@ -29,7 +29,9 @@ def print_end(status: JobStatus) -> None:
     """
     ran = _after(status)
     if status.state is JobState.SUCCEEDED:
-        click.echo(f"{status.id} SUCCEEDED{ran}{f': {status.reason}' if status.reason else ''}", err=True)
+        click.echo(
+            f"{status.id} SUCCEEDED{ran}{f': {status.reason}' if status.reason else ''}", err=True
+        )
         return
     kind = JobCancelled if status.state is JobState.KILLED else JobFailed
     raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)
@@ -54,7 +56,9 @@ def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
     return f"-- task {task}, attempt {attempt} --" if prefixed else f"-- attempt {attempt} --"
 
 
-async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str) -> None:
+async def follow_lines(
+    reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str
+) -> None:
     """Prints output until `ended` is done, and then the rest that was written before.
 
     Raises:
@@ -66,14 +70,23 @@ async def follow_lines(reader: Reader, printer: Printer, ended: "asyncio.Future[
 
 
 async def follow_logs(
-    client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str, *, utc: bool = False
+    client: AsyncIrisClient,
+    reader: LogReader,
+    printer: Printer,
+    job: str,
+    run_id: str,
+    *,
+    utc: bool = False,
 ) -> None:
-    """Prints output until the job has ended and everything is printed. Prints on standard error why no program runs yet.
+    """Prints output until the job has ended and everything is printed. Prints on standard error why
+    no program runs yet.
 
     Args:
         utc: lines have their times, which are in UTC; so are those of the states then.
     """
-    async with _beside(_print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING}, utc=utc)):
+    async with _beside(
+        _print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING}, utc=utc)
+    ):
         await _follow_output(client, reader, printer, job, run_id)
 
 
@@ -87,7 +100,8 @@ async def follow_job(
     upload: timedelta,
     remark: Awaitable[str],
 ) -> JobStatus:
-    """Follows logs and state until the job ends, and returns its last status. A terminal shows the state in a block below.
+    """Follows logs and state until the job ends, and returns its last status. A terminal shows the
+    state in a block below.
 
     Args:
         prefixed: lines have the number of their task.
@@ -95,7 +109,9 @@ async def follow_job(
         remark: a text about the job that comes later, for standard error; empty: none.
     """
     printer = LinePrinter(
-        prefixed=prefixed, growing=True, next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed)
+        prefixed=prefixed,
+        growing=True,
+        next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed),
     )
     if is_live():
         from iris.cli.show.live_job import LiveJob  # only a terminal needs it
@@ -124,7 +140,9 @@ async def _print_remark(remark: Awaitable[str]) -> None:
         click.echo(text, err=True)
 
 
-async def _follow_output(client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str) -> None:
+async def _follow_output(
+    client: AsyncIrisClient, reader: LogReader, printer: Printer, job: str, run_id: str
+) -> None:
     ended = asyncio.create_task(client.jobs.wait_until_ended(job, run_id))
     try:
         await follow_lines(reader, printer, ended, f"the log of {job}")
@@ -134,9 +152,16 @@ async def _follow_output(client: AsyncIrisClient, reader: LogReader, printer: Pr
 
 
 async def _print_states(
-    client: AsyncIrisClient, job: str, run_id: str, shown: Collection[JobState], *, utc: bool = False
+    client: AsyncIrisClient,
+    job: str,
+    run_id: str,
+    shown: Collection[JobState],
+    *,
+    utc: bool = False,
 ) -> None:
-    """Prints changes of the job's state or reason on standard error, while the job is in one of these states."""
+    """Prints changes of the job's state or reason on standard error, while the job is in one of
+    these states.
+    """
     printed = ""
     while True:
         await asyncio.sleep(STATE_INTERVAL_S)
@@ -145,6 +170,10 @@ async def _print_states(
             shows = state_text(status)
             now = f"{shows}: {status.reason}" if status.reason else shows
             if now != printed and status.state in shown:
-                time = iso_time(datetime.now(UTC)) if utc else f"{datetime.now().astimezone():%H:%M:%S}"
+                time = (
+                    iso_time(datetime.now(UTC))
+                    if utc
+                    else f"{datetime.now().astimezone():%H:%M:%S}"
+                )
                 click.echo(f"{time} {job} is {now}", err=True)
                 printed = now

@@ -68,5 +68,7 @@ def full_screen(remedy: str) -> Iterator[Draw]:
 
 
 def _end(*_: object) -> None:
-    """Ends the command like Ctrl-C, also while it waits for another one, so that it gives the terminal back."""
+    """Ends the command like Ctrl-C, also while it waits for another one, so that it gives the
+    terminal back.
+    """
     raise KeyboardInterrupt

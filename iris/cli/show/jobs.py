@@ -1,4 +1,6 @@
-"""Formats jobs, tasks, attempts and hosts for people and for programs. The JSON's keys are a public contract (tests/cli)."""
+"""Formats jobs, tasks, attempts and hosts for people and for programs. The JSON's keys are a public
+contract (tests/cli).
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,16 +32,22 @@ MAX_COMMAND = 60
 def amounts_json(amounts: dict[str, int]) -> dict[str, float | int]:
     """Returns the amounts under names that carry their units: `cpu` in cores, sizes in bytes."""
     units = {"cpu": "cpu", "memory": "memory_bytes", "disk": "disk_bytes", "device": "devices"}
-    return {units[name]: amount / 1000 if name == "cpu" else amount for name, amount in amounts.items()}
+    return {
+        units[name]: amount / 1000 if name == "cpu" else amount for name, amount in amounts.items()
+    }
 
 
 def resources_json(resources: Resources) -> dict[str, Any]:
     device = resources.device.model_dump(mode="json") if resources.device else None
     amounts = amounts_json(resources.amounts())
-    return {**{name: amount for name, amount in amounts.items() if name != "devices"}, "device": device}
+    return {
+        **{name: amount for name, amount in amounts.items() if name != "devices"},
+        "device": device,
+    }
 
 
-# -- jobs and tasks ------------------------------------------------------------------------------------------------------------
+# -- jobs and tasks
+# --------------------------------------------------------------------------------------------------
 
 _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column(key="id"),
@@ -59,16 +67,23 @@ _AFTER_ID: tuple[Column[JobRow], ...] = (
     Column("REASON", "reason", absent="", wraps=True, optional=True, importance=5, least=16),
     Column(
         "COMMAND",
-        value=lambda row: row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…",
+        value=lambda row: (
+            row.command if len(row.command) <= MAX_COMMAND else f"{row.command[: MAX_COMMAND - 1]}…"
+        ),
         absent="",
         wraps=True,
         optional=True,
         importance=2,
     ),
 )
-_JOB_KEYS = "id run state cancelling user submitted_at priority tasks device parent commit tags note reason"
+_JOB_KEYS = (
+    "id run state cancelling user submitted_at priority tasks device parent commit tags note reason"
+)
 JOBS: Listing[JobRow] = Listing(
-    Column("ID", value=lambda row: _numbered(row), shortens=True), *_AFTER_ID, keys=_JOB_KEYS, empty="no jobs"
+    Column("ID", value=lambda row: _numbered(row), shortens=True),
+    *_AFTER_ID,
+    keys=_JOB_KEYS,
+    empty="no jobs",
 )
 TASKS: Listing[TaskStatus] = Listing(
     Column("TASK", "index"),
@@ -88,7 +103,8 @@ def _numbered(row: JobRow) -> str:
 
 
 def job_tree(rows: Sequence[JobRow]) -> str:
-    """Returns a table of the jobs with those that belong to a job below it, the first one first, by their last names.
+    """Returns a table of the jobs with those that belong to a job below it, the first one first, by
+    their last names.
 
     A job whose parent is not among the rows stands by itself, with its whole id.
     """
@@ -100,20 +116,26 @@ def job_tree(rows: Sequence[JobRow]) -> str:
     ordered: list[JobRow] = []
 
     def add(row: JobRow, depth: int) -> None:
-        shown[id(row)] = f"{'  ' * (depth - 1)}└ {_numbered(row).rpartition('/')[2]}" if depth else _numbered(row)
+        shown[id(row)] = (
+            f"{'  ' * (depth - 1)}└ {_numbered(row).rpartition('/')[2]}"
+            if depth
+            else _numbered(row)
+        )
         ordered.append(row)
         for each in reversed(below.get(row.id, []) if row.run is None else []):
             add(each, depth + 1)
 
     for row in below.get(None, []):
         add(row, 0)
-    return Listing(Column("ID", value=lambda row: shown[id(row)], shortens=True), *_AFTER_ID, empty="no jobs").table(
-        ordered, cut=True
-    )
+    return Listing(
+        Column("ID", value=lambda row: shown[id(row)], shortens=True), *_AFTER_ID, empty="no jobs"
+    ).table(ordered, cut=True)
 
 
 def children_text(rows: Sequence[JobRow], most: int = 5) -> str:
-    """Returns how many jobs belong to a job, in which states, and the names of the first live ones."""
+    """Returns how many jobs belong to a job, in which states, and the names of the first live
+    ones.
+    """
     counts = Counter(state_text(row) for row in sorted(rows, key=lambda row: row.state.ended))
     live = [f"{row.id} {state_text(row)}" for row in rows if not row.state.ended]
     numbers = ", ".join(f"{count} {state}" for state, count in counts.items())
@@ -121,7 +143,16 @@ def children_text(rows: Sequence[JobRow], most: int = 5) -> str:
 
 
 def status_json(status: JobStatus) -> dict[str, Any]:
-    fields = {"id", "state", "cancelling", "reason", "user", "submitted_at", "started_at", "finished_at"}
+    fields = {
+        "id",
+        "state",
+        "cancelling",
+        "reason",
+        "user",
+        "submitted_at",
+        "started_at",
+        "finished_at",
+    }
     return {
         **status.model_dump(mode="json", include=fields),
         "parent": names.parent_id(status.id),
@@ -129,7 +160,9 @@ def status_json(status: JobStatus) -> dict[str, Any]:
     }
 
 
-def status_text(status: JobStatus, now: datetime, submission: str = "", children: Sequence[JobRow] = ()) -> str:
+def status_text(
+    status: JobStatus, now: datetime, submission: str = "", children: Sequence[JobRow] = ()
+) -> str:
     """Formats a job and its tasks, for people.
 
     Args:
@@ -141,27 +174,43 @@ def status_text(status: JobStatus, now: datetime, submission: str = "", children
         times.append(f"ran {format_duration(_ran_until(status, now) - status.started_at)}")
     # The reason of the whole job is not repeated for each task.
     repeated = status.reason if len(status.tasks) > 1 else None
-    tasks = [task.model_copy(update={"reason": ""}) if task.reason == repeated else task for task in status.tasks]
+    tasks = [
+        task.model_copy(update={"reason": ""}) if task.reason == repeated else task
+        for task in status.tasks
+    ]
     if status.cancelling is not None:
         end = {"cancelling": status.cancelling}
         tasks = [task.model_copy(update=end) if task.state not in ENDED else task for task in tasks]
-    lines = [_headline(status.id, state_text(status), status.reason), ", ".join(times), *([submission] if submission else [])]
+    lines = [
+        _headline(status.id, state_text(status), status.reason),
+        ", ".join(times),
+        *([submission] if submission else []),
+    ]
     lines += _family(names.parent_id(status.id), children)
     return "\n".join([*lines, "", TASKS.table(tasks, now)])
 
 
 def _ran_until(status: JobStatus, now: datetime) -> datetime:
-    """Returns the end of the time in which the job ran. One that waits for another attempt ran until the end of its last one."""
+    """Returns the end of the time in which the job ran. One that waits for another attempt ran
+    until the end of its last one.
+    """
     if status.finished_at is not None or any(task.state in LIVE for task in status.tasks):
         return status.finished_at or now
-    return max((task.finished_at for task in status.tasks if task.finished_at is not None), default=now)
+    return max(
+        (task.finished_at for task in status.tasks if task.finished_at is not None), default=now
+    )
 
 
 def listed_text(row: JobRow, now: datetime) -> str:
-    """Formats what lists show of a job, for people: its state may have changed since its control plane answered last."""
+    """Formats what lists show of a job, for people: its state may have changed since its control
+    plane answered last.
+    """
     tasks = "unknown" if row.tasks is None else str(row.tasks)
     facts = {"command": row.command, "tasks": f"{tasks}; their states were not asked"}
-    lines = [_headline(row.id, state_text(row), row.reason), f"submitted {age(row.submitted_at, now)} ago"]
+    lines = [
+        _headline(row.id, state_text(row), row.reason),
+        f"submitted {age(row.submitted_at, now)} ago",
+    ]
     return "\n".join([*lines, *(f"{name:<10}{fact}" for name, fact in facts.items())])
 
 
@@ -171,7 +220,9 @@ def _family(parent: str | None, children: Sequence[JobRow]) -> list[str]:
 
 
 def uses(requested: Resources) -> "Listing[InUse]":
-    """Returns the listing of what running tasks use, beside what each of them requested where the two can be compared."""
+    """Returns the listing of what running tasks use, beside what each of them requested where the
+    two can be compared.
+    """
     cores = format_cpu(requested.cpu_millis)
     return Listing(
         Column("TASK", "task"),
@@ -181,7 +232,13 @@ def uses(requested: Resources) -> "Listing[InUse]":
         Column("CORES", "cpu_percent", text=lambda percent: f"{percent / 100:.2f} of {cores}"),
         Column("MEMORY", "memory_bytes", text=format_bytes),
         Column("PEAK", "peak_memory_bytes", text=format_bytes),
-        Column("REQUESTED", value=lambda _: requested.memory_bytes or None, text=format_bytes, optional=True, importance=2),
+        Column(
+            "REQUESTED",
+            value=lambda _: requested.memory_bytes or None,
+            text=format_bytes,
+            optional=True,
+            importance=2,
+        ),
         Column("PROCESSES", "processes", optional=True),
         Column("PORTS", "ports", text=_ports, wraps=True),
         empty="no task is on a host now",
@@ -192,16 +249,27 @@ def _ports(ports: Mapping[str, int]) -> str:
     return " ".join(f"{name}={port}" for name, port in sorted(ports.items()))
 
 
-# -- explanations and forecasts ------------------------------------------------------------------------------------------------
+# -- explanations and forecasts
+# ------------------------------------------------------------------------------------------------
 
 ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column("ATTEMPT", "number"),
-    Column("PLACED (UTC)", "placed_at", text=lambda time: f"{time:%Y-%m-%d %H:%M:%S}", optional=True),
-    Column("RAN", value=lambda each: each.started_at and each.ended_at - each.started_at, absent="never started"),
+    Column(
+        "PLACED (UTC)", "placed_at", text=lambda time: f"{time:%Y-%m-%d %H:%M:%S}", optional=True
+    ),
+    Column(
+        "RAN",
+        value=lambda each: each.started_at and each.ended_at - each.started_at,
+        absent="never started",
+    ),
     Column(key="started_at"),
     Column(key="ended_at"),
-    Column("HOSTS", "hosts", text=lambda hosts: several(list(dict.fromkeys(hosts)), 1), shortens=True),  # tasks may share a host
-    Column("COUNTED AS", "account", text=lambda account: None if account is Account.NONE else account),
+    Column(
+        "HOSTS", "hosts", text=lambda hosts: several(list(dict.fromkeys(hosts)), 1), shortens=True
+    ),  # tasks may share a host
+    Column(
+        "COUNTED AS", "account", text=lambda account: None if account is Account.NONE else account
+    ),
     Column("OUTCOME", "reason", absent="succeeded", wraps=True),
     Column(key="ends"),
     keys="number hosts placed_at started_at ended_at account reason ends",
@@ -212,7 +280,10 @@ FITS: "Listing[Fit]" = Listing(
     Column("FITS", "fits"),
     Column("REASON", "why", absent="", wraps=True),
     Column(
-        "HOST IDS", value=lambda fit: ", ".join(fit.named) + (" …" if fit.hosts > len(fit.named) else ""), absent="", wraps=True
+        "HOST IDS",
+        value=lambda fit: ", ".join(fit.named) + (" …" if fit.hosts > len(fit.named) else ""),
+        absent="",
+        wraps=True,
     ),
     Column(key="named"),
     keys="group fits why hosts named",
@@ -220,15 +291,35 @@ FITS: "Listing[Fit]" = Listing(
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """Returns the same keys for every job. The code of a job that does not wait is its state, and its numbers are empty."""
+    """Returns the same keys for every job. The code of a job that does not wait is its state, and
+    its numbers are empty.
+    """
     refusal = explanation.refusal or Refusal(code=RefusalCode.UNKNOWN, message="")
     numbers = refusal.model_dump(mode="json")
-    keys = ("hosts", "ahead", "ahead_first", "excluded", "remedy", "scaling", "since", "group_needs", "group_has")
-    attempts = [{"task": task, **ATTEMPTS.json(record)} for task, records in explanation.attempts.items() for record in records]
+    keys = (
+        "hosts",
+        "ahead",
+        "ahead_first",
+        "excluded",
+        "remedy",
+        "scaling",
+        "since",
+        "group_needs",
+        "group_has",
+    )
+    attempts = [
+        {"task": task, **ATTEMPTS.json(record)}
+        for task, records in explanation.attempts.items()
+        for record in records
+    ]
     return {
         "id": explanation.id,
         "state": explanation.state,
-        "cancelling": explanation.cancelling.model_dump(mode="json") if explanation.cancelling is not None else None,
+        "cancelling": (
+            explanation.cancelling.model_dump(mode="json")
+            if explanation.cancelling is not None
+            else None
+        ),
         "code": explanation.code,
         "message": explanation.message,
         **{key: numbers[key] for key in keys},
@@ -247,7 +338,10 @@ def explanation_text(explanation: Explanation, now: datetime, submission: str = 
         submission: as for `status_text`.
     """
     refusal = explanation.refusal
-    lines = [_headline(explanation.id, state_text(explanation), refusal.code if refusal else ""), explanation.message]
+    lines = [
+        _headline(explanation.id, state_text(explanation), refusal.code if refusal else ""),
+        explanation.message,
+    ]
     if refusal is not None:
         if refusal.since is not None:
             lines.append(f"requested: {age(refusal.since, now)} ago")
@@ -256,10 +350,15 @@ def explanation_text(explanation: Explanation, now: datetime, submission: str = 
         if refusal.free:
             lines.append(f"available: {format_amounts(refusal.free)}")
         if len(refusal.excluded) > 1:
-            lines.append("excluded: " + ", ".join(f"{count} by {text}" for text, count in refusal.excluded.items()))
+            lines.append(
+                "excluded: "
+                + ", ".join(f"{count} by {text}" for text, count in refusal.excluded.items())
+            )
         if refusal.ahead_first:
             more = refusal.ahead - len(refusal.ahead_first)
-            lines.append(f"ahead: {', '.join(refusal.ahead_first)}{f' and {more} more' if more > 0 else ''}")
+            lines.append(
+                f"ahead: {', '.join(refusal.ahead_first)}{f' and {more} more' if more > 0 else ''}"
+            )
         if refusal.remedy:
             lines.append(f"remedy: {refusal.remedy}")
     if explanation.parent is not None:
@@ -275,7 +374,9 @@ def explanation_text(explanation: Explanation, now: datetime, submission: str = 
 
 
 def forecast_json(found: "Forecast") -> dict[str, Any]:
-    refusal = found.refusal and found.refusal.model_dump(mode="json", include={"code", "message", "remedy"})
+    refusal = found.refusal and found.refusal.model_dump(
+        mode="json", include={"code", "message", "remedy"}
+    )
     return {
         "starts": bool(found.hosts),
         "hosts": list(found.hosts),
@@ -287,11 +388,17 @@ def forecast_json(found: "Forecast") -> dict[str, Any]:
 
 def forecast_text(spec: JobSpec, found: "Forecast") -> str:
     """Formats what would happen to a job, for people."""
-    what = "the job" if spec.replicas == 1 or spec.coscheduling else f"each of its {spec.replicas} tasks"
+    what = (
+        "the job"
+        if spec.replicas == 1 or spec.coscheduling
+        else f"each of its {spec.replicas} tasks"
+    )
     if found.hosts:
         lines = [f"{what} would start now on {', '.join(found.hosts)}"]
     elif (refusal := found.infeasible or found.refusal) is not None:
-        lead = "no host can ever run the job" if found.infeasible is not None else f"{what} would wait"
+        lead = (
+            "no host can ever run the job" if found.infeasible is not None else f"{what} would wait"
+        )
         lines = [f"{lead}: {refusal.code}  {refusal.message}"]
         if refusal.remedy:
             lines.append(f"remedy: {refusal.remedy}")
@@ -300,7 +407,8 @@ def forecast_text(spec: JobSpec, found: "Forecast") -> str:
     return "\n".join([*lines, *(["", FITS.table(found.fits)] if found.fits else [])])
 
 
-# -- hosts ---------------------------------------------------------------------------------------------------------------------
+# -- hosts
+# --------------------------------------------------------------------------------------------------
 
 
 def _host_state(view: "HostView") -> str:
@@ -319,19 +427,47 @@ def free_text(view: "HostView") -> str:
     if device is None or not count:
         return format_amounts(view.free)
     rest = format_amounts({**view.free, "device": 0})
-    return ", ".join([str(device.model_copy(update={"count": count})), *([] if rest == "nothing" else [rest])])
+    return ", ".join(
+        [str(device.model_copy(update={"count": count})), *([] if rest == "nothing" else [rest])]
+    )
 
 
 HOSTS: "Listing[HostView]" = Listing(
     Column("ID", "id", lambda view: view.host.id, shortens=True),
     Column("STATE", "state", _host_state),
     Column("SLICE", "slice", lambda view: view.host.slice_id, shortens=True, optional=True),
-    Column("OFFERS", "resources", lambda view: view.host.resources, json=resources_json, wraps=True, optional=True, importance=2),
-    Column("FREE", value=lambda view: free_text(view), wraps=True, optional=True, importance=3, least=16),
+    Column(
+        "OFFERS",
+        "resources",
+        lambda view: view.host.resources,
+        json=resources_json,
+        wraps=True,
+        optional=True,
+        importance=2,
+    ),
+    Column(
+        "FREE",
+        value=lambda view: free_text(view),
+        wraps=True,
+        optional=True,
+        importance=3,
+        least=16,
+    ),
     Column(key="free", json=amounts_json),
-    Column("ADDRESS", "address", lambda view: view.host.address or None, optional=True, importance=1),
+    Column(
+        "ADDRESS", "address", lambda view: view.host.address or None, optional=True, importance=1
+    ),
     Column("RUNNING", "running", text=several, shortens=True),
-    Column("REASON", "reason", lambda view: view.closed, absent="", wraps=True, optional=True, importance=4, least=16),
+    Column(
+        "REASON",
+        "reason",
+        lambda view: view.closed,
+        absent="",
+        wraps=True,
+        optional=True,
+        importance=4,
+        least=16,
+    ),
     Column(key="attributes", value=lambda view: view.host.attributes),
     keys="id state reason slice resources free attributes running address",
     empty="no hosts",
@@ -346,12 +482,19 @@ def host_text(view: "HostView") -> str:
         *([f"address  {view.host.address}"] if view.host.address else []),
         f"offers   {view.host.resources}",
         f"free     {free_text(view)}",
-        *(f"{'tasks' if number == 0 else '':<8} {task}" for number, task in enumerate(view.running or ("none",))),
+        *(
+            f"{'tasks' if number == 0 else '':<8} {task}"
+            for number, task in enumerate(view.running or ("none",))
+        ),
     ]
     attributes = {name: written(value) for name, value in sorted(view.host.attributes.items())}
     width = max(map(len, attributes), default=0)
     if attributes:
-        lines += ["", "attributes", *(f"  {name:<{width}}  {value}" for name, value in attributes.items())]
+        lines += [
+            "",
+            "attributes",
+            *(f"  {name:<{width}}  {value}" for name, value in attributes.items()),
+        ]
     return "\n".join(lines)
 
 
@@ -374,16 +517,29 @@ def page_of_tasks(tasks: Sequence[TaskStatus], text: str, limit: int, page: int)
 
     If not all tasks fit on one page, those that did not succeed come first, then those that run.
     """
-    found = [task for task in tasks if text.lower() in f"{task.state} {state_text(task)} {task.host or ''} {task.reason}".lower()]
+    found = [
+        task
+        for task in tasks
+        if text.lower()
+        in f"{task.state} {state_text(task)} {task.host or ''} {task.reason}".lower()
+    ]
     if len(found) > limit:
         found.sort(key=_rank)
     shown = tuple(found[(page - 1) * limit : page * limit])
     if len(shown) == len(tasks):
         return TaskPage(shown, "", "")
-    counts = ", ".join(f"{count:,} {state}" for state, count in Counter(task.state for task in tasks).most_common())
+    counts = ", ".join(
+        f"{count:,} {state}" for state, count in Counter(task.state for task in tasks).most_common()
+    )
     pages = max(1, -(-len(found) // limit))
-    rest = f"page {page} of {pages}: {len(shown):,} of {len(found):,} tasks" + (f" with {text!r}" if text else "")
-    return TaskPage(shown, counts, rest + ("; see others with --page, --limit and --filter" if pages > 1 else ""))
+    rest = f"page {page} of {pages}: {len(shown):,} of {len(found):,} tasks" + (
+        f" with {text!r}" if text else ""
+    )
+    return TaskPage(
+        shown,
+        counts,
+        rest + ("; see others with --page, --limit and --filter" if pages > 1 else ""),
+    )
 
 
 def _rank(task: TaskStatus) -> int:

@@ -13,7 +13,8 @@ from iris.cli.show.terminal import bytes_of, end_output, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
-#: A longer line is printed in parts where whole lines are needed: its program has probably forgotten the newlines.
+#: A longer line is printed in parts where whole lines are needed: its program has probably
+#: forgotten the newlines.
 MAX_LINE = 1024 * 1024
 #: The task, attempt and stream of a line.
 _Key = tuple[int, int, Stream]
@@ -33,9 +34,11 @@ class LinePrinter:
 
     Args:
         prefixed: print the number of its task before each line.
-        timestamps: also print the time at which the line was complete, so that the times are in the order of the lines.
+        timestamps: also print the time at which the line was complete, so that the times are in the
+            order of the lines.
         growing: print a line that is overwritten repeatedly, such as a progress bar, as it grows.
-        next_attempt: gives the text for standard error before the first line of another attempt of a task.
+        next_attempt: gives the text for standard error before the first line of another attempt of
+            a task.
     """
 
     def __init__(
@@ -84,10 +87,13 @@ class LinePrinter:
         self._flush()
         end_output(self._stdout)
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     def _begin_attempt(self, task: int, attempt: int) -> None:
-        for key in [key for key in self._begun if key[0] == task and key[1] != attempt]:  # its host died within a line
+        for key in [
+            key for key in self._begun if key[0] == task and key[1] != attempt
+        ]:  # its host died within a line
             self._add_line(key, *self._begun.pop(key))
         if self._next_attempt is not None:
             self._end_line()
@@ -95,7 +101,9 @@ class LinePrinter:
             click.echo(self._next_attempt(task, attempt), err=True)
 
     def _add(self, key: _Key, line: LogLine) -> None:
-        if self._open is not None and (self._open[:2] != key[:2] or (key[2] is Stream.BUILD) != (self._open[2] is Stream.BUILD)):
+        if self._open is not None and (
+            self._open[:2] != key[:2] or (key[2] is Stream.BUILD) != (self._open[2] is Stream.BUILD)
+        ):
             self._end_line()
         self._out.append(line.data if line.goes_on else line.data + b"\n")
         self._open = key if line.goes_on else None
@@ -119,7 +127,11 @@ class LinePrinter:
     def _add_line(self, key: _Key, at_ms: int, data: bytes) -> None:
         if self._prefixed:
             prefix = b"[%d]" % key[0]
-            self._out.append(b"\x1b[%dm%b\x1b[0m " % (_colour(key[0]), prefix) if self._coloured else prefix + b" ")
+            self._out.append(
+                b"\x1b[%dm%b\x1b[0m " % (_colour(key[0]), prefix)
+                if self._coloured
+                else prefix + b" "
+            )
         if self._timestamps:
             self._out.append(f"{_time(at_ms)} ".encode())
         # A carriage return would overwrite the prefix.
@@ -196,7 +208,9 @@ class JsonPrinter:
 
 
 def _colour(task: int) -> int:
-    """Returns the code of the prefix's colour: neighbouring tasks differ. Red and the terminal's own colour are left out."""
+    """Returns the code of the prefix's colour: neighbouring tasks differ. Red and the terminal's
+    own colour are left out.
+    """
     return 32 + task % 5
 
 
@@ -210,5 +224,7 @@ def _time(at_ms: int) -> str:
 
 
 def _last_written(data: bytes) -> bytes:
-    """Returns what a terminal shows at the end of an overwritten line. A `\\r` at the very end belongs to its newline."""
+    """Returns what a terminal shows at the end of an overwritten line. A `\\r` at the very end
+    belongs to its newline.
+    """
     return data.rstrip(b"\r").rpartition(b"\r")[2]

@@ -1,7 +1,9 @@
-"""Draws progress on a terminal: a block of lines below the output, which is erased when the command ends.
+"""Draws progress on a terminal: a block of lines below the output, which is erased when the command
+ends.
 
-The cursor is always at the start of the line below the block. So what a user types there, and a command that is killed, leave a
-terminal that can be used. Without a terminal, in CI and on a dumb terminal nothing is drawn.
+The cursor is always at the start of the line below the block. So what a user types there, and a
+command that is killed, leave a terminal that can be used. Without a terminal, in CI and on a dumb
+terminal nothing is drawn.
 """
 
 import os
@@ -32,7 +34,9 @@ def _size(stream: TextIO) -> tuple[int, int]:
         columns, lines = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
         return _DEFAULT_SIZE
-    return columns or _DEFAULT_SIZE[0], lines or _DEFAULT_SIZE[1]  # a terminal without a size says 0
+    return columns or _DEFAULT_SIZE[0], lines or _DEFAULT_SIZE[
+        1
+    ]  # a terminal without a size says 0
 
 
 class LiveBlock:
@@ -42,7 +46,9 @@ class LiveBlock:
         render: returns the lines for a terminal of this look. None: there is nothing to show.
     """
 
-    def __init__(self, render: Callable[[Look], Sequence[str]], stream: TextIO | None = None) -> None:
+    def __init__(
+        self, render: Callable[[Look], Sequence[str]], stream: TextIO | None = None
+    ) -> None:
         self._render = render
         self._stream = unguarded(stream or sys.stderr)
         self._lock = threading.RLock()
@@ -65,7 +71,8 @@ class LiveBlock:
         """Lets other output of the same terminal appear above the block.
 
         Args:
-            in_line: whether that output has ended within a line, so that the block must stay away from it.
+            in_line: whether that output has ended within a line, so that the block must stay away
+                from it.
         """
         with self._lock:
             self._write(self._erasure())

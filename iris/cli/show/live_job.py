@@ -17,14 +17,16 @@ from iris.model.errors import IrisError
 
 #: Before the first look at the state: a shorter job shows no block.
 FIRST_LOOK_S = 0.5
-#: Between looks at the state, each of which queries the control plane; and between drawings, which show whole seconds.
+#: Between looks at the state, each of which queries the control plane; and between drawings, which
+#: show whole seconds.
 INTERVAL_S = 1.0
 #: An answer that takes longer is shown as silence.
 SILENCE = timedelta(seconds=5)
 
 
 class LiveJob:
-    """The block of a followed job. Use it as an asynchronous context manager, in which it looks at the state and draws.
+    """The block of a followed job. Use it as an asynchronous context manager, in which it looks at
+    the state and draws.
 
     Args:
         upload: how long the job's files took.
@@ -54,18 +56,25 @@ class LiveJob:
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # a fault of the block is not one of the job
+        await asyncio.gather(
+            *self._tasks, return_exceptions=True
+        )  # a fault of the block is not one of the job
         self._block.close()
 
     async def _look(self) -> None:
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
             try:
-                status, refusal = await self._client.jobs.status_and_refusal(self._job, self._run_id)
+                status, refusal = await self._client.jobs.status_and_refusal(
+                    self._job, self._run_id
+                )
                 self._answered = datetime.now(UTC)
                 if status.state.ended:
                     return
-                before, self._progress = self._progress, self._progress.seen(status, refusal, self._answered)
+                before, self._progress = (
+                    self._progress,
+                    self._progress.seen(status, refusal, self._answered),
+                )
                 if before.phases != self._progress.phases:
                     self._block.draw()
             except IrisError:

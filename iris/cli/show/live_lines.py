@@ -1,4 +1,6 @@
-"""Formats the live progress of commands: values in, lines of text out. `iris.cli.show.live` draws them."""
+"""Formats the live progress of commands: values in, lines of text out. `iris.cli.show.live` draws
+them.
+"""
 
 import re
 from collections import Counter
@@ -43,21 +45,32 @@ class Look:
     unicode: bool = True
 
     def line(self, *parts: tuple[str, str], indent: int = 0) -> str:
-        """Returns a line that fits, of texts with their colours; `bold` and `dim` count as colours, empty is none."""
+        """Returns a line that fits, of texts with their colours; `bold` and `dim` count as colours,
+        empty is none.
+        """
         left = min(WIDEST, self.width - 1) - indent
         shown = [" " * indent]
         for text, colour in parts:
             text = self.plain(text)
             wide = cell_len(text)
             if wide > left:
-                text = set_cell_size(text, max(0, left - 1)) + ("…" if self.unicode else ".") if left > 0 else ""
+                text = (
+                    set_cell_size(text, max(0, left - 1)) + ("…" if self.unicode else ".")
+                    if left > 0
+                    else ""
+                )
             left -= wide
             shown.append(self._styled(text, colour) if self.colours and colour and text else text)
         return "".join(shown).rstrip()
 
     def wrapped(self, text: str, *, indent: int, most: int) -> list[str]:
         """Returns a dim text on at most so many lines."""
-        lines = wrap(self.plain(text), max(10, min(WIDEST, self.width - 1) - indent), max_lines=most, placeholder=" …")
+        lines = wrap(
+            self.plain(text),
+            max(10, min(WIDEST, self.width - 1) - indent),
+            max_lines=most,
+            placeholder=" …",
+        )
         return [self.line((line, "dim"), indent=indent) for line in lines]
 
     def plain(self, text: str) -> str:
@@ -74,7 +87,9 @@ class Look:
 
 
 def transfer_line(label: str, done: int, total: int, elapsed: timedelta, look: Look) -> str:
-    """Returns the progress of a transfer of bytes: a bar, the sizes, the rate and the time left, as far as they fit."""
+    """Returns the progress of a transfer of bytes: a bar, the sizes, the rate and the time left, as
+    far as they fit.
+    """
     wide = _BAR if look.width >= 70 else _NARROW_BAR
     full = wide * done // total if total else wide
     texts = [f"{format_bytes(done)} of {format_bytes(total)}"]
@@ -82,7 +97,9 @@ def transfer_line(label: str, done: int, total: int, elapsed: timedelta, look: L
         rate = done / elapsed.total_seconds()
         texts.append(f"{format_bytes(round(rate))}/s")
         if done < total:
-            texts.append(f"{format_duration(timedelta(seconds=max(1, round((total - done) / rate))))} left")
+            texts.append(
+                f"{format_duration(timedelta(seconds=max(1, round((total - done) / rate))))} left"
+            )
     return look.line(
         (f"{label}  ", ""), ("━" * full, "green"), ("─" * (wide - full), "dim"), (f"  {texts[0]}", ""),
         *((f"  {text}", "dim") for text in texts[1:]),
@@ -110,8 +127,17 @@ class Phase(StrEnum):
 
 
 #: The phases in which the job has hosts, by the state that a task of it has; the furthest first.
-_WITH_HOSTS = {TaskState.RUNNING: Phase.RUNNING, TaskState.BUILDING: Phase.ENVIRONMENT, TaskState.ASSIGNED: Phase.STARTING}
-_COLOURS = {Phase.CANCELLING: "magenta", Phase.RUNNING: "cyan", Phase.ENVIRONMENT: "cyan", Phase.STARTING: "cyan"}
+_WITH_HOSTS = {
+    TaskState.RUNNING: Phase.RUNNING,
+    TaskState.BUILDING: Phase.ENVIRONMENT,
+    TaskState.ASSIGNED: Phase.STARTING,
+}
+_COLOURS = {
+    Phase.CANCELLING: "magenta",
+    Phase.RUNNING: "cyan",
+    Phase.ENVIRONMENT: "cyan",
+    Phase.STARTING: "cyan",
+}
 #: How tasks in these states are counted.
 _COUNTED = {
     TaskState.RUNNING: "running",
@@ -120,13 +146,18 @@ _COUNTED = {
     TaskState.PENDING: "waiting",
     TaskState.SUCCEEDED: "succeeded",
     **dict.fromkeys((TaskState.KILLED, TaskState.CANCELLED), "cancelled"),
-    **dict.fromkeys((TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.PREEMPTED, TaskState.UNSCHEDULABLE), "failed"),
+    **dict.fromkeys(
+        (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.PREEMPTED, TaskState.UNSCHEDULABLE),
+        "failed",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class JobProgress:
-    """What the submitter of a job knows about it so far. `seen` and `silent` return the next value."""
+    """What the submitter of a job knows about it so far. `seen` and `silent` return the next
+    value.
+    """
 
     job: str
     #: When the job was submitted.
@@ -145,7 +176,9 @@ class JobProgress:
         """Returns the progress after the state was read."""
         phase, phases = phase_of(status, refusal), self.phases
         if not phases:
-            before = ((Phase.UPLOAD, self.since - self.upload),) if self.upload >= _WORTH_A_PHASE else ()
+            before = (
+                ((Phase.UPLOAD, self.since - self.upload),) if self.upload >= _WORTH_A_PHASE else ()
+            )
             phases = (*before, (phase, self.since))
         elif phases[-1][0] is not phase:
             phases = (*phases, (phase, now))
@@ -164,14 +197,22 @@ class JobProgress:
         text, reason = _described(phase, self.status, self.refusal, now)
         attempt = max((task.attempt for task in self.status.tasks if task.state in LIVE), default=0)
         again = f", attempt {attempt}" if attempt > 1 else ""
-        lines = [look.line(name, (text + again, _COLOURS.get(phase, "yellow")), (f"  {_for(now - began)}", "dim"))]
+        lines = [
+            look.line(
+                name,
+                (text + again, _COLOURS.get(phase, "yellow")),
+                (f"  {_for(now - began)}", "dim"),
+            )
+        ]
         lines += look.wrapped(reason, indent=2, most=MAX_REASON_LINES)
         if counts := _counts(self.status.tasks):
             lines.append(look.line((counts, ""), indent=2))
         if len(self.phases) > 1:
             lines.append(look.line((_trail(self.phases, now), "dim"), indent=2))
         if self.silent_since is not None:
-            silence = f"its state cannot be read for {_for(now - self.silent_since)}; the job continues"
+            silence = (
+                f"its state cannot be read for {_for(now - self.silent_since)}; the job continues"
+            )
             lines.append(look.line((silence, "yellow"), indent=2))
         return lines
 
@@ -191,12 +232,24 @@ def phase_of(status: JobStatus, refusal: Refusal | None) -> Phase:
     return Phase.QUEUED
 
 
-def _described(phase: Phase, status: JobStatus, refusal: Refusal | None, now: datetime) -> tuple[str, str]:
+def _described(
+    phase: Phase, status: JobStatus, refusal: Refusal | None, now: datetime
+) -> tuple[str, str]:
     """Returns the headline of a phase, and its reason."""
     if phase in _COLOURS:
         hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
-        where = "" if not hosts else f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
-        return f"{phase}{where}", status.reason if phase in (Phase.CANCELLING, Phase.ENVIRONMENT) else ""
+        where = (
+            "" if not hosts else f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
+        )
+        return f"{phase}{where}", (
+            status.reason
+            if phase
+            in (
+                Phase.CANCELLING,
+                Phase.ENVIRONMENT,
+            )
+            else ""
+        )
     if refusal is None:
         return str(phase), status.reason
     if phase is Phase.SLICE:
@@ -208,14 +261,18 @@ def _described(phase: Phase, status: JobStatus, refusal: Refusal | None, now: da
 def _counts(tasks: Sequence[TaskStatus]) -> str:
     """Returns how many tasks are in which state, if they differ."""
     counts = Counter(_COUNTED[task.state] for task in tasks)
-    shown = ", ".join(f"{counts[name]:,} {name}" for name in dict.fromkeys(_COUNTED.values()) if counts[name])
+    shown = ", ".join(
+        f"{counts[name]:,} {name}" for name in dict.fromkeys(_COUNTED.values()) if counts[name]
+    )
     return f"{len(tasks):,} tasks: {shown}" if len(counts) > 1 else ""
 
 
 def _trail(phases: Sequence[tuple[Phase, datetime]], now: datetime) -> str:
     """Returns how long each of the last phases took."""
     ends: Iterable[datetime] = (*(began for _, began in phases[1:]), now)
-    took = [f"{phase} {_for(end - began)}" for (phase, began), end in zip(phases, ends, strict=True)]
+    took = [
+        f"{phase} {_for(end - began)}" for (phase, began), end in zip(phases, ends, strict=True)
+    ]
     return " → ".join([*(["…"] if len(took) > MAX_PHASES else []), *took[-MAX_PHASES:]])
 
 

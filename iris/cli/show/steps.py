@@ -28,13 +28,16 @@ def interrupted_start(cluster: str, stop: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        left = f"cluster {cluster} may have been started in part; to delete what there is, run: {stop}"
+        left = (
+            f"cluster {cluster} may have been started in part; to delete what there is, run: {stop}"
+        )
         click.echo(left, err=True)
         raise
 
 
 class Steps:
-    """Prints each step with which it is called. While it is entered, a terminal shows how long the present step has taken.
+    """Prints each step with which it is called. While it is entered, a terminal shows how long the
+    present step has taken.
 
     Args:
         first: the step with which the operation begins, shown only on a terminal.

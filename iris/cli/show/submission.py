@@ -1,4 +1,6 @@
-"""Formats what a job was submitted with, for people and programs. Values of environment variables are not shown."""
+"""Formats what a job was submitted with, for people and programs. Values of environment variables
+are not shown.
+"""
 
 import re
 import shlex
@@ -19,13 +21,19 @@ MAX_COMMAND = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
 
-def submission_text(submission: "Submission", notifications: Sequence["NotificationRow"] = ()) -> str:
+def submission_text(
+    submission: "Submission", notifications: Sequence["NotificationRow"] = ()
+) -> str:
     """Returns the lines that say what runs, with what, and where Temporal's Web UI shows it."""
-    return "\n".join(f"{name:<10}{_CONTROL.sub(' ', text)}" for name, text in _facts(submission, notifications))
+    return "\n".join(
+        f"{name:<10}{_CONTROL.sub(' ', text)}" for name, text in _facts(submission, notifications)
+    )
 
 
 def submission_json(submission: "Submission") -> dict[str, Any]:
-    """Returns what `--json` of `iris status` and `explain` has of the submission: of environment variables the names alone."""
+    """Returns what `--json` of `iris status` and `explain` has of the submission: of environment
+    variables the names alone.
+    """
     spec = submission.spec
     return {
         "command": list(spec.command),
@@ -44,13 +52,19 @@ def submission_json(submission: "Submission") -> dict[str, Any]:
     }
 
 
-def _facts(submission: "Submission", notifications: Sequence["NotificationRow"]) -> Iterator[tuple[str, str]]:
+def _facts(
+    submission: "Submission", notifications: Sequence["NotificationRow"]
+) -> Iterator[tuple[str, str]]:
     spec = submission.spec
     command = shlex.join(spec.command)
     yield "command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"
     each = f" for each of {spec.replicas} tasks" if spec.replicas > 1 else ""
     yield "resources", f"{spec.resources}{each}"
-    yield "priority", submission.priority + (f", submitted as {spec.band}" if submission.priority != spec.band else "")
+    yield (
+        "priority",
+        submission.priority
+        + (f", submitted as {spec.band}" if submission.priority != spec.band else ""),
+    )
     if spec.tags:
         yield "tags", ", ".join(format_tags(spec.tags))
     if spec.note:
@@ -62,7 +76,13 @@ def _facts(submission: "Submission", notifications: Sequence["NotificationRow"])
     if variables := [f"{name}=…" for name in sorted(spec.env)]:
         yield "env", ", ".join(variables)
     if spec.secrets:
-        yield "secrets", ", ".join(f"{name} from {shown_source(source)}" for name, source in sorted(spec.secrets.items()))
+        yield (
+            "secrets",
+            ", ".join(
+                f"{name} from {shown_source(source)}"
+                for name, source in sorted(spec.secrets.items())
+            ),
+        )
     if spec.image is not None:
         yield "image", spec.image
     if spec.from_checkpoint is not None:

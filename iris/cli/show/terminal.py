@@ -108,12 +108,16 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def is_live(stream: TextIO | None = None) -> bool:
-    """Returns whether progress is drawn (by default on standard error): on a terminal, and not in the log of a CI."""
+    """Returns whether progress is drawn (by default on standard error): on a terminal, and not in
+    the log of a CI.
+    """
     return can_redraw(stream or sys.stderr) and not os.environ.get("CI")
 
 
 def shows_colours(stream: TextIO) -> bool:
-    """Returns whether a stream is a terminal that shows colours, and the user wants them (https://no-color.org)."""
+    """Returns whether a stream is a terminal that shows colours, and the user wants them
+    (https://no-color.org).
+    """
     return stream.isatty() and _moves() and not os.environ.get("NO_COLOR")
 
 

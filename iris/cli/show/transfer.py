@@ -1,4 +1,6 @@
-"""Shows the progress of uploads and downloads on standard error: a bar on a terminal, else a line now and then."""
+"""Shows the progress of uploads and downloads on standard error: a bar on a terminal, else a line
+now and then.
+"""
 
 import time
 from collections.abc import Iterator
@@ -60,7 +62,10 @@ class Transfer:
         took = self._elapsed()
         if took < _WORTH_A_RATE:
             return verb
-        return f"{verb} in {format_duration(took)} ({format_bytes(round(self._done / took.total_seconds()))}/s)"
+        return (
+            f"{verb} in {format_duration(took)}"
+            f" ({format_bytes(round(self._done / took.total_seconds()))}/s)"
+        )
 
     def close(self) -> None:
         """Erases the bar."""

@@ -29,8 +29,11 @@ WARNING_TIMEOUT = timedelta(seconds=2)
 _EVERYWHERE_ALIKE = {"name", "command", "env", "secrets", "bundle", "workdir", "environment"}
 
 
-async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Submits the jobs of a batch in the order of their lines. Checks all lines before the first is submitted.
+async def submit_batch(
+    cluster: ClusterRef, content: bytes, given: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Submits the jobs of a batch in the order of their lines. Checks all lines before the first is
+    submitted.
 
     Args:
         given: the options that apply to every line.
@@ -45,7 +48,13 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
     client = await AsyncIrisClient.connect(cluster)
     shares_files = client.record.supervisor is not None
     within = await client.enclosing_job()
-    jobs = jobs_of(decoded(content), given, batch_key=options["batch_key"], shares_files=shares_files, within=within)
+    jobs = jobs_of(
+        decoded(content),
+        given,
+        batch_key=options["batch_key"],
+        shares_files=shares_files,
+        within=within,
+    )
     if options["require_feasible"] or options["dry_run"]:
         await _check_feasible(client, jobs)
     for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
@@ -56,20 +65,28 @@ async def submit_batch(cluster: ClusterRef, content: bytes, given: Mapping[str, 
         return
     quiet = options["quiet"] or options["as_json"]
     with nothing_yet("submitted"):
-        specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
+        specs = await with_files(
+            client.record, [(job.spec, job.options) for job in jobs], quiet=quiet
+        )
     await _submit_all(client, jobs, specs, options)
     if not options["as_json"]:
-        with contextlib.suppress(TimeoutError, IrisError):  # the jobs are submitted, even if no control plane answers
+        with contextlib.suppress(
+            TimeoutError, IrisError
+        ):  # the jobs are submitted, even if no control plane answers
             await asyncio.wait_for(_warn(client, jobs), WARNING_TIMEOUT.total_seconds())
 
 
 async def _submit_all(
-    client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec], options: Mapping[str, Any]
+    client: AsyncIrisClient,
+    jobs: Sequence[BatchJob],
+    specs: Sequence[JobSpec],
+    options: Mapping[str, Any],
 ) -> None:
-    """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a failure, no more are started.
+    """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a
+    failure, no more are started.
 
-    A job that depends on one of an earlier line is started after that one. Ctrl-C starts no more, and waits for the answers about
-    those that were sent.
+    A job that depends on one of an earlier line is started after that one. Ctrl-C starts no more,
+    and waits for the answers about those that were sent.
     """
     starts = _Starts(client, jobs, specs)
     results: list[tuple[BatchJob, BatchResult]] = []
@@ -85,7 +102,9 @@ async def _submit_all(
                 results.append((job, result))
                 _report(result, options)
             _report_as_json(results, options)
-            _report_part([job.line for job, _ in results], len(jobs), "" if starts.done else "at least ")
+            _report_part(
+                [job.line for job, _ in results], len(jobs), "" if starts.done else "at least "
+            )
         raise
     _report_as_json(results, options)
     if starts.failed:
@@ -95,14 +114,19 @@ async def _submit_all(
         raise starts.failed[line]
     before = sum(result.before for _, result in results)
     if before:
-        text = f"{before} of {_jobs(len(jobs))} had been submitted before; to submit them again, give a new --batch-key"
+        text = (
+            f"{before} of {_jobs(len(jobs))} had been submitted before; to submit them again, give"
+            " a new --batch-key"
+        )
         click.echo(text, err=True)
 
 
 class _Starts:
     """The starts of a batch's jobs, in the background."""
 
-    def __init__(self, client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec]) -> None:
+    def __init__(
+        self, client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec]
+    ) -> None:
         self._client, self._jobs = client, jobs
         self._places = {spec.id: place for place, spec in enumerate(specs)}
         self._free = asyncio.Semaphore(CONCURRENT)
@@ -110,7 +134,9 @@ class _Starts:
         #: The errors, by the lines of their jobs.
         self.failed: dict[int, Exception] = {}
         pairs = zip(jobs, specs, strict=True)
-        self._tasks = [asyncio.create_task(self._start(place, *each)) for place, each in enumerate(pairs)]
+        self._tasks = [
+            asyncio.create_task(self._start(place, *each)) for place, each in enumerate(pairs)
+        ]
 
     @property
     def done(self) -> bool:
@@ -148,14 +174,23 @@ class _Starts:
                 return None
             try:
                 return await self._client.jobs.submit_once(bound_to(spec, runs), job.key)
-            except Exception as error:  # raised later, after the lines that were submitted are known
+            except (
+                Exception
+            ) as error:  # raised later, after the lines that were submitted are known
                 self.failed[job.line] = error
                 return None
 
 
-def _report_as_json(results: Sequence[tuple[BatchJob, BatchResult]], options: Mapping[str, Any]) -> None:
+def _report_as_json(
+    results: Sequence[tuple[BatchJob, BatchResult]], options: Mapping[str, Any]
+) -> None:
     if options["as_json"]:
-        print_json([{"line": job.line, **result.job.model_dump(), "before": result.before} for job, result in results])
+        print_json(
+            [
+                {"line": job.line, **result.job.model_dump(), "before": result.before}
+                for job, result in results
+            ]
+        )
 
 
 def _report(result: BatchResult, options: Mapping[str, Any]) -> None:
@@ -174,7 +209,12 @@ def _report_part(lines: Sequence[int], total: int, at_least: str = "") -> None:
 
 async def _check_feasible(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
     if never := await _refusals(client, jobs):
-        raise Rejected("\n".join(f"{line_ranges(lines)}: {infeasible(why)}; nothing was submitted" for lines, why in never))
+        raise Rejected(
+            "\n".join(
+                f"{line_ranges(lines)}: {infeasible(why)}; nothing was submitted"
+                for lines, why in never
+            )
+        )
 
 
 async def _warn(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
@@ -182,8 +222,12 @@ async def _warn(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
         click.echo(f"warning: {line_ranges(lines)}: {infeasible(refusal)}", err=True)
 
 
-async def _refusals(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> list[tuple[list[int], Refusal]]:
-    """Returns the lines of jobs that no host can ever run. Asks once about jobs that differ only in their programs."""
+async def _refusals(
+    client: AsyncIrisClient, jobs: Sequence[BatchJob]
+) -> list[tuple[list[int], Refusal]]:
+    """Returns the lines of jobs that no host can ever run. Asks once about jobs that differ only in
+    their programs.
+    """
     alike: dict[str, list[BatchJob]] = {}
     for job in jobs:
         alike.setdefault(job.spec.model_dump_json(exclude=_EVERYWHERE_ALIKE), []).append(job)

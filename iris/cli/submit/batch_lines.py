@@ -1,4 +1,6 @@
-"""Reads the lines of `iris submit --batch`: each has the options and the command of one job, quoted as for a shell."""
+"""Reads the lines of `iris submit --batch`: each has the options and the command of one job, quoted
+as for a shell.
+"""
 
 import hashlib
 import shlex
@@ -53,12 +55,18 @@ def decoded(content: bytes) -> str:
 
 
 def jobs_of(
-    text: str, given: Mapping[str, Any], *, batch_key: str, shares_files: bool, within: "EnclosingJob | None" = None
+    text: str,
+    given: Mapping[str, Any],
+    *,
+    batch_key: str,
+    shares_files: bool,
+    within: "EnclosingJob | None" = None,
 ) -> list[BatchJob]:
     """Returns the jobs of a batch. Skips empty lines and those that begin with `#`.
 
     Args:
-        given: the options of the command itself: each line's defaults. A line adds to those that are repeatable.
+        given: the options of the command itself: each line's defaults. A line adds to those that
+            are repeatable.
         batch_key: part of the jobs' keys, to submit the same lines again.
         shares_files, within: as for `make_spec`.
 
@@ -77,7 +85,12 @@ def jobs_of(
             spec = make_spec(options, shares_files=shares_files, within=within)
             check_demands(spec)
             if options["name"] is not None and spec.name in named:
-                raise InvalidValue("name", spec.name, f"is the name of line {named[spec.name]}", "give each job its own")
+                raise InvalidValue(
+                    "name",
+                    spec.name,
+                    f"is the name of line {named[spec.name]}",
+                    "give each job its own",
+                )
         except click.UsageError as error:
             problems.append(f"line {number}: {error.format_message()}")
             continue
@@ -94,9 +107,13 @@ def jobs_of(
     specs, late = among([(f"line {job.line}", job.spec) for job in jobs])
     if problems := [*problems, *late]:
         more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
-        raise click.UsageError("\n".join(["nothing was submitted:", *problems[:MAX_PROBLEMS], *more]))
+        raise click.UsageError(
+            "\n".join(["nothing was submitted:", *problems[:MAX_PROBLEMS], *more])
+        )
     if not jobs:
-        raise click.UsageError("the batch has no jobs; write the options and the command of one on each line")
+        raise click.UsageError(
+            "the batch has no jobs; write the options and the command of one on each line"
+        )
     return [replace(job, spec=spec) for job, spec in zip(jobs, specs, strict=True)]
 
 
@@ -109,7 +126,9 @@ def line_ranges(numbers: Sequence[int]) -> str:
         else:
             ranges.append([number, number])
     noun = "line" if len(numbers) == 1 else "lines"
-    return f"{noun} " + ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+    return f"{noun} " + ", ".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in ranges
+    )
 
 
 def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,15 +145,21 @@ def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
     except click.NoSuchOption as error:
         hint = "" if "--" in words else "; put -- before the command"
         raise click.UsageError(f"{error.format_message()}{hint}") from None
-    return {name: (*given.get(name, ()), *value) if name in repeatable else value for name, value in params.items()}
+    return {
+        name: (*given.get(name, ()), *value) if name in repeatable else value
+        for name, value in params.items()
+    }
 
 
 def _content(spec: JobSpec, *, named: bool, batch_key: str) -> str:
-    """Returns what identifies a line: all that it asks for but its files, which may have changed when a batch is repeated.
+    """Returns what identifies a line: all that it asks for but its files, which may have changed
+    when a batch is repeated.
 
     Defaults are left out, so that a later version with further options finds the same.
     """
     left_out = {"bundle", "parent"} if named else {"bundle", "parent", "name"}
     if spec.parent is not None:
-        batch_key = f"{batch_key} {spec.parent.run_id}"  # each attempt of the parent submits the same
+        batch_key = (
+            f"{batch_key} {spec.parent.run_id}"  # each attempt of the parent submits the same
+        )
     return f"{batch_key} {spec.model_dump_json(exclude=left_out, exclude_defaults=True)}"

@@ -35,29 +35,46 @@ WARNING_TIMEOUT = timedelta(seconds=2)
 @click.command(cls=JobCommand, context_settings={"ignore_unknown_options": False})
 @spec_options
 @click.option(
-    "--local", "needs_no_cluster", is_flag=True, help="Run on this machine, in a temporary cluster that ends with the job."
+    "--local",
+    "needs_no_cluster",
+    is_flag=True,
+    help="Run on this machine, in a temporary cluster that ends with the job.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Start nothing; show which hosts fit, and why others do not. Exits with 5 if none ever can.",
+    help=(
+        "Start nothing; show which hosts fit, and why others do not. Exits with 5 if none ever can."
+    ),
 )
-@click.option("--require-feasible", is_flag=True, help="Refuse a job that no host can ever run (exit code 5).")
+@click.option(
+    "--require-feasible", is_flag=True, help="Refuse a job that no host can ever run (exit code 5)."
+)
 @click.option("-d", "--detach", is_flag=True, help="Do not follow the job.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the job's id, and do not follow the job.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print only the job's id, and do not follow the job."
+)
 @click.option(
     "-f",
     "--job-file",
     type=click.File("rb"),
     metavar="FILE|-",
-    help="Take the options and the command from a YAML file, a job in each document. Options given here override the file's.",
+    help=(
+        "Take the options and the command from a YAML file, a job in each document. Options given"
+        " here override the file's."
+    ),
 )
-@click.option("--print-yaml", is_flag=True, help="Start nothing; print the job file of these options.")
+@click.option(
+    "--print-yaml", is_flag=True, help="Start nothing; print the job file of these options."
+)
 @click.option(
     "--batch",
     type=click.File("rb"),
     metavar="FILE|-",
-    help="Submit a job for each line, which has the rest of its own `iris submit` command. Other options apply to every line.",
+    help=(
+        "Submit a job for each line, which has the rest of its own `iris submit` command. Other"
+        " options apply to every line."
+    ),
 )
 @click.option(
     "--batch-key",
@@ -69,11 +86,18 @@ WARNING_TIMEOUT = timedelta(seconds=2)
 @click.argument("command", nargs=-1, metavar="COMMAND...", type=TEXT)
 @cluster_option
 @click.pass_context
-def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: BinaryIO | None, **options: Any) -> None:
+def submit(
+    ctx: click.Context,
+    /,
+    needs_no_cluster: bool,
+    dry_run: bool,
+    batch: BinaryIO | None,
+    **options: Any,
+) -> None:
     """Run COMMAND on the cluster.
 
-    Follows its output until it ends, and exits with 0 if it succeeded, 125 if it failed, 126 if it was cancelled. Ctrl-C does not
-    stop the job. With --json or -q the job is not followed.
+    Follows its output until it ends, and exits with 0 if it succeeded, 125 if it failed, 126 if it
+    was cancelled. Ctrl-C does not stop the job. With --json or -q the job is not followed.
 
     \b
     iris submit -- python train.py --lr 0.1
@@ -111,8 +135,12 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
     if not options["command"]:
         argument = next(param for param in ctx.command.params if param.name == "command")
         raise click.MissingParameter(ctx=ctx, param=argument)
-    if needs_no_cluster and (dry_run or any(options[name] for name in ("detach", "quiet", "as_json"))):
-        raise click.UsageError("--local ends with the job and excludes -d, -q, --json and --dry-run")
+    if needs_no_cluster and (
+        dry_run or any(options[name] for name in ("detach", "quiet", "as_json"))
+    ):
+        raise click.UsageError(
+            "--local ends with the job and excludes -d, -q, --json and --dry-run"
+        )
     cluster = None if needs_no_cluster else selected(ctx)
     if dry_run:
         asyncio.run(_forecast(cluster, options))
@@ -125,13 +153,19 @@ def submit(ctx: click.Context, /, needs_no_cluster: bool, dry_run: bool, batch: 
 
 def _check_batch(ctx: click.Context, needs_no_cluster: bool, options: dict[str, Any]) -> None:
     if options["command"]:
-        raise click.UsageError("--batch and COMMAND exclude each other: each line of the batch has its command")
+        raise click.UsageError(
+            "--batch and COMMAND exclude each other: each line of the batch has its command"
+        )
     if needs_no_cluster:
         raise click.UsageError("--batch and --local exclude each other")
     if options.pop("job_file") is not None or options.pop("print_yaml"):
-        raise click.UsageError("--batch excludes -f and --print-yaml: it has lines of options, not a job file")
+        raise click.UsageError(
+            "--batch excludes -f and --print-yaml: it has lines of options, not a job file"
+        )
     if options["name"] is not None:
-        raise click.UsageError("--batch and --name exclude each other: write the names into the lines")
+        raise click.UsageError(
+            "--batch and --name exclude each other: write the names into the lines"
+        )
 
 
 def _print_yaml(documents: Sequence["JobDocument"]) -> None:
@@ -145,12 +179,20 @@ def _print_yaml(documents: Sequence["JobDocument"]) -> None:
 
 def _given(ctx: click.Context) -> dict[str, Any]:
     """Returns the options of the command line that describe a job."""
-    return {name: ctx.params[name] for name in SPEC_OPTIONS if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    return {
+        name: ctx.params[name]
+        for name in SPEC_OPTIONS
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
 
 
 async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
     client = await AsyncIrisClient.connect(cluster)
-    spec = make_spec(options, shares_files=client.record.supervisor is not None, within=await client.enclosing_job())
+    spec = make_spec(
+        options,
+        shares_files=client.record.supervisor is not None,
+        within=await client.enclosing_job(),
+    )
     await warn_of_secrets(client, [spec])
     found = await client.jobs.forecast(spec)
     if options["as_json"]:
@@ -179,7 +221,9 @@ async def _submit(
             announce=lambda submitted: _announce(submitted, options),
             what=f"job {spec.id}",
             look=f"{iris} status {spec.id}",
-            leave=lambda submitted, error: _print_return(submitted.id, None if needs_no_cluster else iris, error),
+            leave=lambda submitted, error: _print_return(
+                submitted.id, None if needs_no_cluster else iris, error
+            ),
         )
         async with submission as submitted:
             return await _after_submit(client, spec, submitted, upload, options, iris)
@@ -194,18 +238,25 @@ async def _prepared(client: AsyncIrisClient, options: dict[str, Any]) -> tuple[J
     """
     within = await client.enclosing_job()
     spec = make_spec(options, shares_files=client.record.supervisor is not None, within=within)
-    if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(spec)) is not None:
+    if (
+        options["require_feasible"]
+        and (refusal := await client.jobs.why_infeasible(spec)) is not None
+    ):
         raise Rejected(infeasible(refusal))
     for warning in job_warnings(spec):
         click.echo(f"warning: {warning}", err=True)
     await warn_of_secrets(client, [spec])
     files, began = files_options(options, within), time.monotonic()
-    (spec,) = await with_files(client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"])
+    (spec,) = await with_files(
+        client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"]
+    )
     return spec, timedelta(seconds=time.monotonic() - began)
 
 
 def _announce(submitted: Submitted, options: Mapping[str, Any]) -> None:
-    """Prints the id of a job as soon as the service has accepted it: what follows may be interrupted."""
+    """Prints the id of a job as soon as the service has accepted it: what follows may be
+    interrupted.
+    """
     if options["as_json"]:
         print_json(submitted.model_dump())
     elif options["quiet"]:
@@ -236,10 +287,16 @@ async def _after_submit(
 
 
 async def _warning(client: AsyncIrisClient, spec: JobSpec) -> str:
-    """Returns a warning if no host can ever run the job. It was accepted all the same, because hosts may be added."""
+    """Returns a warning if no host can ever run the job. It was accepted all the same, because
+    hosts may be added.
+    """
     refusal = None
-    with contextlib.suppress(TimeoutError, IrisError):  # the job is submitted, even if no control plane answers
-        refusal = await asyncio.wait_for(client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds())
+    with contextlib.suppress(
+        TimeoutError, IrisError
+    ):  # the job is submitted, even if no control plane answers
+        refusal = await asyncio.wait_for(
+            client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds()
+        )
     return "" if refusal is None else f"warning: {infeasible(refusal)}"
 
 

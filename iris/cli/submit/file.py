@@ -61,11 +61,12 @@ class CheckedJob(NamedTuple):
 
 
 def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocument]:
-    """Returns the jobs of a file with the options of the command line, or the job of the command line alone.
+    """Returns the jobs of a file with the options of the command line, or the job of the command
+    line alone.
 
     Raises:
-        InvalidJob: the file is wrong.
-        click.UsageError: the command line has a name, or is `--local`, and the file has several jobs.
+        InvalidJob: the file is wrong. click.UsageError: the command line has a name, or is
+        `--local`, and the file has several jobs.
     """
     given = keys_given(ctx)
     if file is None:
@@ -73,7 +74,9 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     documents = read_jobs(read_whole(file), name_of(file), os.environ)
     for param, option in (("name", "--name"), ("needs_no_cluster", "--local")):
         if len(documents) > 1 and ctx.params.get(param):
-            raise click.UsageError(f"{option} is for one job, and {name_of(file)} has {len(documents)}")
+            raise click.UsageError(
+                f"{option} is for one job, and {name_of(file)} has {len(documents)}"
+            )
     documents = [overridden(document, given) for document in documents]
     if error := refused([(document, key_problems(document)) for document in documents]):
         raise error
@@ -106,14 +109,19 @@ async def submit_documents(
         await _forecast(client, jobs, options)
         return
     for job in jobs:
-        if options["require_feasible"] and (refusal := await client.jobs.why_infeasible(job.spec)) is not None:
+        if (
+            options["require_feasible"]
+            and (refusal := await client.jobs.why_infeasible(job.spec)) is not None
+        ):
             raise Rejected(f"{job.where}: {infeasible(refusal)}; nothing was submitted")
     for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
         click.echo(f"warning: {warning}", err=True)
     await warn_of_secrets(client, [job.spec for job in jobs])
     quiet = options["quiet"] or options["as_json"]
     with nothing_yet("submitted"):
-        specs = await with_files(client.record, [(job.spec, job.options) for job in jobs], quiet=quiet)
+        specs = await with_files(
+            client.record, [(job.spec, job.options) for job in jobs], quiet=quiet
+        )
     submitted: list[Submitted] = []
 
     def announce(job: Submitted) -> None:
@@ -138,7 +146,9 @@ async def submit_documents(
         raise
     except asyncio.CancelledError:
         unknown = any(not each.done() or each.cancelled() for each in requests)
-        click.echo(f"{'at least ' * unknown}{len(submitted)} of {len(specs)} jobs were submitted", err=True)
+        click.echo(
+            f"{'at least ' * unknown}{len(submitted)} of {len(specs)} jobs were submitted", err=True
+        )
         raise
     finally:
         if options["as_json"]:
@@ -174,7 +184,9 @@ def checked_jobs(
     for document in documents:
         found = problems[document.where]
         begin = f"{document.where}: "
-        found += [_placed(document, each.removeprefix(begin)) for each in late if each.startswith(begin)]
+        found += [
+            _placed(document, each.removeprefix(begin)) for each in late if each.startswith(begin)
+        ]
     if error := refused([(each, problems[each.where]) for each in documents]):
         raise error
     return [job._replace(spec=spec) for job, spec in zip(jobs, specs, strict=True)]
@@ -202,7 +214,9 @@ def _checked(
                 problems.append(_placed(document, error.format_message()))
             break
         except IrisError as error:
-            texts = error.problems if isinstance(error, InvalidJob) and error.problems else [str(error)]
+            texts = (
+                error.problems if isinstance(error, InvalidJob) and error.problems else [str(error)]
+            )
             new = [_placed(document, text) for text in texts]
             problems += new
             wrong = {each.key for each in new} & {*usable.keys}
@@ -224,7 +238,9 @@ def _placed(document: JobDocument, text: str) -> Problem:
     return Problem(text)
 
 
-async def _forecast(client: AsyncIrisClient, jobs: Sequence[CheckedJob], options: Mapping[str, Any]) -> None:
+async def _forecast(
+    client: AsyncIrisClient, jobs: Sequence[CheckedJob], options: Mapping[str, Any]
+) -> None:
     found = [await client.jobs.forecast(job.spec) for job in jobs]
     if options["as_json"]:
         print_json([render.forecast_json(each) for each in found])

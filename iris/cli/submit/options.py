@@ -46,8 +46,8 @@ from iris.model.units import format_duration
 if TYPE_CHECKING:
     from iris.client.jobs.parent import EnclosingJob
 
-#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its source, a `GivenArray`, and
-#: `Dependency`s.
+#: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its
+#: source, a `GivenArray`, and `Dependency`s.
 TPU = Parsed("variant[,variant]", parse_tpu)
 GPU = Parsed("variant[xcount]", parse_gpu)
 KEY = Parsed("key", lambda text: check_key(text, "gang-by"))
@@ -205,7 +205,9 @@ def spec_options(command: Function) -> Function:
 
 
 class JobCommand(Command):
-    """A command with the options that describe a job. Its help shows them under their headings, and its own options last."""
+    """A command with the options that describe a job. Its help shows them under their headings, and
+    its own options last.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = _with_joined_files(args)
@@ -213,7 +215,11 @@ class JobCommand(Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        left = {option.name: record for option in options if (record := option.get_help_record(ctx)) is not None}
+        left = {
+            option.name: record
+            for option in options
+            if (record := option.get_help_record(ctx)) is not None
+        }
         for title, group in _OPTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([left.pop(_name(option)) for option in group])
@@ -222,7 +228,9 @@ class JobCommand(Command):
 
 
 def _with_joined_files(args: list[str]) -> list[str]:
-    """Joins the words `-r FILE` after `--pip`, which takes one word, up to the command that is to run."""
+    """Joins the words `-r FILE` after `--pip`, which takes one word, up to the command that is to
+    run.
+    """
     end = args.index("--") if "--" in args else len(args)
     joined: list[str] = []
     at = 0
@@ -262,11 +270,14 @@ def parse_words(words: list[str], defaults: Mapping[str, Any] | None = None) -> 
 SPEC_OPTIONS = tuple(_name(option) for options in _OPTIONS.values() for option in options)
 
 
-def make_spec(options: dict[str, Any], *, shares_files: bool, within: "EnclosingJob | None" = None) -> JobSpec:
+def make_spec(
+    options: dict[str, Any], *, shares_files: bool, within: "EnclosingJob | None" = None
+) -> JobSpec:
     """Returns the job that the options describe, without its files.
 
     Args:
-        shares_files: whether the hosts see the same files as the submitting process, as in a local cluster.
+        shares_files: whether the hosts see the same files as the submitting process, as in a local
+            cluster.
         within: the job that it belongs to.
 
     Raises:
@@ -285,8 +296,12 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
         return within.child(spec, does, named=options["name"] is not None, given=given)
     files = files_of(options, shares_files=shares_files)
     if options["extra"] and not files.sent:
-        raise click.UsageError("--extra needs a project in the workspace; name its directory with --workspace DIR")
-    here = shares_files and not files.sent and options["image"] is None  # a container does not have the current directory
+        raise click.UsageError(
+            "--extra needs a project in the workspace; name its directory with --workspace DIR"
+        )
+    here = (
+        shares_files and not files.sent and options["image"] is None
+    )  # a container does not have the current directory
     workdir = options["workdir"] or (str(Path.cwd()) if here else None)
     replicas, together = _tasks(options)
     array: GivenArray | None = options["array"]
@@ -296,7 +311,10 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             name=f"job-{secrets.token_hex(4)}" if options["name"] is None else options["name"],
             command=options["command"],
             resources=Resources(
-                cpu_millis=options["cpu"], memory_bytes=options["memory"], disk_bytes=options["disk"], device=_device(options)
+                cpu_millis=options["cpu"],
+                memory_bytes=options["memory"],
+                disk_bytes=options["disk"],
+                device=_device(options),
             ),
             array=None if array is None else array.array,
             replicas=replicas,
@@ -323,7 +341,12 @@ def make_spec(options: dict[str, Any], *, shares_files: bool, within: "Enclosing
             max_retries_failure=options["max_retries"],
             max_retries_preemption=options["max_retries_preemption"],
             max_task_failures=options["max_task_failures"],
-            after=[each for name in ("after", "after_any", "after_fail") for given in options[name] for each in given],
+            after=[
+                each
+                for name in ("after", "after_any", "after_fail")
+                for given in options[name]
+                for each in given
+            ],
             tags=dict(options["tag"]),
             note=options["note"],
             notify=options["notify"],
@@ -336,7 +359,9 @@ def _device(options: dict[str, Any]) -> Device | None:
     given = [f"--{name}" for name in ("tpu", "gpu") if options[name] is not None]
     given += ["--device"] if isinstance(options["device"], Device) else []
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other: a task has devices of one kind")
+        raise click.UsageError(
+            f"{' and '.join(given)} exclude each other: a task has devices of one kind"
+        )
     if options["tpu"] is not None:
         tpu: TpuRequest = options["tpu"]
         return tpu.device
@@ -345,8 +370,15 @@ def _device(options: dict[str, Any]) -> Device | None:
 
 
 def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
-    """Returns the number of tasks, and how they are coscheduled. TPU slices have one task for each host, all coscheduled."""
-    replicas, tpu, slices, key = options["replicas"], options["tpu"], options["slices"], options["gang_by"]
+    """Returns the number of tasks, and how they are coscheduled. TPU slices have one task for each
+    host, all coscheduled.
+    """
+    replicas, tpu, slices, key = (
+        options["replicas"],
+        options["tpu"],
+        options["slices"],
+        options["gang_by"],
+    )
     each, array = options["tasks_per_host"], options["array"]
     if array is not None:
         _check_array(options)
@@ -356,13 +388,23 @@ def _tasks(options: dict[str, Any]) -> tuple[int, Coscheduling | None]:
             raise click.UsageError("--slices needs --tpu with the type of the slices")
         if key is None:
             if each is not None:
-                raise click.UsageError("--tasks-per-host needs --gang-by with the attribute that the gang's hosts share")
+                raise click.UsageError(
+                    "--tasks-per-host needs --gang-by with the attribute that the gang's hosts"
+                    " share"
+                )
             return 1 if replicas is None else replicas, None
-        return 1 if replicas is None else replicas, Coscheduling(group_by=key, tasks_per_host=1 if each is None else each)
+        return 1 if replicas is None else replicas, Coscheduling(
+            group_by=key, tasks_per_host=1 if each is None else each
+        )
     if each is not None:
-        raise click.UsageError("--tasks-per-host and --tpu exclude each other: a task with --tpu has all chips of its host")
+        raise click.UsageError(
+            "--tasks-per-host and --tpu exclude each other: a task with --tpu has all chips of its"
+            " host"
+        )
     if key is not None:
-        raise click.UsageError("--gang-by and --tpu exclude each other: tasks with --tpu are placed together by slice")
+        raise click.UsageError(
+            "--gang-by and --tpu exclude each other: tasks with --tpu are placed together by slice"
+        )
     return tasks_of(tpu, slices, replicas)
 
 
@@ -371,15 +413,19 @@ def _check_array(options: dict[str, Any]) -> None:
     click.UsageError: an option does not go with `--array`.
     """
     if options["replicas"] is not None:
-        raise click.UsageError("--array and --replicas exclude each other: an array has a task for each index or row")
+        raise click.UsageError(
+            "--array and --replicas exclude each other: an array has a task for each index or row"
+        )
     for name in ("gang_by", "tasks_per_host", "slices"):
         if options[name] is not None:
             option = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"--array and {option} exclude each other: the tasks of an array start one by one")
+            raise click.UsageError(
+                f"--array and {option} exclude each other: the tasks of an array start one by one"
+            )
     if (tpu := options["tpu"]) is not None and tpu.hosts > 1:
         raise click.UsageError(
-            f"--array and --tpu {tpu.device.variant} exclude each other: a task of an array has one host, and such a slice has "
-            f"{tpu.hosts}; submit a job for each value with --batch"
+            f"--array and --tpu {tpu.device.variant} exclude each other: a task of an array has one"
+            f" host, and such a slice has {tpu.hosts}; submit a job for each value with --batch"
         )
 
 

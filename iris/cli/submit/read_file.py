@@ -1,4 +1,6 @@
-"""Reads job files: YAML whose keys are the options of `iris submit`, with a job in each document."""
+"""Reads job files: YAML whose keys are the options of `iris submit`, with a job in each
+document.
+"""
 
 import difflib
 import functools
@@ -18,7 +20,8 @@ from iris.model.units import MIB, format_bytes
 
 #: Options that exclude each other. One on the command line replaces the file's others.
 _EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
-#: Repeatable options of which those on the command line are added to the file's. They replace the file's of `region` and `zone`.
+#: Repeatable options of which those on the command line are added to the file's. They replace the
+#: file's of `region` and `zone`.
 _ADDED = (
     *("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer"),
     *("after", "after_any", "after_fail", "tag", "notify"),
@@ -26,7 +29,8 @@ _ADDED = (
 #: Options whose values are pairs, which a file writes as a mapping.
 PAIRS = ("env", "secret", "tag")
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")
-#: How a task runs a command that is one text, like a step of most CI systems: the first command that fails ends it.
+#: How a task runs a command that is one text, like a step of most CI systems: the first command
+#: that fails ends it.
 SHELL = ("sh", "-ec")
 _NO_COMMAND = "there is no command; add the key command, or give the command after --"
 #: The tag of a key without a value.
@@ -68,7 +72,8 @@ class JobDocument:
 
     Args:
         where: the file, and the number of the document if there are several.
-        keys: what the document says, by the names of the options. The command is that of a task, word by word.
+        keys: what the document says, by the names of the options. The command is that of a task,
+            word by word.
         problems: what in the document is no key of a job, or no value of a key.
     """
 
@@ -86,31 +91,40 @@ class JobDocument:
 def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[JobDocument]:
     """Returns the documents of a job file. Empty ones are skipped.
 
-    Replaces `${VAR}` and `${VAR:-default}` in all values except the command, which a shell in the task reads. `$${` is `${`.
+    Replaces `${VAR}` and `${VAR:-default}` in all values except the command, which a shell in the
+    task reads. `$${` is `${`.
 
     Args:
         name: of the file, for errors.
         variables: the values of `${VAR}`.
 
-    Keys that are unknown, repeated, without a value or of the wrong kind, and variables that are not
-    set, are problems of their document.
+    Keys that are unknown, repeated, without a value or of the wrong kind, and variables that are
+    not set, are problems of their document.
 
     Raises:
         InvalidJob: the file is not valid YAML, or has no job.
     """
     try:
-        nodes = [node for node in yaml.compose_all(content.decode("utf-8-sig"), BoundedLoader) if not _is_null(node)]
+        nodes = [
+            node
+            for node in yaml.compose_all(content.decode("utf-8-sig"), BoundedLoader)
+            if not _is_null(node)
+        ]
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise InvalidJob(f"{name}, line {line}: this is not UTF-8") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InvalidJob(f"{name}{where}: " + ", ".join(part for part in (error.context, error.problem) if part)) from None
+        raise InvalidJob(
+            f"{name}{where}: " + ", ".join(part for part in (error.context, error.problem) if part)
+        ) from None
     except (yaml.YAMLError, RecursionError) as error:
         raise InvalidJob(f"{name}: invalid YAML: {' '.join(str(error).split())}") from None
     if not nodes:
-        raise InvalidJob(f"{name}: the file has no job; write the options of iris submit as keys, and command:")
+        raise InvalidJob(
+            f"{name}: the file has no job; write the options of iris submit as keys, and command:"
+        )
     return [
         _document(name if len(nodes) == 1 else f"{name}, document {number}", node, variables)
         for number, node in enumerate(nodes, start=1)
@@ -135,12 +149,18 @@ def keys_given(ctx: click.Context) -> dict[str, Key]:
 
 def overridden(document: JobDocument, given: Mapping[str, Key]) -> JobDocument:
     """Returns the document with the options of the command line, which win."""
-    replaced = {name for group in _EXCLUSIVE if any(each in given for each in group) for name in group}
+    replaced = {
+        name for group in _EXCLUSIVE if any(each in given for each in group) for name in group
+    }
     if "gpu" in given or "device" in given:
         replaced.add("slices")  # of the file's TPU
     keys = {name: key for name, key in document.keys.items() if name not in replaced}
     for name, key in given.items():
-        keys[name] = Key(keys[name].line, (*keys[name].values, *key.values)) if name in _ADDED and name in keys else key
+        keys[name] = (
+            Key(keys[name].line, (*keys[name].values, *key.values))
+            if name in _ADDED and name in keys
+            else key
+        )
     return JobDocument(document.where, keys, document.problems)
 
 
@@ -151,7 +171,9 @@ def key_problems(document: JobDocument) -> list[Problem]:
         try:
             parse_words([*_words(name, key), "--", "true"])
         except click.UsageError as error:
-            text = error.message if isinstance(error, click.BadParameter) else error.format_message()
+            text = (
+                error.message if isinstance(error, click.BadParameter) else error.format_message()
+            )
             problems.append(Problem(f"{name}: {text.removeprefix(f'{name}: ')}", key.line, name))
     if "command" not in {*document.keys, *(each.key for each in problems)}:
         problems.append(Problem(_NO_COMMAND))
@@ -166,7 +188,9 @@ def without(document: JobDocument, wrong: Collection[str]) -> JobDocument:
 
 
 def refused(found: Sequence[tuple[JobDocument, Sequence[Problem]]]) -> InvalidJob | None:
-    """Returns the error that lists the problems of documents, by their lines; None: there are none."""
+    """Returns the error that lists the problems of documents, by their lines; None: there are
+    none.
+    """
     parts = []
     for document, problems in found:
         if problems:
@@ -181,7 +205,8 @@ def job_options(document: JobDocument) -> dict[str, Any]:
     """Returns the parsed options of the document's job.
 
     Raises:
-        InvalidJob: keys are wrong, or there is no command; the message lists the problems with their lines.
+        InvalidJob: keys are wrong, or there is no command; the message lists the problems with
+            their lines.
     """
     if error := refused([(document, key_problems(document))]):
         raise error
@@ -268,7 +293,9 @@ def _values(name: str, node: yaml.Node, variables: Mapping[str, str]) -> tuple[s
         return (node.value,)
     if not option.multiple and not isinstance(node, yaml.ScalarNode):
         raise _Wrong("write one value")
-    return tuple(_replaced(text, variables) for text in _scalars(node, "a value or a list of values"))
+    return tuple(
+        _replaced(text, variables) for text in _scalars(node, "a value or a list of values")
+    )
 
 
 def _scalars(node: yaml.Node, wanted: str) -> list[str]:
@@ -300,7 +327,11 @@ def _replaced(text: str, variables: Mapping[str, str], line: int | None = None) 
             return "${"
         name, default = found["name"], found["default"]
         if name is None:
-            raise _Wrong(f"{text!r} has no variable after ${{; write ${{NAME}} or ${{NAME:-default}}, or $${{ for the text", line)
+            raise _Wrong(
+                f"{text!r} has no variable after ${{; write ${{NAME}} or ${{NAME:-default}}, or"
+                " $${ for the text",
+                line,
+            )
         if variables.get(name):
             return variables[name]
         if default is None:
@@ -321,7 +352,8 @@ def _words(name: str, key: Key) -> list[str]:
     return [f"{max(option.opts, key=len)}={value}" for value in key.values]
 
 
-#: The most bytes of a file of jobs: some hundred thousand lines. A device that is named by mistake may have no end.
+#: The most bytes of a file of jobs: some hundred thousand lines. A device that is named by mistake
+#: may have no end.
 MOST = 64 * MIB
 
 
@@ -338,5 +370,10 @@ def read_whole(file: BinaryIO) -> bytes:
     """
     content = file.read(MOST + 1)
     if len(content) > MOST:
-        raise InvalidValue("file", name_of(file), f"has more than {format_bytes(MOST)}", "split it, or check the name")
+        raise InvalidValue(
+            "file",
+            name_of(file),
+            f"has more than {format_bytes(MOST)}",
+            "split it, or check the name",
+        )
     return content

@@ -64,10 +64,22 @@ def schedule() -> None:
 @schedule.command(cls=JobCommand)
 @spec_options
 @click.option(
-    "--cron", type=TEXT, multiple=True, metavar="EXPR", help='Minute, hour, day, month, weekday: "0 2 * * *". Repeatable.'
+    "--cron",
+    type=TEXT,
+    multiple=True,
+    metavar="EXPR",
+    help='Minute, hour, day, month, weekday: "0 2 * * *". Repeatable.',
 )
-@click.option("--every", type=DURATION, help="Interval between the runs, such as 6h, instead of --cron.")
-@click.option("--time-zone", default="UTC", show_default=True, metavar="NAME", help="Time zone of --cron, such as Europe/Berlin.")
+@click.option(
+    "--every", type=DURATION, help="Interval between the runs, such as 6h, instead of --cron."
+)
+@click.option(
+    "--time-zone",
+    default="UTC",
+    show_default=True,
+    metavar="NAME",
+    help="Time zone of --cron, such as Europe/Berlin.",
+)
 @click.option(
     "--overlap",
     type=click.Choice([each.value for each in Overlap]),
@@ -77,21 +89,26 @@ def schedule() -> None:
 )
 @click.option("--paused", is_flag=True, help="Start no runs until `iris schedule resume`.")
 @click.option(
-    "-f", "--job-file", type=click.File("rb"), metavar="FILE|-", help="Take the options and the command from a job file."
+    "-f",
+    "--job-file",
+    type=click.File("rb"),
+    metavar="FILE|-",
+    help="Take the options and the command from a job file.",
 )
 @json_option
 @click.argument("command", nargs=-1, metavar="COMMAND...", type=TEXT)
 @cluster_option
 @click.pass_context
 def create(ctx: click.Context, /, job_file: BinaryIO | None, **options: Any) -> None:
-    """Create a schedule that runs COMMAND. Each run is a job of the same name, as with `iris submit`.
+    """Create a schedule that runs COMMAND. Each run is a job of the same name, as with `iris
+    submit`.
 
-    Files are sent once, now. Times that are missed for more than an hour, such as while the cluster is stopped, are left out.
-    Where the time zone sets its clock forward, a time that it skips has no run; where back, a time that comes twice has one.
+    Files are sent once, now. Times that are missed for more than an hour, such as while the cluster
+    is stopped, are left out. Where the time zone sets its clock forward, a time that it skips has
+    no run; where back, a time that comes twice has one.
 
-    \b
-    iris schedule create -n nightly --cron '0 2 * * *' --time-zone Europe/Berlin -- python evaluate.py
-    iris schedule create -n clean --every 6h --overlap queue --cpu 0.5 -- ./clean.sh
+    \b iris schedule create -n nightly --cron '0 2 * * *' --time-zone Europe/Berlin -- python
+    evaluate.py iris schedule create -n clean --every 6h --overlap queue --cpu 0.5 -- ./clean.sh
     """
     documents = jobs_asked_for(ctx, job_file)
     if len(documents) > 1:
@@ -136,7 +153,13 @@ def show(ctx: click.Context, schedule_id: str, as_json: bool) -> None:
     """Show schedule NAME: its times, its job, the next five runs, and the last ones."""
     view = with_client(ctx, lambda client: client.schedules.show(schedule_id))
     if as_json:
-        print_json({**SCHEDULES.json(view.row), "overlap": view.overlap, "runs": [_RUNS.json(run) for run in view.runs]})
+        print_json(
+            {
+                **SCHEDULES.json(view.row),
+                "overlap": view.overlap,
+                "runs": [_RUNS.json(run) for run in view.runs],
+            }
+        )
         return
     click.echo("\n".join(_lines(view)))
     click.echo(f"\n{_RUNS.table(view.runs)}")
@@ -190,7 +213,9 @@ async def _create(cluster: ClusterRef, options: dict[str, Any], when: When, iris
     await warn_of_secrets(client, [spec])
     with nothing_yet("created"):
         (spec,) = await with_files(client.record, [(spec, options)], quiet=options["as_json"])
-    creation = client.schedules.create(spec, when, overlap=Overlap(options["overlap"]), paused=options["paused"])
+    creation = client.schedules.create(
+        spec, when, overlap=Overlap(options["overlap"]), paused=options["paused"]
+    )
     async with created(
         creation,
         announce=lambda row: _announce(row, iris, as_json=options["as_json"]),
@@ -200,7 +225,12 @@ async def _create(cluster: ClusterRef, options: dict[str, Any], when: When, iris
         pass
 
 
-def _each(ctx: click.Context, found: tuple[str, ...], work: Callable[[AsyncIrisClient, str], Awaitable[str]], done: str) -> None:
+def _each(
+    ctx: click.Context,
+    found: tuple[str, ...],
+    work: Callable[[AsyncIrisClient, str], Awaitable[str]],
+    done: str,
+) -> None:
     async def one(client: AsyncIrisClient, name: str) -> str:
         return f"schedule {await work(client, name)} {done}"
 
@@ -214,9 +244,17 @@ def _lines(view: ScheduleView) -> list[str]:
         ("state", f"PAUSED: {row.note}" if row.paused else "active"),
         ("next", _times(row)),
         ("overlap", view.overlap.value),
-        ("job", f"{view.spec.replicas} x {view.spec.resources}" if view.spec.replicas > 1 else str(view.spec.resources)),
+        (
+            "job",
+            f"{view.spec.replicas} x {view.spec.resources}"
+            if view.spec.replicas > 1
+            else str(view.spec.resources),
+        ),
         ("command", row.command),
-        ("left out", f"{view.skipped} because the run before had not ended" if view.skipped else ""),
+        (
+            "left out",
+            f"{view.skipped} because the run before had not ended" if view.skipped else "",
+        ),
         ("missed", f"{view.missed} while the cluster was away" if view.missed else ""),
     ]
     return [row.id, *(f"  {name:<9}{text}" for name, text in facts if text)]

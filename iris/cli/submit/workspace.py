@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 def workspace_of(options: dict[str, Any]) -> Path | None:
-    """Returns the directory whose files the job gets: the named one, else the current one if it is a project's.
+    """Returns the directory whose files the job gets: the named one, else the current one if it is
+    a project's.
 
     Raises:
         click.UsageError: options exclude each other.
@@ -45,7 +46,10 @@ def workspace_of(options: dict[str, Any]) -> Path | None:
         raise click.UsageError("--workspace and --no-workspace exclude each other")
     for name, given in (("--workspace", named is not None), ("--file", bool(options["file"]))):
         if workdir is not None and given:
-            raise click.UsageError(f"--workdir and {name} exclude each other: the program starts in the workspace's files")
+            raise click.UsageError(
+                f"--workdir and {name} exclude each other: the program starts in the workspace's"
+                " files"
+            )
     if named is not None:
         return Path(named)
     here = Path.cwd()
@@ -53,13 +57,24 @@ def workspace_of(options: dict[str, Any]) -> Path | None:
 
 
 def inherits_files(options: dict[str, Any], within: "EnclosingJob | None") -> bool:
-    """Returns whether a job gets the files of the job in which it is submitted: no option names others."""
-    named = any(options[name] for name in ("workspace", "no_workspace", "workdir", "project", "file"))
-    return within is not None and within.shares_files and not named and not any(map(requirements_file, options["pip"]))
+    """Returns whether a job gets the files of the job in which it is submitted: no option names
+    others.
+    """
+    named = any(
+        options[name] for name in ("workspace", "no_workspace", "workdir", "project", "file")
+    )
+    return (
+        within is not None
+        and within.shares_files
+        and not named
+        and not any(map(requirements_file, options["pip"]))
+    )
 
 
 def files_options(options: dict[str, Any], within: "EnclosingJob | None") -> dict[str, Any]:
-    """Returns the options without the current directory as the workspace, if the job inherits its files."""
+    """Returns the options without the current directory as the workspace, if the job inherits its
+    files.
+    """
     return {**options, "no_workspace": True} if inherits_files(options, within) else options
 
 
@@ -81,7 +96,8 @@ class JobFiles(NamedTuple):
         return None if self.project is None else self.project.root
 
     def build_env(self, options: dict[str, Any], *, shares_files: bool) -> dict[str, str]:
-        """Returns the variables for the build of the project, after a check that hosts get all that it needs.
+        """Returns the variables for the build of the project, after a check that hosts get all that
+        it needs.
 
         Args:
             shares_files: whether the hosts see the same files as this process.
@@ -91,11 +107,16 @@ class JobFiles(NamedTuple):
         """
         if self.project is None or options["no_sync"]:
             return {}
-        return build_variables(self.project, dict(options["env"]), shares_files=shares_files and options["image"] is None)
+        return build_variables(
+            self.project,
+            dict(options["env"]),
+            shares_files=shares_files and options["image"] is None,
+        )
 
 
 def files_of(options: dict[str, Any], *, shares_files: bool) -> JobFiles:
-    """Returns the files that a job gets. A member of a uv workspace is sent with its workspace, unless `--workspace` names it.
+    """Returns the files that a job gets. A member of a uv workspace is sent with its workspace,
+    unless `--workspace` names it.
 
     Args:
         shares_files: whether the hosts see the same files as this process.
@@ -106,7 +127,9 @@ def files_of(options: dict[str, Any], *, shares_files: bool) -> JobFiles:
     """
     directory, inner = workspace_of(options), options["project"]
     if directory is None and inner is not None:
-        raise click.UsageError("--project needs a workspace; name its directory with --workspace DIR")
+        raise click.UsageError(
+            "--project needs a workspace; name its directory with --workspace DIR"
+        )
     project = None
     if directory is not None:
         implied = options["workspace"] is None and inner is None and not options["no_sync"]
@@ -119,23 +142,31 @@ def files_of(options: dict[str, Any], *, shares_files: bool) -> JobFiles:
             continue
         file = Path(path)
         if not file.is_file():
-            raise Rejected(f"pip: there is no file {path!r}; write the path of a requirements file after -r")
+            raise Rejected(
+                f"pip: there is no file {path!r}; write the path of a requirements file after -r"
+            )
         if project is None and not options["file"] and shares_files and options["image"] is None:
             pip.append(f"-r {file.absolute()}")
             continue
         if options["workdir"] is not None:
             raise click.UsageError(
-                "--workdir and --pip -r exclude each other: the file is sent, and the program starts beside it"
+                "--workdir and --pip -r exclude each other: the file is sent, and the program"
+                " starts beside it"
             )
         sent = _sent_as(file, project, number)
         extra.append(sent)
-        place = sent.dest or str(file.resolve().relative_to(project.root.resolve()) if project is not None else file.name)
-        pip.append(f"-r {os.path.relpath(place, project.project or '.') if project is not None else place}")
+        place = sent.dest or str(
+            file.resolve().relative_to(project.root.resolve()) if project is not None else file.name
+        )
+        pip.append(
+            f"-r {os.path.relpath(place, project.project or '.') if project is not None else place}"
+        )
     return JobFiles(project, tuple(extra), tuple(pip))
 
 
 def _sent_as(file: Path, project: ProjectFiles | None, number: int) -> ExtraFile:
-    """Returns a requirements file as a file of the job. One of the workspace keeps its place, even if git ignores it.
+    """Returns a requirements file as a file of the job. One of the workspace keeps its place, even
+    if git ignores it.
 
     Raises:
         Rejected: it is outside the workspace and refers to other files.
@@ -143,12 +174,18 @@ def _sent_as(file: Path, project: ProjectFiles | None, number: int) -> ExtraFile
     if project is not None and file.resolve().is_relative_to(project.root.resolve()):
         return ExtraFile(file.resolve())
     if paths := requirement_paths(file):
-        raise Rejected(f"pip: {file} refers to {paths[0]}, and is not in the workspace; send both with --workspace DIR")
-    return ExtraFile(file, f".iris-requirements/{number}/{re.sub(r'[^A-Za-z0-9._-]', '-', file.name)}")
+        raise Rejected(
+            f"pip: {file} refers to {paths[0]}, and is not in the workspace; send both with"
+            " --workspace DIR"
+        )
+    return ExtraFile(
+        file, f".iris-requirements/{number}/{re.sub(r'[^A-Za-z0-9._-]', '-', file.name)}"
+    )
 
 
 async def warn_of_secrets(client: "AsyncIrisClient", specs: Iterable[JobSpec]) -> None:
-    """Checks that the jobs can be given the secrets of their submitter, before anything is sent, and prints warnings.
+    """Checks that the jobs can be given the secrets of their submitter, before anything is sent,
+    and prints warnings.
 
     Raises:
         IrisError: one of them has no value, or the cluster can keep none.
@@ -157,11 +194,15 @@ async def warn_of_secrets(client: "AsyncIrisClient", specs: Iterable[JobSpec]) -
     if asking:
         from iris.client.secrets.sealing import check_secrets  # most jobs have no secrets
 
-        for warning in dict.fromkeys([each for spec in asking for each in await check_secrets(client.record, spec)]):
+        for warning in dict.fromkeys(
+            [each for spec in asking for each in await check_secrets(client.record, spec)]
+        ):
             click.echo(f"warning: {warning}", err=True)
 
 
-async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[str, Any]]], *, quiet: bool) -> list[JobSpec]:
+async def with_files(
+    cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[str, Any]]], *, quiet: bool
+) -> list[JobSpec]:
     """Uploads the files of the jobs, the same ones once, and returns the jobs with them.
 
     Args:
@@ -184,7 +225,9 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
             from iris.storage.object_store import Store
 
             table = await upload_table(Store(cluster.store), given.table)
-            spec = spec.model_copy(update={"array": given.array.model_copy(update={"table": table})})
+            spec = spec.model_copy(
+                update={"array": given.array.model_copy(update={"table": table})}
+            )
         files = files_of(options, shares_files=shares_files)
         if not files.sent:
             specs.append(spec)
@@ -200,8 +243,16 @@ async def with_files(cluster: ClusterRecord, jobs: Iterable[tuple[JobSpec, dict[
             bundles[sent] = await send_workspace(Store(cluster.store), *sent, what, quiet=quiet)
         environment = spec.environment.model_copy(update={"build_env": build_envs[of_build]})
         if files.directory not in commits:
-            commits[files.directory] = "" if files.directory is None else await asyncio.to_thread(commit_of, files.directory)
-        changes = {"bundle": bundles[sent], "commit": commits[files.directory], "environment": environment}
+            commits[files.directory] = (
+                ""
+                if files.directory is None
+                else await asyncio.to_thread(commit_of, files.directory)
+            )
+        changes = {
+            "bundle": bundles[sent],
+            "commit": commits[files.directory],
+            "environment": environment,
+        }
         specs.append(spec.model_copy(update=changes))
     return specs
 
@@ -231,7 +282,8 @@ async def send_workspace(
     *,
     quiet: bool,
 ) -> Bundle:
-    """Packs the workspace and uploads it to the store. Reports on standard error, with a bar on a terminal.
+    """Packs the workspace and uploads it to the store. Reports on standard error, with a bar on a
+    terminal.
 
     Args:
         what: as of `described`. Printed before the files are read.

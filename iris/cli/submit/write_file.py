@@ -12,8 +12,16 @@ _TEXT = {"type": ["string", "number", "boolean"]}
 
 
 def dump_jobs(documents: Iterable[JobDocument]) -> str:
-    """Returns the job file of the documents. The keys are in the order of `iris submit --help`, the command is last."""
-    text = yaml.dump_all([_tree(each) for each in documents], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    """Returns the job file of the documents. The keys are in the order of `iris submit --help`, the
+    command is last.
+    """
+    text = yaml.dump_all(
+        [_tree(each) for each in documents],
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=120,
+    )
     return str(text)
 
 
@@ -22,7 +30,10 @@ def job_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Iris job",
-        "description": "A job for `iris submit -f`. Values may have ${VAR} or ${VAR:-default}, but not the command.",
+        "description": (
+            "A job for `iris submit -f`. Values may have ${VAR} or ${VAR:-default}, but not the"
+            " command."
+        ),
         "type": "object",
         "additionalProperties": False,
         "properties": {name: _property(name, param) for name, param in parameters().items()},
@@ -32,17 +43,26 @@ def job_schema() -> dict[str, Any]:
 def _property(name: str, param: click.Parameter) -> dict[str, Any]:
     if not isinstance(param, click.Option):
         text = "The program and its arguments as a list of words, or a script for sh -e."
-        return {"description": text, "anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT, "minItems": 1}]}
+        return {
+            "description": text,
+            "anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT, "minItems": 1}],
+        }
     description = {"description": " ".join((param.help or "").replace(" Repeatable.", "").split())}
     if param.is_flag:
         return {**description, "type": "boolean"}
     if name in PAIRS:
         mapping = {"type": "object", "additionalProperties": _TEXT}
-        return {**description, **(mapping if name == "env" else {"anyOf": [mapping, *_one_or_more()]})}
+        return {
+            **description,
+            **(mapping if name == "env" else {"anyOf": [mapping, *_one_or_more()]}),
+        }
     if param.multiple:
         return {**description, "anyOf": _one_or_more()}
     if isinstance(param.type, click.Choice):
-        return {**description, "anyOf": [{"enum": list(param.type.choices)}, {"type": "string", "pattern": r"\$\{"}]}
+        return {
+            **description,
+            "anyOf": [{"enum": list(param.type.choices)}, {"type": "string", "pattern": r"\$\{"}],
+        }
     return {**description, **_TEXT}
 
 
@@ -55,11 +75,15 @@ class _Words(list[str]):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts without quotes wherever a job file reads them back: its values are texts, whatever YAML calls them."""
+    """Writes texts without quotes wherever a job file reads them back: its values are texts,
+    whatever YAML calls them.
+    """
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         tag = self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
-        return self.represent_scalar("tag:yaml.org,2002:str" if tag == NULL else tag, text, "|" if "\n" in text else None)
+        return self.represent_scalar(
+            "tag:yaml.org,2002:str" if tag == NULL else tag, text, "|" if "\n" in text else None
+        )
 
     def represent_words(self, words: list[str]) -> yaml.SequenceNode:
         return self.represent_sequence("tag:yaml.org,2002:seq", words, flow_style=True)
@@ -80,7 +104,9 @@ def _tree(document: JobDocument) -> dict[str, Any]:
         elif isinstance(param, click.Option) and param.is_flag:
             tree[name] = values == ("true",)
         else:
-            tree[name] = _written(name, [value.replace("${", "$${") for value in values], many=bool(param.multiple))
+            tree[name] = _written(
+                name, [value.replace("${", "$${") for value in values], many=bool(param.multiple)
+            )
     return tree
 
 

@@ -1,4 +1,6 @@
-"""Calls of the actors that have one name, on an event loop: finds them, and keeps connections between calls."""
+"""Calls of the actors that have one name, on an event loop: finds them, and keeps connections
+between calls.
+"""
 
 import asyncio
 import io
@@ -22,7 +24,8 @@ _FIND_EVERY = 0.5
 _KNOWN_FOR = 5.0
 #: How long a connection that no call uses is kept, in seconds.
 _KEPT_FOR = 60.0
-#: The most connections that are made at the same time: a server closes some if there are too many of them.
+#: The most connections that are made at the same time: a server closes some if there are too many
+#: of them.
 _CONNECTING = 16
 #: An actor of an attempt of a task: its job, task, attempt and address.
 _Key = tuple[str, int, int, str]
@@ -53,7 +56,12 @@ class Actors:
     """
 
     def __init__(
-        self, client: AsyncIrisClient, name: str, job: str | None, call_timeout: float | None, find_timeout: float
+        self,
+        client: AsyncIrisClient,
+        name: str,
+        job: str | None,
+        call_timeout: float | None,
+        find_timeout: float,
     ) -> None:
         self._client = client
         self.name = name
@@ -80,7 +88,8 @@ class Actors:
         return found
 
     async def call(self, choose: Choose, method: str, request: bytes) -> bytes:
-        """Calls a method of an actor, and returns its packed answer. Waits for an actor that answers.
+        """Calls a method of an actor, and returns its packed answer. Waits for an actor that
+        answers.
 
         Raises:
             ActorUnavailable: no actor answered in time.
@@ -90,7 +99,9 @@ class Actors:
         end = time.monotonic() + self._find_timeout
         while True:
             if self._closed:
-                raise IrisError(f"this client of the actor {self.name!r} was closed; make another one")
+                raise IrisError(
+                    f"this client of the actor {self.name!r} was closed; make another one"
+                )
             problem = "none is registered"
             try:
                 if endpoints := await self.find(_KNOWN_FOR):
@@ -101,7 +112,9 @@ class Actors:
             except (_NoConnection, Unreachable) as error:
                 problem = f"{problem}: {error}"
             if time.monotonic() >= end:
-                raise ActorUnavailable(f"no actor {self.name!r} answers: {problem}; `iris endpoints JOB` lists them")
+                raise ActorUnavailable(
+                    f"no actor {self.name!r} answers: {problem}; `iris endpoints JOB` lists them"
+                )
             self._found = (float("-inf"), self._found[1])  # a new attempt has another address
             await asyncio.sleep(_FIND_EVERY)
 
@@ -110,7 +123,9 @@ class Actors:
         return found[next(self._turn) % len(found)]
 
     def close(self) -> None:
-        """Closes the connections, those of running calls with the end of their calls. Further calls are refused."""
+        """Closes the connections, those of running calls with the end of their calls. Further calls
+        are refused.
+        """
         self._closed = True
         free, self._free = self._free, {}
         for connections in free.values():
@@ -131,7 +146,9 @@ class Actors:
         except OSError as error:
             raise _NoConnection(str(error) or type(error).__name__) from None
 
-    async def _ask(self, endpoint: Endpoint, connection: Calling, what: str, request: bytes) -> bytes:
+    async def _ask(
+        self, endpoint: Endpoint, connection: Calling, what: str, request: bytes
+    ) -> bytes:
         answered = False
         try:
             async with asyncio.timeout(self._call_timeout) as limit:
@@ -139,9 +156,14 @@ class Actors:
             answered = True
         except (OSError, EOFError) as error:
             if limit.expired():
-                raise TimeoutError(f"{what} takes longer than {self._call_timeout:g} s; it continues") from None
+                raise TimeoutError(
+                    f"{what} takes longer than {self._call_timeout:g} s; it continues"
+                ) from None
             # Also a TimeoutError of the system: the actor's host has vanished.
-            problem = f"the actor at {endpoint.address} went away during {what}, which may have run or not: {error}"
+            problem = (
+                f"the actor at {endpoint.address} went away during {what}, which may have run or"
+                f" not: {error}"
+            )
             raise CallInterrupted(problem) from None
         finally:
             if answered and not self._closed:
@@ -168,7 +190,9 @@ def first(found: Sequence[Endpoint]) -> Endpoint:
 
 def same(endpoint: Endpoint) -> Choose:
     """Chooses the endpoint of the same task, which may be in a later attempt."""
-    return lambda found: next((each for each in found if (each.job, each.task) == (endpoint.job, endpoint.task)), endpoint)
+    return lambda found: next(
+        (each for each in found if (each.job, each.task) == (endpoint.job, endpoint.task)), endpoint
+    )
 
 
 def request(name: str, method: str, args: Any, kwargs: Any) -> bytes:

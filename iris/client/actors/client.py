@@ -1,4 +1,6 @@
-"""Calls the methods of actors, for programs that are not asynchronous: of one actor, or of all that have a name."""
+"""Calls the methods of actors, for programs that are not asynchronous: of one actor, or of all that
+have a name.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +16,22 @@ from iris.model.job.endpoints import Endpoint
 class _Calls:
     """The calls of actors on the client's loop."""
 
-    def __init__(self, client: IrisClient, name: str, job: str | None, call_timeout: float | None, find_timeout: float) -> None:
+    def __init__(
+        self,
+        client: IrisClient,
+        name: str,
+        job: str | None,
+        call_timeout: float | None,
+        find_timeout: float,
+    ) -> None:
         asynchronous, self.loop = client.parts
         self.actors = Actors(asynchronous, name, job, call_timeout, find_timeout)
 
     def call(self, choose: Choose, method: str, args: Any, kwargs: Any) -> Any:
         packed = request(self.actors.name, method, args, kwargs)
-        return value_of(self.loop.run(self.actors.call(choose, method, packed)), f"{self.actors.name}.{method}")
+        return value_of(
+            self.loop.run(self.actors.call(choose, method, packed)), f"{self.actors.name}.{method}"
+        )
 
     def close(self) -> None:
         async def close() -> None:
@@ -36,8 +47,9 @@ class ActorClient:
     with ActorClient(iris.context().client, "replay") as replay:
         replay.add(sample)
 
-    If the actor's task is retried, calls wait for the new attempt, whose actor has a new state. The end of the `with` block
-    closes the connections. Without one, they are closed a minute after the last call.
+    If the actor's task is retried, calls wait for the new attempt, whose actor has a new state. The
+    end of the `with` block closes the connections. Without one, they are closed a minute after the
+    last call.
     """
 
     def __init__(
@@ -75,7 +87,12 @@ class ActorClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._calls.close()
 
     def __repr__(self) -> str:
@@ -93,13 +110,17 @@ class Broadcast:
         """Returns the results, in the order of jobs and tasks.
 
         Args:
-            timeout: the seconds after which a call that has no result counts as failed, with a `TimeoutError`.
+            timeout: the seconds after which a call that has no result counts as failed, with a
+                `TimeoutError`.
         """
         end = None if timeout is None else time.monotonic() + timeout
         results = []
         for endpoint, call in self._calls:
             try:
-                value = value_of(call.result(None if end is None else max(0.0, end - time.monotonic())), self._what)
+                value = value_of(
+                    call.result(None if end is None else max(0.0, end - time.monotonic())),
+                    self._what,
+                )
             except Exception as error:  # of the actor, which may raise anything
                 results.append(ActorResult(endpoint, success=False, value=error))
             else:
@@ -153,7 +174,11 @@ class ActorPool:
         Raises:
             ActorUnavailable, CallInterrupted, TimeoutError, Exception: at the method's call.
         """
-        return Methods(lambda method, args, kwargs: self._calls.call(self._calls.actors.any, method, args, kwargs))
+        return Methods(
+            lambda method, args, kwargs: self._calls.call(
+                self._calls.actors.any, method, args, kwargs
+            )
+        )
 
     def broadcast(self) -> "Methods":
         """Returns an actor whose next method call goes to all actors, as a `Broadcast`.
@@ -174,13 +199,20 @@ class ActorPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _broadcast(self, method: str, args: Any, kwargs: Any) -> Broadcast:
         actors, loop = self._calls.actors, self._calls.loop
         packed = request(actors.name, method, args, kwargs)
-        calls = [(each, loop.start(actors.call(same(each), method, packed))) for each in self.endpoints]
+        calls = [
+            (each, loop.start(actors.call(same(each), method, packed))) for each in self.endpoints
+        ]
         return Broadcast(f"{actors.name}.{method}", calls)
 
 

@@ -21,12 +21,14 @@ from iris.storage.object_store import Store
 
 #: Connections that wait to be accepted.
 _BACKLOG = 1024
-#: Connections whose other side has not proved yet that it knows the token. One more closes the oldest of them.
+#: Connections whose other side has not proved yet that it knows the token. One more closes the
+#: oldest of them.
 MOST_UNPROVED = 256
 
 
 class ActorServer:
-    """Serves actors: objects whose public methods other programs of the job call, with `ActorClient` or `ActorPool`.
+    """Serves actors: objects whose public methods other programs of the job call, with
+    `ActorClient` or `ActorPool`.
 
     with ActorServer() as server:
         server.register("replay", ReplayBuffer())
@@ -46,7 +48,9 @@ class ActorServer:
         self._context: JobContext = context()
         self._host = host or self._context.address or "127.0.0.1"
         self._port = port
-        self._actors: dict[str, tuple[Any, contextlib.AbstractContextManager[Any], Mapping[str, str]]] = {}
+        self._actors: dict[
+            str, tuple[Any, contextlib.AbstractContextManager[Any], Mapping[str, str]]
+        ] = {}
         self._listening: socket.socket | None = None
         self._stopped = threading.Event()
         self._token = b""
@@ -57,7 +61,14 @@ class ActorServer:
         #: The other callers. They keep their connections between calls.
         self._callers: set[socket.socket] = set()
 
-    def register(self, name: str, actor: object, metadata: Mapping[str, str] = {}, *, concurrent: bool = False) -> None:
+    def register(
+        self,
+        name: str,
+        actor: object,
+        metadata: Mapping[str, str] = {},
+        *,
+        concurrent: bool = False,
+    ) -> None:
         """Adds an actor, before the server is started. Several tasks may have one of a name.
 
         Args:
@@ -74,8 +85,14 @@ class ActorServer:
         if self._listening is not None:
             raise RuntimeError(f"the server was started; register actor {name!r} before")
         if name in self._actors:
-            raise InvalidValue("actor", name, "is registered twice", "give each actor a name of its own")
-        self._actors[name] = (actor, contextlib.nullcontext() if concurrent else threading.Lock(), dict(metadata))
+            raise InvalidValue(
+                "actor", name, "is registered twice", "give each actor a name of its own"
+            )
+        self._actors[name] = (
+            actor,
+            contextlib.nullcontext() if concurrent else threading.Lock(),
+            dict(metadata),
+        )
 
     def serve_background(self) -> int:
         """Serves the actors in threads, and registers their endpoints. Returns the port.
@@ -89,14 +106,20 @@ class ActorServer:
         if self._listening is not None:
             raise RuntimeError("the server was started before")
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        self._listening = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
+        self._listening = socket.create_server(
+            (self._host, self._port), family=family, backlog=_BACKLOG
+        )
         port: int = self._listening.getsockname()[1]
         try:
             client, loop = self._context.client.parts
             uid = os.environ[names.ENV_JOB_UID]
             self._token = loop.run(make_token(Store(client.record.store), uid))
-            self._address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
-            threading.Thread(target=self._accept, args=(self._listening,), name="iris-actors", daemon=True).start()
+            self._address = (
+                f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
+            )
+            threading.Thread(
+                target=self._accept, args=(self._listening,), name="iris-actors", daemon=True
+            ).start()
             for name, (_, _, metadata) in self._actors.items():
                 self._context.register_endpoint(name, self._address, {**metadata, RUN: uid})
         except BaseException:
@@ -115,7 +138,9 @@ class ActorServer:
         self._stopped.wait()
 
     def stop(self) -> None:
-        """Withdraws the endpoints and ends the server. Calls that run finish and are answered; none begins."""
+        """Withdraws the endpoints and ends the server. Calls that run finish and are answered; none
+        begins.
+        """
         if self._listening is None or self._stopped.is_set():
             return
         with self._lock:
@@ -133,10 +158,16 @@ class ActorServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
-    # -- in threads ------------------------------------------------------------------------------------------------------------
+    # -- in threads
+    # ----------------------------------------------------------------------------------------------
 
     def _accept(self, listening: socket.socket) -> None:
         while not self._stopped.is_set():
@@ -149,10 +180,14 @@ class ActorServer:
             with self._lock:
                 if len(self._unproved) >= MOST_UNPROVED:
                     with contextlib.suppress(OSError):
-                        next(iter(self._unproved)).shutdown(socket.SHUT_RDWR)  # its thread closes it
+                        next(iter(self._unproved)).shutdown(
+                            socket.SHUT_RDWR
+                        )  # its thread closes it
                 self._unproved[caller] = None
             try:
-                threading.Thread(target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True).start()
+                threading.Thread(
+                    target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True
+                ).start()
             except RuntimeError:  # the task has too many threads
                 self._proved(caller)
                 caller.close()
@@ -190,7 +225,11 @@ class ActorServer:
         except Exception as error:  # of the actor, which may raise anything
             run.write_error(out, error, cloudpickle)
         except BaseException as error:  # such as SystemExit: it would end the caller
-            run.write_error(out, RuntimeError(f"the call ended with {type(error).__name__}: {error}"), cloudpickle)
+            run.write_error(
+                out,
+                RuntimeError(f"the call ended with {type(error).__name__}: {error}"),
+                cloudpickle,
+            )
         else:
             with contextlib.suppress(TypeError):  # the caller gets it
                 run.write_value(out, value, f"{name}.{method}", cloudpickle)

@@ -1,7 +1,9 @@
-"""What passes between actors and their callers: both sides prove that they know the token of the actor's job, and each message is
-sealed with a key of this connection, its direction and its number. The token is in the object store.
+"""What passes between actors and their callers: both sides prove that they know the token of the
+actor's job, and each message is sealed with a key of this connection, its direction and its number.
+The token is in the object store.
 
-No side unpickles anything before it has checked the seal. A message that was changed, repeated or left out ends the connection.
+No side unpickles anything before it has checked the seal. A message that was changed, repeated or
+left out ends the connection.
 """
 
 import asyncio
@@ -20,8 +22,8 @@ from iris.storage.object_store import Store
 RUN = "iris.run"
 #: How long the other side may take to prove that it knows the token, in seconds.
 HANDSHAKE_TIMEOUT = 10.0
-#: When a host that has vanished counts as gone: after so many idle seconds, then tries at this interval. By names, because not
-#: every system has them all.
+#: When a host that has vanished counts as gone: after so many idle seconds, then tries at this
+#: interval. By names, because not every system has them all.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _NONCE = _PROOF = 32
 #: Before each message: its length and its seal.
@@ -57,7 +59,10 @@ async def token_of(store: Store, endpoint: Endpoint) -> bytes:
     """
     run = endpoint.metadata.get(RUN, "")
     if not names.is_job_uid(run, endpoint.job):
-        raise Rejected(f"endpoint {endpoint.name} of {endpoint.job} is not an actor's: an ActorServer did not register it")
+        raise Rejected(
+            f"endpoint {endpoint.name} of {endpoint.job} is not an actor's: an ActorServer did not"
+            " register it"
+        )
     return await _token(store, names.actor_token(run))
 
 
@@ -73,7 +78,8 @@ class Session:
 
     Args:
         address: the actor's, so that a caller that is led to another actor notices it.
-        nonces: a random number of the server, then one of the caller: no two connections have the same seals.
+        nonces: a random number of the server, then one of the caller: no two connections have the
+            same seals.
         server: whether this side is the actor's.
     """
 
@@ -120,7 +126,8 @@ class Served:
     """The connection of a caller, for a thread of the server.
 
     Raises:
-        BrokenSeal, OSError, EOFError: the caller does not know the token, or went away. Its socket is still open.
+        BrokenSeal, OSError, EOFError: the caller does not know the token, or went away. Its socket
+        is still open.
     """
 
     def __init__(self, caller: socket.socket, token: bytes, address: str) -> None:
@@ -165,7 +172,9 @@ class Served:
 class Calling:
     """A connection to an actor. One call uses it at a time. `connect` makes one."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: Session) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: Session
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._session = session
@@ -184,13 +193,16 @@ class Calling:
             try:
                 keep_alive(writer.get_extra_info("socket"))
                 nonce = secrets.token_bytes(_NONCE)
-                session = Session(token, address, await reader.readexactly(_NONCE) + nonce, server=False)
+                session = Session(
+                    token, address, await reader.readexactly(_NONCE) + nonce, server=False
+                )
                 writer.write(nonce + session.proof)
                 session.check_proof(await reader.readexactly(_PROOF))
             except BrokenSeal:
                 writer.close()
                 raise Rejected(
-                    f"what answers at {address} does not know the token of the job's actors; nothing is unpickled"
+                    f"what answers at {address} does not know the token of the job's actors;"
+                    " nothing is unpickled"
                 ) from None
             except asyncio.IncompleteReadError:
                 writer.close()
@@ -203,7 +215,11 @@ class Calling:
     @property
     def is_open(self) -> bool:
         """Whether the actor has not closed the connection, as far as is known."""
-        return not self._reader.at_eof() and self._reader.exception() is None and not self._writer.is_closing()
+        return (
+            not self._reader.at_eof()
+            and self._reader.exception() is None
+            and not self._writer.is_closing()
+        )
 
     async def ask(self, request: bytes) -> bytes:
         """Sends a request and returns the answer.
@@ -212,7 +228,9 @@ class Calling:
             OSError, EOFError: the connection is lost.
         """
         self._writer.write(self._session.head(request) + request[:_BLOCK])
-        for at in range(_BLOCK, len(request), _BLOCK):  # asyncio copies all that is left after each part that was sent
+        for at in range(
+            _BLOCK, len(request), _BLOCK
+        ):  # asyncio copies all that is left after each part that was sent
             await self._writer.drain()
             self._writer.write(request[at : at + _BLOCK])
         await self._writer.drain()

@@ -1,4 +1,6 @@
-"""The client for programs that are not asynchronous: scripts, threads and notebooks. Each call waits for its result."""
+"""The client for programs that are not asynchronous: scripts, threads and notebooks. Each call
+waits for its result.
+"""
 
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -21,7 +23,9 @@ from iris.client.views import JobRow
 from iris.model.errors import InvalidValue
 from iris.model.job.endpoints import Endpoint
 
-if TYPE_CHECKING:  # a script that submits jobs needs none of these, and they cost a quarter of its imports
+if (
+    TYPE_CHECKING
+):  # a script that submits jobs needs none of these, and they cost a quarter of its imports
     from iris.client.blocking.operations import (
         Autoscaler,
         Cluster,
@@ -50,7 +54,9 @@ class IrisClient:
         print(job.result())
     """
 
-    def __init__(self, cluster: str | None = None, *, workspace: Path | str | bool | None = None) -> None:
+    def __init__(
+        self, cluster: str | None = None, *, workspace: Path | str | bool | None = None
+    ) -> None:
         """Connects to a cluster.
 
         Args:
@@ -104,7 +110,11 @@ class IrisClient:
 
     @classmethod
     def local(
-        cls, config: "ClusterConfig | None" = None, *, tpu: str | None = None, workspace: Path | str | bool | None = None
+        cls,
+        config: "ClusterConfig | None" = None,
+        *,
+        tpu: str | None = None,
+        workspace: Path | str | bool | None = None,
     ) -> Self:
         """Starts a cluster on this machine. It ends with the client, and at last with the program.
 
@@ -124,9 +134,16 @@ class IrisClient:
 
         name = f"python-{secrets.token_hex(4)}"
         if config is not None and tpu is not None:
-            raise InvalidValue("tpu", tpu, "does not go with a configuration", "add a scale group to the configuration")
+            raise InvalidValue(
+                "tpu",
+                tpu,
+                "does not go with a configuration",
+                "add a scale group to the configuration",
+            )
         kind = parse_tpu_kind(tpu) if tpu is not None else None
-        own = make_local_config(config, name) if config is not None else local_config(name, tpu=kind)
+        own = (
+            make_local_config(config, name) if config is not None else local_config(name, tpu=kind)
+        )
         manager = ClusterManager(own, ephemeral=True, owned=True)
         manager.start()
         try:
@@ -174,14 +191,18 @@ class IrisClient:
 
     @cached_property
     def cluster(self) -> "Cluster":
-        """The cluster's name and address, and the operations on it as a whole, as `iris cluster` has them."""
+        """The cluster's name and address, and the operations on it as a whole, as `iris cluster`
+        has them.
+        """
         from iris.client.blocking.operations import Cluster
 
         return Cluster(self._client, self._loop)
 
     @property
     def parts(self) -> tuple[AsyncIrisClient, BackgroundLoop]:
-        """The asynchronous client, and the loop on which it runs: for what is built on both, such as pools."""
+        """The asynchronous client, and the loop on which it runs: for what is built on both, such
+        as pools.
+        """
         return self._client, self._loop
 
     @overload
@@ -308,7 +329,12 @@ class IrisClient:
         """
         one_of_both = cast("Callable[..., Any]", work)  # the type checker wants to know which
         made = self._client.submit(
-            one_of_both, *args, kwargs=kwargs, workspace=workspace, require_feasible=require_feasible, **options
+            one_of_both,
+            *args,
+            kwargs=kwargs,
+            workspace=workspace,
+            require_feasible=require_feasible,
+            **options,
         )
         return Job(self._loop.run(made), self._loop)
 
@@ -410,7 +436,14 @@ class IrisClient:
         """
         one_of_both = cast("Callable[..., Any]", work)  # as above
         made = self._client.schedule(
-            one_of_both, *args, when=when, overlap=overlap, paused=paused, kwargs=kwargs, workspace=workspace, **options
+            one_of_both,
+            *args,
+            when=when,
+            overlap=overlap,
+            paused=paused,
+            kwargs=kwargs,
+            workspace=workspace,
+            **options,
         )
         return self._loop.run(made)
 
@@ -479,7 +512,12 @@ class IrisClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

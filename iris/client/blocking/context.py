@@ -31,9 +31,10 @@ class JobContext:
         coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
         ports: the task's ports by their variables; `port` finds one by its name.
         outputs: what the program leaves in this directory is kept.
-        checkpoint_dir: what the program leaves in this directory is saved, and is there for the task's next attempt.
-        checkpoint_url: a folder of the object store, the same for all tasks and attempts of the job; empty: the program does not
-            reach the store.
+        checkpoint_dir: what the program leaves in this directory is saved, and is there for the
+            task's next attempt.
+        checkpoint_url: a folder of the object store, the same for all tasks and attempts of the
+            job; empty: the program does not reach the store.
     """
 
     cluster: str
@@ -61,7 +62,8 @@ class JobContext:
 
     @property
     def client(self) -> "IrisClient":
-        """A client of the job's cluster, the same one each time. Jobs that it submits belong to this job.
+        """A client of the job's cluster, the same one each time. Jobs that it submits belong to
+        this job.
 
         Asynchronous programs use `await iris.AsyncIrisClient.from_env()`.
 
@@ -71,7 +73,9 @@ class JobContext:
         """
         return _client(os.getpid())
 
-    def register_endpoint(self, name: str, address: str | int, metadata: Mapping[str, str] = {}) -> "Endpoint":
+    def register_endpoint(
+        self, name: str, address: str | int, metadata: Mapping[str, str] = {}
+    ) -> "Endpoint":
         """Makes an address of this task known to its job, until the attempt ends.
 
         Replaces an address that has this name.
@@ -117,14 +121,18 @@ class JobContext:
 
 @functools.cache
 def _client(process: int) -> "IrisClient":
-    """Returns the client of this process. A forked process cannot use the connection of the one that it comes from."""
+    """Returns the client of this process. A forked process cannot use the connection of the one
+    that it comes from.
+    """
     from iris import IrisClient  # most programs in a job read the context alone
 
     return IrisClient.from_env()
 
 
 def get_job_info(env: Mapping[str, str] = os.environ) -> JobContext | None:
-    """Returns the context of the task that this program runs as; None if it does not run in a job."""
+    """Returns the context of the task that this program runs as; None if it does not run in a
+    job.
+    """
     return context(env) if names.ENV_JOB_ID in env else None
 
 
@@ -135,7 +143,10 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
         IrisError: it does not run in a job.
     """
     if names.ENV_JOB_ID not in env:
-        raise IrisError(f"this program does not run in a job: {names.ENV_JOB_ID} is not set; start it with iris submit")
+        raise IrisError(
+            f"this program does not run in a job: {names.ENV_JOB_ID} is not set; start it with iris"
+            " submit"
+        )
     num_tasks = int(env[names.ENV_NUM_TASKS])
     return JobContext(
         cluster=env[names.ENV_CLUSTER],
@@ -150,7 +161,9 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
         tasks_per_slice=int(env.get(names.ENV_TASKS_PER_SLICE, num_tasks)),
         address=env.get(names.ENV_HOST_ADDRESS, ""),
         coordinator=env.get(names.ENV_COORDINATOR, ""),
-        ports={name: int(value) for name, value in env.items() if name.startswith(names.env_port(""))},
+        ports={
+            name: int(value) for name, value in env.items() if name.startswith(names.env_port(""))
+        },
         workdir=Path(env[names.ENV_WORKDIR]),
         outputs=Path(env[names.ENV_OUTPUT_DIR]),
         checkpoint_dir=Path(env[names.ENV_CHECKPOINT_DIR]),

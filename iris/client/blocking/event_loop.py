@@ -1,4 +1,6 @@
-"""An event loop in a thread of its own, for programs that are not asynchronous, and for notebooks, whose own loop is busy."""
+"""An event loop in a thread of its own, for programs that are not asynchronous, and for notebooks,
+whose own loop is busy.
+"""
 
 import asyncio
 import atexit
@@ -27,7 +29,9 @@ class BackgroundLoop:
         """Starts the thread. It ends with `close`, at the latest at the end of the program."""
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="iris-client", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="iris-client", daemon=True
+        )
         self._thread.start()
         atexit.register(self.close)
 
@@ -37,7 +41,8 @@ class BackgroundLoop:
         return self._pid != os.getpid()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns the coroutine's result. An exception in the caller meanwhile, such as Ctrl-C, cancels the coroutine.
+        """Returns the coroutine's result. An exception in the caller meanwhile, such as Ctrl-C,
+        cancels the coroutine.
 
         Raises:
             IrisError: the loop is closed, or belongs to the process that this one was forked from.
@@ -91,7 +96,9 @@ class BackgroundLoop:
         atexit.unregister(self.close)
         if self._loop.is_closed() or self.forked:
             return
-        with contextlib.suppress(TimeoutError):  # a call that does not end is left behind with its thread
+        with contextlib.suppress(
+            TimeoutError
+        ):  # a call that does not end is left behind with its thread
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(STOP_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_TIMEOUT)

@@ -56,17 +56,23 @@ class Job(Generic[T]):
 
     @property
     def run_number(self) -> int | None:
-        """The run's number among those of the name, as in `NAME#2`; None: the job was not named by it."""
+        """The run's number among those of the name, as in `NAME#2`; None: the job was not named by
+        it.
+        """
         return self._job.run_number
 
     @property
     def is_bare(self) -> bool:
-        """Whether the next question finds out which job is meant: it was named without its user by a program in a job."""
+        """Whether the next question finds out which job is meant: it was named without its user by
+        a program in a job.
+        """
         return self._job.is_bare
 
     @property
     def ui(self) -> str:
-        """The job's page in Temporal's Web UI; empty: there is none, or the run is not known yet."""
+        """The job's page in Temporal's Web UI; empty: there is none, or the run is not known
+        yet.
+        """
         return self._job.ui
 
     def status(self) -> JobStatus:
@@ -214,7 +220,11 @@ class Job(Generic[T]):
 
     @overload
     def results(
-        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+        self,
+        timeout: Duration | None = None,
+        *,
+        trusted: bool = False,
+        return_exceptions: Literal[False] = False,
     ) -> list[T]: ...
 
     @overload
@@ -223,7 +233,11 @@ class Job(Generic[T]):
     ) -> list[T | Exception]: ...
 
     def results(
-        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool = False
+        self,
+        timeout: Duration | None = None,
+        *,
+        trusted: bool = False,
+        return_exceptions: bool = False,
     ) -> list[T] | list[T | Exception]:
         """Waits for the job's end and returns the result of each task.
 
@@ -237,7 +251,9 @@ class Job(Generic[T]):
             Exception, JobFailed, JobCancelled, NoResult, Rejected: as in `result`.
             WaitTimeout, NotFound, Unreachable: as in `wait`.
         """
-        return self._loop.run(self._job.results(timeout, trusted=trusted, return_exceptions=return_exceptions))
+        return self._loop.run(
+            self._job.results(timeout, trusted=trusted, return_exceptions=return_exceptions)
+        )
 
     def logs(
         self,
@@ -265,7 +281,9 @@ class Job(Generic[T]):
             Unreachable: the cluster is local and was stopped before the job had ended.
             IrisError: the store does not answer.
         """
-        return self._loop.iterate(self._job.logs(task, attempt, follow=follow, tail=tail, since=since, stream=stream))
+        return self._loop.iterate(
+            self._job.logs(task, attempt, follow=follow, tail=tail, since=since, stream=stream)
+        )
 
     def fetch(
         self,
@@ -289,11 +307,14 @@ class Job(Generic[T]):
             force: overwrites files that differ.
 
         Raises:
-            Rejected: a different file exists, or a file would be added to a git repository; nothing was fetched.
+            Rejected: a different file exists, or a file would be added to a git repository; nothing
+                was fetched.
             NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
-        fetching = self._job.fetch(directory, task=task, attempt=attempt, checkpoint=checkpoint, force=force)
+        fetching = self._job.fetch(
+            directory, task=task, attempt=attempt, checkpoint=checkpoint, force=force
+        )
         return self._loop.run(fetching)
 
     def exec(
@@ -351,7 +372,9 @@ class Job(Generic[T]):
         finally:
             self._loop.run(forward.__aexit__(None, None, None))
 
-    def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
+    def profile(
+        self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None
+    ) -> bytes:
         """Looks into the Python processes of a running task.
 
         Returns what `iris profile` prints or writes to a file.
@@ -372,16 +395,28 @@ class Job(Generic[T]):
 
     @overload
     def rerun(
-        self, *, failed: Literal[False] = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+        self,
+        *,
+        failed: Literal[False] = False,
+        name: str | None = None,
+        secret: Mapping[str, str] | Sequence[str] = (),
     ) -> "Job[T]": ...
 
     @overload
     def rerun(
-        self, *, failed: bool, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+        self,
+        *,
+        failed: bool,
+        name: str | None = None,
+        secret: Mapping[str, str] | Sequence[str] = (),
     ) -> "Job[T] | None": ...
 
     def rerun(
-        self, *, failed: bool = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+        self,
+        *,
+        failed: bool = False,
+        name: str | None = None,
+        secret: Mapping[str, str] | Sequence[str] = (),
     ) -> "Job[T] | None":
         """Submits the job again: the same program or call, files, resources and environment.
 
@@ -415,6 +450,10 @@ class Job(Generic[T]):
         from iris.client.blocking.job_table import job_table
 
         try:
-            return job_table(self._loop.run(asyncio.wait_for(self._job.status(), SHOW_TIMEOUT)), self.ui)
+            return job_table(
+                self._loop.run(asyncio.wait_for(self._job.status(), SHOW_TIMEOUT)), self.ui
+            )
         except (IrisError, TimeoutError) as error:
-            return f"{html.escape(repr(self))}: {html.escape(str(error) or 'its state is not known')}"
+            return (
+                f"{html.escape(repr(self))}: {html.escape(str(error) or 'its state is not known')}"
+            )

@@ -25,5 +25,8 @@ def job_table(status: JobStatus, ui: str = "") -> str:
     ]
     if len(status.tasks) > MAX_TASKS:
         rows.append(f'<tr><td colspan="6">and {len(status.tasks) - MAX_TASKS} more</td></tr>')
-    columns = "".join(f"<th>{column}</th>" for column in ("task", "state", "host", "attempt", "exit code", "reason"))
+    columns = "".join(
+        f"<th>{column}</th>"
+        for column in ("task", "state", "host", "attempt", "exit code", "reason")
+    )
     return f"<div>{head}<table><tr>{columns}</tr>{''.join(rows)}</table></div>"

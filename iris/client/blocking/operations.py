@@ -1,4 +1,6 @@
-"""The operations on hosts, slices, the autoscaler, the cluster, schedules and secrets, for programs that are not asynchronous."""
+"""The operations on hosts, slices, the autoscaler, the cluster, schedules and secrets, for programs
+that are not asynchronous.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -134,7 +136,9 @@ class Slices:
         """
         return self._loop.run(self._slices.show(prefix))
 
-    def drain(self, prefix: str, reason: str = "", deadline: datetime | None = None) -> tuple[str, str]:
+    def drain(
+        self, prefix: str, reason: str = "", deadline: datetime | None = None
+    ) -> tuple[str, str]:
         """Places nothing new on a slice, and deletes it when its tasks have ended.
 
         Args:
@@ -315,7 +319,9 @@ class Schedules:
         self._schedules = client.schedules
         self._loop = loop
 
-    def create(self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False) -> ScheduleRow:
+    def create(
+        self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False
+    ) -> ScheduleRow:
         """Creates a schedule that starts the job, and is named as the job is.
 
         `IrisClient.schedule` also makes the job.
@@ -412,7 +418,8 @@ class Secrets:
         self._loop = loop
 
     def set(self, name: str, value: str | bytes) -> "NamedSecret":
-        """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that it had before.
+        """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that
+        it had before.
 
         The value is sealed here. A program gets the value that is set when its attempt starts.
 
@@ -435,7 +442,8 @@ class Secrets:
         return self._loop.run(self._secrets.list())
 
     def remove(self, name: str) -> None:
-        """Deletes a secret of the current user. Programs that run keep its value; attempts that start later fail.
+        """Deletes a secret of the current user. Programs that run keep its value; attempts that
+        start later fail.
 
         Raises:
             NotFound: there is no such secret.

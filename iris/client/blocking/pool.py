@@ -17,12 +17,14 @@ T = TypeVar("T")
 
 
 class WorkerPool(Executor):
-    """Workers on the cluster that run calls of functions: an executor as those of `concurrent.futures`.
+    """Workers on the cluster that run calls of functions: an executor as those of
+    `concurrent.futures`.
 
     with WorkerPool(client, 4, resources=Resources(cpu=1)) as pool:
         losses = list(pool.map(train, rates))
 
-    A call is run at least once: again, if its worker is lost before its result has arrived. It has one result.
+    A call is run at least once: again, if its worker is lost before its result has arrived. It has
+    one result.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class WorkerPool(Executor):
             Unreachable: the service does not answer.
         """
         asynchronous, self._loop = client.parts
-        start = AsyncWorkerPool.start(asynchronous, num_workers, idle_timeout=idle_timeout, workspace=workspace, **options)
+        start = AsyncWorkerPool.start(
+            asynchronous, num_workers, idle_timeout=idle_timeout, workspace=workspace, **options
+        )
         self._pool = self._loop.run(start)
 
     @property
@@ -60,7 +64,9 @@ class WorkerPool(Executor):
         return self._pool.jobs
 
     @overload
-    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]": ...
+    def submit(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "Future[T]": ...
 
     @overload
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]": ...
@@ -156,7 +162,12 @@ class WorkerPool(Executor):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.shutdown(wait=error is None)
 
 

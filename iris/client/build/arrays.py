@@ -1,4 +1,6 @@
-"""Makes the array of a job from what its user gives: indices, the file of a table, or rows of a Python program."""
+"""Makes the array of a job from what its user gives: indices, the file of a table, or rows of a
+Python program.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""What a job runs, with its arguments, as a value that programs pass around and submit more than once."""
+"""What a job runs, with its arguments, as a value that programs pass around and submit more than
+once.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,8 @@ T = TypeVar("T", default=Any)
 
 @dataclass(frozen=True)
 class Entrypoint(Generic[T]):
-    """A call of a function, or a program with its arguments. `from_callable` and `from_command` make one.
+    """A call of a function, or a program with its arguments. `from_callable` and `from_command`
+    make one.
 
     Attributes:
         work: the function, or the program and its arguments.

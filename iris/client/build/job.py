@@ -41,11 +41,13 @@ async def make_job(
     """Checks the options, uploads the function and the workspace, and returns the job.
 
     Args:
-        workspace: the directory whose files the job gets; None: the current one, if it is a project's; False: none.
+        workspace: the directory whose files the job gets; None: the current one, if it is a
+            project's; False: none.
         within: the job that it belongs to, whose files it gets if it names none.
 
     Raises:
-        Rejected: an option is invalid, the function cannot be pickled, or the workspace cannot be packed.
+        Rejected: an option is invalid, the function cannot be pickled, or the workspace cannot be
+            packed.
         IrisError: the store does not accept the files.
     """
     entry = work if isinstance(work, Entrypoint) else Entrypoint(work, tuple(args), kwargs)
@@ -71,7 +73,8 @@ async def make_job(
         for warning in await check_secrets(cluster, spec):
             warnings.warn(warning, stacklevel=4)
     project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
-    here = cluster.supervisor is not None and spec.image is None  # a container does not have this machine's directories
+    # a container does not have this machine's directories
+    here = cluster.supervisor is not None and spec.image is None
     changes: dict[str, Any] = {}
     if project is None and here and spec.workdir is None and not inherits:
         changes["workdir"] = str(Path.cwd())  # a program without files of its own starts here
@@ -138,7 +141,9 @@ def _command(work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwar
 
 
 def _project(given: Path | str | bool | None, has_workdir: bool) -> ProjectFiles | None:
-    """Returns the files that the job gets. A member of a uv workspace comes with its workspace, unless it is named itself."""
+    """Returns the files that the job gets. A member of a uv workspace comes with its workspace,
+    unless it is named itself.
+    """
     if given is False:
         return None
     if given is not None and given is not True:

@@ -1,4 +1,6 @@
-"""The options of a job in Python, and the specification that they make. Only names of jobs depend on who the user is."""
+"""The options of a job in Python, and the specification that they make. Only names of jobs depend
+on who the user is.
+"""
 
 import difflib
 import re
@@ -66,7 +68,8 @@ class Resources:
         cpu: cores: `0.5`, or `"500m"`.
         memory: bytes, or a text such as `"8g"`.
         disk: as `memory`.
-        tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its hosts.
+        tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its
+            hosts.
         slices: how many such slices.
         gpu: the GPUs of each task, such as `"H100x8"`, or a number of any.
     """
@@ -80,7 +83,8 @@ class Resources:
 
 
 def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple[int, Coscheduling | None]:
-    """Returns the number of tasks on TPU slices, and how they are coscheduled: a task for each host, all together.
+    """Returns the number of tasks on TPU slices, and how they are coscheduled: a task for each
+    host, all together.
 
     Raises:
         InvalidValue: the tasks do not fill the slices.
@@ -101,7 +105,8 @@ def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of a job whose tasks all make the same call: those of `JobOptions`, but `params`."""
+    """The options of a job whose tasks all make the same call: those of `JobOptions`, but `params`.
+    """
 
     #: A new one, made from the command, if it is left out.
     name: str
@@ -123,13 +128,14 @@ class CallOptions(TypedDict, total=False):
     tasks_per_host: int
     environment: EnvironmentSpec
     env: Mapping[str, str]
-    #: Variables with values that no history has: names of the submitter's own variables or named secrets, or their sources as
-    #: for `iris submit`: `{"TOKEN": "file:token.txt"}`.
+    #: Variables with values that no history has: names of the submitter's own variables or named
+    #: secrets, or their sources as for `iris submit`: `{"TOKEN": "file:token.txt"}`.
     secret: Mapping[str, str] | Sequence[str]
     #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
-    #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`, or one task's, `"train:0"`.
+    #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`,
+    #: or one task's, `"train:0"`.
     from_checkpoint: str
     #: The directory on the host in which the program starts.
     workdir: str
@@ -149,9 +155,12 @@ class CallOptions(TypedDict, total=False):
 
 
 class JobOptions(CallOptions, total=False):
-    """The options of a job. They are those of `iris submit`; durations are seconds, texts such as `"10m"`, or timedeltas."""
+    """The options of a job. They are those of `iris submit`; durations are seconds, texts such as
+    `"10m"`, or timedeltas.
+    """
 
-    #: A task for each mapping: the function's keyword arguments, or a program's IRIS_PARAM_NAME and {name} in its words.
+    #: A task for each mapping: the function's keyword arguments, or a program's IRIS_PARAM_NAME and
+    #: {name} in its words.
     params: Sequence[Mapping[str, Any]]
 
 
@@ -159,7 +168,8 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     """Returns the specification of a job, without its files.
 
     Raises:
-        InvalidValue, InvalidJob: an option is invalid; the message has every problem that shows at once.
+        InvalidValue, InvalidJob: an option is invalid; the message has every problem that shows at
+        once.
     """
     for option in options:
         if option not in JobOptions.__annotations__:
@@ -242,10 +252,12 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
 
 
 def secret_sources(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Returns the sources of secrets by their variables. Of a name alone, the source is the submitter's secret of that name.
+    """Returns the sources of secrets by their variables. Of a name alone, the source is the
+    submitter's secret of that name.
 
     Raises:
-        InvalidValue: they have another form. The error does not show a source, which may be the value itself.
+        InvalidValue: they have another form. The error does not show a source, which may be the
+            value itself.
     """
     if isinstance(given, Mapping):
         return {name: parse_secret(f"{name}={source}")[1] for name, source in given.items()}
@@ -269,7 +281,9 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
 
 
 def invalid_job(error: ValidationError) -> InvalidJob:
-    """Returns the error for users: a sentence for each field that is wrong, with the name that the field has as an option."""
+    """Returns the error for users: a sentence for each field that is wrong, with the name that the
+    field has as an option.
+    """
     problems = [_sentence(problem) for problem in error.errors()]
     return InvalidJob("; ".join(problems), problems)
 
@@ -312,7 +326,8 @@ def parse_band(priority: str) -> Band:
 
 
 def duration_of(given: Duration | None, field: str) -> timedelta | None:
-    """Returns how long to wait. What is left of a time that is over is negative, and means not to wait.
+    """Returns how long to wait. What is left of a time that is over is negative, and means not to
+    wait.
 
     Raises:
         InvalidValue: a text is not a duration.

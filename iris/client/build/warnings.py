@@ -7,7 +7,8 @@ from iris.scheduling.placement.refusals import Refusal
 
 
 def job_warnings(spec: JobSpec, *, option: str = "--env", remedy: str = "--secret {}") -> list[str]:
-    """Returns a line for each variable that looks like a secret, and for each name in the command that resembles a column.
+    """Returns a line for each variable that looks like a secret, and for each name in the command
+    that resembles a column.
 
     It may be meant so; therefore the job is submitted all the same.
 

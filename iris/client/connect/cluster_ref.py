@@ -1,4 +1,6 @@
-"""Decides which cluster a command acts on: one on this machine, one on Google Cloud, or one at an address."""
+"""Decides which cluster a command acts on: one on this machine, one on Google Cloud, or one at an
+address.
+"""
 
 import contextlib
 import functools
@@ -27,7 +29,8 @@ class ClusterRef(NamedTuple):
 
     #: The cluster's name, or the address of its service: `HOST:PORT` or `HOST:PORT/NAME`.
     name: str
-    #: None: only the name or the address is known, or the cluster of the configuration has not been used from here.
+    #: None: only the name or the address is known, or the cluster of the configuration has not been
+    #: used from here.
     record: ClusterRecord | None = None
     #: The configuration text of a cluster elsewhere.
     text: str | None = None
@@ -58,8 +61,9 @@ class ClusterRef(NamedTuple):
         """
         if self.record is None and self.text is None and not self.is_address:
             raise NotFound(
-                f"cluster {self.name!r} is not known here: there is no local cluster {self.name!r}, and none elsewhere was "
-                f"started from here; name its configuration with --config FILE"
+                f"cluster {self.name!r} is not known here: there is no local cluster {self.name!r},"
+                " and none elsewhere was started from here; name its configuration with --config"
+                " FILE"
             )
         return self
 
@@ -77,7 +81,10 @@ class ClusterRef(NamedTuple):
             return config
         if self.platform == "local":
             raise Rejected(f"cluster {self.name} runs on this machine: {refusal}")
-        raise Rejected(f"cluster {self.name} is not known to be on Google Cloud: {refusal}; name its configuration with --config")
+        raise Rejected(
+            f"cluster {self.name} is not known to be on Google Cloud: {refusal}; name its"
+            " configuration with --config"
+        )
 
     def controller_vm(self, refusal: str) -> ControllerVm:
         """Returns the control plane's machine of a cluster on Google Cloud. Makes no request.
@@ -90,23 +97,33 @@ class ClusterRef(NamedTuple):
         )
 
         config = self.gcp_config(refusal)
-        return self.record.vm if self.record is not None and self.record.vm is not None else controller_vm_of(config)
+        return (
+            self.record.vm
+            if self.record is not None and self.record.vm is not None
+            else controller_vm_of(config)
+        )
 
 
 @functools.cache
 def _load(text: str) -> "ClusterConfig":
-    """Loads a configuration once. One command uses the same configuration several times, and loading a large one is slow."""
+    """Loads a configuration once. One command uses the same configuration several times, and
+    loading a large one is slow.
+    """
     from iris.config import load_config  # most commands need no configuration
 
     return load_config(text)
 
 
 def resolve_cluster(
-    cluster: str | None = None, config: Path | None = None, *, none_known: type[NotFound | Unreachable] = Unreachable
+    cluster: str | None = None,
+    config: Path | None = None,
+    *,
+    none_known: type[NotFound | Unreachable] = Unreachable,
 ) -> ClusterRef:
     """Decides which cluster a command acts on. Makes no request.
 
-    The first of these decides: `config`; `cluster`; the environment variable `IRIS_CLUSTER`; the only cluster that is known here.
+    The first of these decides: `config`; `cluster`; the environment variable `IRIS_CLUSTER`; the
+    only cluster that is known here.
 
     Args:
         cluster: the cluster's name, or its address.
@@ -114,22 +131,34 @@ def resolve_cluster(
         none_known: the error if none is named and none is known here.
 
     Raises:
-        NotFound: none is named and several are known; or the configuration is that of a local cluster that was never started.
+        NotFound: none is named and several are known; or the configuration is that of a local
+            cluster that was never started.
         Unreachable: none is named and none is known here.
         InvalidConfig: the configuration is invalid.
-        InvalidValue: the name is not a name, or another cluster with the configuration's name is known here.
+        InvalidValue: the name is not a name, or another cluster with the configuration's name is
+            known here.
     """
     if config is not None:
         return _of_file(config)
-    if cluster is None:  # an empty name is an error: a script whose variable is unset must not stop the only cluster
+    if (
+        cluster is None
+    ):  # an empty name is an error: a script whose variable is unset must not stop the only cluster
         cluster = os.environ.get(names.ENV_CLUSTER) or None
     if cluster is not None:
         if ":" in cluster:
             return ClusterRef(cluster)
         record = read_record(names.check_name("cluster", cluster))
         in_use = record is not None and record.in_use()
-        if not in_use and cluster == os.environ.get(names.ENV_CLUSTER) and (address := os.environ.get(names.ENV_ADDRESS)):
-            return ClusterRef(address)  # in a program of the cluster; what is kept here of a stopped one is of another cluster
+        if (
+            not in_use
+            and cluster == os.environ.get(names.ENV_CLUSTER)
+            and (address := os.environ.get(names.ENV_ADDRESS))
+        ):
+            return ClusterRef(
+                address
+                # in a program of the cluster; what is kept here of a stopped one is of another
+                # cluster
+            )
         return ClusterRef(cluster) if record is None else _of_record(record)
     known = known_clusters()
     known = [record for record in known if not record.owned] or known
@@ -137,13 +166,21 @@ def resolve_cluster(
         problem = f"no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one"
         raise none_known(f"no cluster: {problem}; {START_HINT}")
     if len(known) > 1:
-        what = "several clusters are known here" if any(record.remote for record in known) else "several local clusters run"
-        raise NotFound(f"{what} ({', '.join(record.name for record in known)}); name one with --cluster NAME")
+        what = (
+            "several clusters are known here"
+            if any(record.remote for record in known)
+            else "several local clusters run"
+        )
+        raise NotFound(
+            f"{what} ({', '.join(record.name for record in known)}); name one with --cluster NAME"
+        )
     return _of_record(known[0])
 
 
 def _of_record(record: ClusterRecord) -> ClusterRef:
-    """Returns a known cluster with the configuration text that was kept when it was last used from here."""
+    """Returns a known cluster with the configuration text that was kept when it was last used from
+    here.
+    """
     text = None
     if record.remote:
         with contextlib.suppress(NotFound):
@@ -159,15 +196,24 @@ def _of_file(file: Path) -> ClusterRef:
     if config.platform.kind == "local":
         if record is None:
             raise NotFound(
-                f"there is no local cluster {config.name!r}; start it with: iris cluster start --local --config {file}"
+                f"there is no local cluster {config.name!r}; start it with: iris cluster start"
+                f" --local --config {file}"
             )
         check_is_free(config.name)
         return _of_record(record)
-    if record is not None and config.platform.manual is not None and config.controller.kind == "local":
+    if (
+        record is not None
+        and config.platform.manual is not None
+        and config.controller.kind == "local"
+    ):
         check_is_free(config.name, over_ssh=True)
         return _of_record(record)
     if record is not None and record.remote and config.controller.manual is not None:
-        check_is_free(config.name, store=config.controller.bundle_prefix, machine=config.controller.manual.host)
+        check_is_free(
+            config.name,
+            store=config.controller.bundle_prefix,
+            machine=config.controller.manual.host,
+        )
         return ClusterRef(config.name, record, text)
     if record is not None and gcp is not None and (record.remote or record.alive()):
         check_is_free(config.name, gcp.project_id, config.controller.bundle_prefix)
@@ -176,10 +222,17 @@ def _of_file(file: Path) -> ClusterRef:
 
 
 def _leads(record: ClusterRecord, config: "ClusterConfig") -> bool:
-    """Returns whether the record leads to the configuration's cluster. The machine's zone may differ."""
+    """Returns whether the record leads to the configuration's cluster. The machine's zone may
+    differ.
+    """
     from iris.client.connect.controller_vm import controller_vm_of
 
     temporal = config.controller.temporal
     if temporal is not None:
-        return record.vm is None and (record.address, record.namespace) == (temporal.address, temporal.namespace)
-    return record.vm is not None and record.vm == controller_vm_of(config).model_copy(update={"zone": record.vm.zone})
+        return record.vm is None and (record.address, record.namespace) == (
+            temporal.address,
+            temporal.namespace,
+        )
+    return record.vm is not None and record.vm == controller_vm_of(config).model_copy(
+        update={"zone": record.vm.zone}
+    )

@@ -1,7 +1,8 @@
 """Keeps the records of the clusters that are known here.
 
-Starting a cluster from this machine writes a record below the user's state directory. The record of a cluster elsewhere stays
-until the cluster is stopped. Any other cluster is named by its address; its service supplies the record.
+Starting a cluster from this machine writes a record below the user's state directory. The record of
+a cluster elsewhere stays until the cluster is stopped. Any other cluster is named by its address;
+its service supplies the record.
 """
 
 import contextlib
@@ -24,7 +25,9 @@ START_HINT = "start one with: iris cluster start --local -d"
 
 
 class ProcessRef(BaseModel):
-    """A process, identified by its pid and its creation time, because the system can give its pid to another process."""
+    """A process, identified by its pid and its creation time, because the system can give its pid
+    to another process.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,18 +44,26 @@ class ProcessRef(BaseModel):
 
 
 def _look_up(pid: int) -> tuple[float, bool] | None:
-    """Returns when the process was created, and whether it lives rather than being a zombie; None: there is no such process.
+    """Returns when the process was created, and whether it lives rather than being a zombie; None:
+    there is no such process.
 
     On Linux, the result is that of psutil, whose import costs a tenth of a command.
     """
     if sys.platform == "linux":
         try:
-            # See proc_pid_stat(5): the state is field 3, the time of the start field 22. Field 2 is a name that may have blanks.
+            # See proc_pid_stat(5): the state is field 3, the time of the start field 22. Field 2 is
+            # a name that may have blanks.
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            booted = next(line for line in Path("/proc/stat").read_bytes().splitlines() if line.startswith(b"btime"))
+            booted = next(
+                line
+                for line in Path("/proc/stat").read_bytes().splitlines()
+                if line.startswith(b"btime")
+            )
         except (FileNotFoundError, ProcessLookupError):
             return None
-        return float(fields[19]) / os.sysconf("SC_CLK_TCK") + float(booted.split()[1]), fields[0] != b"Z"
+        return float(fields[19]) / os.sysconf("SC_CLK_TCK") + float(booted.split()[1]), fields[
+            0
+        ] != b"Z"
     import psutil
 
     try:
@@ -72,7 +83,8 @@ class ControllerVm(BaseModel):
     machine: str
     #: The port of the Temporal service on that machine; its Web UI has the next port.
     port: int
-    #: Whether SSH goes through Identity-Aware Proxy: the machine has no public address, or a firewall blocks it.
+    #: Whether SSH goes through Identity-Aware Proxy: the machine has no public address, or a
+    #: firewall blocks it.
     iap: bool = False
 
 
@@ -96,7 +108,9 @@ class SshController(BaseModel):
 
 
 class ClusterRecord(BaseModel):
-    """A cluster's address, store and Web UI. A local cluster's record also names its processes, a remote one's its machine."""
+    """A cluster's address, store and Web UI. A local cluster's record also names its processes, a
+    remote one's its machine.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -108,9 +122,11 @@ class ClusterRecord(BaseModel):
     supervisor: ProcessRef | None = None
     processes: tuple[ProcessRef, ...] = ()
     ephemeral: bool = False
-    #: It belongs to a program, with which it ends. Commands use it only if it is named, or the only one.
+    #: It belongs to a program, with which it ends. Commands use it only if it is named, or the only
+    #: one.
     owned: bool = False
-    #: The hosts of a cluster whose control plane is on this machine are other machines, which Iris reaches over SSH.
+    #: The hosts of a cluster whose control plane is on this machine are other machines, which Iris
+    #: reaches over SSH.
     over_ssh: bool = False
     #: The cluster was started from here and is elsewhere.
     remote: bool = False
@@ -118,11 +134,15 @@ class ClusterRecord(BaseModel):
     project: str = ""
     #: The machine of a control plane over SSH; empty: it is elsewhere.
     machine: str = ""
-    #: The machine on Google Cloud at the end of its tunnel; None: there is no such tunnel. Stored records call it `gate`.
-    vm: ControllerVm | None = Field(default=None, validation_alias=AliasChoices("vm", "gate"), serialization_alias="gate")
+    #: The machine on Google Cloud at the end of its tunnel; None: there is no such tunnel. Stored
+    #: records call it `gate`.
+    vm: ControllerVm | None = Field(
+        default=None, validation_alias=AliasChoices("vm", "gate"), serialization_alias="gate"
+    )
     #: The machine at the end of a tunnel that needs no `gcloud`; None: there is no such tunnel.
     ssh: SshController | None = None
-    #: The process that keeps the tunnel open, at `address` on this machine. It may have ended: the next client starts another.
+    #: The process that keeps the tunnel open, at `address` on this machine. It may have ended: the
+    #: next client starts another.
     tunnel: ProcessRef | None = None
 
     def alive(self) -> bool:
@@ -135,14 +155,18 @@ class ClusterRecord(BaseModel):
         return self.vm or self.ssh
 
     def location(self) -> str:
-        """Describes where a cluster elsewhere is, for people. Distinguishes it from another cluster with the same name."""
+        """Describes where a cluster elsewhere is, for people. Distinguishes it from another cluster
+        with the same name.
+        """
         if self.machine:
             return f"machine {self.machine}, store {self.store.rstrip('/')}"
         project = self.vm.project if self.vm is not None else self.project
         return f"project {project}, store {self.store.rstrip('/')}"
 
     def in_use(self) -> bool:
-        """Returns whether the cluster runs on this machine, or was started elsewhere from here and not stopped since."""
+        """Returns whether the cluster runs on this machine, or was started elsewhere from here and
+        not stopped since.
+        """
         return self.remote or self.alive()
 
 
@@ -151,7 +175,9 @@ def cluster_dir(name: str) -> Path:
 
 
 def make_cluster_dir(name: str) -> Path:
-    """Creates the cluster's directory if it is missing, closes it and its content to other users, and returns it."""
+    """Creates the cluster's directory if it is missing, closes it and its content to other users,
+    and returns it.
+    """
     for directory in (state_dir(), state_dir() / "clusters"):
         make_private(directory)
     make_private_tree(cluster_dir(name))
@@ -159,7 +185,9 @@ def make_cluster_dir(name: str) -> Path:
 
 
 def read_record(name: str) -> ClusterRecord | None:
-    """Returns the record of a cluster that was started from here, running or not; None when no readable record exists."""
+    """Returns the record of a cluster that was started from here, running or not; None when no
+    readable record exists.
+    """
     try:
         return ClusterRecord.model_validate_json((cluster_dir(name) / "cluster.json").read_bytes())
     except (OSError, ValidationError):
@@ -168,11 +196,15 @@ def read_record(name: str) -> ClusterRecord | None:
 
 def write_record(record: ClusterRecord) -> None:
     """Writes the cluster's record."""
-    _write(make_cluster_dir(record.name) / "cluster.json", record.model_dump_json(indent=2, by_alias=True) + "\n")
+    _write(
+        make_cluster_dir(record.name) / "cluster.json",
+        record.model_dump_json(indent=2, by_alias=True) + "\n",
+    )
 
 
 def read_config(name: str) -> str:
-    """Returns the configuration text of a cluster elsewhere that was started from here, exactly as it was written.
+    """Returns the configuration text of a cluster elsewhere that was started from here, exactly as
+    it was written.
 
     Raises:
         NotFound: there is no such cluster.
@@ -180,7 +212,9 @@ def read_config(name: str) -> str:
     try:
         return (cluster_dir(name) / CONFIG).read_bytes().decode()
     except OSError:
-        raise NotFound(f"cluster {name!r} is not known here; name its configuration with --config FILE") from None
+        raise NotFound(
+            f"cluster {name!r} is not known here; name its configuration with --config FILE"
+        ) from None
 
 
 def write_config(name: str, text: str) -> None:
@@ -196,11 +230,14 @@ def _write(path: Path, text: str) -> None:
         draft.replace(path)
 
 
-def check_is_free(name: str, project: str = "", store: str = "", *, machine: str = "", over_ssh: bool = False) -> None:
+def check_is_free(
+    name: str, project: str = "", store: str = "", *, machine: str = "", over_ssh: bool = False
+) -> None:
     """Raises when another cluster has this name here: records and directories are found by name.
 
     Args:
-        project, store: of the cluster that is to use the name, if it is elsewhere; empty: that cluster is on this machine.
+        project, store: of the cluster that is to use the name, if it is elsewhere; empty: that
+        cluster is on this machine.
         machine: of a control plane over SSH, instead of `project`.
         over_ssh: as in `ClusterRecord`.
 
@@ -211,7 +248,15 @@ def check_is_free(name: str, project: str = "", store: str = "", *, machine: str
     if known is None:
         return
     remote = bool(project or machine)
-    here = ClusterRecord(name=name, address="", store=store, project=project, machine=machine, remote=remote, over_ssh=over_ssh)
+    here = ClusterRecord(
+        name=name,
+        address="",
+        store=store,
+        project=project,
+        machine=machine,
+        remote=remote,
+        over_ssh=over_ssh,
+    )
     alike = (known.remote, known.over_ssh) == (here.remote, here.over_ssh)
     if alike and (not here.remote or known.location() == here.location()):
         return
@@ -221,7 +266,10 @@ def check_is_free(name: str, project: str = "", store: str = "", *, machine: str
         this = "this one has its hosts over SSH" if over_ssh else "this one is on this machine"
     stop, forget = f"iris cluster stop {name}", f"rm -r {shlex.quote(str(cluster_dir(name)))}"
     if known.remote:
-        there, remedy = f"a cluster elsewhere ({known.location()})", f"stop the other cluster with: {stop}"
+        there, remedy = (
+            f"a cluster elsewhere ({known.location()})",
+            f"stop the other cluster with: {stop}",
+        )
     elif known.over_ssh:
         # Also if it does not run: its machines are leased until it is stopped.
         there, remedy = (
@@ -236,12 +284,22 @@ def check_is_free(name: str, project: str = "", store: str = "", *, machine: str
             f"stop the other cluster and delete its jobs with: {stop} && {forget}",
         )
     else:
-        there, remedy = "a cluster on this machine that was stopped", f"delete the other cluster and its jobs with: {forget}"
-    raise InvalidValue("name", name, f"is the name of {there}, and {this}", f"give this one another name, or {remedy}")
+        there, remedy = (
+            "a cluster on this machine that was stopped",
+            f"delete the other cluster and its jobs with: {forget}",
+        )
+    raise InvalidValue(
+        "name",
+        name,
+        f"is the name of {there}, and {this}",
+        f"give this one another name, or {remedy}",
+    )
 
 
 def forget(name: str) -> None:
-    """Removes the files kept here for a cluster elsewhere. Keeps the files of a local cluster with the same name."""
+    """Removes the files kept here for a cluster elsewhere. Keeps the files of a local cluster with
+    the same name.
+    """
     directory = cluster_dir(name)
     for path in ("cluster.json", CONFIG, "logs/tunnel.log", "tunnel/lock"):
         (directory / path).unlink(missing_ok=True)
@@ -251,13 +309,20 @@ def forget(name: str) -> None:
 
 
 def known_clusters() -> list[ClusterRecord]:
-    """Lists by name the clusters that run on this machine, and the clusters elsewhere that were started from here."""
+    """Lists by name the clusters that run on this machine, and the clusters elsewhere that were
+    started from here.
+    """
     return [record for record in kept_records() if record.in_use()]
 
 
 def kept_records() -> list[ClusterRecord]:
-    """Lists by name the clusters that were started from here, also those on this machine that do not run."""
-    found = (read_record(path.parent.name) for path in sorted(state_dir().glob("clusters/*/cluster.json")))
+    """Lists by name the clusters that were started from here, also those on this machine that do
+    not run.
+    """
+    found = (
+        read_record(path.parent.name)
+        for path in sorted(state_dir().glob("clusters/*/cluster.json"))
+    )
     return [record for record in found if record is not None]
 
 
@@ -270,5 +335,9 @@ def not_running(name: str, beside: str = "") -> Unreachable:
     beside = f" ({beside})" if beside else ""
     record = read_record(name)
     over_ssh = record is not None and record.over_ssh
-    start = "iris cluster start --config FILE" if over_ssh else f"iris cluster start --local --name {name} -d"
+    start = (
+        "iris cluster start --config FILE"
+        if over_ssh
+        else f"iris cluster start --local --name {name} -d"
+    )
     return Unreachable(f"local cluster {name!r} does not run{beside}; start it with: {start}")

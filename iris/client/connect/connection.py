@@ -27,17 +27,19 @@ from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, Toleran
 from iris.model.errors import IrisError, Unreachable
 from iris.model.units import MIB, format_bytes
 
-#: Payloads in bytes. Smaller ones stay readable in the Web UI; only the scheduler's state is ever larger.
+#: Payloads in bytes. Smaller ones stay readable in the Web UI; only the scheduler's state is ever
+#: larger.
 COMPRESS_ABOVE = 32 * 1024
-#: The zlib level. The state of 10,000 hosts and 100,000 waiting gangs takes 2.23 MiB with level 1 and 1.91 MiB with level 6.
+#: The zlib level. The state of 10,000 hosts and 100,000 waiting gangs takes 2.23 MiB with level 1
+#: and 1.91 MiB with level 6.
 LEVEL = 6
 #: How long a query or an update may take before the control plane counts as unreachable.
 RPC_TIMEOUT = timedelta(seconds=10)
-#: Compressed payloads in bytes. Larger ones are compressed with bzip2, which takes a fifth less space and five times as long:
-#: that state then takes 1.58 MiB.
+#: Compressed payloads in bytes. Larger ones are compressed with bzip2, which takes a fifth less
+#: space and five times as long: that state then takes 1.58 MiB.
 LARGE = 1024 * 1024
-#: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB, with names of jobs that compress
-#: as well as names can, has about 100 MiB.
+#: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB,
+#: with names of jobs that compress as well as names can, has about 100 MiB.
 MOST_DECODED = 256 * MIB
 
 
@@ -64,7 +66,10 @@ class CompressionCodec(PayloadCodec):
     """Compresses large payloads: the scheduler's state at continue-as-new must stay below 2 MiB."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [_compress(payload) if payload.ByteSize() > COMPRESS_ABOVE else payload for payload in payloads]
+        return [
+            _compress(payload) if payload.ByteSize() > COMPRESS_ABOVE else payload
+            for payload in payloads
+        ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Returns the payloads as they were before `encode`.
@@ -105,19 +110,30 @@ def _decompress(encoding: bytes, data: bytes, most: int) -> bytes:
     try:
         plain = decompressor.decompress(data, most + 1)
     except (zlib.error, OSError) as error:
-        raise ValueError(f"a payload with the encoding {name} is incomplete or damaged: {error}") from None
+        raise ValueError(
+            f"a payload with the encoding {name} is incomplete or damaged: {error}"
+        ) from None
     if len(plain) > most:
-        text = f"a message with a payload of {format_bytes(len(data))} ({name}) decompresses to more than"
-        raise TooLarge(f"{text} {format_bytes(MOST_DECODED)}; it is not one of Iris: terminate the workflow that has it")
+        text = (
+            f"a message with a payload of {format_bytes(len(data))} ({name}) decompresses to more"
+            " than"
+        )
+        raise TooLarge(
+            f"{text} {format_bytes(MOST_DECODED)}; it is not one of Iris: terminate the workflow"
+            " that has it"
+        )
     if not decompressor.eof:
-        raise ValueError(f"a payload with the encoding {name} is incomplete or damaged: its end is missing")
+        raise ValueError(
+            f"a payload with the encoding {name} is incomplete or damaged: its end is missing"
+        )
     return plain
 
 
 class SharedConverter(PydanticPayloadConverter):
     """A payload converter whose instances share one state.
 
-    The SDK creates a converter for every workflow activation, and each would build its type adapters again.
+    The SDK creates a converter for every workflow activation, and each would build its type
+    adapters again.
     """
 
     _shared = PydanticPayloadConverter()
@@ -127,9 +143,13 @@ class SharedConverter(PydanticPayloadConverter):
 
 
 class FailureConverter(DefaultFailureConverter):
-    """Leaves out the traceback of a verdict, such as the end of a job. Temporal's Web UI would show where Iris raised it."""
+    """Leaves out the traceback of a verdict, such as the end of a job. Temporal's Web UI would show
+    where Iris raised it.
+    """
 
-    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
         """See base class."""
         traceback = exception.__traceback__
         try:
@@ -160,7 +180,9 @@ def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -
 
 
 def cause_of(message: str) -> str:
-    """Returns the cause in a message of the SDK, which wraps the system's message in the types of its layers."""
+    """Returns the cause in a message of the SDK, which wraps the system's message in the types of
+    its layers.
+    """
     if quoted := re.search(r'(?:message|error): "([^"]+)"', message):
         return quoted[1].lower()
     text, layers, _ = message.partition("tonic::")
@@ -180,19 +202,25 @@ async def connect(
     quiet: bool = False,
     plugins: Sequence[Plugin] = (),
 ) -> Client:
-    """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile supply TLS, API key and the
-    like, if they are for this address.
+    """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile
+    supply TLS, API key and the like, if they are for this address.
 
     Args:
-        quiet: the SDK's core logs nothing. It logs to standard output, which a command needs for its own output.
+        quiet: the SDK's core logs nothing. It logs to standard output, which a command needs for
+            its own output.
         plugins: those of the workers that use the client. One may replace the converter.
 
     Raises:
-        Unreachable: no service answers there within the timeout, or the service refuses the connection.
+        Unreachable: no service answers there within the timeout, or the service refuses the
+            connection.
         InvalidValue: the file with the cluster's keys cannot be used.
     """
     credentials = credentials_for(address)
-    settings: dict[str, Any] = {**credentials.settings, "target_host": address, "namespace": namespace}
+    settings: dict[str, Any] = {
+        **credentials.settings,
+        "target_host": address,
+        "namespace": namespace,
+    }
     telemetry = TelemetryConfig(logging=None) if quiet else TelemetryConfig()
     try:
         return await Client.connect(
@@ -206,4 +234,6 @@ async def connect(
     except (RuntimeError, ValueError) as error:  # ValueError: the address is malformed
         problem = cause_of(str(error))
         hint = f"; {credentials.withheld}" if credentials.withheld else ""
-        raise Unreachable(f"no Temporal service answers at {address} (namespace {namespace}): {problem}{hint}") from None
+        raise Unreachable(
+            f"no Temporal service answers at {address} (namespace {namespace}): {problem}{hint}"
+        ) from None

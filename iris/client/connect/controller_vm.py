@@ -1,4 +1,6 @@
-"""Finds the machine of a control plane on Google Cloud from the cluster's configuration. Makes no request."""
+"""Finds the machine of a control plane on Google Cloud from the cluster's configuration. Makes no
+request.
+"""
 
 from iris.client.connect.clusters import ClusterRecord, ControllerVm
 from iris.config import ClusterConfig
@@ -12,18 +14,26 @@ def controller_vm_of(config: ClusterConfig) -> ControllerVm:
     """Returns the machine of this configuration's control plane, whether or not it exists.
 
     Raises:
-        InvalidValue: the configuration is not for Google Cloud, or names no zone for the control plane.
+        InvalidValue: the configuration is not for Google Cloud, or names no zone for the control
+            plane.
     """
     settings = gcp_settings(config, uid="")
     gcp = config.controller.gcp or GcpControllerConfig()
     if not gcp.zone:
         remedy = "write controller: {gcp: {zone: …}}, or platform: {gcp: {default_zones: […]}}"
         raise InvalidValue("controller.gcp.zone", gcp.zone, "is not a zone", remedy)
-    return ControllerVm(project=settings.project, zone=gcp.zone, machine=controller_name(settings), port=gcp.port, iap=gcp.iap)
+    return ControllerVm(
+        project=settings.project,
+        zone=gcp.zone,
+        machine=controller_name(settings),
+        port=gcp.port,
+        iap=gcp.iap,
+    )
 
 
 def record_of(config: ClusterConfig, machine: str, zone: str) -> ClusterRecord:
-    """Builds the record of this configuration's cluster for a control plane on that machine. Opens no tunnel.
+    """Builds the record of this configuration's cluster for a control plane on that machine. Opens
+    no tunnel.
 
     Raises:
         InvalidValue: as in `controller_vm_of`.

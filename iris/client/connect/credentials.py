@@ -1,8 +1,10 @@
-"""Selects the Temporal credentials of a connection: those that the user has for its address, and no others.
+"""Selects the Temporal credentials of a connection: those that the user has for its address, and no
+others.
 
-Temporal's variables and profiles hold the credentials of one service: an API key, TLS settings and headers. A command may talk to
-another service, which must not receive them. The credentials of a profile belong to the profile's address. Those of variables
-belong to `TEMPORAL_ADDRESS`, else to the profile's address.
+Temporal's variables and profiles hold the credentials of one service: an API key, TLS settings and
+headers. A command may talk to another service, which must not receive them. The credentials of a
+profile belong to the profile's address. Those of variables belong to `TEMPORAL_ADDRESS`, else to
+the profile's address.
 """
 
 import os
@@ -23,7 +25,8 @@ class Credentials(NamedTuple):
 
     #: Arguments of `Client.connect`.
     settings: Mapping[str, Any]
-    #: Why there are others that the service does not get, and what to do if it should; empty: there are no others.
+    #: Why there are others that the service does not get, and what to do if it should; empty: there
+    #: are no others.
     withheld: str = ""
 
 
@@ -42,35 +45,57 @@ def credentials_for(address: str, environment: Mapping[str, str] | None = None) 
     of_profile, of_variables = _same(profile.address, address), _same(owner, address)
     withheld = [problem] if problem else []
     if not of_variables:
-        variables = sorted(name for name, value in environment.items() if value and name.startswith(SECRETS))
-        withheld += [f"{name} is not sent, because it is for {owner or 'an unknown service'}" for name in variables]
+        variables = sorted(
+            name for name, value in environment.items() if value and name.startswith(SECRETS)
+        )
+        withheld += [
+            f"{name} is not sent, because it is for {owner or 'an unknown service'}"
+            for name in variables
+        ]
     if not of_profile and _has_any(profile):
         name = environment.get(PROFILE) or "default"
         withheld.append(
-            f"the credentials of profile {name!r} are not sent, because they are for {profile.address or 'an unknown service'}"
+            f"the credentials of profile {name!r} are not sent, because they are for"
+            f" {profile.address or 'an unknown service'}"
         )
     if withheld:
-        withheld.append(f"to use credentials here, set {ADDRESS} (or the address of the profile) to {address}")
-    # The API key of a profile, for instance, must not follow a TEMPORAL_ADDRESS that names another service.
+        withheld.append(
+            f"to use credentials here, set {ADDRESS} (or the address of the profile) to {address}"
+        )
+    # The API key of a profile, for instance, must not follow a TEMPORAL_ADDRESS that names another
+    # service.
     chosen = profile if of_profile else ClientConfigProfile()
     try:
         if of_variables:
-            chosen = ClientConfigProfile.load(disable_file=not of_profile, override_env_vars=environment)
+            chosen = ClientConfigProfile.load(
+                disable_file=not of_profile, override_env_vars=environment
+            )
         settings = dict(chosen.to_client_connect_config())
     except (RuntimeError, OSError) as error:
         raise Unreachable(f"the credentials for {address} cannot be read: {error}") from None
-    settings = {key: value for key, value in settings.items() if key not in ("target_host", "namespace")}
+    settings = {
+        key: value for key, value in settings.items() if key not in ("target_host", "namespace")
+    }
     return Credentials(settings, "; ".join(withheld))
 
 
 def _profile_in_file(environment: dict[str, str]) -> tuple[ClientConfigProfile, str]:
-    """Returns the profile as the user's file has it, without variables; and why it cannot be read, or an empty text."""
+    """Returns the profile as the user's file has it, without variables; and why it cannot be read,
+    or an empty text.
+    """
     selection = (CONFIG_FILE, PROFILE)
-    kept = {name: value for name, value in environment.items() if name in selection or not name.startswith("TEMPORAL_")}
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in selection or not name.startswith("TEMPORAL_")
+    }
     try:
         return ClientConfigProfile.load(override_env_vars=kept), ""
     except (RuntimeError, OSError) as error:
-        return ClientConfigProfile(), f"Temporal's configuration file cannot be used: {str(error).splitlines()[0]}"
+        return (
+            ClientConfigProfile(),
+            f"Temporal's configuration file cannot be used: {str(error).splitlines()[0]}",
+        )
 
 
 def _has_any(profile: ClientConfigProfile) -> bool:

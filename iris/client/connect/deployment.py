@@ -18,9 +18,12 @@ def own_version() -> str:
 
 
 def deployment() -> WorkerDeploymentConfig:
-    """Returns what a worker reports as its version. Tasks are not routed by it: any version may continue a workflow."""
+    """Returns what a worker reports as its version. Tasks are not routed by it: any version may
+    continue a workflow.
+    """
     return WorkerDeploymentConfig(
-        version=WorkerDeploymentVersion(deployment_name=_NAME, build_id=own_version()), use_worker_versioning=False
+        version=WorkerDeploymentVersion(deployment_name=_NAME, build_id=own_version()),
+        use_worker_versioning=False,
     )
 
 

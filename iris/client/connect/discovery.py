@@ -16,18 +16,25 @@ logger = logging.getLogger(__name__)
 
 
 async def discover(client: Client, address: str, name: str | None) -> ClusterRecord:
-    """Finds the cluster at this address. Each cluster has a scheduler, whose memo gives the store and the Web UI.
+    """Finds the cluster at this address. Each cluster has a scheduler, whose memo gives the store
+    and the Web UI.
 
     Raises:
         NotFound: the service has no such cluster, or has several and none was named.
         Unreachable: the service does not answer.
-        Rejected: the service refuses this client, or the cluster's payloads are encrypted with a key that is not here.
+        Rejected: the service refuses this client, or the cluster's payloads are encrypted with a
+            key that is not here.
     """
     found: dict[str, ClusterRecord] = {}
     unreadable: dict[str, Rejected] = {}
     try:
-        schedulers = f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND WorkflowType = '{names.SCHEDULER_TYPE}'"
-        async for execution in client.list_workflows(f"{schedulers} AND ExecutionStatus = 'Running'"):
+        schedulers = (
+            f"{names.SA_KIND} = '{names.KIND_SCHEDULER}' AND WorkflowType ="
+            f" '{names.SCHEDULER_TYPE}'"
+        )
+        async for execution in client.list_workflows(
+            f"{schedulers} AND ExecutionStatus = 'Running'"
+        ):
             cluster = execution.id.partition("/")[0]
             own = (names.scheduler_workflow(cluster), names.planner_queue(cluster))
             # Other workflows in the namespace may have the attributes of a scheduler.
@@ -52,7 +59,9 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
     except RPCError as error:
         if (refusal := refused(error, address)) is not None:
             raise refusal from None
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # the search attributes are not registered: no Iris cluster here
+        if (
+            error.status is not RPCStatusCode.INVALID_ARGUMENT
+        ):  # the search attributes are not registered: no Iris cluster here
             raise Unreachable(f"the service at {address} does not answer: {error}") from None
     if name is not None and name in found:
         return found[name]
@@ -61,5 +70,7 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
     if (name is None and not found and unreadable) or name in unreadable:
         raise unreadable[name] if name is not None else next(iter(unreadable.values()))
     there_are = ", ".join(sorted(found)) or "none"
-    problem = f"no cluster {name!r}" if name else ("several clusters" if found else "no Iris cluster")
+    problem = (
+        f"no cluster {name!r}" if name else ("several clusters" if found else "no Iris cluster")
+    )
     raise NotFound(f"{problem} at {address} (there are: {there_are}); name one as {address}/NAME")

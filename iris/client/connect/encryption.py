@@ -1,7 +1,8 @@
 """Encrypts what Temporal stores of a cluster: requests, states, results and the texts of failures.
 
-The service, its database and whoever reads its pages see ids, states, users and times, but no command, environment or reason.
-Every process of the cluster (client, control plane, agent) reads the keys from a file that `IRIS_PAYLOAD_KEYS` names.
+The service, its database and whoever reads its pages see ids, states, users and times, but no
+command, environment or reason. Every process of the cluster (client, control plane, agent) reads
+the keys from a file that `IRIS_PAYLOAD_KEYS` names.
 """
 
 import base64
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The field of a payload's metadata with the kind of its content, and the kind that encrypted ones have.
+#: The field of a payload's metadata with the kind of its content, and the kind that encrypted ones
+#: have.
 ENCODING = "encoding"
 ENCRYPTED = b"binary/encrypted"
 #: The field with the name of the key. The two are those of Temporal's own examples.
 KEY_ID = "encryption-key-id"
 #: Of a key, in bytes: AES-256.
 KEY_SIZE = 32
-#: Of the random number before each encrypted payload, in bytes. Source: NIST SP 800-38D, section 8.2.
+#: Of the random number before each encrypted payload, in bytes. Source: NIST SP 800-38D, section
+#: 8.2.
 NONCE_SIZE = 12
 #: Makes a file with one key.
 NEW_KEY = 'echo "$(date +%F) $(openssl rand -base64 32)" > FILE; chmod 600 FILE'
@@ -53,7 +56,9 @@ class PayloadKeys:
     @property
     def text(self) -> str:
         """The content of a file with these keys."""
-        return "".join(f"{name} {base64.b64encode(key).decode()}\n" for name, key in self.keys.items())
+        return "".join(
+            f"{name} {base64.b64encode(key).decode()}\n" for name, key in self.keys.items()
+        )
 
 
 def payload_keys() -> PayloadKeys | None:
@@ -70,7 +75,8 @@ def read_keys(path: Path) -> PayloadKeys:
     """Reads a file of keys: on each line a name and a key in base64.
 
     Raises:
-        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed ones.
+        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed
+            ones.
     """
 
     def wrong(problem: str, remedy: str = f"make one: {NEW_KEY}") -> InvalidValue:
@@ -97,7 +103,8 @@ def read_keys(path: Path) -> PayloadKeys:
 
 
 class EncryptionCodec(PayloadCodec):
-    """Encrypts each payload after another codec. It reads plain payloads too, so a running cluster can be given keys.
+    """Encrypts each payload after another codec. It reads plain payloads too, so a running cluster
+    can be given keys.
 
     Without keys it encrypts nothing, and says what is missing to read what others have encrypted.
     """
@@ -118,9 +125,10 @@ class EncryptionCodec(PayloadCodec):
 class TolerantCodec(PayloadCodec):
     """For the control plane: what cannot be decoded stays as it is.
 
-    The SDK decodes all that has happened to a workflow at once, so one unreadable signal would fail all of its tasks for ever.
-    Left encoded, it fails its conversion alone: the SDK drops the signal, refuses the update or fails the query. A workflow whose
-    own input is unreadable waits for the key.
+    The SDK decodes all that has happened to a workflow at once, so one unreadable signal would fail
+    all of its tasks for ever. Left encoded, it fails its conversion alone: the SDK drops the
+    signal, refuses the update or fails the query. A workflow whose own input is unreadable waits
+    for the key.
     """
 
     def __init__(self, inner: PayloadCodec) -> None:
@@ -141,7 +149,9 @@ def encrypt(payload: Payload, keys: PayloadKeys) -> Payload:
     """Returns the payload, its metadata included, encrypted with the current key (AES-GCM)."""
     name = keys.current.encode()
     nonce = os.urandom(NONCE_SIZE)
-    data = nonce + _cipher(keys.keys[keys.current]).encrypt(nonce, payload.SerializeToString(), name)
+    data = nonce + _cipher(keys.keys[keys.current]).encrypt(
+        nonce, payload.SerializeToString(), name
+    )
     return Payload(metadata={ENCODING: ENCRYPTED, KEY_ID: name}, data=data)
 
 
@@ -166,9 +176,14 @@ def decrypt(payload: Payload, keys: PayloadKeys | None) -> Payload:
     from cryptography.exceptions import InvalidTag
 
     try:
-        return Payload.FromString(cipher.decrypt(payload.data[:NONCE_SIZE], payload.data[NONCE_SIZE:], name))
+        return Payload.FromString(
+            cipher.decrypt(payload.data[:NONCE_SIZE], payload.data[NONCE_SIZE:], name)
+        )
     except InvalidTag:
-        raise Rejected(f"a payload encrypted with key {shown!r} was changed, or the key of that name is another") from None
+        raise Rejected(
+            f"a payload encrypted with key {shown!r} was changed, or the key of that name is"
+            " another"
+        ) from None
 
 
 def _cipher(key: bytes) -> "AESGCM":

@@ -1,4 +1,6 @@
-"""Identifies the current user, the cluster among others with its name, and the job that a user names."""
+"""Identifies the current user, the cluster among others with its name, and the job that a user
+names.
+"""
 
 import contextlib
 import getpass
@@ -19,7 +21,9 @@ UID_BYTES = 8
 
 
 def current_user() -> str:
-    """Returns the user that new jobs belong to: `IRIS_USER`, else the login name, changed to fit into an id."""
+    """Returns the user that new jobs belong to: `IRIS_USER`, else the login name, changed to fit
+    into an id.
+    """
     if explicit := os.environ.get(names.ENV_USER):
         return names.check_name(names.ENV_USER, explicit)
     try:
@@ -35,7 +39,9 @@ def signed(reason: str) -> str:
 
 
 def in_a_job() -> bool:
-    """Returns whether the program runs in a job, of which a bare name may mean a child (`iris.client.nearest`)."""
+    """Returns whether the program runs in a job, of which a bare name may mean a child
+    (`iris.client.nearest`).
+    """
     return names.ENV_JOB_ID in os.environ
 
 
@@ -50,7 +56,8 @@ def full_job_id(job: str) -> str:
 
 
 def job_and_run(job: str) -> tuple[str, int | None]:
-    """Returns the text without the number of a run, and that number: `train#2:3` gives `train:3` and 2.
+    """Returns the text without the number of a run, and that number: `train#2:3` gives `train:3`
+    and 2.
 
     Raises:
         InvalidValue: the text after the mark is not the number of a run.
@@ -58,18 +65,22 @@ def job_and_run(job: str) -> tuple[str, int | None]:
     name, mark, rest = job.partition("#")
     number, colon, task = rest.partition(":")
     if mark and re.fullmatch("[1-9][0-9]{0,8}", number) is None:
-        raise InvalidValue("job", job, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it")
+        raise InvalidValue(
+            "job", job, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it"
+        )
     return f"{name}{colon}{task}" if mark else job, int(number) if mark else None
 
 
 async def cluster_uid(store: "Store", cluster: str) -> str:
-    """Returns the cluster's uid, and creates it if the store has none. Use this to start a cluster; otherwise use `known_uid`.
+    """Returns the cluster's uid, and creates it if the store has none. Use this to start a cluster;
+    otherwise use `known_uid`.
 
-    The uid distinguishes the cluster's machines from those of another cluster with the same name. It is random, chosen once, and
-    the same for everyone who uses the cluster's store.
+    The uid distinguishes the cluster's machines from those of another cluster with the same name.
+    It is random, chosen once, and the same for everyone who uses the cluster's store.
 
     Raises:
-        Unreachable: the store cannot be read or written, so the cluster's machines cannot be identified.
+        Unreachable: the store cannot be read or written, so the cluster's machines cannot be
+            identified.
     """
     path = names.cluster_uid(cluster)
     with _using(store):
@@ -77,7 +88,9 @@ async def cluster_uid(store: "Store", cluster: str) -> str:
             await store.put_new(path, secrets.token_hex(UID_BYTES).encode())
             found = await store.get(path)
     if found is None:
-        raise Unreachable(f"the store {store.url} does not keep what is written; see controller.bundle_prefix")
+        raise Unreachable(
+            f"the store {store.url} does not keep what is written; see controller.bundle_prefix"
+        )
     return found.decode()
 
 
@@ -85,11 +98,15 @@ async def known_uid(store: "Store", cluster: str) -> str:
     """Returns the uid of a cluster that was started before. Changes nothing.
 
     Raises:
-        Unreachable: this store has no uid of the cluster, which was then never started with it; or the store cannot be read.
+        Unreachable: this store has no uid of the cluster, which was then never started with it; or
+            the store cannot be read.
     """
     found = await find_uid(store, cluster)
     if found is None:
-        raise Unreachable(f"no cluster {cluster} was ever started with bundle_prefix {store.url}: nothing can be its own")
+        raise Unreachable(
+            f"no cluster {cluster} was ever started with bundle_prefix {store.url}: nothing can be"
+            " its own"
+        )
     return found
 
 
@@ -113,4 +130,7 @@ def _using(store: "Store") -> Iterator[None]:
     except Unreachable:  # its directory does not exist
         raise
     except (OSError, BaseError) as error:
-        raise Unreachable(f"the store {store.url} cannot be used: {first_line(error)}; see controller.bundle_prefix") from None
+        raise Unreachable(
+            f"the store {store.url} cannot be used: {first_line(error)}; see"
+            " controller.bundle_prefix"
+        ) from None

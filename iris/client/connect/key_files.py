@@ -21,5 +21,7 @@ def read_key_file(variable: str, path: Path, remedy: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidValue(variable, path, f"cannot be read: {error}", remedy) from None
     if is_open:
-        raise InvalidValue(variable, path, "is open to other users of this machine", f"close it: chmod 600 {path}")
+        raise InvalidValue(
+            variable, path, "is open to other users of this machine", f"close it: chmod 600 {path}"
+        )
     return text

@@ -1,4 +1,6 @@
-"""Where this machine keeps the state of Iris. Apart from `clusters`, because a shell asks for names at each press of a key."""
+"""Where this machine keeps the state of Iris. Apart from `clusters`, because a shell asks for names
+at each press of a key.
+"""
 
 import os
 from pathlib import Path
@@ -7,7 +9,9 @@ from iris.model import names
 
 
 def state_dir() -> Path:
-    """Returns the directory for state that outlives a process: `IRIS_STATE_DIR`, else the XDG state directory."""
+    """Returns the directory for state that outlives a process: `IRIS_STATE_DIR`, else the XDG state
+    directory.
+    """
     if explicit := os.environ.get(names.ENV_STATE_DIR):
         return Path(explicit).expanduser().absolute()
     base = os.environ.get("XDG_STATE_HOME")

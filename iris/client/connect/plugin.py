@@ -1,4 +1,6 @@
-"""Configures the workers that run workflows. Clients do without it: `temporalio.worker` costs a tenth of a second to import."""
+"""Configures the workers that run workflows. Clients do without it: `temporalio.worker` costs a
+tenth of a second to import.
+"""
 
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner
@@ -8,10 +10,12 @@ from iris.client.connect.encryption import PayloadKeys
 
 
 class IrisPlugin(SimplePlugin):
-    """The workflow runner of all workers and replayers of Iris, with the converter that clients have, too.
+    """The workflow runner of all workers and replayers of Iris, with the converter that clients
+    have, too.
 
-    Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The layering test (no clock, no
-    randomness and no network in workflows and pure packages) and the replay of recorded histories guard against the same faults.
+    Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The
+    layering test (no clock, no randomness and no network in workflows and pure packages) and the
+    replay of recorded histories guard against the same faults.
 
     Args:
         keys, tolerant: as in `data_converter`.

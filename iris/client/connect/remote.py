@@ -1,4 +1,6 @@
-"""Connects to the Temporal service of a cluster. Opens the tunnel to a cluster elsewhere if none is open."""
+"""Connects to the Temporal service of a cluster. Opens the tunnel to a cluster elsewhere if none is
+open.
+"""
 
 import asyncio
 import os
@@ -34,23 +36,30 @@ async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
     """
     if cluster.is_address:
         address, _, name = cluster.name.partition("/")
-        namespace = os.environ.get("TEMPORAL_NAMESPACE") or os.environ.get(names.ENV_NAMESPACE) or "default"
+        namespace = (
+            os.environ.get("TEMPORAL_NAMESPACE") or os.environ.get(names.ENV_NAMESPACE) or "default"
+        )
         client = await connect(address, namespace, quiet=True)
         return client, await discover(client, address, name or None)
     known = {record.name: record for record in known_clusters()}
     record = known.get(cluster.name)
     if record is None:
-        raise not_running(cluster.name, f"running: {', '.join(known)}" if known else "no local cluster runs")
+        raise not_running(
+            cluster.name, f"running: {', '.join(known)}" if known else "no local cluster runs"
+        )
     if record.remote:
         return await connect_remote(record.name)
     return await connect(record.address, record.namespace, quiet=True), record
 
 
-async def connect_remote(name: str, timeout: timedelta = TUNNEL_TIMEOUT) -> tuple[Client, ClusterRecord]:
+async def connect_remote(
+    name: str, timeout: timedelta = TUNNEL_TIMEOUT
+) -> tuple[Client, ClusterRecord]:
     """Connects to a cluster elsewhere that was started from here.
 
     Raises:
-        Unreachable: the cluster is not known here, no tunnel can be opened, or no service answers through it in time.
+        Unreachable: the cluster is not known here, no tunnel can be opened, or no service answers
+            through it in time.
     """
     from iris.client.connect.tunnel import (  # with the supervision of processes
         last_output,
@@ -61,7 +70,9 @@ async def connect_remote(name: str, timeout: timedelta = TUNNEL_TIMEOUT) -> tupl
     async def attempt() -> tuple[Client, ClusterRecord]:
         record = await asyncio.to_thread(open_tunnel, name)
         try:
-            return await connect(record.address, record.namespace, timeout=ATTEMPT_TIMEOUT, quiet=True), record
+            return await connect(
+                record.address, record.namespace, timeout=ATTEMPT_TIMEOUT, quiet=True
+            ), record
         except Unreachable as error:
             output = last_output(name) if record.end is not None else ""
             raise _NoAnswer(f"cluster {name} does not answer: {error}{output}") from None

@@ -1,4 +1,6 @@
-"""Queries, updates and signals of a cluster's workflows, and the conversion of RPC errors to errors for users."""
+"""Queries, updates and signals of a cluster's workflows, and the conversion of RPC errors to errors
+for users.
+"""
 
 import asyncio
 import contextlib
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-#: RESOURCE_EXHAUSTED: too many requests, or a second query of a workflow whose worker has not answered the first.
+#: RESOURCE_EXHAUSTED: too many requests, or a second query of a workflow whose worker has not
+#: answered the first.
 _GONE = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
@@ -48,28 +51,49 @@ _REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
 def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
-    """Returns the user's error if the cluster does not know a search attribute of this version; None if it is another one."""
-    if error.status is not RPCStatusCode.INVALID_ARGUMENT or "search attribute" not in error.message:
+    """Returns the user's error if the cluster does not know a search attribute of this version;
+    None if it is another one.
+    """
+    if (
+        error.status is not RPCStatusCode.INVALID_ARGUMENT
+        or "search attribute" not in error.message
+    ):
         return None
-    remedy = f"update its control plane with `iris cluster restart {record.name}`, or leave the options out that are new"
-    return Rejected(f"cluster {record.name} has an older version of Iris than this client: {error.message}; {remedy}")
+    remedy = (
+        f"update its control plane with `iris cluster restart {record.name}`, or leave the options"
+        " out that are new"
+    )
+    return Rejected(
+        f"cluster {record.name} has an older version of Iris than this client: {error.message};"
+        f" {remedy}"
+    )
 
 
 def refused(error: RPCError, address: str) -> Rejected | None:
-    """Returns the user's error if the service at this address refuses the client; None if the RPC error is another one."""
+    """Returns the user's error if the service at this address refuses the client; None if the RPC
+    error is another one.
+    """
     if error.status not in _REFUSED:
         return None
     withheld = credentials_for(address).withheld
-    remedy = withheld or f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as TEMPORAL_API_KEY"
-    return Rejected(f"the Temporal service at {address} refuses this client: {error.message}; {remedy}")
+    remedy = (
+        withheld
+        or f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as TEMPORAL_API_KEY"
+    )
+    return Rejected(
+        f"the Temporal service at {address} refuses this client: {error.message}; {remedy}"
+    )
 
 
-#: The memo of a workflow that this client cannot read: it is encrypted with a key that is not known here, or a foreign one.
+#: The memo of a workflow that this client cannot read: it is encrypted with a key that is not known
+#: here, or a foreign one.
 UNREADABLE_MEMO: Mapping[str, Any] = MappingProxyType({})
 
 
 async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
-    """Returns the workflow's memo; `UNREADABLE_MEMO` if this client cannot read it, so that one workflow does not end a list."""
+    """Returns the workflow's memo; `UNREADABLE_MEMO` if this client cannot read it, so that one
+    workflow does not end a list.
+    """
     try:
         return await execution.memo()
     except Exception as error:  # a codec may raise anything
@@ -82,7 +106,9 @@ class NotStarted(Unreachable):
 
 
 class Connection:
-    """A Temporal client and the cluster that it is used for. All parts of an `AsyncIrisClient` share one connection."""
+    """A Temporal client and the cluster that it is used for. All parts of an `AsyncIrisClient`
+    share one connection.
+    """
 
     def __init__(self, client: Client, record: ClusterRecord) -> None:
         self.client = client
@@ -96,12 +122,16 @@ class Connection:
         return self.client.get_workflow_handle(workflow_id, run_id=run_id)
 
     def list_query(self, kind: str) -> str:
-        """Returns the visibility query that lists the cluster's workflows of this kind, and no others with its attributes."""
+        """Returns the visibility query that lists the cluster's workflows of this kind, and no
+        others with its attributes.
+        """
         return names.own_workflows(self.record.name, kind)
 
     @contextlib.contextmanager
     def rpc_errors(self) -> Iterator[None]:
-        """Converts RPC errors of a service that does not answer to `Unreachable`, and of one that refuses us to `Rejected`."""
+        """Converts RPC errors of a service that does not answer to `Unreachable`, and of one that
+        refuses us to `Rejected`.
+        """
         try:
             yield
         except RPCError as error:
@@ -111,7 +141,9 @@ class Connection:
                 raise outdating from None
             if error.status in _GONE:
                 cluster = self.record
-                raise Unreachable(f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}") from None
+                raise Unreachable(
+                    f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}"
+                ) from None
             raise
 
     def signal_errors(self, receiver: str) -> AbstractContextManager[None]:
@@ -132,13 +164,16 @@ class Connection:
         """
         return self._rejected(
             RPCStatusCode.UNIMPLEMENTED,
-            f"the Temporal service at {self.record.address} cannot start an activity without a workflow; use version "
-            "1.32 or later, or enable its setting activity.enableStandalone",
+            f"the Temporal service at {self.record.address} cannot start an activity without a"
+            " workflow; use version 1.32 or later, or enable its setting"
+            " activity.enableStandalone",
         )
 
     @contextlib.contextmanager
     def _rejected(self, status: RPCStatusCode, reason: str) -> Iterator[None]:
-        """Converts RPC errors as `rpc_errors`, and those with this status to `Rejected` with the reason."""
+        """Converts RPC errors as `rpc_errors`, and those with this status to `Rejected` with the
+        reason.
+        """
         with self.rpc_errors():
             try:
                 yield
@@ -148,10 +183,11 @@ class Connection:
                 raise Rejected(reason) from None
 
     async def check_keys(self) -> None:
-        """Does nothing without payload keys. With keys, asks the control plane something that it has to decrypt.
+        """Does nothing without payload keys. With keys, asks the control plane something that it
+        has to decrypt.
 
-        For use before a workflow is started or signalled: the control plane ignores what it cannot read, and a signal has no
-        answer. If no control plane answers, what is sent waits for it.
+        For use before a workflow is started or signalled: the control plane ignores what it cannot
+        read, and a signal has no answer. If no control plane answers, what is sent waits for it.
 
         Raises:
             Rejected: the control plane cannot read what this client encrypts.
@@ -160,15 +196,24 @@ class Connection:
             return
         with contextlib.suppress(RPCError):
             try:
-                await self.workflow(self.scheduler).query("explain", args=[""], result_type=Refusal, rpc_timeout=RPC_TIMEOUT)
+                await self.workflow(self.scheduler).query(
+                    "explain", args=[""], result_type=Refusal, rpc_timeout=RPC_TIMEOUT
+                )
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
                 raise Rejected(
-                    f"the control plane of cluster {self.record.name} cannot decrypt with the key {keys.current!r} of "
-                    f"{keys.source}; start it with this file, or unset {names.ENV_PAYLOAD_KEYS} for a cluster without keys"
+                    f"the control plane of cluster {self.record.name} cannot decrypt with the key"
+                    f" {keys.current!r} of {keys.source}; start it with this file, or unset"
+                    f" {names.ENV_PAYLOAD_KEYS} for a cluster without keys"
                 ) from None
         self._keys_checked = True
 
-    async def query(self, handle: WorkflowHandle[Any, Any] | str, query: str, result: type[T], argument: Any = None) -> T:
+    async def query(
+        self,
+        handle: WorkflowHandle[Any, Any] | str,
+        query: str,
+        result: type[T],
+        argument: Any = None,
+    ) -> T:
         """Queries a workflow.
 
         Args:
@@ -182,16 +227,24 @@ class Connection:
         arguments = [] if argument is None else [argument]
         with self.rpc_errors():
             try:
-                answer: T = await handle.query(query, args=arguments, result_type=result, rpc_timeout=RPC_TIMEOUT)
+                answer: T = await handle.query(
+                    query, args=arguments, result_type=result, rpc_timeout=RPC_TIMEOUT
+                )
                 return answer
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 raise self._silent("could not answer", str(error)) from None
             except RPCError as error:
-                # The service answers, and has waited for it. Either side may notice first; the client's gRPC calls it cancelled.
+                # The service answers, and has waited for it. Either side may notice first; the
+                # client's gRPC calls it cancelled.
                 if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-                    raise self._silent(f"has not answered within {RPC_TIMEOUT.total_seconds():.0f} s") from None
+                    raise self._silent(
+                        f"has not answered within {RPC_TIMEOUT.total_seconds():.0f} s"
+                    ) from None
                 # It has not polled lately, or it fails; or too many questions wait for it.
-                if error.status in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.RESOURCE_EXHAUSTED):
+                if error.status in (
+                    RPCStatusCode.FAILED_PRECONDITION,
+                    RPCStatusCode.RESOURCE_EXHAUSTED,
+                ):
                     raise self._silent("takes no questions", error.message) from None
                 raise self._not_started(error) from None
 
@@ -215,16 +268,23 @@ class Connection:
             Rejected: the scheduler refuses the message; the error has its reason.
             Unreachable: no control plane answers.
         """
-        from iris.messages.scheduler import (  # with the scheduler's state, which most commands do not need
+        # with the scheduler's state, which most commands do not need
+        from iris.messages.scheduler import (
             Answers,
             Batch,
         )
 
-        update = self.workflow(self.scheduler).execute_update("exchange", Batch(messages=(message,)), result_type=Answers)
+        update = self.workflow(self.scheduler).execute_update(
+            "exchange", Batch(messages=(message,)), result_type=Answers
+        )
         with self.rpc_errors():
             try:
                 reply = await asyncio.wait_for(update, RPC_TIMEOUT.total_seconds())
-            except (TimeoutError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            except (
+                TimeoutError,
+                WorkflowUpdateFailedError,
+                WorkflowUpdateRPCTimeoutOrCancelledError,
+            ) as error:
                 raise self._silent("does not answer", str(error)) from None
             except RPCError as error:
                 raise self._not_started(error) from None
@@ -232,31 +292,41 @@ class Connection:
             raise Rejected(reply.answers[0].problem)
 
     async def is_running(self, workflow_id: str) -> bool:
-        """Returns whether the workflow exists and has not ended. This is current, while the service's lists lag behind.
+        """Returns whether the workflow exists and has not ended. This is current, while the
+        service's lists lag behind.
 
         Raises:
             Unreachable: the service does not answer.
         """
         with self.rpc_errors():
             try:
-                return (await self.workflow(workflow_id).describe()).status is WorkflowExecutionStatus.RUNNING
+                return (
+                    await self.workflow(workflow_id).describe()
+                ).status is WorkflowExecutionStatus.RUNNING
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return False
                 raise
 
     async def pollers(self, queue: str, *, activities: bool = False) -> set[str]:
-        """Returns the identities of the workers that poll the task queue for workflow tasks, or for activities.
+        """Returns the identities of the workers that poll the task queue for workflow tasks, or for
+        activities.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY if activities else TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+        kind = (
+            TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+            if activities
+            else TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+        )
         request = DescribeTaskQueueRequest(
             namespace=self.client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
         )
         with self.rpc_errors():
-            described = await self.client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)
+            described = await self.client.workflow_service.describe_task_queue(
+                request, timeout=RPC_TIMEOUT
+            )
         return {poller.identity for poller in described.pollers}
 
     def _not_started(self, error: RPCError) -> Unreachable | RPCError:
@@ -274,4 +344,7 @@ class Connection:
         record = self.record
         remedy = f"try again, and if this lasts, run `iris cluster restart {record.name}`"
         remedy += "" if record.in_use() else " where the cluster was started"
-        return f"the control plane of cluster {record.name} {problem}{details and f': {details}'}; {remedy}"
+        return (
+            f"the control plane of cluster {record.name} {problem}{details and f': {details}'};"
+            f" {remedy}"
+        )

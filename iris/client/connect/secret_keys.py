@@ -1,7 +1,9 @@
-"""The keys with which users' secrets are sealed for a cluster: the public one is in the store, the private ones are in a file.
+"""The keys with which users' secrets are sealed for a cluster: the public one is in the store, the
+private ones are in a file.
 
-Control planes and agents read the file that `IRIS_SECRET_KEYS` names. Only agents open secrets; a control plane publishes the
-public key, and passes the file on to agents that it starts over SSH. Clients need the store only.
+Control planes and agents read the file that `IRIS_SECRET_KEYS` names. Only agents open secrets; a
+control plane publishes the public key, and passes the file on to agents that it starts over SSH.
+Clients need the store only.
 """
 
 import os
@@ -46,7 +48,8 @@ def read_secret_keys(path: Path) -> SecretKeys:
     """Reads a file of private keys.
 
     Raises:
-        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed ones.
+        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed
+            ones.
     """
     from iris.model.sealed import parse_keys  # most commands use no keys
 
@@ -60,7 +63,9 @@ def today() -> str:
 
 
 def new_keys() -> str:
-    """Returns the content of a new file of keys: the current one, and the one after the next rotation."""
+    """Returns the content of a new file of keys: the current one, and the one after the next
+    rotation.
+    """
     from iris.model.sealed import KEY_BYTES, keys_text
 
     return keys_text([os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)], today())
@@ -75,7 +80,9 @@ def ensure_keys(directory: Path) -> Path:
 
 
 def use_keys_of(directory: Path) -> None:
-    """Names the file of keys in the directory of a cluster to this process, if there is one and the environment names none."""
+    """Names the file of keys in the directory of a cluster to this process, if there is one and the
+    environment names none.
+    """
     if not os.environ.get(names.ENV_SECRET_KEYS) and (path := directory / FILE).exists():
         os.environ[names.ENV_SECRET_KEYS] = str(path)
 
@@ -92,7 +99,8 @@ def write_keys(path: Path, text: str) -> None:
 
 
 async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None:
-    """Writes the public key into the store of the cluster, or deletes it there if there are no keys.
+    """Writes the public key into the store of the cluster, or deletes it there if there are no
+    keys.
 
     Raises:
         Unreachable, OSError, BaseError: the store does not answer.
@@ -120,14 +128,18 @@ async def public_key(store: "Store", cluster: str) -> bytes:
     found = await store.get(names.secret_key(cluster), most=1_000)
     if found is None:
         raise Rejected(
-            f"cluster {cluster} has no key for secrets of its users: start its control plane and its agents with "
-            f"{names.ENV_SECRET_KEYS}=FILE (on Google Cloud: controller.secret_keys), or name a secret that the hosts have: "
-            "NAME=host-env:VARIABLE, NAME=host-file:/PATH or NAME=gcp:SECRET"
+            f"cluster {cluster} has no key for secrets of its users: start its control plane and"
+            f" its agents with {names.ENV_SECRET_KEYS}=FILE (on Google Cloud:"
+            " controller.secret_keys), or name a secret that the hosts have:"
+            " NAME=host-env:VARIABLE, NAME=host-file:/PATH or NAME=gcp:SECRET"
         )
     try:
         key = bytes.fromhex(found.decode().strip())
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise Rejected(f"the key for secrets in the store of cluster {cluster} is malformed; restart its control plane")
+        raise Rejected(
+            f"the key for secrets in the store of cluster {cluster} is malformed; restart its"
+            " control plane"
+        )
     return key

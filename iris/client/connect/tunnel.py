@@ -1,8 +1,10 @@
-"""An SSH tunnel to a control plane that only its own network reaches. It forwards ports of this machine.
+"""An SSH tunnel to a control plane that only its own network reaches. It forwards ports of this
+machine.
 
-`gcloud compute ssh` does so to a machine on Google Cloud, asyncssh to any other. Each cluster's tunnel is a separate process,
-which outlives the command that started it and serves later commands. It reconnects whenever the connection breaks. It ends when
-cluster's record is gone or names another machine. An open port does not prove that the service answers: a client must ask it.
+`gcloud compute ssh` does so to a machine on Google Cloud, asyncssh to any other. Each cluster's
+tunnel is a separate process, which outlives the command that started it and serves later commands.
+It reconnects whenever the connection breaks. It ends when cluster's record is gone or names another
+machine. An open port does not prove that the service answers: a client must ask it.
 """
 
 import asyncio
@@ -40,7 +42,8 @@ GCLOUD = "gcloud"
 MODULE = "iris.client.connect.tunnel"
 #: The delays before a broken connection is opened again.
 RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
-#: The tunnel's process ends when it has not connected for this long; the next command starts a new one.
+#: The tunnel's process ends when it has not connected for this long; the next command starts a new
+#: one.
 GIVE_UP = timedelta(minutes=15)
 #: How often the tunnel checks that the cluster's record still names it.
 CHECK_INTERVAL = timedelta(seconds=1)
@@ -57,9 +60,20 @@ SSH_OPTIONS = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeou
 
 
 def ssh_login(vm: ControllerVm) -> list[str]:
-    """Builds the SSH command line for the machine. It never prompts, because it may run without a user."""
+    """Builds the SSH command line for the machine. It never prompts, because it may run without a
+    user.
+    """
     through = ["--tunnel-through-iap"] if vm.iap else []
-    return [GCLOUD, "compute", "ssh", vm.machine, f"--project={vm.project}", f"--zone={vm.zone}", "--quiet", *through]
+    return [
+        GCLOUD,
+        "compute",
+        "ssh",
+        vm.machine,
+        f"--project={vm.project}",
+        f"--zone={vm.zone}",
+        "--quiet",
+        *through,
+    ]
 
 
 def tunnel_command(vm: ControllerVm, port: int, ui_port: int) -> list[str]:
@@ -99,18 +113,24 @@ def last_output(name: str) -> str:
     return "\n".join([f"; the end of {tunnel_log(name)}:", *lines]) if lines else ""
 
 
-# -- for clients ---------------------------------------------------------------------------------------------------------------
+# -- for clients
+# --------------------------------------------------------------------------------------------------
 
 
 def open_tunnel(name: str) -> ClusterRecord:
-    """Opens the cluster's tunnel unless it runs, and returns the record. The tunnel may not be connected yet.
+    """Opens the cluster's tunnel unless it runs, and returns the record. The tunnel may not be
+    connected yet.
 
     Raises:
-        Unreachable: the cluster is not known here, there is no `gcloud`, or the tunnel's process does not start.
+        Unreachable: the cluster is not known here, there is no `gcloud`, or the tunnel's process
+            does not start.
     """
     record = read_record(name)
     if record is None:
-        raise Unreachable(f"cluster {name!r} is not known here; name its configuration: iris cluster start --config FILE")
+        raise Unreachable(
+            f"cluster {name!r} is not known here; name its configuration: iris cluster start"
+            " --config FILE"
+        )
     if record.end is None or (record.tunnel is not None and record.tunnel.alive()):
         return record
     if record.vm is not None:
@@ -123,8 +143,12 @@ def open_tunnel(name: str) -> ClusterRecord:
             return record
         ended = process.poll() if process is not None else 0
         if ended or time.monotonic() > deadline:
-            raise Unreachable(f"the tunnel to cluster {name} could not be started{last_output(name)}")
-        if ended == 0:  # no process yet, or it found another one, which is in the record soon or about to end
+            raise Unreachable(
+                f"the tunnel to cluster {name} could not be started{last_output(name)}"
+            )
+        if (
+            ended == 0
+        ):  # no process yet, or it found another one, which is in the record soon or about to end
             process = _start(name)
         time.sleep(POLL)
 
@@ -140,9 +164,9 @@ def check_gcloud(name: str, port: int) -> None:
     """
     if shutil.which(GCLOUD) is None:
         raise Unreachable(
-            f"cluster {name} is reached through {GCLOUD} compute ssh, and there is no {GCLOUD} on PATH; install the Google Cloud "
-            f"CLI (cloud.google.com/sdk), or name the cluster by its address from a machine in its network: "
-            f"iris --cluster HOST:{port}/{name}"
+            f"cluster {name} is reached through {GCLOUD} compute ssh, and there is no {GCLOUD} on"
+            " PATH; install the Google Cloud CLI (cloud.google.com/sdk), or name the cluster by"
+            f" its address from a machine in its network: iris --cluster HOST:{port}/{name}"
         )
 
 
@@ -151,7 +175,9 @@ def _start(name: str) -> "subprocess.Popen[bytes]":
     make_private(log.parent)
     command = [sys.executable, "-m", MODULE, name]
     with private_file(log).open("ab") as output:  # an existing log becomes private, too
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
 
 
 def close_tunnel(name: str) -> None:
@@ -166,14 +192,16 @@ def close_tunnel(name: str) -> None:
     _end_orphans(record)
 
 
-# -- the process ---------------------------------------------------------------------------------------------------------------
+# -- the process
+# --------------------------------------------------------------------------------------------------
 
 
 async def serve_tunnel(name: str) -> None:
     """Runs the cluster's tunnel until SIGTERM, or until the cluster no longer needs it.
 
     Raises:
-        Unreachable: the cluster is not known here or needs no tunnel, or no connection succeeded for a quarter of an hour.
+        Unreachable: the cluster is not known here or needs no tunnel, or no connection succeeded
+            for a quarter of an hour.
         Rejected: the cluster has a tunnel already.
     """
     stop = stop_event()
@@ -186,27 +214,37 @@ async def serve_tunnel(name: str) -> None:
             record = read_record(name)
             end = record.end if record is not None else None
             if record is None or end is None:
-                raise Unreachable(f"cluster {name} is not known here, or is reached without a tunnel")
+                raise Unreachable(
+                    f"cluster {name} is not known here, or is reached without a tunnel"
+                )
             ports = free_ports(_ports(record))
             address, ui = (f"127.0.0.1:{port}" for port in ports)
-            record = record.model_copy(update={"address": address, "ui": f"http://{ui}", "tunnel": me})
+            record = record.model_copy(
+                update={"address": address, "ui": f"http://{ui}", "tunnel": me}
+            )
             write_record(record)
             began = time.monotonic()
             if await _connection(record, end, ports, stop):
                 closed_since = time.monotonic()
             if time.monotonic() - closed_since > GIVE_UP.total_seconds():
-                raise Unreachable(f"machine {end.machine} could not be reached for {format_duration(GIVE_UP)}")
+                raise Unreachable(
+                    f"machine {end.machine} could not be reached for {format_duration(GIVE_UP)}"
+                )
             delay = RESTARTS.after(timedelta(seconds=time.monotonic() - began), delay)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), delay.total_seconds())
 
 
 async def _connection(
-    record: ClusterRecord, end: ControllerVm | SshController, ports: tuple[int, int], stop: asyncio.Event
+    record: ClusterRecord,
+    end: ControllerVm | SshController,
+    ports: tuple[int, int],
+    stop: asyncio.Event,
 ) -> bool:
     """Runs one connection until it breaks or is no longer needed; returns whether it was ever open.
 
-    Restores its own entries in the record, because another process may overwrite them with an older copy.
+    Restores its own entries in the record, because another process may overwrite them with an older
+    copy.
     """
     logger.info("connecting port %d to port %d of %s", ports[0], end.port, end.machine)
     process: asyncio.subprocess.Process | None = None
@@ -226,7 +264,11 @@ async def _connection(
                 logger.info("the cluster was stopped, or has another machine")
                 stop.set()
             elif (now.tunnel, now.address) != (record.tunnel, record.address):
-                write_record(now.model_copy(update={"address": record.address, "ui": record.ui, "tunnel": record.tunnel}))
+                write_record(
+                    now.model_copy(
+                        update={"address": record.address, "ui": record.ui, "tunnel": record.tunnel}
+                    )
+                )
     finally:
         if process is not None:
             await _end(process, ended)
@@ -243,9 +285,17 @@ async def _forward(end: SshController, ports: tuple[int, int]) -> str:
     from iris.platforms.manual.forward import forward  # imports asyncssh, which is optional
     from iris.platforms.manual.settings import HostAccess
 
-    access = HostAccess(address=end.machine, user=end.user, port=end.ssh_port, key_file=end.key_file, jump_host=end.jump_host)
+    access = HostAccess(
+        address=end.machine,
+        user=end.user,
+        port=end.ssh_port,
+        key_file=end.key_file,
+        jump_host=end.jump_host,
+    )
     there = dict(zip(ports, (end.port, end.ui_port) if end.ui_port else (end.port,), strict=False))
-    return await forward(access, there, known_hosts=end.known_hosts, connect_timeout=end.connect_timeout)
+    return await forward(
+        access, there, known_hosts=end.known_hosts, connect_timeout=end.connect_timeout
+    )
 
 
 async def _status_of(process: asyncio.subprocess.Process) -> str:
@@ -289,7 +339,9 @@ async def _is_open(port: int) -> bool:
 
 
 def _ports(record: ClusterRecord) -> tuple[int, int]:
-    """Returns the ports of the last tunnel, so that the next one gets the same ports; zeros: there was none."""
+    """Returns the ports of the last tunnel, so that the next one gets the same ports; zeros: there
+    was none.
+    """
     if record.end is None or not record.address.startswith("127.0.0.1:"):
         return 0, 0
     return int(record.address.rpartition(":")[2]), int(record.ui.rpartition(":")[2])

@@ -49,4 +49,6 @@ class AutoscalerClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        await self._connection.signal_autoscaler("close_down", CloseDown(reason=signed(reason), deadline=datetime.now(UTC)))
+        await self._connection.signal_autoscaler(
+            "close_down", CloseDown(reason=signed(reason), deadline=datetime.now(UTC))
+        )

@@ -19,9 +19,13 @@ def scaling_settings(config: ClusterConfig) -> ScalingSettings:
 
 
 async def configure_planners(client: Client, cluster: str, config: ClusterConfig) -> None:
-    """Sends the scheduler its rules and scale groups, and the autoscaler its settings. Repeating it changes nothing."""
+    """Sends the scheduler its rules and scale groups, and the autoscaler its settings. Repeating it
+    changes nothing.
+    """
     scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
     settings = scaling_settings(config)
-    await scheduler.signal("deliver", Batch(messages=(Configure(rules=rules_of(config), groups=settings.groups),)))
+    await scheduler.signal(
+        "deliver", Batch(messages=(Configure(rules=rules_of(config), groups=settings.groups),))
+    )
     autoscaler = client.get_workflow_handle(names.autoscaler_workflow(cluster))
     await autoscaler.signal("configure", settings)

@@ -1,8 +1,9 @@
 """Operations on hosts: listing, and closing them to new work.
 
-A host can be drained by a deadline: running tasks may end before it and are evicted at it. A slice that the autoscaler requested
-is drained as a whole, by its own workflow. On a host that joined by itself, an activity without a workflow does the eviction. The
-service delays that activity until the deadline, so no Iris client has to keep running.
+A host can be drained by a deadline: running tasks may end before it and are evicted at it. A slice
+that the autoscaler requested is drained as a whole, by its own workflow. On a host that joined by
+itself, an activity without a workflow does the eviction. The service delays that activity until the
+deadline, so no Iris client has to keep running.
 """
 
 import difflib
@@ -23,8 +24,13 @@ from iris.workflows import policies
 
 #: The control plane's activity that sends one message to the scheduler.
 _SEND_MESSAGE = "exchange"
-#: The service's answers when no eviction is scheduled, when it is done, or when the service is too old to schedule one.
-_NOT_SCHEDULED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNIMPLEMENTED)
+#: The service's answers when no eviction is scheduled, when it is done, or when the service is too
+#: old to schedule one.
+_NOT_SCHEDULED = (
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.FAILED_PRECONDITION,
+    RPCStatusCode.UNIMPLEMENTED,
+)
 
 
 class HostsClient:
@@ -45,7 +51,9 @@ class HostsClient:
             NotFound: there is no such host.
             Unreachable: no control plane answers.
         """
-        await self._update(Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=signed(reason))))
+        await self._update(
+            Close(host_id=host, closure=Closure(by=ClosedBy.CORDON, reason=signed(reason)))
+        )
 
     async def uncordon(self, host: str) -> None:
         """Opens a host to new work, also after a drain or a quarantine.
@@ -88,11 +96,15 @@ class HostsClient:
             await self._cancel_eviction(host)
             return f"host {host} is being drained"
         later = f"tasks that still run in {format_duration(deadline)} are stopped"
-        slice_id = next((view.host.slice_id for view in await self.list() if view.host.id == host), None)
+        slice_id = next(
+            (view.host.slice_id for view in await self.list() if view.host.id == host), None
+        )
         if slice_id is not None and await self._slices.was_requested(slice_id):
             _, state = await self._slices.drain(slice_id, reason, datetime.now(UTC) + deadline)
             done = f"{state}; {later}" if state == "is being drained" else state
-            return f"host {host} belongs to slice {slice_id}, which is drained as a whole: it {done}"
+            return (
+                f"host {host} belongs to slice {slice_id}, which is drained as a whole: it {done}"
+            )
         empty_by = f"to be empty by {datetime.now(UTC) + deadline:%Y-%m-%d %H:%M} UTC"
         await self.cordon(host, f"{empty_by}: {reason}" if reason else empty_by)
         await self._cancel_eviction(host)
@@ -109,7 +121,10 @@ class HostsClient:
                     summary=f"evict the tasks on {host}: {closure.reason}",
                 )
         except Rejected as error:
-            raise Rejected(f"host {host} takes no new tasks, but nothing stops its tasks at the deadline: {error}") from None
+            raise Rejected(
+                f"host {host} takes no new tasks, but nothing stops its tasks at the deadline:"
+                f" {error}"
+            ) from None
         return f"host {host} takes no new tasks; {later}"
 
     async def polls(self, host: Host) -> bool:
@@ -124,7 +139,9 @@ class HostsClient:
             Unreachable: the service does not answer.
         """
         queue = names.host_queue(self._connection.record.name, host.id)
-        return names.worker_identity(host.id, host.incarnation) in await self._connection.pollers(queue, activities=True)
+        return names.worker_identity(host.id, host.incarnation) in await self._connection.pollers(
+            queue, activities=True
+        )
 
     async def show(self, host: str) -> HostView:
         """Returns one host that takes work, or is closed to it.
@@ -150,12 +167,15 @@ class HostsClient:
         """
         hosts: list[HostView] = []
         while True:
-            page = await self._connection.query(self._connection.scheduler, "snapshot", Snapshot, SnapshotPage(offset=len(hosts)))
+            page = await self._connection.query(
+                self._connection.scheduler, "snapshot", Snapshot, SnapshotPage(offset=len(hosts))
+            )
             hosts.extend(page.hosts)
             if not page.hosts or len(hosts) >= page.total_hosts:
                 return sorted(hosts, key=lambda view: view.host.id)
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _update(self, message: Close | Open) -> None:
         try:

@@ -76,7 +76,9 @@ class SlicesClient:
             slice_id = the_one(prefix, [*live, *ended] if ended else live)
         return await self._status(slice_id)
 
-    async def drain(self, prefix: str, reason: str = "", deadline: datetime | None = None) -> tuple[str, str]:
+    async def drain(
+        self, prefix: str, reason: str = "", deadline: datetime | None = None
+    ) -> tuple[str, str]:
         """Places nothing new on a slice, and deletes it when its tasks have ended.
 
         Args:
@@ -100,8 +102,9 @@ class SlicesClient:
         status = await self._status(the_one(prefix, [row.id for row in await self.list()]))
         if status.facts is None:
             raise Rejected(
-                f"slice {status.id} joined by itself, so Iris has no machine to delete; stop its agents, "
-                f"or drain its hosts with: iris host drain {' '.join(host.id for host in status.hosts)}".rstrip()
+                f"slice {status.id} joined by itself, so Iris has no machine to delete; stop its"
+                " agents, or drain its hosts with: iris host drain"
+                f" {' '.join(host.id for host in status.hosts)}".rstrip()
             )
         if status.state in _LEAVING:
             return status.id, f"is {status.state} already"
@@ -109,7 +112,11 @@ class SlicesClient:
         await self._connection.check_keys()
         with self._connection.signal_errors(f"slice {status.id}"):
             await self._connection.workflow(self._workflow_id(status.id)).signal("drain", drain)
-        return status.id, "is being drained" if deadline is None or deadline > datetime.now(UTC) else "is being deleted"
+        return status.id, (
+            "is being drained"
+            if deadline is None or deadline > datetime.now(UTC)
+            else "is being deleted"
+        )
 
     async def delete(self, prefix: str, reason: str = "") -> tuple[str, str]:
         """Deletes a slice now, after the grace period of its tasks.
@@ -130,7 +137,10 @@ class SlicesClient:
         return await self.drain(prefix, reason, datetime.now(UTC))
 
     async def delete_all(
-        self, reason: str, timeout: Callable[[SliceRow], timedelta], progress: Callable[[Sequence[SliceRow]], None]
+        self,
+        reason: str,
+        timeout: Callable[[SliceRow], timedelta],
+        progress: Callable[[Sequence[SliceRow]], None],
     ) -> Sequence[SliceRow]:
         """Deletes all slices, after the grace period of their tasks.
 
@@ -154,7 +164,9 @@ class SlicesClient:
             left = {row.id: row for row in (await self._listed()).values() if row.made}
             left |= {facts.id: SliceRow.of(facts) for facts in status.slices}
             rows = sorted(left.values(), key=lambda row: row.id)
-            if status.closing is None:  # also after the start of a control plane, which has cancelled the closing
+            if (
+                status.closing is None
+            ):  # also after the start of a control plane, which has cancelled the closing
                 await self._autoscaler.close_down(reason)
             elif all(time.monotonic() > began + timeout(row).total_seconds() for row in rows):
                 return rows
@@ -204,7 +216,8 @@ class SlicesClient:
         """
         return [row for _, row in sorted((await self._listed()).items())]
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _status(self, slice_id: str) -> SliceStatus:
         return await self._connection.query(self._workflow_id(slice_id), "status", SliceStatus)
@@ -225,14 +238,23 @@ class SlicesClient:
             f"AND WorkflowId STARTS_WITH '{self._workflow_id(prefix)}'"
         )
         with self._connection.rpc_errors():
-            return tuple([self._id(each) async for each in self._connection.client.list_workflows(query, limit=100)])
+            return tuple(
+                [
+                    self._id(each)
+                    async for each in self._connection.client.list_workflows(query, limit=100)
+                ]
+            )
 
     def _row(self, execution: WorkflowExecution) -> SliceRow:
         group, shown = attribute(execution, names.SA_GROUP), attribute(execution, names.SA_STATE)
         state = SliceState(shown) if shown in SliceState.__members__ else SliceState.REQUESTED
-        if not group and state is SliceState.REQUESTED:  # not requested: it waits for its agents, and publishes no state
+        if (
+            not group and state is SliceState.REQUESTED
+        ):  # not requested: it waits for its agents, and publishes no state
             state = SliceState.BOOTSTRAPPING
-        return SliceRow(id=self._id(execution), state=state, group=group, requested_at=execution.start_time)
+        return SliceRow(
+            id=self._id(execution), state=state, group=group, requested_at=execution.start_time
+        )
 
     def _workflow_id(self, slice_id: str) -> str:
         return names.slice_workflow(self._connection.record.name, slice_id)
@@ -255,7 +277,9 @@ def the_one(prefix: str, ids: Iterable[str]) -> str:
         return matching[0]
     if matching:
         few = ", ".join(matching[:NEAR]) + (" …" if len(matching) > NEAR else "")
-        raise NotFound(f"{prefix} is the beginning of {len(matching)} slices' ids: {few}; give more of the id")
+        raise NotFound(
+            f"{prefix} is the beginning of {len(matching)} slices' ids: {few}; give more of the id"
+        )
     near = difflib.get_close_matches(prefix, existing, n=NEAR)
     hint = f"did you mean {', '.join(near)}?" if near else "`iris slice list` lists them"
     raise NotFound(f"there is no slice {prefix}; {hint}")

@@ -22,7 +22,8 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 #: The least age of what is deleted. A job that was submitted meanwhile has younger files.
 LEAST_AGE = timedelta(days=1)
-#: The least age of bundles. A submission writes a bundle again that is older than `upload.FRESH`, so no new job has an older one.
+#: The least age of bundles. A submission writes a bundle again that is older than `upload.FRESH`,
+#: so no new job has an older one.
 LEAST_BUNDLE_AGE = timedelta(days=3)
 #: How many jobs are looked up at once.
 _AT_ONCE = 16
@@ -33,27 +34,41 @@ _FOLDERS = 256
 
 
 async def find_unused(connection: Connection, older_than: timedelta) -> list[UnusedFolder]:
-    """Returns what ended jobs have left, the largest first: logs, outputs, checkpoints, bundles, and files of pools.
+    """Returns what ended jobs have left, the largest first: logs, outputs, checkpoints, bundles,
+    and files of pools.
 
     Raises:
         InvalidValue: the age is too short.
-        Rejected: the store has files of other clusters, whose jobs are not known here; or no mark of this one.
+        Rejected: the store has files of other clusters, whose jobs are not known here; or no mark
+            of this one.
         Unreachable: the service does not answer.
         IrisError: the store does not answer.
     """
     if older_than < LEAST_AGE:
         least = format_duration(LEAST_AGE)
         remedy = f"give {least} or more"
-        raise InvalidValue("older_than", format_duration(older_than), "is too short for what jobs may still need", remedy)
+        raise InvalidValue(
+            "older_than",
+            format_duration(older_than),
+            "is too short for what jobs may still need",
+            remedy,
+        )
     store, now = Store(connection.record.store), datetime.now(UTC)
     with reading_from(store, "the list of files"):
         await check_alone(connection, store)
-        stored = await store.stored()  # before the jobs: what a later job needs is not in this list, or is young
-    return unused(stored, await _needed(connection), now - older_than, now - max(older_than, LEAST_BUNDLE_AGE))
+        stored = (
+            await store.stored()
+        )  # before the jobs: what a later job needs is not in this list, or is young
+    return unused(
+        stored, await _needed(connection), now - older_than, now - max(older_than, LEAST_BUNDLE_AGE)
+    )
 
 
-async def delete_unused(connection: Connection, folders: Sequence[UnusedFolder]) -> list[UnusedFolder]:
-    """Deletes what `find_unused` has found, and returns it, without what was written again or is needed since.
+async def delete_unused(
+    connection: Connection, folders: Sequence[UnusedFolder]
+) -> list[UnusedFolder]:
+    """Deletes what `find_unused` has found, and returns it, without what was written again or is
+    needed since.
 
     Raises:
         Unreachable: the service does not answer.
@@ -115,8 +130,12 @@ async def _needed(connection: Connection) -> Needed:
         specs.append((await schedules.show(row.id)).spec)
     return Needed(
         families=frozenset(names.root_id(job) for job, _ in live),
-        bundles=frozenset(names.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)),
-        checkpoints=frozenset(spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None),
+        bundles=frozenset(
+            names.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)
+        ),
+        checkpoints=frozenset(
+            spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None
+        ),
     )
 
 
@@ -124,7 +143,8 @@ _REMEDY = "give each cluster a store of its own, or the bucket a lifecycle rule"
 
 
 async def mark_store(client: Client, cluster: str, url: str) -> None:
-    """Marks the store as that of the cluster in this client's namespace. Every control plane does so.
+    """Marks the store as that of the cluster in this client's namespace. Every control plane does
+    so.
 
     Raises:
         RPCError: the service does not answer.
@@ -147,21 +167,37 @@ async def check_alone(connection: Connection, store: Store) -> None:
     """
     cluster = connection.record.name
     if others := [name for name in await store.folders("clusters") if name != cluster]:
-        text = f"the store {store.url} also has files of {', '.join(others)}, whose jobs this cluster does not know"
+        text = (
+            f"the store {store.url} also has files of {', '.join(others)}, whose jobs this cluster"
+            " does not know"
+        )
         raise Rejected(f"{text}; {_REMEDY}")
     with connection.rpc_errors():
         own = names.cluster_namespace(cluster, await _namespace_id(connection.client))
     marks = await store.objects(own.rpartition("/")[0])
     if foreign := [mark for mark in marks if mark != own]:
-        text = f"the store {store.url} also has files of a cluster {cluster} in another Temporal namespace"
-        raise Rejected(f"{text}: {', '.join(foreign)}; {_REMEDY}, or delete this mark if that cluster is gone")
+        text = (
+            f"the store {store.url} also has files of a cluster {cluster} in another Temporal"
+            " namespace"
+        )
+        raise Rejected(
+            f"{text}: {', '.join(foreign)}; {_REMEDY}, or delete this mark if that cluster is gone"
+        )
     if own not in marks:
-        text = f"the store {store.url} has no mark of the cluster {cluster}, so it may be that of another one"
-        raise Rejected(f"{text}; check the store's address, or start the cluster's control plane with this version")
+        text = (
+            f"the store {store.url} has no mark of the cluster {cluster}, so it may be that of"
+            " another one"
+        )
+        raise Rejected(
+            f"{text}; check the store's address, or start the cluster's control plane with this"
+            " version"
+        )
 
 
 async def _namespace_id(client: Client) -> str:
-    """Returns the id of the client's namespace, which is like that of no other one, on any service."""
+    """Returns the id of the client's namespace, which is like that of no other one, on any
+    service.
+    """
     request = DescribeNamespaceRequest(namespace=client.namespace)
     described = await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)
     return described.namespace_info.id

@@ -37,7 +37,10 @@ _CONTEXT = (
     "model/names.py",
 )
 #: Their names.
-_PROVIDED = frozenset(".".join(("iris", *Path(file).with_suffix("").parts)).removesuffix(".__init__") for file in _CONTEXT)
+_PROVIDED = frozenset(
+    ".".join(("iris", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
+    for file in _CONTEXT
+)
 _REMEDY = "pass plain data, and open files, locks and connections inside the function"
 #: What cloudpickle passes as a whole is global, and threads share it.
 _registry = threading.Lock()
@@ -62,14 +65,17 @@ def pack_call(
 ) -> Packed:
     """Packs the call with everything that the job's interpreter needs for it.
 
-    A function of a module that the job gets with its workspace, or that is installed, is passed by name. A function of the main
-    program, a notebook, or a module that the job does not get is passed as a whole.
+    A function of a module that the job gets with its workspace, or that is installed, is passed by
+    name. A function of the main program, a notebook, or a module that the job does not get is
+    passed as a whole.
 
     Args:
         workspace: the directory whose files the job gets; None: it gets none.
         params: further keyword arguments of each task, by its index; None: all tasks have the same.
-        python: the path of the interpreter in which it runs, on hosts that have it; None: that of the job's environment.
-        bare: whether nothing is installed for the job. Modules that it may lack are warned about then.
+        python: the path of the interpreter in which it runs, on hosts that have it; None: that of
+            the job's environment.
+        bare: whether nothing is installed for the job. Modules that it may lack are warned about
+            then.
 
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
@@ -77,13 +83,18 @@ def pack_call(
     with tempfile.TemporaryDirectory(prefix="iris-call-") as directory:
         made = Path(directory)
         (made / "call.json").write_text(json.dumps([function_name(function), sys.version_info[:2]]))
-        with (made / "call.pickle").open("wb") as file, by_value(missing_module(function, workspace)):
+        with (
+            (made / "call.pickle").open("wb") as file,
+            by_value(missing_module(function, workspace)),
+        ):
             try:
                 rows = None if params is None else [dict(row) for row in params]
                 pickler = Pickler(file, PROTOCOL)
                 pickler.dump((function, tuple(args), dict(kwargs), rows))
             except Exception as error:  # the methods of the user's objects may raise anything
-                raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
+                raise InvalidValue(
+                    "function", function_name(function), f"cannot be pickled: {error}", _REMEDY
+                ) from error
         if bare:
             warn_of_missing(pickler.modules, function_name(function), workspace, _PROVIDED)
         size = (made / "call.pickle").stat().st_size
@@ -91,7 +102,8 @@ def pack_call(
             raise InvalidValue(
                 "function",
                 function_name(function),
-                f"has {format_bytes(size)} of arguments; the limit is {format_bytes(MAX_BUNDLE - _OVERHEAD)}",
+                f"has {format_bytes(size)} of arguments; the limit is"
+                f" {format_bytes(MAX_BUNDLE - _OVERHEAD)}",
                 "pass a path or a URL of large data, and read it inside the function",
             )
         files = [ExtraFile(made / name, name) for name in ("call.json", "call.pickle")]
@@ -102,16 +114,20 @@ def pack_call(
 def library_files() -> list[ExtraFile]:
     """Returns what a call's scripts import, and its function may import.
 
-    These are the module beside the scripts, cloudpickle, which reads what this copy of it has written, and `iris.context()`.
+    These are the module beside the scripts, cloudpickle, which reads what this copy of it has
+    written, and `iris.context()`.
     """
     library = Path(cloudpickle.__file__).parent
     files = [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
-    files += [ExtraFile(Path(iris.__file__).parent / name, f"context/iris/{name}") for name in _CONTEXT]
+    files += [
+        ExtraFile(Path(iris.__file__).parent / name, f"context/iris/{name}") for name in _CONTEXT
+    ]
     return [ExtraFile(Path(same_python.__file__), "same_python.py"), *files]
 
 
 def python_file(python: str | None, directory: Path) -> list[ExtraFile]:
-    """Returns the file that names the interpreter of a call; none: it is that of the job's environment.
+    """Returns the file that names the interpreter of a call; none: it is that of the job's
+    environment.
 
     Args:
         directory: for the file.
@@ -135,7 +151,9 @@ def pickled(value: object, function: Callable[..., Any], module: ModuleType | No
         try:
             data: bytes = cloudpickle.dumps(value, PROTOCOL)
         except Exception as error:  # the methods of the user's objects may raise anything
-            raise InvalidValue("function", function_name(function), f"cannot be pickled: {error}", _REMEDY) from error
+            raise InvalidValue(
+                "function", function_name(function), f"cannot be pickled: {error}", _REMEDY
+            ) from error
     return data
 
 

@@ -1,4 +1,6 @@
-"""Chooses the interpreter of a function's job: its version, and on a cluster of this machine the interpreter of this program."""
+"""Chooses the interpreter of a function's job: its version, and on a cluster of this machine the
+interpreter of this program.
+"""
 
 import sys
 from pathlib import Path
@@ -26,14 +28,19 @@ def for_pickles(spec: JobSpec, root: Path | None, asked: EnvironmentSpec | None 
     environment = spec.environment
     if asked is not None and asked.python not in ("", VERSION):
         remedy = f"submit it from Python {asked.python}, or leave the version out"
-        raise InvalidValue("python", asked.python, f"cannot run a function that Python {VERSION} pickles", remedy)
+        raise InvalidValue(
+            "python", asked.python, f"cannot run a function that Python {VERSION} pickles", remedy
+        )
     if root is not None and environment.sync:
         check_python(ProjectFiles(root, environment.project), sys.version_info[:2])
-    return spec.model_copy(update={"environment": environment.model_copy(update={"python": VERSION})})
+    return spec.model_copy(
+        update={"environment": environment.model_copy(update={"python": VERSION})}
+    )
 
 
 def is_bare(spec: JobSpec, root: Path | None) -> bool:
-    """Returns whether nothing is installed for the job, and it names no image: it has what its host's Python has.
+    """Returns whether nothing is installed for the job, and it names no image: it has what its
+    host's Python has.
 
     Args:
         root: as for `for_pickles`.
@@ -41,13 +48,19 @@ def is_bare(spec: JobSpec, root: Path | None) -> bool:
     environment = spec.environment
     if spec.image is not None or environment.pip or environment.setup or environment.extras:
         return False
-    return root is None or not environment.sync or not is_installed(ProjectFiles(root, environment.project))
+    return (
+        root is None
+        or not environment.sync
+        or not is_installed(ProjectFiles(root, environment.project))
+    )
 
 
 def own_interpreter(cluster: ClusterRecord) -> str | None:
-    """Returns the path of this program's interpreter if a bare job of the cluster runs in it; None: its hosts are other machines.
+    """Returns the path of this program's interpreter if a bare job of the cluster runs in it; None:
+    its hosts are other machines.
 
-    On this machine, such a job gets what its user has installed for this program. Nothing is installed into this interpreter.
+    On this machine, such a job gets what its user has installed for this program. Nothing is
+    installed into this interpreter.
     """
     on_this_machine = cluster.supervisor is not None and not cluster.over_ssh
     return sys.executable or None if on_this_machine else None

@@ -15,14 +15,18 @@ from iris.client.workspace.files import workspace_files
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles as cloudpickle does, and keeps the names of the modules from which the pickle takes something by its name."""
+    """Pickles as cloudpickle does, and keeps the names of the modules from which the pickle takes
+    something by its name.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
-        """Returns how the object is pickled if it is passed as a whole; NotImplemented: by its name, or as other objects are."""
+        """Returns how the object is pickled if it is passed as a whole; NotImplemented: by its
+        name, or as other objects are.
+        """
         reduced = super().reducer_override(obj)
         if reduced is NotImplemented:
             if isinstance(obj, ModuleType):
@@ -32,21 +36,31 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         return reduced
 
 
-def warn_of_missing(modules: Collection[str], function: str, workspace: Path | None, provided: Collection[str]) -> None:
+def warn_of_missing(
+    modules: Collection[str], function: str, workspace: Path | None, provided: Collection[str]
+) -> None:
     """Warns of modules that a job for which nothing is installed may lack.
 
-    The Python of its host, or an image of the cluster, may have them all the same, so the job is not refused.
+    The Python of its host, or an image of the cluster, may have them all the same, so the job is
+    not refused.
 
     Args:
         function: the name of the job's function.
         workspace: the directory whose files the job gets; None: it gets none.
         provided: the modules that come with the call.
     """
-    lacking = sorted({name.partition(".")[0] for name in modules if name not in provided and _may_be_missing(name, workspace)})
+    lacking = sorted(
+        {
+            name.partition(".")[0]
+            for name in modules
+            if name not in provided and _may_be_missing(name, workspace)
+        }
+    )
     if lacking:
         warnings.warn(
-            f"{function} uses {', '.join(lacking)}, and nothing is installed for its job: it fails on hosts whose Python "
-            "lacks that; submit it from its project, or with environment=iris.EnvironmentSpec(pip=…) or image=…",
+            f"{function} uses {', '.join(lacking)}, and nothing is installed for its job: it fails"
+            " on hosts whose Python lacks that; submit it from its project, or with"
+            " environment=iris.EnvironmentSpec(pip=…) or image=…",
             stacklevel=2,
         )
 
@@ -57,18 +71,24 @@ def module_of(function: Callable[..., Any]) -> ModuleType | None:
 
 
 def missing_module(function: Callable[..., Any], workspace: Path | None) -> ModuleType | None:
-    """Returns the function's module, if a job with this workspace cannot import it; otherwise None."""
+    """Returns the function's module, if a job with this workspace cannot import it; otherwise
+    None.
+    """
     module = module_of(function)
     return module if module is not None and is_missing(module, workspace) else None
 
 
 def is_missing(module: ModuleType, workspace: Path | None) -> bool:
-    """Returns whether a job with this workspace cannot import the module: it is not installed, and not where the job looks."""
+    """Returns whether a job with this workspace cannot import the module: it is not installed, and
+    not where the job looks.
+    """
     file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or file is None:
         return False
     path = Path(file).resolve()
-    installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    installed = (
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
     if any(path.is_relative_to(Path(place).resolve()) for place in installed):
         return False
     return not _is_sent(module.__name__, path, workspace)
@@ -80,7 +100,8 @@ def _is_sent(name: str, path: Path, workspace: Path | None) -> bool:
         return False
     if str(path.relative_to(workspace.resolve())) not in workspace_files(workspace.resolve()):
         return False  # git ignores it
-    # The job imports from the workspace's directory, and what its projects install. A script's own directory is not among them.
+    # The job imports from the workspace's directory, and what its projects install. A script's own
+    # directory is not among them.
     depth = len(name.split(".")) + (path.name == "__init__.py")
     base = path.parents[depth - 1]
     project = base.parent if base.name == "src" else base
@@ -88,7 +109,10 @@ def _is_sent(name: str, path: Path, workspace: Path | None) -> bool:
 
 
 def _may_be_missing(name: str, workspace: Path | None) -> bool:
-    if name.partition(".")[0] in sys.stdlib_module_names or name in ("__main__", "cloudpickle.cloudpickle"):
+    if name.partition(".")[0] in sys.stdlib_module_names or name in (
+        "__main__",
+        "cloudpickle.cloudpickle",
+    ):
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     return file is None or not _is_sent(name, Path(file).resolve(), workspace)

@@ -19,14 +19,16 @@ from iris.retrying import retry
 from iris.storage.files import CannotWrite
 from iris.storage.object_store import Store
 
-#: How long a result may be missing in the store after its task has ended. Hosts store results before they report the end, unless
-#: the store does not answer them.
+#: How long a result may be missing in the store after its task has ended. Hosts store results
+#: before they report the end, unless the store does not answer them.
 PATIENCE = timedelta(seconds=60)
 RETRY_INTERVAL = timedelta(seconds=1)
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in a job. It is the cause of the exception that the caller gets."""
+    """The traceback of an exception in a job. It is the cause of the exception that the caller
+    gets.
+    """
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -68,7 +70,9 @@ class Raised:
         return error
 
 
-async def read_result(store: Store, job: str, run_id: str, task: int, attempt: int, patience: timedelta = PATIENCE) -> Any:
+async def read_result(
+    store: Store, job: str, run_id: str, task: int, attempt: int, patience: timedelta = PATIENCE
+) -> Any:
     """Returns the value that the function returned in this attempt, or a `Raised`.
 
     It is unpickled, which runs code that the job may have chosen: for jobs that the caller trusts.
@@ -95,7 +99,9 @@ async def read_result(store: Store, job: str, run_id: str, task: int, attempt: i
         try:
             await fetch()
         except (OSError, BaseError) as error:
-            raise NoResult(f"the result of {job} cannot be read from {store.url}: {first_line(error)}") from None
+            raise NoResult(
+                f"the result of {job} cannot be read from {store.url}: {first_line(error)}"
+            ) from None
         return await asyncio.to_thread(_restore_file, file, f"task {task} of {job}")
 
 
@@ -114,15 +120,22 @@ def restore(result: BinaryIO, what: str) -> Any:
     if header["kind"] == "error":
         error = _load(result) if header["pickled"] else None
         text = f"{header['type']}: {header['message']}" if header["message"] else header["type"]
-        return Raised(error if isinstance(error, BaseException) else None, text, header["traceback"])
+        return Raised(
+            error if isinstance(error, BaseException) else None, text, header["traceback"]
+        )
     try:
         return pickle.load(result)  # noqa: S301 the caller trusts the job
     except Exception as error:  # the methods of the value's classes may raise anything
-        raise NoResult(f"the result of {what}, a {header['type']}, cannot be restored here: {first_line(error)}") from error
+        raise NoResult(
+            f"the result of {what}, a {header['type']}, cannot be restored here:"
+            f" {first_line(error)}"
+        ) from error
 
 
 def _load(result: BinaryIO) -> Any:
-    """Returns the exception; None if it cannot be restored here, for example because its module is missing."""
+    """Returns the exception; None if it cannot be restored here, for example because its module is
+    missing.
+    """
     try:
         return pickle.load(result)  # noqa: S301 the caller trusts the job
     except Exception:

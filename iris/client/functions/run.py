@@ -1,8 +1,10 @@
-"""Runs a pickled function in a job. Each call has a copy of this script: it needs Python 3.8 or later, and nothing of Iris.
+"""Runs a pickled function in a job. Each call has a copy of this script: it needs Python 3.8 or
+later, and nothing of Iris.
 
-The script's directory has `call.json` (the function's name, and by which Python it was pickled), `call.pickle` (the function,
-its arguments, and those of each task of an array), the library cloudpickle, `same_python.py`, and the part of Iris for
-`iris.context()`. The result goes into the task's output directory: a line of JSON, then the pickled value.
+The script's directory has `call.json` (the function's name, and by which Python it was pickled),
+`call.pickle` (the function, its arguments, and those of each task of an array), the library
+cloudpickle, `same_python.py`, and the part of Iris for `iris.context()`. The result goes into the
+task's output directory: a line of JSON, then the pickled value.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def main() -> int:
 
 
 def finished(value: Any) -> Any:
-    """Returns the value; of an `async def` function, what its coroutine returns on an event loop of its own."""
+    """Returns the value; of an `async def` function, what its coroutine returns on an event loop of
+    its own.
+    """
     if not isinstance(value, CoroutineType):
         return value
     import asyncio
@@ -64,7 +68,9 @@ def finished(value: Any) -> Any:
 
 
 def load(directory: str, module: str) -> Any:
-    """Imports the directory's copy of a module. Another version of cloudpickle cannot always read what this one has written."""
+    """Imports the directory's copy of a module. Another version of cloudpickle cannot always read
+    what this one has written.
+    """
     sys.path.insert(0, directory)
     try:
         return importlib.import_module(module)
@@ -73,7 +79,9 @@ def load(directory: str, module: str) -> Any:
 
 
 def provide_context(directory: str) -> None:
-    """Lets programs import the directory's part of Iris, which has `iris.context()`, if the job has no Iris of its own."""
+    """Lets programs import the directory's part of Iris, which has `iris.context()`, if the job has
+    no Iris of its own.
+    """
     if importlib.util.find_spec("iris") is None:
         sys.path.append(os.path.join(directory, "context"))
 
@@ -84,7 +92,8 @@ def _load(name: str) -> Any:
             return pickle.load(file)  # noqa: S301 the user's own call
     except ModuleNotFoundError as error:
         problem = (
-            f"{name} needs the module {error.name!r}, which the job's environment does not have; add it to the project or pip"
+            f"{name} needs the module {error.name!r}, which the job's environment does not have;"
+            " add it to the project or pip"
         )
         raise ModuleNotFoundError(problem, name=error.name) from None
 
@@ -114,7 +123,10 @@ def write_value(file: BinaryIO, value: Any, name: str, pickler: Any) -> None:
     Raises:
         TypeError: it cannot be pickled.
     """
-    file.write(json.dumps({"kind": "value", "type": type(value).__name__, "pickled": True}).encode() + b"\n")
+    file.write(
+        json.dumps({"kind": "value", "type": type(value).__name__, "pickled": True}).encode()
+        + b"\n"
+    )
     try:
         pickler.dump(value, file)
     except Exception as error:  # the methods of the value's classes may raise anything
@@ -122,7 +134,9 @@ def write_value(file: BinaryIO, value: Any, name: str, pickler: Any) -> None:
         file.seek(0)
         file.truncate()
         write_error(file, TypeError(problem), pickler)
-        raise TypeError(f"{problem}; return plain data, or write files to $IRIS_OUTPUT_DIR") from None
+        raise TypeError(
+            f"{problem}; return plain data, or write files to $IRIS_OUTPUT_DIR"
+        ) from None
 
 
 def write_error(file: BinaryIO, error: BaseException, pickler: Any) -> None:

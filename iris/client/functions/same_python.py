@@ -1,4 +1,6 @@
-"""Finds the version of Python that pickled a call. Each call has a copy of this module: it needs Python 3.8 or later."""
+"""Finds the version of Python that pickled a call. Each call has a copy of this module: it needs
+Python 3.8 or later.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
 def problem_with(version: Sequence[int]) -> str:
-    """Returns why this interpreter cannot unpickle what that version of Python pickled; empty: it can.
+    """Returns why this interpreter cannot unpickle what that version of Python pickled; empty: it
+    can.
 
-    If `PATH` has an interpreter of that version, the script is started again with it, and this function does not return. The
-    environment of a project, of packages or of an image was chosen for the job, so that one is kept.
+    If `PATH` has an interpreter of that version, the script is started again with it, and this
+    function does not return. The environment of a project, of packages or of an image was chosen
+    for the job, so that one is kept.
     """
     here, there = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, version))
     if here == there:
@@ -28,17 +32,25 @@ def problem_with(version: Sequence[int]) -> str:
                 os.execv(python, [python, *sys.argv])
     _leave_mark()
     return (
-        f"pickled by Python {there}, and this job has Python {here}; install python{there} on the host, give the job a "
-        f"project or an image with it, or submit from Python {here} ({sys.executable})"
+        f"pickled by Python {there}, and this job has Python {here}; install python{there} on the"
+        f" host, give the job a project or an image with it, or submit from Python {here}"
+        f" ({sys.executable})"
     )
 
 
 def _says(python: str, version: str) -> bool:
-    """Returns whether the command is a Python of this version. A shim of pyenv may have the name and start none."""
+    """Returns whether the command is a Python of this version. A shim of pyenv may have the name
+    and start none.
+    """
     if not os.access(python, os.X_OK):
         return False
     try:
-        ran = subprocess.run([python, "-c", _VERSION], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE)
+        ran = subprocess.run(
+            [python, "-c", _VERSION],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PATIENCE,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return ran.stdout.decode(errors="replace").strip() == version

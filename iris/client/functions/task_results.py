@@ -1,4 +1,6 @@
-"""The results of tasks that have ended: what their functions returned or raised in the last attempts."""
+"""The results of tasks that have ended: what their functions returned or raised in the last
+attempts.
+"""
 
 import time
 from collections.abc import Sequence
@@ -13,7 +15,8 @@ from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 
-#: How long the result of a failed task may be missing in the store. A task that was killed leaves none.
+#: How long the result of a failed task may be missing in the store. A task that was killed leaves
+#: none.
 FAILED_PATIENCE = timedelta(seconds=3)
 #: The patience for one look.
 ONE_LOOK = timedelta(milliseconds=1)
@@ -21,10 +24,14 @@ ONE_LOOK = timedelta(milliseconds=1)
 AT_ONCE = 32
 
 
-async def task_results(store: Store, job: str, run_id: str, tasks: Sequence[TaskStatus]) -> list[Any]:
-    """Returns what the function returned in each task's last attempt; a `Raised` or a `NoResult` where it returned nothing.
+async def task_results(
+    store: Store, job: str, run_id: str, tasks: Sequence[TaskStatus]
+) -> list[Any]:
+    """Returns what the function returned in each task's last attempt; a `Raised` or a `NoResult`
+    where it returned nothing.
 
-    All tasks ended some time ago, so missing results are awaited for the same time, and not one after the other.
+    All tasks ended some time ago, so missing results are awaited for the same time, and not one
+    after the other.
     """
     began = time.monotonic()
 
@@ -40,7 +47,9 @@ async def task_results(store: Store, job: str, run_id: str, tasks: Sequence[Task
 
 
 def error_of(result: Any, task: TaskStatus, job: JobStatus) -> BaseException | None:
-    """Returns the exception for who asks for the result of this task; None: the function returned it."""
+    """Returns the exception for who asks for the result of this task; None: the function returned
+    it.
+    """
     who = f"task {task.index} of {job.id}"
     if task.state is TaskState.CANCELLED:
         return JobCancelled(f"{who} was cancelled: {task.reason}", job, task)

@@ -1,7 +1,8 @@
-"""Finds the files of a job's checkpoint directories in the store, and the checkpoint that a new job starts from."""
+"""Finds the files of a job's checkpoint directories in the store, and the checkpoint that a new job
+starts from.
+"""
 
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.files import OutputFile
 from iris.client.logs.follow import reading_from
 from iris.client.nearest import nearest
 from iris.model import names
@@ -10,29 +11,7 @@ from iris.model.job.checkpoints import CheckpointSource
 from iris.model.job.spec import JobSpec
 from iris.storage.garbage import is_run
 from iris.storage.object_store import Store
-from iris.storage.output_names import path_of
-from iris.storage.saves import latest_save, tasks_with_saves
-
-
-async def checkpoint_files(store: Store, job: str, run_id: str, task: int | None = None) -> list[OutputFile]:
-    """Lists the files of the last save of each task, by task and path. Links and empty directories are left out.
-
-    Args:
-        task: only this task; None: all tasks.
-
-    Raises:
-        InvalidValue: the store has a manifest that Iris did not write.
-    """
-    folders = await store.folders(names.job_checkpoints(job, run_id))
-    found = []
-    for index in sorted(int(name) for name in folders if name.isdecimal()):
-        if task in (None, index) and (save := await latest_save(store, names.task_checkpoints(job, run_id, index))):
-            found += [
-                OutputFile(index, save.attempt, path_of(item.path), item.size, item.stored_as)
-                for item in save.items
-                if item.stored_as
-            ]
-    return found
+from iris.storage.saves import tasks_with_saves
 
 
 async def with_source(connection: Connection, spec: JobSpec, source: CheckpointSource) -> JobSpec:
@@ -40,13 +19,16 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
 
     Raises:
         NotFound: there is no such job, or it has no such run.
-        InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has, or of none of its tasks.
+        InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has,
+            or of none of its tasks.
         IrisError: the store does not answer.
     """
     from iris.client.jobs.client import JobsClient  # which submits jobs
 
     if source.bare:
-        source = source.model_copy(update={"job": await nearest(connection, source.job.rpartition("/")[2]), "bare": False})
+        source = source.model_copy(
+            update={"job": await nearest(connection, source.job.rpartition("/")[2]), "bare": False}
+        )
     jobs, store = JobsClient(connection), Store(connection.record.store)
     with reading_from(store, f"the checkpoint of {source.job}"):
         try:
@@ -59,4 +41,6 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
             run = known[-1]  # the names of runs sort by their times
         folder = names.job_checkpoints(source.job, run)
         tasks = await tasks_with_saves(store, folder)
-    return spec.model_copy(update={"from_checkpoint": source.found(folder, tasks, spec.replicas, spec.array)})
+    return spec.model_copy(
+        update={"from_checkpoint": source.found(folder, tasks, spec.replicas, spec.array)}
+    )

@@ -1,7 +1,9 @@
-"""Tells the work of one child from that of another, so that the retry of a parent finds the children that it has submitted.
+"""Tells the work of one child from that of another, so that the retry of a parent finds the
+children that it has submitted.
 
-A digest is the same in each attempt that submits the same work. Work that could differ has different digests: what cannot be
-compared between attempts is new work in each of them. A child that runs twice costs time; the result of another child is wrong.
+A digest is the same in each attempt that submits the same work. Work that could differ has
+different digests: what cannot be compared between attempts is new work in each of them. A child
+that runs twice costs time; the result of another child is wrong.
 """
 
 import dis
@@ -22,7 +24,8 @@ from iris.model.job.spec import JobSpec
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
 #: What a job gets besides its function or command that can change its result.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
-#: What an array has that can change its results. Its rows are part of the words: they are not in the store yet.
+#: What an array has that can change its results. Its rows are part of the words: they are not in
+#: the store yet.
 _OF_ARRAY = {"indices", "size", "columns"}
 #: Attributes of a class that say nothing about what it does.
 _NOISE = {"_abc_impl"}
@@ -40,7 +43,11 @@ def work_of_command(words: Sequence[str], spec: JobSpec, env: Mapping[str, str])
 
 
 def work_of_call(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], spec: JobSpec, env: Mapping[str, str]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    spec: JobSpec,
+    env: Mapping[str, str],
 ) -> str:
     """Returns what tells a call from others. Cloudpickle's pickle does not: it contains random ids.
 
@@ -87,10 +94,12 @@ class _Digest:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles values so that equal ones have equal pickles in each process, and functions and classes with what they contain.
+    """Pickles values so that equal ones have equal pickles in each process, and functions and
+    classes with what they contain.
 
-    Cloudpickle passes functions and classes that the child cannot import as a whole, so they are told apart by their content.
-    Those of modules are told apart by their names: the child has the same files.
+    Cloudpickle passes functions and classes that the child cannot import as a whole, so they are
+    told apart by their content. Those of modules are told apart by their names: the child has the
+    same files.
     """
 
     def __init__(self, file: _Digest, env: Mapping[str, str]) -> None:
@@ -103,14 +112,18 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> Any:
         """Returns what is pickled instead of the value; None: the value itself."""
         match value:
-            # A pickle refers to an object that it has already. Equal texts are one object in one process and several in another.
+            # A pickle refers to an object that it has already. Equal texts are one object in one
+            # process and several in another.
             case str() if type(value) is str:
                 return 0, bytearray(self._steady(value).encode(errors="surrogatepass"))
             case bytes() if type(value) is bytes:
                 return 1, bytearray(value)
             case PurePath():
                 return "path", type(value).__name__, str(value)
-            case set() | frozenset() if type(value) in (set, frozenset):  # their order differs between processes
+            case set() | frozenset() if type(value) in (
+                set,
+                frozenset,
+            ):  # their order differs between processes
                 return type(value).__name__, sorted(_digest(each, self._env) for each in value)
             case CodeType():
                 return "code", *_parts_of_code(value)
@@ -128,18 +141,31 @@ class _Pickler(pickle.Pickler):
                 if id(value) in self._seen:
                     return "again", self._seen[id(value)][0]
                 self._seen[id(value)] = len(self._seen), value
-                return _parts_of_function(value) if isinstance(value, FunctionType) else _parts_of_class(value)
+                return (
+                    _parts_of_function(value)
+                    if isinstance(value, FunctionType)
+                    else _parts_of_class(value)
+                )
         return None
 
     def _steady(self, text: str) -> str:
-        """Returns the text with the names of the attempt's own directories instead of their paths."""
-        return self._paths.sub(lambda found: next(f"${name}" for name in _DIRECTORIES if self._env.get(name) == found[0]), text)
+        """Returns the text with the names of the attempt's own directories instead of their
+        paths.
+        """
+        return self._paths.sub(
+            lambda found: next(
+                f"${name}" for name in _DIRECTORIES if self._env.get(name) == found[0]
+            ),
+            text,
+        )
 
 
 def _paths(env: Mapping[str, str]) -> re.Pattern[str]:
     paths = {env[name] for name in _DIRECTORIES if len(env.get(name, "")) > 1}
     longest_first = sorted(paths, key=len, reverse=True)
-    return re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, longest_first))})(?![\w.-])" if paths else r"(?!)")
+    return re.compile(
+        rf"(?<![\w.-])({'|'.join(map(re.escape, longest_first))})(?![\w.-])" if paths else r"(?!)"
+    )
 
 
 def _can_be_imported(value: Any) -> bool:
@@ -153,7 +179,11 @@ def _can_be_imported(value: Any) -> bool:
 
 
 def _parts_of_function(function: FunctionType) -> tuple[Any, ...]:
-    used = {name: function.__globals__[name] for name in sorted({*_globals(function.__code__)}) if name in function.__globals__}
+    used = {
+        name: function.__globals__[name]
+        for name in sorted({*_globals(function.__code__)})
+        if name in function.__globals__
+    }
     return (
         "function",
         function.__module__,
@@ -171,7 +201,8 @@ def _parts_of_class(kind: type) -> tuple[Any, ...]:
     members = {
         name: value
         for name, value in sorted(vars(kind).items())
-        if name not in _NOISE and (isinstance(value, FunctionType) or not (name.startswith("__") and name.endswith("__")))
+        if name not in _NOISE
+        and (isinstance(value, FunctionType) or not (name.startswith("__") and name.endswith("__")))
     }
     return "class", kind.__module__, kind.__qualname__, type(kind), kind.__bases__, members
 
@@ -184,7 +215,11 @@ def _parts_of_code(code: CodeType) -> tuple[Any, ...]:
 
 def _globals(code: CodeType) -> Iterator[str]:
     """Yields the names of the global variables that the code reads."""
-    yield from (each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    yield from (
+        each.argval
+        for each in dis.get_instructions(code)
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    )
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield from _globals(each)

@@ -90,11 +90,14 @@ class JobsClient:
 
         return await start_once(self._connection, spec, key)
 
-    async def status(self, job: str, run_id: str | None = None, index: int | None = None) -> JobStatus:
+    async def status(
+        self, job: str, run_id: str | None = None, index: int | None = None
+    ) -> JobStatus:
         """Returns the job's current status. A waiting task's reason is the scheduler's current one.
 
         Args:
-            index: a task that is asked itself. Of several independent tasks, the job may not know the latest changes.
+            index: a task that is asked itself. Of several independent tasks, the job may not know
+                the latest changes.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -103,15 +106,19 @@ class JobsClient:
         status, _ = await self.status_and_refusal(job, run_id, index)
         return status
 
-    async def explain(self, job: str, index: int | None = None, run_id: str | None = None) -> Explanation:
-        """Explains the state of the job, or of its task with that index, and lists the outcome of every attempt so far.
+    async def explain(
+        self, job: str, index: int | None = None, run_id: str | None = None
+    ) -> Explanation:
+        """Explains the state of the job, or of its task with that index, and lists the outcome of
+        every attempt so far.
 
         Args:
             run_id: an earlier run; its attempts are not listed if its tasks were independent.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
-            Unreachable: no control plane answers, and the job has not ended; one that has is explained without its attempts.
+            Unreachable: no control plane answers, and the job has not ended; one that has is
+                explained without its attempts.
         """
         status, refusal = await self.status_and_refusal(job, run_id, index)
         from iris.client.jobs.status import known_attempts  # most commands list no attempts
@@ -120,9 +127,17 @@ class JobsClient:
         message = refusal.message if refusal else described(status, index)
         if refusal is not None and (remark := await self.family.held_above(job, refusal)):
             message = f"{message}; {remark}"
-        children = tuple(await self.family.children(job, (await self.log_source(job, run_id)).run_id))
-        facts = {**known._asdict(), "cancelling": cancelling_of(status, index), "children": children}
-        return Explanation(id=status.id, state=status.state, message=message, refusal=refusal, **facts)
+        children = tuple(
+            await self.family.children(job, (await self.log_source(job, run_id)).run_id)
+        )
+        facts = {
+            **known._asdict(),
+            "cancelling": cancelling_of(status, index),
+            "children": children,
+        }
+        return Explanation(
+            id=status.id, state=status.state, message=message, refusal=refusal, **facts
+        )
 
     async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> CancelRequest:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
@@ -138,18 +153,24 @@ class JobsClient:
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return CancelRequest(state_of(described), grace)
         with self._connection.rpc_errors():
-            await self._handle(job, described.run_id).cancel(reason=reason or f"cancelled by {current_user()}")
+            await self._handle(job, described.run_id).cancel(
+                reason=reason or f"cancelled by {current_user()}"
+            )
         return CancelRequest(None, grace)
 
-    async def cancel_task(self, job: str, index: int, reason: str = "", run_id: str | None = None) -> CancelRequest:
-        """Requests the cancellation of one task; the job's other tasks continue. The task is CANCELLED once its program is dead.
+    async def cancel_task(
+        self, job: str, index: int, reason: str = "", run_id: str | None = None
+    ) -> CancelRequest:
+        """Requests the cancellation of one task; the job's other tasks continue. The task is
+        CANCELLED once its program is dead.
 
         Args:
             run_id: as in `cancel`.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
-            Rejected: the tasks of the job are a gang, which ends as a whole; or the job has just ended.
+            Rejected: the tasks of the job are a gang, which ends as a whole; or the job has just
+                ended.
             Unreachable: no control plane answers.
         """
         described = await describe_job(self._connection, job, run_id)
@@ -159,8 +180,8 @@ class JobsClient:
             return await self.cancel(job, reason, described.run_id)
         if spec.is_gang:
             raise Rejected(
-                f"task {index} of {job} cannot be cancelled alone: its {spec.replicas} tasks are a gang, which ends as a whole; "
-                f"to cancel all of them, run `iris cancel {job}`"
+                f"task {index} of {job} cannot be cancelled alone: its {spec.replicas} tasks are a"
+                f" gang, which ends as a whole; to cancel all of them, run `iris cancel {job}`"
             )
         task = task_of(job, index, (await self.status(job, described.run_id, index)).tasks)
         if task.state in ENDED:
@@ -168,7 +189,9 @@ class JobsClient:
         await self._connection.check_keys()
         from iris.messages.task import TaskCancellation  # only this needs it
 
-        cancellation = TaskCancellation(index=index, reason=reason or f"cancelled by {current_user()}")
+        cancellation = TaskCancellation(
+            index=index, reason=reason or f"cancelled by {current_user()}"
+        )
         with self._connection.signal_errors(f"job {job}"):
             await self._handle(job, described.run_id).signal("cancel_task", cancellation)
         return CancelRequest(None, spec.grace)
@@ -208,7 +231,9 @@ class JobsClient:
         """
         return await self._signal(job, run_id, "set_priority", band)
 
-    async def wait(self, job: str, run_id: str | None = None, timeout: timedelta | None = None) -> JobStatus:
+    async def wait(
+        self, job: str, run_id: str | None = None, timeout: timedelta | None = None
+    ) -> JobStatus:
         """Waits until the job has ended and returns its status.
 
         Raises:
@@ -219,12 +244,16 @@ class JobsClient:
             async with asyncio.timeout(timeout.total_seconds() if timeout is not None else None):
                 await self.wait_until_ended(job, run_id)
         except TimeoutError:
-            raise WaitTimeout(f"job {job} has not ended within {format_duration(timeout or timedelta())}; it continues") from None
+            raise WaitTimeout(
+                f"job {job} has not ended within {format_duration(timeout or timedelta())}; it"
+                " continues"
+            ) from None
         return await self.final_status(job, run_id)
 
     @retry(Unreachable, every=RETRY_INTERVAL, timeout=FINAL_STATUS_TIMEOUT)
     async def final_status(self, job: str, run_id: str | None = None) -> JobStatus:
-        """Returns the status of a job that has ended. Waits for a control plane that is being restarted.
+        """Returns the status of a job that has ended. Waits for a control plane that is being
+        restarted.
 
         Raises:
             Unreachable: no control plane answered for a minute.
@@ -233,7 +262,8 @@ class JobsClient:
 
     @retry(RPCError, every=RETRY_INTERVAL)
     async def wait_until_ended(self, job: str, run_id: str | None = None) -> None:
-        """Returns once the job has ended, with or without success. Retries while the service does not answer.
+        """Returns once the job has ended, with or without success. Retries while the service does
+        not answer.
 
         Raises:
             NotFound: there is no such job.
@@ -247,11 +277,14 @@ class JobsClient:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise await unknown_job(self._connection, job) from None
             if self._cluster.supervisor is not None and not self._cluster.alive():
-                raise Unreachable(f"cluster {self._cluster.name} was stopped before job {job} had ended") from None
+                raise Unreachable(
+                    f"cluster {self._cluster.name} was stopped before job {job} had ended"
+                ) from None
             raise
 
     async def run(self, job: str, number: int | None) -> str | None:
-        """Returns the id of a run of the job, by its number as in `numbered_run`; None, the latest run, if no number is given.
+        """Returns the id of a run of the job, by its number as in `numbered_run`; None, the latest
+        run, if no number is given.
 
         Raises:
             NotFound: the job has no such run.
@@ -259,7 +292,8 @@ class JobsClient:
         return None if number is None else await numbered_run(self._connection, job, number)
 
     async def nearest(self, text: str) -> str:
-        """Returns the id of the job that a user names: in a job, a bare name means the job's own child first.
+        """Returns the id of the job that a user names: in a job, a bare name means the job's own
+        child first.
 
         Raises:
             InvalidValue: the text does not name a job.
@@ -272,12 +306,15 @@ class JobsClient:
         return await nearest(self._connection, text)
 
     def page(self, job: str, run_id: str | None = None) -> str:
-        """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has none."""
+        """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has
+        none.
+        """
         cluster = self._cluster
         return page_of(cluster.ui, cluster.namespace, names.job_workflow(cluster.name, job), run_id)
 
     async def log_source(self, job: str, run_id: str | None = None) -> LogSource:
-        """Returns where the job's logs are. Asks only the service, so it works while no control plane answers.
+        """Returns where the job's logs are. Asks only the service, so it works while no control
+        plane answers.
 
         Raises:
             NotFound: there is no such job.
@@ -285,11 +322,21 @@ class JobsClient:
         described = await describe_job(self._connection, job, run_id)
         memo = await described.memo()
         run_id = first_run(described)
-        indices = tuple((await self.submitted_spec(job, run_id)).indices) if memo.get(MEMO_ARRAY) else None
-        return LogSource(run_id=run_id, tasks=tasks_in(memo), indices=indices, function=names.MEMO_FUNCTION in memo)
+        indices = (
+            tuple((await self.submitted_spec(job, run_id)).indices)
+            if memo.get(MEMO_ARRAY)
+            else None
+        )
+        return LogSource(
+            run_id=run_id,
+            tasks=tasks_in(memo),
+            indices=indices,
+            function=names.MEMO_FUNCTION in memo,
+        )
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
-        """Returns what the scheduler would do with the job if it were submitted now. Changes nothing.
+        """Returns what the scheduler would do with the job if it were submitted now. Changes
+        nothing.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
@@ -299,7 +346,9 @@ class JobsClient:
             Forecast,  # with the scheduler's state, which most commands do not need
         )
 
-        return await self._connection.query(self._connection.scheduler, "forecast", Forecast, _trial(spec))
+        return await self._connection.query(
+            self._connection.scheduler, "forecast", Forecast, _trial(spec)
+        )
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
         """Returns why no existing host could ever run the job; None when some could.
@@ -308,7 +357,9 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        return (await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))).refusal
+        return (
+            await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))
+        ).refusal
 
     async def usage(self, status: JobStatus) -> "Sequence[InUse]":
         """Returns the resource use of each task that is on a host now.
@@ -344,7 +395,8 @@ class JobsClient:
         return await list_jobs(self._connection, wanted or JobFilter(), limit)
 
     async def count(self, wanted: JobFilter | None = None, *, ended: bool = False) -> int:
-        """Returns how many jobs there are that have not ended, or that have: those of the service's retention period.
+        """Returns how many jobs there are that have not ended, or that have: those of the service's
+        retention period.
 
         Raises:
             InvalidValue: no user can have this name.
@@ -355,7 +407,8 @@ class JobsClient:
     async def status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None
     ) -> tuple[JobStatus, Refusal | None]:
-        """Returns the job's current status, and why the task with that index waits, else the first task that does.
+        """Returns the job's current status, and why the task with that index waits, else the first
+        task that does.
 
         Raises:
             NotFound, Unreachable: as `status`.
@@ -375,21 +428,31 @@ class JobsClient:
 
             status = await with_own_status(self._connection, status, index, first_run(described))
         tasks_to_explain = [task for task in status.tasks if index is None or task.index == index]
-        waits = (task for task in tasks_to_explain if task.state is TaskState.PENDING and task.key and task.cancelling is None)
+        waits = (
+            task
+            for task in tasks_to_explain
+            if task.state is TaskState.PENDING and task.key and task.cancelling is None
+        )
         waiting = next(waits, None)
         if waiting is None or waiting.key is None:
             return status, None
-        refusal = await self._connection.query(self._connection.scheduler, "explain", Refusal, waiting.key)
+        refusal = await self._connection.query(
+            self._connection.scheduler, "explain", Refusal, waiting.key
+        )
         if refusal.code in (RefusalCode.UNKNOWN, RefusalCode.HELD):
             return status, None
         # All tasks of a gang wait with one key, for one reason.
         changes = {"reason": refusal.message}
-        tasks = [task.model_copy(update=changes) if task.key == waiting.key else task for task in status.tasks]
+        tasks = [
+            task.model_copy(update=changes) if task.key == waiting.key else task
+            for task in status.tasks
+        ]
         one_reason = all(task.key == waiting.key for task in tasks)
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
@@ -401,7 +464,9 @@ class JobsClient:
             raise Rejected(f"job {job} has ended already ({state_of(described)})")
         return await self._connection.query(self._handle(job), "status", JobStatus)
 
-    async def _signal(self, job: str, run_id: str | None, signal: str, *arguments: Any) -> JobStatus:
+    async def _signal(
+        self, job: str, run_id: str | None, signal: str, *arguments: Any
+    ) -> JobStatus:
         status = await self._status_of_live(job, run_id)
         await self._connection.check_keys()
         with self._connection.signal_errors(f"job {job}"):
@@ -415,4 +480,11 @@ def _trial(spec: JobSpec) -> "Request":
     from iris.model.job.requests import request_for
 
     check_demands(spec)
-    return request_for(spec, index=0, attempt=1, run_id="forecast", owner="forecast", submitted_at=datetime.now(UTC))
+    return request_for(
+        spec,
+        index=0,
+        attempt=1,
+        run_id="forecast",
+        owner="forecast",
+        submitted_at=datetime.now(UTC),
+    )

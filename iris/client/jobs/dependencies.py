@@ -16,7 +16,8 @@ CONCURRENT = 16
 
 
 async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
-    """Returns the job with the run of each job that it depends on: the latest run, unless the user has named another one.
+    """Returns the job with the run of each job that it depends on: the latest run, unless the user
+    has named another one.
 
     Raises:
         NotFound: there is no such job or run.
@@ -29,10 +30,14 @@ async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
         if job.run_id:
             return job
         if job.bare:
-            job = job.model_copy(update={"job": await nearest(connection, job.job.partition("/")[2]), "bare": False})
+            job = job.model_copy(
+                update={"job": await nearest(connection, job.job.partition("/")[2]), "bare": False}
+            )
         return job.model_copy(update={"run_id": await _first_run(connection, job)})
 
-    return spec.model_copy(update={"after": tuple(await for_each(spec.after, bind, at_once=CONCURRENT))})
+    return spec.model_copy(
+        update={"after": tuple(await for_each(spec.after, bind, at_once=CONCURRENT))}
+    )
 
 
 def bound_to(spec: JobSpec, runs: Mapping[str, str]) -> JobSpec:
@@ -43,19 +48,25 @@ def bound_to(spec: JobSpec, runs: Mapping[str, str]) -> JobSpec:
     """
 
     def bind(each: Dependency) -> Dependency:
-        return each.model_copy(update={"run_id": runs[each.job]}) if each.number is None and each.job in runs else each
+        return (
+            each.model_copy(update={"run_id": runs[each.job]})
+            if each.number is None and each.job in runs
+            else each
+        )
 
     return spec.model_copy(update={"after": tuple(map(bind, spec.after))})
 
 
 def among(specs: Sequence[tuple[str, JobSpec]]) -> tuple[list[JobSpec], list[str]]:
-    """Resolves the dependencies between jobs that are submitted together, by their names. A job can only follow earlier ones.
+    """Resolves the dependencies between jobs that are submitted together, by their names. A job can
+    only follow earlier ones.
 
     Args:
         specs: each job, and where it is written.
 
     Returns:
-        The jobs, and a sentence for each that depends on a later one. A job with its own name depends on the run before.
+        The jobs, and a sentence for each that depends on a later one. A job with its own name
+        depends on the run before.
     """
     places = {spec.id: (index, spec.id, where) for index, (where, spec) in enumerate(specs)}
     bare = {names.job_id(spec.user, spec.name): places[spec.id] for _, spec in specs}
@@ -69,7 +80,10 @@ def among(specs: Sequence[tuple[str, JobSpec]]) -> tuple[list[JobSpec], list[str
                 continue
             place, job, there = found
             if place > index:
-                problems.append(f"{where}: after {each.name!r}: {there} is submitted later; move it before {where}")
+                problems.append(
+                    f"{where}: after {each.name!r}: {there} is submitted later; move it before"
+                    f" {where}"
+                )
             after.append(each.model_copy(update={"job": job, "bare": False}))
         resolved.append(spec.model_copy(update={"after": tuple(after)}))
     return resolved, problems

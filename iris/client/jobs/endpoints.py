@@ -18,11 +18,13 @@ from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
 from iris.model.job.endpoints import MOST, Endpoint
 from iris.retrying import retry
 
-#: How long a registration waits for a service that does not answer, or for a control plane that confirms it.
+#: How long a registration waits for a service that does not answer, or for a control plane that
+#: confirms it.
 TIMEOUT = timedelta(minutes=2)
 RETRY_INTERVAL = timedelta(seconds=0.5)
-#: The events in the history of a job with more than `MOST` tasks from which on no more are registered: the server accepts 10,000
-#: signals for a job, and those by which users and tasks change it must not be lost.
+#: The events in the history of a job with more than `MOST` tasks from which on no more are
+#: registered: the server accepts 10,000 signals for a job, and those by which users and tasks
+#: change it must not be lost.
 MOST_EVENTS = 8_000
 #: Jobs of one family that are asked at the same time.
 _AT_ONCE = 16
@@ -35,30 +37,37 @@ class EndpointsClient:
         self._connection = connection
 
     async def register(
-        self, name: str, address: str | int, metadata: Mapping[str, str] = {}, *, env: Mapping[str, str] = os.environ
+        self,
+        name: str,
+        address: str | int,
+        metadata: Mapping[str, str] = {},
+        *,
+        env: Mapping[str, str] = os.environ,
     ) -> Endpoint:
-        """Makes an address of this task known, until its attempt ends. Replaces an address that has this name.
+        """Makes an address of this task known, until its attempt ends. Replaces an address that has
+        this name.
 
         Args:
             address: `HOST:PORT`, or a port of this host.
             metadata: for those that look for it.
 
         Raises:
-            Rejected: the name or the address is invalid, or the job has too many endpoints, or has had.
+            Rejected: the name or the address is invalid, or the job has too many endpoints, or has
+                had.
             Unreachable: the program does not run in a job, or its cluster does not answer.
         """
         endpoint = _own(name, _address(address, env), metadata, env)
         endpoint.check()
         if int(env[names.ENV_NUM_TASKS]) > MOST and await self._events(endpoint.job) >= MOST_EVENTS:
             raise Rejected(
-                f"endpoint {name!r} is not registered: the tasks of job {endpoint.job} have sent it too many messages; split the "
-                f"array into jobs of at most {MOST:,} tasks"
+                f"endpoint {name!r} is not registered: the tasks of job {endpoint.job} have sent it"
+                f" too many messages; split the array into jobs of at most {MOST:,} tasks"
             )
         await self._send(endpoint)
         if not await self._is_there(endpoint):
             raise Rejected(
-                f"endpoint {name!r} is not registered: job {endpoint.job} has {MOST:,} endpoints, or this attempt of its task "
-                f"{endpoint.task} has ended"
+                f"endpoint {name!r} is not registered: job {endpoint.job} has {MOST:,} endpoints,"
+                f" or this attempt of its task {endpoint.task} has ended"
             )
         return endpoint
 
@@ -71,11 +80,12 @@ class EndpointsClient:
         await self._send(_own(name, "", {}, env))
 
     async def list(self, prefix: str = "", job: str | None = None) -> Sequence[Endpoint]:
-        """Returns the endpoints whose names begin with the prefix, of a job and the jobs that belong to it.
+        """Returns the endpoints whose names begin with the prefix, of a job and the jobs that
+        belong to it.
 
         Args:
-            job: its name or `USER/NAME`; None: the job in which this program runs. If it belongs to another one, the job at the
-                top is meant.
+            job: its name or `USER/NAME`; None: the job in which this program runs. If it belongs to
+                another one, the job at the top is meant.
 
         Raises:
             NotFound: there is no such job.
@@ -83,7 +93,9 @@ class EndpointsClient:
             Unreachable: no control plane answers.
         """
         if job is None and (job := os.environ.get(names.ENV_JOB_ID)) is None:
-            raise InvalidValue("job", "", "is missing", "name a job: the program does not run in one")
+            raise InvalidValue(
+                "job", "", "is missing", "name a job: the program does not run in one"
+            )
         root = names.root_id(await nearest(self._connection, job))
 
         async def of(job: str) -> tuple[Endpoint, ...]:
@@ -95,7 +107,9 @@ class EndpointsClient:
                 return ()  # it was deleted meanwhile
 
         by_job = await for_each([root, *await self._below(root)], of, at_once=_AT_ONCE)
-        found = [endpoint for some in by_job for endpoint in some if endpoint.name.startswith(prefix)]
+        found = [
+            endpoint for some in by_job for endpoint in some if endpoint.name.startswith(prefix)
+        ]
         return sorted(found, key=lambda endpoint: (endpoint.name, endpoint.job, endpoint.task))
 
     @retry(Unreachable, every=RETRY_INTERVAL, timeout=TIMEOUT)
@@ -118,19 +132,25 @@ class EndpointsClient:
         query = f"{self._connection.list_query(names.KIND_JOB)} AND ExecutionStatus = 'Running'"
         beginning = f"{names.job_workflow(self._connection.record.name, root)}/"
         with self._connection.rpc_errors():
-            found = self._connection.client.list_workflows(f"{query} AND WorkflowId STARTS_WITH '{beginning}'")
+            found = self._connection.client.list_workflows(
+                f"{query} AND WorkflowId STARTS_WITH '{beginning}'"
+            )
             return [names.job_of_workflow(each.id) async for each in found]
 
     async def _endpoints(self, job: str) -> tuple[Endpoint, ...]:
         with self._connection.rpc_errors():
             try:
-                answer = await self._workflow(job).query("endpoints", result_type=Endpoints, rpc_timeout=RPC_TIMEOUT)
+                answer = await self._workflow(job).query(
+                    "endpoints", result_type=Endpoints, rpc_timeout=RPC_TIMEOUT
+                )
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise NotFound(f"there is no job {job}; `iris jobs --all` lists them") from None
                 raise
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
-                raise Unreachable(f"the control plane of the cluster could not answer: {error}") from None
+                raise Unreachable(
+                    f"the control plane of the cluster could not answer: {error}"
+                ) from None
         found: tuple[Endpoint, ...] = answer.endpoints
         return found
 
@@ -140,7 +160,10 @@ class EndpointsClient:
 
 def _own(name: str, address: str, metadata: Mapping[str, str], env: Mapping[str, str]) -> Endpoint:
     if names.ENV_JOB_ID not in env:
-        raise Unreachable(f"this program does not run in a job: {names.ENV_JOB_ID} is not set; only tasks have endpoints")
+        raise Unreachable(
+            f"this program does not run in a job: {names.ENV_JOB_ID} is not set; only tasks have"
+            " endpoints"
+        )
     return Endpoint(
         name=name,
         address=address,
@@ -152,4 +175,8 @@ def _own(name: str, address: str, metadata: Mapping[str, str], env: Mapping[str,
 
 
 def _address(address: str | int, env: Mapping[str, str]) -> str:
-    return f"{env.get(names.ENV_HOST_ADDRESS) or '127.0.0.1'}:{address}" if isinstance(address, int) else address
+    return (
+        f"{env.get(names.ENV_HOST_ADDRESS) or '127.0.0.1'}:{address}"
+        if isinstance(address, int)
+        else address
+    )

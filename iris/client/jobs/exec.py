@@ -41,7 +41,12 @@ async def run_command(
         Unreachable: the host or the store does not answer.
     """
     request = ExecRequest(
-        session=new_session(), job=where.job, index=where.task, argv=tuple(command), stdin=input is not None, timeout=timeout
+        session=new_session(),
+        job=where.job,
+        index=where.task,
+        argv=tuple(command),
+        stdin=input is not None,
+        timeout=timeout,
     )
     given = input.encode() if isinstance(input, str) else input or b""
     source = io.BytesIO(given) if isinstance(given, bytes) else given
@@ -69,11 +74,15 @@ def profile_format(format: str) -> ProfileFormat:
         InvalidValue: there is none.
     """
     if format not in list(ProfileFormat):
-        raise InvalidValue("format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}")
+        raise InvalidValue(
+            "format", format, "is not a format of profiles", f"write {', '.join(ProfileFormat)}"
+        )
     return ProfileFormat(format)
 
 
-async def profile_task(client: ExecClient, where: TaskLocation, format: ProfileFormat, duration: timedelta | None) -> bytes:
+async def profile_task(
+    client: ExecClient, where: TaskLocation, format: ProfileFormat, duration: timedelta | None
+) -> bytes:
     """Returns a profile of a task's Python processes.
 
     Args:

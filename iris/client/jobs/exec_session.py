@@ -46,7 +46,8 @@ HEARTBEAT = timedelta(seconds=30)
 NO_TIMEOUT = timedelta(days=3650)
 #: Added to the timeout of a command or a profile: time to start it and to upload its result.
 MARGIN = timedelta(minutes=2)
-#: Must be shorter than the time after which the agent counts a silent client as gone (`iris.activities.host.sessions.exec.SILENCE`).
+#: Must be shorter than the time after which the agent counts a silent client as gone
+#: (`iris.activities.host.sessions.exec.SILENCE`).
 ALIVE_EVERY = timedelta(seconds=10)
 #: How long a client that disconnects waits for its command to end.
 CLOSE_TIMEOUT = timedelta(seconds=5)
@@ -77,7 +78,9 @@ class ExecClient:
         self._connection = connection
         self._jobs = jobs
 
-    async def locate(self, job: str, index: int | None = None, run_id: str | None = None) -> TaskLocation:
+    async def locate(
+        self, job: str, index: int | None = None, run_id: str | None = None
+    ) -> TaskLocation:
         """Finds the host of a running task.
 
         Args:
@@ -91,31 +94,50 @@ class ExecClient:
         """
         status = await self._jobs.status(job, run_id, index)
         if index is None and len(status.tasks) > 1:
-            running = [task.index for task in status.tasks if task.state in (TaskState.RUNNING, TaskState.BUILDING)]
+            running = [
+                task.index
+                for task in status.tasks
+                if task.state in (TaskState.RUNNING, TaskState.BUILDING)
+            ]
             example = names.task_id(job, running[0] if running else status.tasks[0].index)
-            raise InvalidValue("job", job, f"has {len(status.tasks)} tasks", f"name one of them, such as {example}")
+            raise InvalidValue(
+                "job", job, f"has {len(status.tasks)} tasks", f"name one of them, such as {example}"
+            )
         task = status.tasks[0] if index is None else task_of(job, index, status.tasks)
-        if task.state not in (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING) or task.host is None:
+        if (
+            task.state not in (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
+            or task.host is None
+        ):
             why = f": {task.reason}" if task.reason else ""
-            raise Rejected(f"task {names.task_id(job, task.index)} does not run: it is {task.state}{why}")
+            raise Rejected(
+                f"task {names.task_id(job, task.index)} does not run: it is {task.state}{why}"
+            )
         return TaskLocation(job, task.index, task.host)
 
     @asynccontextmanager
-    async def run(self, where: TaskLocation, request: ExecRequest) -> AsyncIterator["Session[ExecEnd]"]:
-        """Starts the command and yields its session. Ends the command if the block is left before the command ends.
+    async def run(
+        self, where: TaskLocation, request: ExecRequest
+    ) -> AsyncIterator["Session[ExecEnd]"]:
+        """Starts the command and yields its session. Ends the command if the block is left before
+        the command ends.
 
         Raises:
             Rejected: the task no longer runs on that host, or the host cannot run commands.
             Unreachable: the host does not answer.
         """
         limit = request.timeout + MARGIN if request.timeout is not None else NO_TIMEOUT
-        handle = await self._start(EXEC_TASK, request, ExecEnd, where, limit, f"{request.argv[0]} beside {where}")
+        handle = await self._start(
+            EXEC_TASK, request, ExecEnd, where, limit, f"{request.argv[0]} beside {where}"
+        )
         async with self._session(handle, request, where) as session:
             yield session
 
     @asynccontextmanager
-    async def forward(self, where: TaskLocation, request: ForwardRequest) -> AsyncIterator["Session[ForwardEnd]"]:
-        """Starts to connect ports of the task's host, and yields the session. `iris.client.jobs.port_forward` uses it.
+    async def forward(
+        self, where: TaskLocation, request: ForwardRequest
+    ) -> AsyncIterator["Session[ForwardEnd]"]:
+        """Starts to connect ports of the task's host, and yields the session.
+        `iris.client.jobs.port_forward` uses it.
 
         Raises:
             Rejected, Unreachable: as `run`.
@@ -139,12 +161,15 @@ class ExecClient:
         """Profiles the task's Python processes and returns the profile in the requested format.
 
         Raises:
-            Rejected: the task no longer runs there, has no Python process, or its host does not allow profiling.
+            Rejected: the task no longer runs there, has no Python process, or its host does not
+                allow profiling.
             Unreachable: the host or the store does not answer.
         """
         store = Store(self._connection.record.store)
         limit = request.duration + MARGIN
-        handle = await self._start(PROFILE_TASK, request, Profile, where, limit, f"{request.format} of {where}")
+        handle = await self._start(
+            PROFILE_TASK, request, Profile, where, limit, f"{request.format} of {where}"
+        )
         try:
             with self._connection.rpc_errors():
                 found = await _result(handle, where)
@@ -156,10 +181,13 @@ class ExecClient:
             profile = await store.get(found.path)
             await store.delete([found.path])
         except STORE_ERRORS as error:
-            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {first_line(error)}") from None
+            raise Unreachable(
+                f"the store at {self._connection.record.store} does not answer: {first_line(error)}"
+            ) from None
         if profile is None:
             raise Unreachable(
-                f"the profile that host {where.host} stored is not in {store.url}; check that the host uses the same store"
+                f"the profile that host {where.host} stored is not in {store.url}; check that the"
+                " host uses the same store"
             )
         return profile, found
 
@@ -192,20 +220,27 @@ class ExecClient:
 class Session(Generic[E]):
     """The client's side of a command that runs next to a task, or of connections to it."""
 
-    def __init__(self, handle: ActivityHandle[E], connection: Connection, session: str, where: TaskLocation) -> None:
+    def __init__(
+        self, handle: ActivityHandle[E], connection: Connection, session: str, where: TaskLocation
+    ) -> None:
         self._handle = handle
         self._where = where
         self._connection = connection
-        self._stream = StoreStream(Store(connection.record.store), session, writes="in", alive_every=ALIVE_EVERY)
+        self._stream = StoreStream(
+            Store(connection.record.store), session, writes="in", alive_every=ALIVE_EVERY
+        )
         self._sending = asyncio.create_task(self._stream.write())
         self._ending = asyncio.create_task(self._end())
 
     async def send(self, frame: Frame) -> None:
-        """Sends a frame to the command. Waits while the command has not consumed enough of the frames before it."""
+        """Sends a frame to the command. Waits while the command has not consumed enough of the
+        frames before it.
+        """
         await self._stream.send_in_turn(frame)
 
     async def feed(self, source: BinaryIO) -> None:
-        """Sends all of a file to the command, and then the end of input. Hangs up if the file cannot be read.
+        """Sends all of a file to the command, and then the end of input. Hangs up if the file
+        cannot be read.
 
         Raises:
             OSError: the file cannot be read.
@@ -234,7 +269,9 @@ class Session(Generic[E]):
                     yield frame
                 self._stream.acknowledge(self._stream.received)
         except (ValueError, *STORE_ERRORS) as error:
-            raise Unreachable(f"the store at {self._connection.record.store} does not answer: {first_line(error)}") from None
+            raise Unreachable(
+                f"the store at {self._connection.record.store} does not answer: {first_line(error)}"
+            ) from None
 
     async def end(self) -> E:
         """Waits until the command has ended and returns its result.
@@ -256,7 +293,9 @@ class Session(Generic[E]):
         for each in (self._sending, self._ending):
             each.cancel()
         await asyncio.gather(self._sending, self._ending, return_exceptions=True)
-        if not ended:  # the agent notices that the client is gone and removes the frames after its `SILENCE`
+        if (
+            not ended
+        ):  # the agent notices that the client is gone and removes the frames after its `SILENCE`
             with suppress(RPCError):
                 await self._handle.cancel(reason="the client disconnected")
 
@@ -292,14 +331,18 @@ def _user_error(cause: BaseException | None, where: TaskLocation) -> IrisError:
         case TimeoutError(type=TimeoutType.SCHEDULE_TO_START):
             waited = format_duration(START_TIMEOUT)
             return Unreachable(
-                f"host {where.host} did not start it within {waited}; check with `iris host list` that the host is there"
+                f"host {where.host} did not start it within {waited}; check with `iris host list`"
+                " that the host is there"
             )
         case TimeoutError(type=TimeoutType.HEARTBEAT):
             return Unreachable(f"host {where.host} stopped reporting")
         case TimeoutError():
             return Unreachable(f"host {where.host} did not finish in time")
         case ApplicationError(type=name) if name == _UNKNOWN_ACTIVITY:
-            return Rejected(f"the agent of host {where.host} is older than this command; restart it with this version of Iris")
+            return Rejected(
+                f"the agent of host {where.host} is older than this command; restart it with this"
+                " version of Iris"
+            )
         case ApplicationError():
             return IrisError(f"host {where.host}: {cause.message}")
     return Unreachable(f"host {where.host} ended it: its agent stopped, or it was cancelled")

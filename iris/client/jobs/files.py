@@ -1,4 +1,6 @@
-"""Finds the files in the store that a job's attempts left in their output directories, and fetches them."""
+"""Finds the files in the store that a job's attempts left in their output directories, and fetches
+them.
+"""
 
 import asyncio
 import filecmp
@@ -9,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from iris.client.jobs.checkpoints import checkpoint_files
 from iris.client.logs.follow import reading_from
 from iris.client.views import LogSource, check_task
 from iris.client.workspace.git import git_folder_in
@@ -19,6 +20,7 @@ from iris.model.job import bundles
 from iris.storage.files import CannotWrite, is_full, writing
 from iris.storage.object_store import Store
 from iris.storage.output_names import path_of
+from iris.storage.saves import latest_save
 
 #: The most files that are fetched at the same time.
 CONCURRENCY = 8
@@ -71,7 +73,9 @@ async def outputs_of(
                 continue
             file = OutputFile(int(index), int(number), path_of(rest[0]), size, name)
             found.setdefault(file.task, {}).setdefault(file.attempt, []).append(file)
-    return [file for _, attempts in sorted(found.items()) for file in sorted(attempts[max(attempts)])]
+    return [
+        file for _, attempts in sorted(found.items()) for file in sorted(attempts[max(attempts)])
+    ]
 
 
 async def fetch(
@@ -91,15 +95,27 @@ async def fetch(
         progress: called after each file.
 
     Raises:
-        Rejected: an existing file differs, or a file would be added to an existing git repository, or a link would lead out of
-            the directory. Sizes and links are checked before anything is fetched.
+        Rejected: an existing file differs, or a file would be added to an existing git repository,
+            or a link would lead out of the directory. Sizes and links are checked before anything
+            is fetched.
         IrisError: a listed file is gone from the store.
         CannotWrite: the directory cannot be written, or its disk is full.
     """
-    targets = [directory / str(file.task) / file.path if by_task else directory / file.path for file in files]
-    _refuse([to for to in targets if not _inside(directory, to)], f"would be written outside of {directory}", "remove its links")
+    targets = [
+        directory / str(file.task) / file.path if by_task else directory / file.path
+        for file in files
+    ]
+    _refuse(
+        [to for to in targets if not _inside(directory, to)],
+        f"would be written outside of {directory}",
+        "remove its links",
+    )
     if not force:
-        _refuse([to for file, to in zip(files, targets, strict=True) if _differs(to, file.size)], DIFFERS, ELSEWHERE)
+        _refuse(
+            [to for file, to in zip(files, targets, strict=True) if _differs(to, file.size)],
+            DIFFERS,
+            ELSEWHERE,
+        )
         _refuse([to for to in targets if _is_added_to_repository(directory, to)], ADDED, ELSEWHERE)
     gate = asyncio.Semaphore(CONCURRENCY)
     with _parts_in(directory) as parts:
@@ -108,14 +124,19 @@ async def fetch(
             async with gate:
                 part = parts / str(number)
                 if not await store.get_file(file.object, part):
-                    raise IrisError(f"{file.object} was deleted from the store {store.url}; try again")
+                    raise IrisError(
+                        f"{file.object} was deleted from the store {store.url}; try again"
+                    )
                 fetched = Fetched(file, to, written=_put_in_place(part, to, force=force))
                 progress(fetched)
                 return fetched
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(get(number, *each)) for number, each in enumerate(zip(files, targets, strict=True))]
+                tasks = [
+                    group.create_task(get(number, *each))
+                    for number, each in enumerate(zip(files, targets, strict=True))
+                ]
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
@@ -123,15 +144,17 @@ async def fetch(
 
 @contextmanager
 def _parts_in(directory: Path) -> Iterator[Path]:
-    """Yields a directory for incomplete files, inside the target directory, so that each file can be moved to its place in one
-    step.
+    """Yields a directory for incomplete files, inside the target directory, so that each file can
+    be moved to its place in one step.
 
     Raises:
         CannotWrite: the target directory cannot be written; this also holds for a file that cannot.
     """
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        parts = tempfile.TemporaryDirectory(prefix=".iris-fetch-", dir=directory, ignore_cleanup_errors=True)
+        parts = tempfile.TemporaryDirectory(
+            prefix=".iris-fetch-", dir=directory, ignore_cleanup_errors=True
+        )
     with parts as name:
         try:
             yield Path(name)
@@ -141,9 +164,19 @@ def _parts_in(directory: Path) -> Iterator[Path]:
 
 def repository_warnings(fetched: Sequence[Fetched]) -> list[str]:
     """Returns a line for each git repository to which files were written."""
-    found = {git_folder_in(each.to.parents[len(each.file.path.parts) - 1], each.to) for each in fetched if each.written}
-    problem = "is a git repository of the job: git and editors run programs that its settings and hooks name"
-    return [f"{place} {problem}; look at them, or delete it" for place in sorted(place for place in found if place is not None)]
+    found = {
+        git_folder_in(each.to.parents[len(each.file.path.parts) - 1], each.to)
+        for each in fetched
+        if each.written
+    }
+    problem = (
+        "is a git repository of the job: git and editors run programs that its settings and hooks"
+        " name"
+    )
+    return [
+        f"{place} {problem}; look at them, or delete it"
+        for place in sorted(place for place in found if place is not None)
+    ]
 
 
 def _is_added_to_repository(directory: Path, to: Path) -> bool:
@@ -166,12 +199,16 @@ def _put_in_place(part: Path, to: Path, *, force: bool) -> bool:
         if is_full(error):
             raise CannotWrite(error.errno, error.strerror, str(to)) from None
         # A directory is where a file should be, or a file where a directory should be
-        raise Rejected(f"{to} cannot be written: {error.strerror}; fetch into another directory with -o") from None
+        raise Rejected(
+            f"{to} cannot be written: {error.strerror}; fetch into another directory with -o"
+        ) from None
     return True
 
 
 def _inside(directory: Path, to: Path) -> bool:
-    """Returns whether writing to this path stays below the directory, after following existing links."""
+    """Returns whether writing to this path stays below the directory, after following existing
+    links.
+    """
     return to.parent.resolve().is_relative_to(directory.resolve())
 
 
@@ -187,7 +224,13 @@ def _refuse(paths: Sequence[Path], problem: str, remedy: str) -> None:
 
 
 async def find_files(
-    store: Store, job: str, source: LogSource, task: int | None, attempt: int | None, *, checkpoint: bool
+    store: Store,
+    job: str,
+    source: LogSource,
+    task: int | None,
+    attempt: int | None,
+    *,
+    checkpoint: bool,
 ) -> list[OutputFile]:
     """Lists the files of each task, by task and path.
 
@@ -201,7 +244,12 @@ async def find_files(
         IrisError: the store does not answer.
     """
     if checkpoint and attempt is not None:
-        raise InvalidValue("attempt", attempt, "does not go with checkpoint", "leave it out: all attempts have one checkpoint")
+        raise InvalidValue(
+            "attempt",
+            attempt,
+            "does not go with checkpoint",
+            "leave it out: all attempts have one checkpoint",
+        )
     with reading_from(store, f"the {'checkpoint' if checkpoint else 'outputs'} of {job}"):
         if checkpoint:
             return await checkpoint_files(store, job, source.run_id, task)
@@ -219,7 +267,8 @@ async def fetch_task_files(
     checkpoint: bool,
     force: bool,
 ) -> list[Path]:
-    """Downloads these files and returns their paths. Those of several tasks are written to one folder for each.
+    """Downloads these files and returns their paths. Those of several tasks are written to one
+    folder for each.
 
     Warns of git repositories among them.
 
@@ -232,7 +281,35 @@ async def fetch_task_files(
         check_task(job, task, source.numbers)
     files = await find_files(store, job, source, task, attempt, checkpoint=checkpoint)
     with reading_from(store, f"the files of {job}"):
-        fetched = await fetch(store, files, directory, by_task=task is None and source.tasks > 1, force=force)
+        fetched = await fetch(
+            store, files, directory, by_task=task is None and source.tasks > 1, force=force
+        )
     for warning in repository_warnings(fetched):
         warnings.warn(warning, stacklevel=2)
     return [each.to for each in fetched]
+
+
+async def checkpoint_files(
+    store: Store, job: str, run_id: str, task: int | None = None
+) -> list[OutputFile]:
+    """Lists the files of the last save of each task, by task and path. Links and empty directories
+    are left out.
+
+    Args:
+        task: only this task; None: all tasks.
+
+    Raises:
+        InvalidValue: the store has a manifest that Iris did not write.
+    """
+    folders = await store.folders(names.job_checkpoints(job, run_id))
+    found = []
+    for index in sorted(int(name) for name in folders if name.isdecimal()):
+        if task in (None, index) and (
+            save := await latest_save(store, names.task_checkpoints(job, run_id, index))
+        ):
+            found += [
+                OutputFile(index, save.attempt, path_of(item.path), item.size, item.stored_as)
+                for item in save.items
+                if item.stored_as
+            ]
+    return found

@@ -60,14 +60,17 @@ class AsyncJob(Generic[T]):
         self._store_url = client.record.store
         #: The status that was returned last; None: none was.
         self._seen: JobStatus | None = None
-        #: The run of the job's workflow. None: the latest; or that of `run_number`, before the first question.
+        #: The run of the job's workflow. None: the latest; or that of `run_number`, before the
+        #: first question.
         self.run_id = run_id
-        #: The run's number among those of the name, as in `NAME#2`; None: the job was not named by it.
+        #: The run's number among those of the name, as in `NAME#2`; None: the job was not named by
+        #: it.
         self.run_number = run_number
         #: `USER/NAME`, or `USER/PARENT/NAME`.
         self.id = job_id
-        #: Whether the next question finds out which job is meant: it was named without its user by a program in a job, whose
-        #: child of that name comes first. Such a handle has `USER/NAME` until a question has found the child.
+        #: Whether the next question finds out which job is meant: it was named without its user by
+        #: a program in a job, whose child of that name comes first. Such a handle has `USER/NAME`
+        #: until a question has found the child.
         self.is_bare = is_bare
         #: The job's page in Temporal's Web UI; empty: there is none, or the run is not known yet.
         self.ui = ui
@@ -180,9 +183,15 @@ class AsyncJob(Generic[T]):
         from iris.client.jobs.notifications import notifications_of
 
         spec = await self._jobs.submitted_spec(*await self._found())
-        return await notifications_of(self._client.connection, spec, (await self._jobs.log_source(*await self._found())).run_id)
+        return await notifications_of(
+            self._client.connection,
+            spec,
+            (await self._jobs.log_source(*await self._found())).run_id,
+        )
 
-    async def wait(self, timeout: Duration | None = None, *, stream_logs: bool = False) -> JobStatus:
+    async def wait(
+        self, timeout: Duration | None = None, *, stream_logs: bool = False
+    ) -> JobStatus:
         """Waits until the job has ended, with or without success, and returns its status.
 
         Args:
@@ -222,7 +231,11 @@ class AsyncJob(Generic[T]):
 
     @overload
     async def results(
-        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: Literal[False] = False
+        self,
+        timeout: Duration | None = None,
+        *,
+        trusted: bool = False,
+        return_exceptions: Literal[False] = False,
     ) -> list[T]: ...
 
     @overload
@@ -231,7 +244,11 @@ class AsyncJob(Generic[T]):
     ) -> list[T | Exception]: ...
 
     async def results(
-        self, timeout: Duration | None = None, *, trusted: bool = False, return_exceptions: bool = False
+        self,
+        timeout: Duration | None = None,
+        *,
+        trusted: bool = False,
+        return_exceptions: bool = False,
     ) -> list[T] | list[T | Exception]:
         """Waits for the job's end and returns the result of each task.
 
@@ -245,7 +262,9 @@ class AsyncJob(Generic[T]):
             Exception, JobFailed, JobCancelled, NoResult, Rejected: as in `result`.
             WaitTimeout, NotFound, Unreachable: as in `wait`.
         """
-        return await self._results(timeout, only_first=False, trusted=trusted, return_exceptions=return_exceptions)
+        return await self._results(
+            timeout, only_first=False, trusted=trusted, return_exceptions=return_exceptions
+        )
 
     def __await__(self) -> Generator[Any, None, T]:
         return self.result().__await__()
@@ -280,9 +299,19 @@ class AsyncJob(Generic[T]):
         source = await self._jobs.log_source(*await self._found())
         if task is not None:
             check_task(self.id, task, source.numbers)
-        reader = LogReader(Store(self._store_url), self.id, source.run_id, task, attempt, streams=streams, since_ms=since_ms)
+        reader = LogReader(
+            Store(self._store_url),
+            self.id,
+            source.run_id,
+            task,
+            attempt,
+            streams=streams,
+            since_ms=since_ms,
+        )
         until = self._jobs.wait_until_ended(*await self._found()) if follow else None
-        async with aclosing(whole_lines(reader, until, f"the log of {self.id}", tail=tail)) as lines:
+        async with aclosing(
+            whole_lines(reader, until, f"the log of {self.id}", tail=tail)
+        ) as lines:
             async for entry in lines:
                 yield entry
 
@@ -308,7 +337,8 @@ class AsyncJob(Generic[T]):
             force: overwrites files that differ.
 
         Raises:
-            Rejected: a different file exists, or a file would be added to a git repository; nothing was fetched.
+            Rejected: a different file exists, or a file would be added to a git repository; nothing
+                was fetched.
             NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
@@ -347,10 +377,14 @@ class AsyncJob(Generic[T]):
         if not command:
             raise InvalidValue("command", "", "is empty", "pass words, such as 'nvidia-smi', '-L'")
         limit = duration_of(timeout, "timeout")
-        return await run_command(self._client.exec, await self._locate(task), command, timeout=limit, input=input)
+        return await run_command(
+            self._client.exec, await self._locate(task), command, timeout=limit, input=input
+        )
 
     @asynccontextmanager
-    async def port_forward(self, *ports: int | str, task: int | None = None) -> AsyncIterator[tuple[int, ...]]:
+    async def port_forward(
+        self, *ports: int | str, task: int | None = None
+    ) -> AsyncIterator[tuple[int, ...]]:
         """Forwards ports of this machine to a running task during a block, and yields the numbers.
 
         Args:
@@ -371,7 +405,9 @@ class AsyncJob(Generic[T]):
         async with forwarded(self._client.exec, await self._locate(task), ports) as numbers:
             yield numbers
 
-    async def profile(self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None) -> bytes:
+    async def profile(
+        self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None
+    ) -> bytes:
         """Looks into the Python processes of a running task.
 
         Returns what `iris profile` prints or writes to a file.
@@ -393,16 +429,28 @@ class AsyncJob(Generic[T]):
 
     @overload
     async def rerun(
-        self, *, failed: Literal[False] = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+        self,
+        *,
+        failed: Literal[False] = False,
+        name: str | None = None,
+        secret: Mapping[str, str] | Sequence[str] = (),
     ) -> "AsyncJob[T]": ...
 
     @overload
     async def rerun(
-        self, *, failed: bool, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+        self,
+        *,
+        failed: bool,
+        name: str | None = None,
+        secret: Mapping[str, str] | Sequence[str] = (),
     ) -> "AsyncJob[T] | None": ...
 
     async def rerun(
-        self, *, failed: bool = False, name: str | None = None, secret: Mapping[str, str] | Sequence[str] = ()
+        self,
+        *,
+        failed: bool = False,
+        name: str | None = None,
+        secret: Mapping[str, str] | Sequence[str] = (),
     ) -> "AsyncJob[T] | None":
         """Submits the job again: the same program or call, files, resources and environment.
 
@@ -412,7 +460,8 @@ class AsyncJob(Generic[T]):
             failed: only the tasks that failed or were cancelled, with their numbers and parameters.
                 The tasks of a gang all run.
             name: None: the same name.
-            secret: as for `submit`: secrets of the submitter are deleted with a job, and given to the new one again.
+            secret: as for `submit`: secrets of the submitter are deleted with a job, and given to
+                the new one again.
 
         Returns:
             The handle of the new job; None if there is no such task, only with `failed`.
@@ -429,18 +478,27 @@ class AsyncJob(Generic[T]):
 
         run_id = await self._run()
         store, secrets = Store(self._store_url), secret_sources(secret)
-        submitted = await submit_again(self._jobs, store, self.id, run_id, failed=failed, name=name, secrets=secrets)
-        return None if submitted is None else AsyncJob(self._client, submitted.id, submitted.run_id, submitted.ui)
+        submitted = await submit_again(
+            self._jobs, store, self.id, run_id, failed=failed, name=name, secrets=secrets
+        )
+        return (
+            None
+            if submitted is None
+            else AsyncJob(self._client, submitted.id, submitted.run_id, submitted.ui)
+        )
 
     def __repr__(self) -> str:
         """Names the job, its cluster, the state that was seen last, and its page. Asks nothing."""
         number = "" if self.run_number is None else f"#{self.run_number}"
         facts = [f"<Job {self.id}{number} of cluster {self._client.record.name}"]
         if (seen := self._seen) is not None:
-            facts.append(f"{'last seen ' * (not seen.state.ended)}{seen.state}{f': {seen.reason}' * bool(seen.reason)}")
+            facts.append(
+                f"{'last seen ' * (not seen.state.ended)}{seen.state}{f': {seen.reason}' * bool(seen.reason)}"
+            )
         return ", ".join([*facts, *([self.ui] if self.ui else [])]) + ">"
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _found(self) -> tuple[str, str | None]:
         """Returns the job's id and that of its run; None: the latest."""
@@ -448,8 +506,14 @@ class AsyncJob(Generic[T]):
         return self.id, run_id
 
     async def _run(self) -> str | None:
-        """Finds which job is meant, if its name does not tell, and returns the id of its run; None: the latest."""
-        if self.is_bare and self.run_id is None and (found := await self._jobs.nearest(self.id.rpartition("/")[2])) != self.id:
+        """Finds which job is meant, if its name does not tell, and returns the id of its run; None:
+        the latest.
+        """
+        if (
+            self.is_bare
+            and self.run_id is None
+            and (found := await self._jobs.nearest(self.id.rpartition("/")[2])) != self.id
+        ):
             self.id, self.is_bare = found, False
             self.ui = self._jobs.page(found) if self.run_number is None else ""
         if self.run_id is None:
@@ -461,10 +525,17 @@ class AsyncJob(Generic[T]):
         return await self._client.exec.locate(self.id, task, run_id)
 
     async def _results(
-        self, timeout: Duration | None, *, only_first: bool, trusted: bool, return_exceptions: bool = False
+        self,
+        timeout: Duration | None,
+        *,
+        only_first: bool,
+        trusted: bool,
+        return_exceptions: bool = False,
     ) -> list[Any]:
         if not trusted:
             check_own(self.id)
         status = await self.wait(timeout)
         source, store = await self._jobs.log_source(*await self._found()), Store(self._store_url)
-        return await results_of(store, source, status, only_first=only_first, return_exceptions=return_exceptions)
+        return await results_of(
+            store, source, status, only_first=only_first, return_exceptions=return_exceptions
+        )

@@ -1,4 +1,6 @@
-"""Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used again."""
+"""Lists jobs as the Temporal service knows them, and numbers the runs of a name that was used
+again.
+"""
 
 import difflib
 import os
@@ -27,7 +29,8 @@ from iris.model.states import JobState
 UNREADABLE = "(cannot be read with the keys known here)"
 #: About how many jobs are read together if not all of them are in the list.
 READ_TOGETHER = 500
-#: How alike two names are of which one is a misspelling of the other: the part of their letters that they have in common.
+#: How alike two names are of which one is a misspelling of the other: the part of their letters
+#: that they have in common.
 NEAR = 0.75
 
 
@@ -40,9 +43,11 @@ class JobFilter:
         states: only jobs in these states; empty: in any state.
         user: only jobs of this user; empty: of all.
         since: only jobs submitted at this time or later.
-        text: only jobs with this text in their id, command, state, reason, tags or note, in small or capital letters.
+        text: only jobs with this text in their id, command, state, reason, tags or note, in small
+            or capital letters.
         below: only jobs that belong to this job, or to one of those; empty: all.
-        prefix: only jobs whose ids begin with this, in which there is no quote and no backslash; empty: all.
+        prefix: only jobs whose ids begin with this, in which there is no quote and no backslash;
+            empty: all.
         tags: only jobs with all these tags: keys with a value, or with an empty one for any value.
     """
 
@@ -57,23 +62,29 @@ class JobFilter:
 
     @property
     def needs_all(self) -> bool:
-        """Returns whether the service cannot check all conditions, so that more jobs must be read than are shown."""
+        """Returns whether the service cannot check all conditions, so that more jobs must be read
+        than are shown.
+        """
         return bool(self.states or self.text or self.tags)
 
     @property
     def only_running(self) -> bool:
         """Returns whether no job that has ended is wanted. No ended workflow shows a live state."""
-        return self.live_only or (bool(self.states) and not any(state.ended for state in self.states))
+        return self.live_only or (
+            bool(self.states) and not any(state.ended for state in self.states)
+        )
 
     def takes(self, *texts: str, tags: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Returns whether one of a job's texts has the text, and the job all the tags.
 
-        The service has looked for the tags too, but Temporal's dev server takes small and capital letters for the same.
+        The service has looked for the tags too, but Temporal's dev server takes small and capital
+        letters for the same.
         """
         return has_tags(tags, self.tags) and self.text.casefold() in " ".join(texts).casefold()
 
     def query(self) -> str:
-        """Returns the conditions that the service checks, for the end of a visibility query. It does not check states and text.
+        """Returns the conditions that the service checks, for the end of a visibility query. It
+        does not check states and text.
 
         Raises:
             InvalidValue: no user can have this name, or no job such a tag.
@@ -110,20 +121,27 @@ def note_in(memo: Mapping[str, Any]) -> str:
 
 
 def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
-    """Returns the reason of a job's state by its memo; empty if the memo has none, or that of another state."""
+    """Returns the reason of a job's state by its memo; empty if the memo has none, or that of
+    another state.
+    """
     shown = memo.get(names.MEMO_REASON)
-    reason = shown.get("reason") if isinstance(shown, dict) and shown.get("state") == state else None
+    reason = (
+        shown.get("reason") if isinstance(shown, dict) and shown.get("state") == state else None
+    )
     return reason if isinstance(reason, str) else ""
 
 
 def tasks_in(memo: Mapping[str, Any]) -> int:
-    """Returns the number of a job's tasks by its memo; 1 if the memo has none: any client can start a workflow with any memo."""
+    """Returns the number of a job's tasks by its memo; 1 if the memo has none: any client can start
+    a workflow with any memo.
+    """
     tasks = memo.get(names.MEMO_TASKS)
     return tasks if isinstance(tasks, int) and 0 < tasks <= max(MAX_REPLICAS, MAX_TASKS) else 1
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
-    """Returns the jobs, the newest first. If ended jobs are wanted, those of which there is a newer run have its number.
+    """Returns the jobs, the newest first. If ended jobs are wanted, those of which there is a newer
+    run have its number.
 
     Raises:
         InvalidValue: no user can have this name.
@@ -133,16 +151,29 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
     with connection.rpc_errors():
         query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
         if wanted.below:
-            query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.below)}/'"
+            query += (
+                " AND WorkflowId STARTS_WITH"
+                f" '{names.job_workflow(connection.record.name, wanted.below)}/'"
+            )
         if wanted.prefix:
-            query += f" AND WorkflowId STARTS_WITH '{names.job_workflow(connection.record.name, wanted.prefix)}'"
+            query += (
+                " AND WorkflowId STARTS_WITH"
+                f" '{names.job_workflow(connection.record.name, wanted.prefix)}'"
+            )
         async for execution in _newest_first(connection, query, wanted, limit):
             if wanted.states and state_of(execution) not in wanted.states:
                 continue
             if len(found) == limit:
                 break
             row = await _row(execution)
-            texts = (row.id, row.command, row.state, CANCELLING * (row.cancelling is not None), row.reason, row.note)
+            texts = (
+                row.id,
+                row.command,
+                row.state,
+                CANCELLING * (row.cancelling is not None),
+                row.reason,
+                row.note,
+            )
             if wanted.takes(*texts, *format_tags(row.tags), tags=row.tags):
                 found.append((row, execution.run_id))
     if wanted.live_only or not found:
@@ -152,7 +183,8 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
 
 
 async def listed_job(connection: Connection, job: str, run_id: str | None = None) -> JobRow:
-    """Returns what lists show of a job. Asks only the service, so it works while no control plane answers.
+    """Returns what lists show of a job. Asks only the service, so it works while no control plane
+    answers.
 
     Raises:
         NotFound: there is no such job.
@@ -162,15 +194,23 @@ async def listed_job(connection: Connection, job: str, run_id: str | None = None
 
 
 async def count_jobs(connection: Connection, wanted: JobFilter, *, ended: bool) -> int:
-    """Returns how many jobs that the filter takes have ended, or have not. The service counts, so it ignores states and text.
+    """Returns how many jobs that the filter takes have ended, or have not. The service counts, so
+    it ignores states and text.
 
     Raises:
         InvalidValue: no user can have this name.
         Unreachable: the service does not answer.
     """
-    query = f"{connection.list_query(names.KIND_JOB)} AND {replace(wanted, live_only=not ended).query()}"
+    query = (
+        f"{connection.list_query(names.KIND_JOB)} AND"
+        f" {replace(wanted, live_only=not ended).query()}"
+    )
     with connection.rpc_errors():
-        return (await connection.client.count_workflows(query + " AND ExecutionStatus != 'Running'" * ended)).count
+        return (
+            await connection.client.count_workflows(
+                query + " AND ExecutionStatus != 'Running'" * ended
+            )
+        ).count
 
 
 async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list[str]]:
@@ -181,7 +221,10 @@ async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list
     Raises:
         Unreachable: the service does not answer.
     """
-    found = [(each.start_time.timestamp(), each.run_id, each.id) for each in await executions_of(connection, jobs)]
+    found = [
+        (each.start_time.timestamp(), each.run_id, each.id)
+        for each in await executions_of(connection, jobs)
+    ]
     runs: dict[str, list[str]] = {}
     for _, run_id, workflow_id in sorted(found):
         runs.setdefault(names.job_of_workflow(workflow_id), []).append(run_id)
@@ -189,7 +232,8 @@ async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list
 
 
 async def numbered_run(connection: Connection, job: str, number: int) -> str:
-    """Returns the id of a run of the job, by its number among the runs that the service knows, the oldest of which is 1.
+    """Returns the id of a run of the job, by its number among the runs that the service knows, the
+    oldest of which is 1.
 
     Raises:
         NotFound: the job has no such run.
@@ -204,21 +248,34 @@ async def numbered_run(connection: Connection, job: str, number: int) -> str:
 
 
 async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[WorkflowExecution]:
-    """Returns all runs of each of these jobs that the service knows, in no particular order, as `runs_of` does.
+    """Returns all runs of each of these jobs that the service knows, in no particular order, as
+    `runs_of` does.
 
     Raises:
         Unreachable: the service does not answer.
     """
-    # Any client can start a workflow of any id, and the service has no way to write a quote in a query.
-    ids = [f"'{names.job_workflow(connection.record.name, job)}'" for job in sorted(jobs) if "'" not in job and "\\" not in job]
+    # Any client can start a workflow of any id, and the service has no way to write a quote in a
+    # query.
+    ids = [
+        f"'{names.job_workflow(connection.record.name, job)}'"
+        for job in sorted(jobs)
+        if "'" not in job and "\\" not in job
+    ]
     if not ids:
         return []
     only = f"WorkflowId IN ({', '.join(ids)}) AND ExecutionStatus != 'ContinuedAsNew'"
     with connection.rpc_errors():
-        return [each async for each in connection.client.list_workflows(f"{connection.list_query(names.KIND_JOB)} AND {only}")]
+        return [
+            each
+            async for each in connection.client.list_workflows(
+                f"{connection.list_query(names.KIND_JOB)} AND {only}"
+            )
+        ]
 
 
-async def describe_job(connection: Connection, job: str, run_id: str | None = None) -> WorkflowExecutionDescription:
+async def describe_job(
+    connection: Connection, job: str, run_id: str | None = None
+) -> WorkflowExecutionDescription:
     """Describes the job's latest run, or the run with this id where a later job has taken the name.
 
     Raises:
@@ -231,7 +288,9 @@ async def describe_job(connection: Connection, job: str, run_id: str | None = No
     return described
 
 
-async def find_job(connection: Connection, job: str, run_id: str | None = None) -> WorkflowExecutionDescription | None:
+async def find_job(
+    connection: Connection, job: str, run_id: str | None = None
+) -> WorkflowExecutionDescription | None:
     """Describes the job as `describe_job` does. Returns None if there is no such job.
 
     Raises:
@@ -267,7 +326,8 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
 
 
 def near_jobs(job: str, known: Iterable[str]) -> list[str]:
-    """Returns the jobs of which the id may be a misspelling: the nearest names, and the same name of other users and parents.
+    """Returns the jobs of which the id may be a misspelling: the nearest names, and the same name
+    of other users and parents.
 
     The user's name does not count: it is the same in most ids, and makes any two of them alike.
     """
@@ -275,14 +335,22 @@ def near_jobs(job: str, known: Iterable[str]) -> list[str]:
     _, _, name = job.partition("/")
     names_of = {other: other.partition("/")[2] for other in others}
     # The id of a child is no misspelling of one of a job.
-    alike = {own: other for other, own in reversed(names_of.items()) if own.count("/") == name.count("/")}
+    alike = {
+        own: other for other, own in reversed(names_of.items()) if own.count("/") == name.count("/")
+    }
     near = [alike[own] for own in difflib.get_close_matches(name, list(alike), n=3, cutoff=NEAR)]
-    near += [other for own, other in alike.items() if own.startswith(f"{name}-") or name.startswith(f"{own}-")][:3]
+    near += [
+        other
+        for own, other in alike.items()
+        if own.startswith(f"{name}-") or name.startswith(f"{own}-")
+    ][:3]
     near += [other for other in others if f"/{other}".endswith(f"/{name}")]
     return list(dict.fromkeys(near))
 
 
-def _newest_first(connection: Connection, query: str, wanted: JobFilter, limit: int) -> AsyncIterator[WorkflowExecution]:
+def _newest_first(
+    connection: Connection, query: str, wanted: JobFilter, limit: int
+) -> AsyncIterator[WorkflowExecution]:
     if wanted.only_running:  # those the service sorts by their start
         return connection.client.list_workflows(query, limit=None if wanted.needs_all else limit)
     from iris.client.jobs.lists import newest_first  # most lists have only jobs that run
@@ -321,7 +389,8 @@ async def _row(execution: WorkflowExecution) -> JobRow:
 
 #: The length of the first window, and how many times longer the next one is if it has too few.
 FIRST_WINDOW, GROWTH = timedelta(hours=1), 8
-#: Windows that have too many are halved at most this many times: decades become a second, which is not halved.
+#: Windows that have too many are halved at most this many times: decades become a second, which is
+#: not halved.
 MOST_HALVINGS = 30
 #: How many times more than wanted are read together.
 MOST_TIMES = 4
@@ -339,7 +408,9 @@ async def newest_first(client: Client, query: str, least: int) -> AsyncIterator[
     until: datetime | None = None
     left = (await client.count_workflows(query)).count
     while left > 0:
-        start = await _start(client, query, until, least, left) if left > MOST_TIMES * least else None
+        start = (
+            await _start(client, query, until, least, left) if left > MOST_TIMES * least else None
+        )
         found = [each async for each in client.list_workflows(_within(query, start, until))]
         found.sort(key=lambda each: each.start_time, reverse=True)
         for each in found:
@@ -349,8 +420,11 @@ async def newest_first(client: Client, query: str, least: int) -> AsyncIterator[
         until, left = start, left - len(found)
 
 
-async def _start(client: Client, query: str, until: datetime | None, least: int, left: int) -> datetime | None:
-    """Returns the start of a window that has enough workflows and not too many, if there is one; None: it has the whole past.
+async def _start(
+    client: Client, query: str, until: datetime | None, least: int, left: int
+) -> datetime | None:
+    """Returns the start of a window that has enough workflows and not too many, if there is one;
+    None: it has the whole past.
 
     Args:
         until: the end of the window; None: it is not over.
@@ -380,4 +454,6 @@ async def _start(client: Client, query: str, until: datetime | None, least: int,
 
 def _within(query: str, start: datetime | None, until: datetime | None) -> str:
     since = f" AND StartTime >= '{start.isoformat()}'" if start is not None else ""
-    return f"{query}{since}" + (f" AND StartTime < '{until.isoformat()}'" if until is not None else "")
+    return f"{query}{since}" + (
+        f" AND StartTime < '{until.isoformat()}'" if until is not None else ""
+    )

@@ -34,10 +34,15 @@ class NotificationRow(BaseModel):
 
     def __str__(self) -> str:
         shown = "sent at the end" if self.state is NotificationState.PENDING else self.state.lower()
-        return f"{self.url} ({shown}{': ' * bool(self.reason)}{self.reason.removeprefix(f'{self.url} ')})"
+        return (
+            f"{self.url}"
+            f" ({shown}{': ' * bool(self.reason)}{self.reason.removeprefix(f'{self.url} ')})"
+        )
 
 
-async def notifications_of(connection: Connection, spec: JobSpec, run_id: str) -> list[NotificationRow]:
+async def notifications_of(
+    connection: Connection, spec: JobSpec, run_id: str
+) -> list[NotificationRow]:
     """Returns what has become of the calls at the end of a job. Asks only the service.
 
     Args:
@@ -46,7 +51,10 @@ async def notifications_of(connection: Connection, spec: JobSpec, run_id: str) -
     Raises:
         Unreachable: the service does not answer.
     """
-    ids = [notification_workflow(connection.record.name, spec.id, run_id, index) for index in range(len(spec.notify))]
+    ids = [
+        notification_workflow(connection.record.name, spec.id, run_id, index)
+        for index in range(len(spec.notify))
+    ]
     with connection.rpc_errors():
         found = await asyncio.gather(*(_state(connection, each) for each in ids))
     return [
@@ -66,7 +74,9 @@ async def _state(connection: Connection, workflow_id: str) -> tuple[Notification
     if described.status is WorkflowExecutionStatus.COMPLETED:
         return NotificationState.SENT, ""
     if described.status is WorkflowExecutionStatus.RUNNING:
-        failures = [each.last_failure.message for each in described.raw_description.pending_activities]
+        failures = [
+            each.last_failure.message for each in described.raw_description.pending_activities
+        ]
         return NotificationState.SENDING, next(filter(None, failures), "")
     try:
         await handle.result()

@@ -27,8 +27,9 @@ from iris.model.job.environments import SETUP_TIMEOUT, EnvironmentSpec
 from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The events in the history of a job from which on its children do not register with it. A registration is up to four events. The
-#: server accepts 10,000 signals and 50,000 events, and the job itself needs some.
+#: The events in the history of a job from which on its children do not register with it. A
+#: registration is up to four events. The server accepts 10,000 signals and 50,000 events, and the
+#: job itself needs some.
 MOST_EVENTS = 4_000
 
 
@@ -51,7 +52,9 @@ class EnclosingJob(NamedTuple):
 
     @property
     def shares_files(self) -> bool:
-        """Returns whether the program is in the directory in which it was started, so that its children start in the same."""
+        """Returns whether the program is in the directory in which it was started, so that its
+        children start in the same.
+        """
         return self.workdir is not None and Path.cwd() == self.workdir
 
     @property
@@ -66,7 +69,8 @@ class EnclosingJob(NamedTuple):
         """Returns the job as a child of this one.
 
         Args:
-            work: what tells it from others (`work_digest.py`), the same in each attempt that submits the same.
+            work: what tells it from others (`work_digest.py`), the same in each attempt that
+                submits the same.
             named: whether the user has chosen its name.
             given: as for `inherit`.
 
@@ -91,7 +95,11 @@ class EnclosingJob(NamedTuple):
             named=named,
             number=number,
         )
-        return inherit(spec.model_copy(update={"user": self.spec.user, "name": name, "parent": parent}), self.spec, given=given)
+        return inherit(
+            spec.model_copy(update={"user": self.spec.user, "name": name, "parent": parent}),
+            self.spec,
+            given=given,
+        )
 
 
 class ParentLookup:
@@ -101,7 +109,9 @@ class ParentLookup:
         self._connection = connection
         self._specs: dict[str, JobSpec] = {}
         #: The program that uses the client belongs to one attempt.
-        self._submitted: defaultdict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
+        self._submitted: defaultdict[str, itertools.count[int]] = defaultdict(
+            lambda: itertools.count(1)
+        )
 
     async def find(self, env: Mapping[str, str] = os.environ) -> EnclosingJob | None:
         """Returns the job, or None outside of the jobs of this cluster.
@@ -127,7 +137,10 @@ class ParentLookup:
         replaced = not env.get(names.ENV_ATTEMPT_KEY, "").endswith(f"/{names.short_run(run_id)}")
         if replaced or found.status is not WorkflowExecutionStatus.RUNNING or state_of(found).ended:
             state = "" if replaced else f" {state_of(found)}"
-            raise Rejected(f"job {job}, in which this program runs, has ended{state}: nothing can belong to it; {remedy}")
+            raise Rejected(
+                f"job {job}, in which this program runs, has ended{state}: nothing can belong to"
+                f" it; {remedy}"
+            )
         if run_id not in self._specs:
             self._specs[run_id] = await submitted_spec(self._connection, job, run_id)
         workdir = env.get(names.ENV_WORKDIR)
@@ -146,30 +159,45 @@ class ParentLookup:
 
 
 def inherit(child: JobSpec, parent: JobSpec, *, given: Collection[str]) -> JobSpec:
-    """Returns the child with what it has from its parent: all but the resources, the devices, the times and the numbers.
+    """Returns the child with what it has from its parent: all but the resources, the devices, the
+    times and the numbers.
 
     Args:
-        given: what was chosen for the child, among `files`, `workdir` and `priority`. Other options count as chosen if they
-            differ from the default.
+        given: what was chosen for the child, among `files`, `workdir` and `priority`. Other options
+            count as chosen if they differ from the default.
 
     Raises:
         InvalidJob: both together are not a valid job.
     """
     changes: dict[str, Any] = {
-        "env": {name: value for name, value in parent.env.items() if name not in child.secrets} | child.env,
-        "secrets": {name: source for name, source in parent.secrets.items() if name not in child.env} | child.secrets,
+        "env": (
+            {name: value for name, value in parent.env.items() if name not in child.secrets}
+            | child.env
+        ),
+        "secrets": (
+            {name: source for name, source in parent.secrets.items() if name not in child.env}
+            | child.secrets
+        ),
         "image": child.image or parent.image,
         "band": child.band if "priority" in given else parent.band,
     }
     if not any(each.key in (REGION, ZONE) for each in child.constraints):
-        changes["constraints"] = (*child.constraints, *(each for each in parent.constraints if each.key in (REGION, ZONE)))
+        changes["constraints"] = (
+            *child.constraints,
+            *(each for each in parent.constraints if each.key in (REGION, ZONE)),
+        )
     if "files" not in given:
-        changes |= {"bundle": parent.bundle, "environment": _environment(child.environment, parent.environment)}
+        changes |= {
+            "bundle": parent.bundle,
+            "environment": _environment(child.environment, parent.environment),
+        }
         changes["workdir"] = parent.workdir if changes["image"] == parent.image else None
     elif "workdir" not in given and child.image is None and parent.image is not None:
         changes["workdir"] = None  # a directory of the host, which the container does not have
     try:
-        return JobSpec(**{**{name: getattr(child, name) for name in JobSpec.model_fields}, **changes})
+        return JobSpec(
+            **{**{name: getattr(child, name) for name in JobSpec.model_fields}, **changes}
+        )
     except ValidationError as error:
         raise invalid_job(error) from None
 
@@ -178,7 +206,9 @@ def _environment(child: EnvironmentSpec, parent: EnvironmentSpec) -> Environment
     """Returns the parent's environment, or the child's own for the parent's project."""
     limit = child.setup_timeout
     if child == EnvironmentSpec(setup_timeout=limit):
-        return parent if limit == SETUP_TIMEOUT else parent.model_copy(update={"setup_timeout": limit})
+        return (
+            parent if limit == SETUP_TIMEOUT else parent.model_copy(update={"setup_timeout": limit})
+        )
     return child.model_copy(update={"project": parent.project, "build_env": parent.build_env})
 
 
@@ -193,7 +223,8 @@ class FamilyClient:
         self._connection = connection
 
     async def children(self, job: str, first_run: str) -> list[JobRow]:
-        """Returns the jobs that belong to the job, the first one first; none from a service that cannot list workflows.
+        """Returns the jobs that belong to the job, the first one first; none from a service that
+        cannot list workflows.
 
         Args:
             first_run: which of the jobs of this name.
@@ -204,21 +235,31 @@ class FamilyClient:
         try:
             rows = await list_jobs(self._connection, JobFilter(below=job), MAX_CHILDREN)
         except RPCError as error:
-            if error.status is RPCStatusCode.UNIMPLEMENTED:  # it keeps no lists; the rest of an explanation does not need them
+            if (
+                error.status is RPCStatusCode.UNIMPLEMENTED
+            ):  # it keeps no lists; the rest of an explanation does not need them
                 return []
             raise
-        return [row for row in reversed(rows) if row.parent_run == first_run and names.parent_id(row.id) == job]
+        return [
+            row
+            for row in reversed(rows)
+            if row.parent_run == first_run and names.parent_id(row.id) == job
+        ]
 
     async def live_below(self, job: str) -> int:
-        """Returns the number of live jobs that belong to the job or to one of those. They end with it, unless it succeeds.
+        """Returns the number of live jobs that belong to the job or to one of those. They end with
+        it, unless it succeeds.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        return len(await list_jobs(self._connection, JobFilter(below=job, live_only=True), MAX_CHILDREN))
+        return len(
+            await list_jobs(self._connection, JobFilter(below=job, live_only=True), MAX_CHILDREN)
+        )
 
     async def held_above(self, job: str, refusal: Refusal) -> str:
-        """Returns a remark for a job that waits for capacity: which job above it holds as much. Empty: none does.
+        """Returns a remark for a job that waits for capacity: which job above it holds as much.
+        Empty: none does.
 
         Raises:
             Unreachable: the service does not answer.
@@ -229,10 +270,13 @@ class FamilyClient:
 
         for parent in _above(job):
             resources = (await submitted_spec(self._connection, parent)).resources.amounts()
-            if all(refusal.free.get(name, 0) + resources.get(name, 0) >= needed for name, needed in refusal.needed.items()):
+            if all(
+                refusal.free.get(name, 0) + resources.get(name, 0) >= needed
+                for name, needed in refusal.needed.items()
+            ):
                 return (
-                    f"{parent}, to which it belongs, holds {format_amounts(resources)} itself: if that job waits for this one, "
-                    "request less for one of them, or add a host"
+                    f"{parent}, to which it belongs, holds {format_amounts(resources)} itself: if"
+                    " that job waits for this one, request less for one of them, or add a host"
                 )
         return ""
 

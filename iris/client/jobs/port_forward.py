@@ -23,7 +23,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class ForwardedPort(NamedTuple):
-    """A port of this machine (0: any free one; None: that of the task, if possible), and a port of the task."""
+    """A port of this machine (0: any free one; None: that of the task, if possible), and a port of
+    the task.
+    """
 
     local: int | None
     port: str
@@ -37,9 +39,19 @@ def parse_port(text: str) -> ForwardedPort:
     """
     local, colon, port = text.rpartition(":")
     if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]*", port) is None and not _is_port(port):
-        raise InvalidValue("port", text, "is not a port", f"write [LOCAL:]PORT: numbers up to {MAX_PORT}, or PORT by its name")
+        raise InvalidValue(
+            "port",
+            text,
+            "is not a port",
+            f"write [LOCAL:]PORT: numbers up to {MAX_PORT}, or PORT by its name",
+        )
     if colon and local and local != "0" and not _is_port(local):
-        raise InvalidValue("port", text, f"has no port of this machine: {local!r}", f"LOCAL is a number up to {MAX_PORT}")
+        raise InvalidValue(
+            "port",
+            text,
+            f"has no port of this machine: {local!r}",
+            f"LOCAL is a number up to {MAX_PORT}",
+        )
     return ForwardedPort(int(local or 0) if colon else None, port)
 
 
@@ -54,7 +66,9 @@ class PortForward:
         broken: called with the reason when a connection could not be made on the host.
     """
 
-    def __init__(self, session: Session[ForwardEnd], where: TaskLocation, broken: Callable[[str], None]) -> None:
+    def __init__(
+        self, session: Session[ForwardEnd], where: TaskLocation, broken: Callable[[str], None]
+    ) -> None:
         self._session = session
         self._where = where
         self._relay = Relay(session.send, session.say, broken)
@@ -80,23 +94,35 @@ class PortForward:
         """Accepts connections on a port of this machine, and returns its number.
 
         Args:
-            local: its number; 0: any free port; None: that of the task's port if it is free here, else any free port.
+            local: its number; 0: any free port; None: that of the task's port if it is free here,
+                else any free port.
             port: the number of the task's port.
 
         Raises:
             InvalidValue: the port is in use, or is the task's own.
         """
-        own = (await self.ready()).machine == this_machine()  # the task may yet want to listen on its port
+        own = (
+            await self.ready()
+        ).machine == this_machine()  # the task may yet want to listen on its port
         if own and local == port:
-            raise InvalidValue("port", f"{local}:{port}", "is the task's own: it runs on this machine", f"write 0:{port}")
+            raise InvalidValue(
+                "port",
+                f"{local}:{port}",
+                "is the task's own: it runs on this machine",
+                f"write 0:{port}",
+            )
         try:
-            return await self._accept(0 if own and local is None else port if local is None else local, port)
+            return await self._accept(
+                0 if own and local is None else port if local is None else local, port
+            )
         except OSError as error:
             if local is None:
                 return await self._accept(0, port)
             why = os.strerror(error.errno) if error.errno else first_line(error)
             remedy = f"choose another one, or write 0:{port} for any free one"
-            raise InvalidValue("port", str(local), f"cannot be opened on this machine: {why}", remedy) from None
+            raise InvalidValue(
+                "port", str(local), f"cannot be opened on this machine: {why}", remedy
+            ) from None
 
     async def end(self) -> str:
         """Waits for the end of the session, and returns its reason.
@@ -137,12 +163,17 @@ class PortForward:
                 else:
                     self._relay.take(frame)
             except ValueError as error:
-                raise Unreachable(f"what host {self._where.host} sent could not be read: {first_line(error)}") from None
+                raise Unreachable(
+                    f"what host {self._where.host} sent could not be read: {first_line(error)}"
+                ) from None
 
 
 @asynccontextmanager
 async def forward_ports(
-    client: ExecClient, where: TaskLocation, wanted: Sequence[ForwardedPort], broken: Callable[[str], None]
+    client: ExecClient,
+    where: TaskLocation,
+    wanted: Sequence[ForwardedPort],
+    broken: Callable[[str], None],
 ) -> AsyncIterator[PortForward]:
     """Starts to forward the ports of a task, and ends it when the block is left.
 
@@ -164,8 +195,11 @@ async def forward_ports(
 
 
 @asynccontextmanager
-async def forwarded(client: ExecClient, where: TaskLocation, ports: Sequence[int | str]) -> AsyncIterator[tuple[int, ...]]:
-    """Forwards the ports of a task until the block is left, and yields the numbers of the ports of this machine.
+async def forwarded(
+    client: ExecClient, where: TaskLocation, ports: Sequence[int | str]
+) -> AsyncIterator[tuple[int, ...]]:
+    """Forwards the ports of a task until the block is left, and yields the numbers of the ports of
+    this machine.
 
     Args:
         ports: as for `parse_port`.
@@ -180,7 +214,12 @@ async def forwarded(client: ExecClient, where: TaskLocation, ports: Sequence[int
     wanted = [parse_port(str(port)) for port in ports]
     async with forward_ports(client, where, wanted, _log_broken) as forward:
         found = (await forward.ready()).ports
-        yield tuple([await forward.listen(each.local, port) for each, port in zip(wanted, found, strict=True)])
+        yield tuple(
+            [
+                await forward.listen(each.local, port)
+                for each, port in zip(wanted, found, strict=True)
+            ]
+        )
 
 
 def _log_broken(reason: str) -> None:

@@ -35,7 +35,8 @@ async def submit_again(
 
     Raises:
         NotFound: there is no such job, or its files are not in the store any more.
-        Rejected: a live job has the name; or a secret that the job was given by its submitter is not given again.
+        Rejected: a live job has the name; or a secret that the job was given by its submitter is
+            not given again.
         IrisError: the store does not answer.
         InvalidJob, Unreachable: as in `spec_again`.
     """
@@ -44,8 +45,17 @@ async def submit_again(
         return None
     spec = spec.model_copy(update={"secrets": {**spec.secrets, **secrets}})
     if gone := [each for each, source in spec.secrets.items() if not _is_left(spec.id, source)]:
-        again = "".join([" --failed" * failed, f" -n {name}" if name else "", *(f" --secret {each}" for each in gone)])
-        why = f"secrets that were given to {job} are for it alone and deleted with it: {', '.join(gone)}"
+        again = "".join(
+            [
+                " --failed" * failed,
+                f" -n {name}" if name else "",
+                *(f" --secret {each}" for each in gone),
+            ]
+        )
+        why = (
+            f"secrets that were given to {job} are for it alone and deleted with it:"
+            f" {', '.join(gone)}"
+        )
         raise Rejected(f"{why}; give the new job its own: iris rerun{again} {job}")
     await keep_bundles(store, spec)
     return await jobs.submit(spec)
@@ -54,15 +64,20 @@ async def submit_again(
 def _is_left(job: str, source: str) -> bool:
     """Returns whether a job may still use the source of a secret that an earlier job had."""
     kind, _, path = source.partition(":")
-    return kind != SecretKind.SEALED or (not path.startswith(f"{names.SEALED_JOB}/") and not why_not_sealed(path, job))
+    return kind != SecretKind.SEALED or (
+        not path.startswith(f"{names.SEALED_JOB}/") and not why_not_sealed(path, job)
+    )
 
 
-async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: bool, name: str | None) -> JobSpec | None:
+async def spec_again(
+    jobs: JobsClient, job: str, run_id: str | None, *, failed: bool, name: str | None
+) -> JobSpec | None:
     """Returns the job that runs the job again: the same command, files, resources and environment.
 
     Args:
         run_id: an earlier run; None: the latest.
-        failed: only the tasks that have ended without success, with their indices and rows. The tasks of a gang run all together.
+        failed: only the tasks that have ended without success, with their indices and rows. The
+            tasks of a gang run all together.
         name: None: the name of the job.
 
     Returns:
@@ -74,10 +89,19 @@ async def spec_again(jobs: JobsClient, job: str, run_id: str | None, *, failed: 
         Unreachable: the service, or the control plane if `failed`, does not answer.
     """
     spec = await jobs.submitted_spec(job, run_id)
-    changes: dict[str, object] = {"user": current_user(), "name": name or spec.name, "parent": None, "after": ()}
+    changes: dict[str, object] = {
+        "user": current_user(),
+        "name": name or spec.name,
+        "parent": None,
+        "after": (),
+    }
     if failed:
         tasks = (await jobs.status(job, run_id)).tasks
-        left = [task.index for task in tasks if task.state in ENDED and task.state is not TaskState.SUCCEEDED]
+        left = [
+            task.index
+            for task in tasks
+            if task.state in ENDED and task.state is not TaskState.SUCCEEDED
+        ]
         if not left:
             return None
         if spec.coscheduling is None:

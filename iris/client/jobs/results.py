@@ -1,4 +1,6 @@
-"""The results of a job that has ended, and the error for who asks for those of a job that has failed."""
+"""The results of a job that has ended, and the error for who asks for those of a job that has
+failed.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -39,11 +41,19 @@ def check_own(job: str) -> None:
     """
     user = job.partition("/")[0]
     if user != current_user():
-        raise Rejected(f"the result of {job} is not unpickled: this can run code of {user}; to trust it, pass trusted=True")
+        raise Rejected(
+            f"the result of {job} is not unpickled: this can run code of {user}; to trust it, pass"
+            " trusted=True"
+        )
 
 
 async def results_of(
-    store: Store, source: LogSource, status: JobStatus, *, only_first: bool, return_exceptions: bool = False
+    store: Store,
+    source: LogSource,
+    status: JobStatus,
+    *,
+    only_first: bool,
+    return_exceptions: bool = False,
 ) -> list[Any]:
     """Returns the result of each task of a job that has ended, or of the first one.
 
@@ -59,10 +69,16 @@ async def results_of(
     if status.state is not JobState.SUCCEEDED:
         raise await _failure(store, source, status)
     tasks = status.tasks[:1] if only_first else status.tasks
-    lost = [task for task in tasks if task.state is TaskState.CANCELLED or (task.state is TaskState.FAILED and source.function)]
+    lost = [
+        task
+        for task in tasks
+        if task.state is TaskState.CANCELLED or (task.state is TaskState.FAILED and source.function)
+    ]
     if lost and not return_exceptions:
         tasks = (lost[0],)
-    read = [task for task in tasks if task.state is not TaskState.CANCELLED] if source.function else []
+    read = (
+        [task for task in tasks if task.state is not TaskState.CANCELLED] if source.function else []
+    )
     results = await task_results(store, status.id, source.run_id, read)
     found = {task.index: result for task, result in zip(read, results, strict=True)}
     for task in tasks:
@@ -75,31 +91,52 @@ async def results_of(
 
 async def _failure(store: Store, source: LogSource, status: JobStatus) -> BaseException:
     """Returns the error for a job that did not succeed: what a function raised, if one has."""
-    failed = [task for task in status.tasks if task.state is TaskState.FAILED and source.function][:FAILED_TASKS_READ]
-    for task, result in zip(failed, await task_results(store, status.id, source.run_id, failed), strict=True):
+    failed = [task for task in status.tasks if task.state is TaskState.FAILED and source.function][
+        :FAILED_TASKS_READ
+    ]
+    for task, result in zip(
+        failed, await task_results(store, status.id, source.run_id, failed), strict=True
+    ):
         if isinstance(result, Raised):  # else it was killed, or has exited
-            error = result.exception(f"task {task.index} of {status.id}", partial(JobFailed, status=status, task=task))
+            error = result.exception(
+                f"task {task.index} of {status.id}", partial(JobFailed, status=status, task=task)
+            )
             return await _with_last_lines(error, store, source, status)
     text = f"{status.id} {status.state}: {status.reason}"
     if status.state is JobState.KILLED:
         return JobCancelled(text, status)
-    return await _with_last_lines(JobFailed(text, status, _first_failed(status)), store, source, status)
+    return await _with_last_lines(
+        JobFailed(text, status, _first_failed(status)), store, source, status
+    )
 
 
 def _first_failed(status: JobStatus) -> TaskStatus | None:
-    """Returns the task that failed first, which of a gang is the one that ended the others; None: none had begun."""
+    """Returns the task that failed first, which of a gang is the one that ended the others; None:
+    none had begun.
+    """
     failed = [task for task in status.tasks if task.state in _FAILURES and task.attempt]
-    return min(failed, key=lambda task: (_FAILURES.index(task.state), task.finished_at or _NEVER), default=None)
+    return min(
+        failed,
+        key=lambda task: (_FAILURES.index(task.state), task.finished_at or _NEVER),
+        default=None,
+    )
 
 
-async def _with_last_lines(error: BaseException, store: Store, source: LogSource, status: JobStatus) -> BaseException:
-    """Adds the last lines of the failed task to the error, also as a note, which tracebacks show."""
+async def _with_last_lines(
+    error: BaseException, store: Store, source: LogSource, status: JobStatus
+) -> BaseException:
+    """Adds the last lines of the failed task to the error, also as a note, which tracebacks
+    show.
+    """
     if not isinstance(error, JobFailed) or error.status is not status or error.task is None:
-        return error  # what a function raised, which may be the failure of another job, has its traceback
+        # what a function raised, which may be the failure of another job, has its traceback
+        return error
     job, task = status.id, error.task
     with suppress(TimeoutError, ValueError, *STORE_ERRORS):
         async with asyncio.timeout(LAST_LINES_TIMEOUT_S):
-            found = await LogReader(store, job, source.run_id, task.index, task.attempt).tail(LAST_LINES)
+            found = await LogReader(store, job, source.run_id, task.index, task.attempt).tail(
+                LAST_LINES
+            )
         entries = Entries()
         lines = [entry.text for entry in (*entries.add(found), *entries.finish())]
         error.last_lines = tuple(cut(line, LAST_LINE_LENGTH) for line in lines[-LAST_LINES:])

@@ -43,10 +43,11 @@ from iris.model.units import format_duration
 from iris.workflows import web_ui
 from iris.workflows.search_attributes import keywords
 
-#: Times that were missed no longer ago, such as while the service was away, are made up for. Temporal's default is a year: a
-#: laptop that comes back from a holiday would start a job at once.
+#: Times that were missed no longer ago, such as while the service was away, are made up for.
+#: Temporal's default is a year: a laptop that comes back from a holiday would start a job at once.
 CATCH_UP = timedelta(hours=1)
-#: The shortest time between two runs. A job takes seconds to start; a program that has to run more often loops itself.
+#: The shortest time between two runs. A job takes seconds to start; a program that has to run more
+#: often loops itself.
 SHORTEST = timedelta(seconds=10)
 
 
@@ -80,11 +81,12 @@ _POLICIES = {
 class When:
     """The times of a schedule: those of cron expressions in a time zone, or one in each interval.
 
-    Where the zone's clock is set forward, a time that it skips has no run; where it is set back, a time that comes twice has one.
+    Where the zone's clock is set forward, a time that it skips has no run; where it is set back, a
+    time that comes twice has one.
 
     Raises:
-        InvalidValue: neither or both are given, the interval is too short, the time zone is unknown, or an expression never
-            comes.
+        InvalidValue: neither or both are given, the interval is too short, the time zone is
+            unknown, or an expression never comes.
     """
 
     #: One expression or several: minute, hour, day, month, weekday.
@@ -96,18 +98,36 @@ class When:
     def __post_init__(self) -> None:
         if bool(self.cron) == (self.interval is not None):
             given = ", ".join(self.expressions) or None
-            raise InvalidValue("cron", given, "or every must be given, and not both", 'write cron "0 2 * * *", or every "6h"')
+            raise InvalidValue(
+                "cron",
+                given,
+                "or every must be given, and not both",
+                'write cron "0 2 * * *", or every "6h"',
+            )
         if self.interval is not None and self.interval < SHORTEST:
             raise InvalidValue(
-                "every", format_duration(self.interval), "is too short", f"write {format_duration(SHORTEST)} or more"
+                "every",
+                format_duration(self.interval),
+                "is too short",
+                f"write {format_duration(SHORTEST)} or more",
             )
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
-            raise InvalidValue("time-zone", self.time_zone, "is not a time zone", "write UTC, or a name such as Europe/Berlin")
+            raise InvalidValue(
+                "time-zone",
+                self.time_zone,
+                "is not a time zone",
+                "write UTC, or a name such as Europe/Berlin",
+            )
         for expression in self.expressions:
             if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
                 problem = "never comes: no year has such a day"
-                raise InvalidValue("cron", expression, problem, 'write a day that its months have, such as "0 2 28 2 *"')
+                raise InvalidValue(
+                    "cron",
+                    expression,
+                    problem,
+                    'write a day that its months have, such as "0 2 28 2 *"',
+                )
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -128,8 +148,8 @@ class ScheduledRun:
     """One run of a schedule.
 
     Args:
-        state: that of its job, "RUNNING" also while that waits; `NOT_STARTED`; or `LEFT_OUT`, where the clock is set back and
-            shows the time again; None: the service has forgotten it.
+        state: that of its job, "RUNNING" also while that waits; `NOT_STARTED`; or `LEFT_OUT`, where
+            the clock is set back and shows the time again; None: the service has forgotten it.
         reason: why it ended so; empty if it succeeded.
     """
 
@@ -179,18 +199,26 @@ class SchedulesClient:
         self._connection = connection
         self._cluster = connection.record.name
 
-    async def create(self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False) -> ScheduleRow:
+    async def create(
+        self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False
+    ) -> ScheduleRow:
         """Creates a schedule that starts the job, and is named as the job is.
 
         Raises:
-            InvalidValue: the service does not understand the times, none of them is still to come, or the job demands too much.
+            InvalidValue: the service does not understand the times, none of them is still to come,
+                or the job demands too much.
             Rejected: there is a schedule of this name.
             Unreachable: the service does not answer.
         """
         check_demands(spec)
         if spec.after:
             remedy = "leave it out; a job in the schedule's job can submit further ones"
-            raise InvalidValue("after", spec.after[0].name, "is one run of a job, and a schedule starts many", remedy)
+            raise InvalidValue(
+                "after",
+                spec.after[0].name,
+                "is one run of a job, and a schedule starts many",
+                remedy,
+            )
         if spec.from_checkpoint is not None:
             problem = "is looked up when a job is submitted, which the jobs of a schedule are not"
             raise InvalidValue(FIELD, spec.from_checkpoint, problem, "leave it out")
@@ -200,10 +228,16 @@ class SchedulesClient:
         async with sealing(self._connection.record, spec, names.sealed_for_schedule) as sealed:
             return await self._create(sealed, when, overlap, paused)
 
-    async def _create(self, spec: JobSpec, when: When, overlap: Overlap, paused: bool) -> ScheduleRow:
+    async def _create(
+        self, spec: JobSpec, when: When, overlap: Overlap, paused: bool
+    ) -> ScheduleRow:
         schedule_id = names.schedule_id(self._cluster, spec.id)
         summary = web_ui.summary(spec)
-        attributes = {names.SA_CLUSTER: self._cluster, names.SA_KIND: names.KIND_SCHEDULE, names.SA_USER: spec.user}
+        attributes = {
+            names.SA_CLUSTER: self._cluster,
+            names.SA_KIND: names.KIND_SCHEDULE,
+            names.SA_USER: spec.user,
+        }
         times = _times_of(when, datetime.now(UTC))
         zone = "" if when.interval is not None or times.time_zone_name == "UTC" else when.time_zone
         schedule = Schedule(
@@ -217,27 +251,46 @@ class SchedulesClient:
             ),
             spec=times,
             policy=SchedulePolicy(overlap=_POLICIES[overlap], catchup_window=CATCH_UP),
-            state=ScheduleState(paused=paused, note=f"created paused by {current_user()}" if paused else ""),
+            state=ScheduleState(
+                paused=paused, note=f"created paused by {current_user()}" if paused else ""
+            ),
         )
-        memo = {names.MEMO_COMMAND: summary, names.MEMO_WHEN: str(when), names.MEMO_TIME_ZONE: when.time_zone}
+        memo = {
+            names.MEMO_COMMAND: summary,
+            names.MEMO_WHEN: str(when),
+            names.MEMO_TIME_ZONE: when.time_zone,
+        }
         with self._connection.rpc_errors():
             try:
                 handle = await self._connection.client.create_schedule(
                     schedule_id, schedule, memo=memo, search_attributes=keywords(attributes)
                 )
             except ScheduleAlreadyRunningError:
-                remedy = f"show it with `iris schedule show {spec.id}`, delete it, or choose another name with -n"
+                remedy = (
+                    f"show it with `iris schedule show {spec.id}`, delete it, or choose another"
+                    " name with -n"
+                )
                 raise Rejected(f"schedule {spec.id} already exists; {remedy}") from None
             except RPCError as error:
                 if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                     raise
-                remedy = 'write five fields: minute hour day month weekday, such as "0 2 * * *" for two o\'clock'
-                raise InvalidValue("cron", "; ".join(when.expressions), f"is refused: {error.message}", remedy) from None
+                remedy = (
+                    'write five fields: minute hour day month weekday, such as "0 2 * * *" for two'
+                    " o'clock"
+                )
+                raise InvalidValue(
+                    "cron", "; ".join(when.expressions), f"is refused: {error.message}", remedy
+                ) from None
             created = await handle.describe()
             if not created.info.next_action_times:
                 await handle.delete()
                 problem = f"does not come from now on, on the clock of {when.time_zone}"
-                raise InvalidValue("cron", "; ".join(when.expressions), problem, "write a time that is still to come")
+                raise InvalidValue(
+                    "cron",
+                    "; ".join(when.expressions),
+                    problem,
+                    "write a time that is still to come",
+                )
         return await self._row(created)
 
     async def list(self) -> Sequence[ScheduleRow]:
@@ -249,9 +302,16 @@ class SchedulesClient:
         prefix = names.schedule_id(self._cluster, "")
         with self._connection.rpc_errors():
             found = [each.id async for each in await self._connection.client.list_schedules()]
-            handles = [self._connection.client.get_schedule_handle(each) for each in found if each.startswith(prefix)]
+            handles = [
+                self._connection.client.get_schedule_handle(each)
+                for each in found
+                if each.startswith(prefix)
+            ]
             described = await asyncio.gather(*(self._describe(handle) for handle in handles))
-        return sorted([await self._row(each) for each in described if each is not None], key=lambda row: row.id)
+        return sorted(
+            [await self._row(each) for each in described if each is not None],
+            key=lambda row: row.id,
+        )
 
     async def show(self, name: str) -> ScheduleView:
         """Returns a schedule by `NAME` or `USER/NAME`, with its last runs.
@@ -264,9 +324,15 @@ class SchedulesClient:
         action = found.schedule.action
         if not isinstance(action, ScheduleActionStartWorkflow):
             raise NotFound(f"{name} is not a schedule of Iris")
-        (scheduled,) = await self._connection.client.data_converter.decode(action.args, [ScheduledJob])
-        runs = await asyncio.gather(*(self._run(each) for each in reversed(found.info.recent_actions)))
-        overlap = next(mine for mine, policy in _POLICIES.items() if policy == found.schedule.policy.overlap)
+        (scheduled,) = await self._connection.client.data_converter.decode(
+            action.args, [ScheduledJob]
+        )
+        runs = await asyncio.gather(
+            *(self._run(each) for each in reversed(found.info.recent_actions))
+        )
+        overlap = next(
+            mine for mine, policy in _POLICIES.items() if policy == found.schedule.policy.overlap
+        )
         return ScheduleView(
             row=await self._row(found),
             overlap=overlap,
@@ -277,7 +343,8 @@ class SchedulesClient:
         )
 
     async def pause(self, name: str, note: str = "") -> str:
-        """Starts no more runs until `resume`, and returns the schedule's id. A run that has started continues.
+        """Starts no more runs until `resume`, and returns the schedule's id. A run that has started
+        continues.
 
         Raises:
             NotFound: there is no such schedule.
@@ -310,14 +377,21 @@ class SchedulesClient:
         """
         found = await self._found(name)
         job = names.job_of_workflow(found.id)
-        if found.info.running_actions and found.schedule.policy.overlap is ScheduleOverlapPolicy.SKIP:
-            raise Rejected(f"the last run of {job} has not ended; wait for it with `iris wait {job}`, or `iris cancel {job}`")
+        if (
+            found.info.running_actions
+            and found.schedule.policy.overlap is ScheduleOverlapPolicy.SKIP
+        ):
+            raise Rejected(
+                f"the last run of {job} has not ended; wait for it with `iris wait {job}`, or `iris"
+                f" cancel {job}`"
+            )
         with self._connection.rpc_errors():
             await self._handle(found.id).trigger()
         return job
 
     async def delete(self, name: str) -> str:
-        """Deletes a schedule with the secrets that it was given, and returns its id. A run that has started continues.
+        """Deletes a schedule with the secrets that it was given, and returns its id. A run that has
+        started continues.
 
         Raises:
             NotFound: there is no such schedule.
@@ -334,7 +408,8 @@ class SchedulesClient:
             await delete_secrets(self._connection.record, names.sealed_for_schedule(job, ""))
         return job
 
-    # -- private ---------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     def _handle(self, schedule_id: str) -> ScheduleHandle:
         return self._connection.client.get_schedule_handle(schedule_id)
@@ -361,7 +436,9 @@ class SchedulesClient:
         return ScheduleRow(
             id=names.job_of_workflow(found.id),
             when=str(memo.get(names.MEMO_WHEN, "")),
-            time_zone=str(memo.get(names.MEMO_TIME_ZONE) or found.schedule.spec.time_zone_name or "UTC"),
+            time_zone=str(
+                memo.get(names.MEMO_TIME_ZONE) or found.schedule.spec.time_zone_name or "UTC"
+            ),
             command=str(memo.get(names.MEMO_COMMAND, "")),
             paused=state.paused,
             note=state.note or "",
@@ -373,13 +450,19 @@ class SchedulesClient:
         run = ScheduledRun(result.scheduled_at, result.started_at, state=None)
         if not isinstance(result.action, ScheduleActionExecutionStartWorkflow):
             return run
-        handle = self._connection.workflow(result.action.workflow_id, result.action.first_execution_run_id)
+        handle = self._connection.workflow(
+            result.action.workflow_id, result.action.first_execution_run_id
+        )
         with self._connection.rpc_errors():
             try:
                 if (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
                     return replace(run, state=JobState.RUNNING.value)
                 if await handle.result() == LEFT_OUT:
-                    return replace(run, state=LEFT_OUT, reason="the clock shows this time again, and the job starts then")
+                    return replace(
+                        run,
+                        state=LEFT_OUT,
+                        reason="the clock shows this time again, and the job starts then",
+                    )
             except WorkflowFailureError as error:
                 state, reason = _end_of(error)
                 return replace(run, state=state, reason=reason)
@@ -393,8 +476,9 @@ class SchedulesClient:
 def _times_of(when: When, now: datetime) -> ScheduleSpec:
     """Returns the times for the service.
 
-    What it does at changes of the clock is not the same in all time zones, so expressions of every hour are left to UTC, where
-    nothing changes, and times at which no expression comes are excluded.
+    What it does at changes of the clock is not the same in all time zones, so expressions of every
+    hour are left to UTC, where nothing changes, and times at which no expression comes are
+    excluded.
     """
     if when.interval is not None:
         return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=when.interval)])
@@ -423,4 +507,6 @@ def _end_of(error: WorkflowFailureError) -> tuple[str, str]:
         cause = cause.cause
     if isinstance(cause, ApplicationError):
         return cause.type or JobState.FAILED.value, cause.message
-    return JobState.KILLED.value, "cancelled" if isinstance(cause, CancelledError) else str(cause or error)
+    return JobState.KILLED.value, (
+        "cancelled" if isinstance(cause, CancelledError) else str(cause or error)
+    )

@@ -1,4 +1,6 @@
-"""Reads the status that a job itself reports: the result of one that has ended, or the answer of one that has not."""
+"""Reads the status that a job itself reports: the result of one that has ended, or the answer of
+one that has not.
+"""
 
 import asyncio
 from typing import NamedTuple
@@ -32,8 +34,11 @@ from iris.scheduling.ledger.array_windows import chunks
 _WITH_RESULT = (WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.FAILED)
 
 
-async def reported_status(connection: Connection, described: WorkflowExecutionDescription) -> JobStatus:
-    """Returns the status that the job reports. One that has ended is not asked: an answer would replay its whole history.
+async def reported_status(
+    connection: Connection, described: WorkflowExecutionDescription
+) -> JobStatus:
+    """Returns the status that the job reports. One that has ended is not asked: an answer would
+    replay its whole history.
 
     Raises:
         Unreachable: no control plane answers, or the service does not.
@@ -41,16 +46,24 @@ async def reported_status(connection: Connection, described: WorkflowExecutionDe
     status = await _result(connection, described)
     if status is not None:
         return status
-    return await connection.query(connection.workflow(described.id, described.run_id), "status", JobStatus)
+    return await connection.query(
+        connection.workflow(described.id, described.run_id), "status", JobStatus
+    )
 
 
-async def _result(connection: Connection, described: WorkflowExecutionDescription) -> JobStatus | None:
-    """Returns the status with which a job ended; None: it has not, or the results do not have all of its tasks."""
+async def _result(
+    connection: Connection, described: WorkflowExecutionDescription
+) -> JobStatus | None:
+    """Returns the status with which a job ended; None: it has not, or the results do not have all
+    of its tasks.
+    """
     if described.status not in _WITH_RESULT:
         return None
     with connection.rpc_errors():
         try:
-            end = await connection.workflow(described.id, described.run_id).result(follow_runs=False)
+            end = await connection.workflow(described.id, described.run_id).result(
+                follow_runs=False
+            )
         except WorkflowFailureError as error:
             if not isinstance(error.cause, ApplicationError) or not error.cause.details:
                 return None
@@ -67,7 +80,9 @@ async def _result(connection: Connection, described: WorkflowExecutionDescriptio
     return None if tasks is None else status.model_copy(update={"tasks": tasks})
 
 
-async def with_own_status(connection: Connection, status: JobStatus, index: int, run_id: str) -> JobStatus:
+async def with_own_status(
+    connection: Connection, status: JobStatus, index: int, run_id: str
+) -> JobStatus:
     """Returns the status of a live job with that of one task as the task's own workflow has it.
 
     Args:
@@ -81,7 +96,9 @@ async def with_own_status(connection: Connection, status: JobStatus, index: int,
         return status
     task_id = names.task_id(status.id, index)
     try:
-        own = await connection.query(names.task_workflow(connection.record.name, task_id), "own_status", OwnStatus)
+        own = await connection.query(
+            names.task_workflow(connection.record.name, task_id), "own_status", OwnStatus
+        )
     except NotStarted:  # it has not begun, or belongs to a gang
         return status
     if own.run_id != run_id:
@@ -94,7 +111,11 @@ async def with_own_status(connection: Connection, status: JobStatus, index: int,
     runs = {}
     if status.state is JobState.PENDING and task.state in LIVE:
         is_built = task.state is TaskState.BUILDING
-        runs = {"state": JobState.BUILDING, "reason": task.reason} if is_built else {"state": JobState.RUNNING, "reason": ""}
+        runs = (
+            {"state": JobState.BUILDING, "reason": task.reason}
+            if is_built
+            else {"state": JobState.RUNNING, "reason": ""}
+        )
     tasks = tuple(task if each.index == index else each for each in status.tasks)
     return status.model_copy(update={"tasks": tasks, **runs})
 
@@ -106,10 +127,11 @@ _AT_ONCE = 8
 async def tasks_of_parts(
     connection: Connection, described: WorkflowExecutionDescription, job: str
 ) -> tuple[TaskStatus, ...] | None:
-    """Returns all tasks of a large array that has ended; None: it is no large array, or its parts do not know all ends.
+    """Returns all tasks of a large array that has ended; None: it is no large array, or its parts
+    do not know all ends.
 
-    The job alone knows how a task ended whose part has not begun, was terminated or belongs to a later job of that name, and why
-    the tasks were killed.
+    The job alone knows how a task ended whose part has not begun, was terminated or belongs to a
+    later job of that name, and why the tasks were killed.
 
     Raises:
         NotFound: the service no longer has the job's history.
@@ -122,19 +144,29 @@ async def tasks_of_parts(
 
     async def read(number: int) -> tuple[TaskStatus, ...]:
         async with at_once:
-            return await _tasks_of(connection, described, part_workflow(connection.record.name, job, number))
+            return await _tasks_of(
+                connection, described, part_workflow(connection.record.name, job, number)
+            )
 
-    parts = await asyncio.gather(*(read(number) for number, _ in enumerate(chunks(spec.indices, spec.array.part))))
+    parts = await asyncio.gather(
+        *(read(number) for number, _ in enumerate(chunks(spec.indices, spec.array.part)))
+    )
     tasks = [task for part in parts for task in part]
     if [task.index for task in tasks] != list(spec.indices):
         return None
     if any(task.state not in ENDED or task.state is TaskState.KILLED for task in tasks):
         return None
-    return tuple(task.model_copy(update={"reason": cut(task.reason, MAX_KEPT_REASON)}) for task in tasks)
+    return tuple(
+        task.model_copy(update={"reason": cut(task.reason, MAX_KEPT_REASON)}) for task in tasks
+    )
 
 
-async def _tasks_of(connection: Connection, job: WorkflowExecutionDescription, part: str) -> tuple[TaskStatus, ...]:
-    """Returns the tasks with which a part of this job ended; none, if there is no such part or it has no result."""
+async def _tasks_of(
+    connection: Connection, job: WorkflowExecutionDescription, part: str
+) -> tuple[TaskStatus, ...]:
+    """Returns the tasks with which a part of this job ended; none, if there is no such part or it
+    has no result.
+    """
     with connection.rpc_errors():
         try:
             described = await connection.workflow(part).describe()
@@ -164,8 +196,11 @@ class KnownAttempts(NamedTuple):
     attempts_unknown: str = ""
 
 
-async def known_attempts(connection: Connection, status: JobStatus, index: int | None, run_id: str | None) -> KnownAttempts:
-    """Returns the attempts as `attempts_of` does, or why they are not known of a job that has ended.
+async def known_attempts(
+    connection: Connection, status: JobStatus, index: int | None, run_id: str | None
+) -> KnownAttempts:
+    """Returns the attempts as `attempts_of` does, or why they are not known of a job that has
+    ended.
 
     Raises:
         Unreachable: no control plane answers, and the job has not ended.
@@ -183,8 +218,9 @@ async def attempts_of(
 ) -> dict[int, tuple[AttemptRecord, ...]]:
     """Returns the attempts by task.
 
-    The workflow of a job with independent tasks has no attempts itself, and would replay a long history to say so. Of such a job,
-    the workflows of the tasks are asked that have failed, been preempted or never been started.
+    The workflow of a job with independent tasks has no attempts itself, and would replay a long
+    history to say so. Of such a job, the workflows of the tasks are asked that have failed, been
+    preempted or never been started.
 
     Args:
         index: only those of this task; None: of all.
@@ -199,10 +235,16 @@ async def attempts_of(
         run_id = None if run_id in (first_run(latest), latest.run_id) else run_id
     if len(status.tasks) == 1 or (await submitted_spec(connection, status.id, run_id)).is_gang:
         handle = connection.workflow(names.job_workflow(cluster, status.id), run_id)
-        return {status.tasks[0].index: (await connection.query(handle, "attempts", Attempts)).attempts}
+        return {
+            status.tasks[0].index: (await connection.query(handle, "attempts", Attempts)).attempts
+        }
     if run_id is not None:
         return {}  # the workflows of its tasks have been started anew for later runs
-    unlucky = [task.index for task in status.tasks if task.failures or task.preemptions or task.undelivered or task.setups]
+    unlucky = [
+        task.index
+        for task in status.tasks
+        if task.failures or task.preemptions or task.undelivered or task.setups
+    ]
     indexes = unlucky[:MAX_TASKS_WITH_ATTEMPTS] if index is None else [index]
     ids = [names.task_workflow(cluster, names.task_id(status.id, each)) for each in indexes]
     answers = await asyncio.gather(*(_of_task(connection, workflow_id) for workflow_id in ids))

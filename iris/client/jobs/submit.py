@@ -1,4 +1,6 @@
-"""Starts the workflows of jobs. A job of a batch is started once, however often the batch is submitted."""
+"""Starts the workflows of jobs. A job of a batch is started once, however often the batch is
+submitted.
+"""
 
 from typing import NamedTuple
 
@@ -50,7 +52,8 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
 
 async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) -> Submitted:
-    """Starts a job that belongs to another job, or finds the one that an earlier attempt of that job has started.
+    """Starts a job that belongs to another job, or finds the one that an earlier attempt of that
+    job has started.
 
     Raises:
         NameTaken: a live job has this name, and is not the same.
@@ -62,7 +65,9 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
             return await _start(connection, spec, policy)
         except WorkflowAlreadyStartedError:
             with connection.rpc_errors():
-                found = await connection.workflow(names.job_workflow(connection.record.name, spec.id)).describe()
+                found = await connection.workflow(
+                    names.job_workflow(connection.record.name, spec.id)
+                ).describe()
         policy, owner = WorkflowIDReusePolicy.REJECT_DUPLICATE, parent_in(await memo_of(found))
         state = state_of(found)
         if found.status is WorkflowExecutionStatus.RUNNING and state.ended:
@@ -80,7 +85,8 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
 
 
 async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchResult:
-    """Starts the job of a batch, unless a job of this name was started with the same key. That job may have ended.
+    """Starts the job of a batch, unless a job of this name was started with the same key. That job
+    may have ended.
 
     Args:
         key: identifies the job among all that were ever submitted.
@@ -93,22 +99,32 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
     """
     try:
         spec = await _with_checkpoint(connection, await bound(connection, spec))
-    except (InvalidValue, NotFound):  # the service forgets jobs, also those that the job has followed
+    except (
+        InvalidValue,
+        NotFound,
+    ):  # the service forgets jobs, also those that the job has followed
         if (before := await _started_before(connection, spec, key)) is not None:
             return before
         raise
     try:
-        return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.REJECT_DUPLICATE, key), before=False)
+        return BatchResult(
+            await _start(connection, spec, WorkflowIDReusePolicy.REJECT_DUPLICATE, key),
+            before=False,
+        )
     except WorkflowAlreadyStartedError:
         pass  # by this batch, or by another job with the name
     if (before := await _started_before(connection, spec, key)) is not None:
         return before
     with connection.rpc_errors():
-        found = await connection.workflow(names.job_workflow(connection.record.name, spec.id)).describe()
+        found = await connection.workflow(
+            names.job_workflow(connection.record.name, spec.id)
+        ).describe()
     if found.status is WorkflowExecutionStatus.RUNNING:
         raise _exists(spec)
     try:
-        return BatchResult(await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False)
+        return BatchResult(
+            await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False
+        )
     except WorkflowAlreadyStartedError:  # since the line above
         raise _exists(spec) from None
 
@@ -117,14 +133,18 @@ async def _started_before(connection: Connection, spec: JobSpec, key: str) -> Ba
     """Returns the job that an earlier submission of the batch has started, if there is one."""
     with connection.rpc_errors():
         try:
-            found = await connection.workflow(names.job_workflow(connection.record.name, spec.id)).describe()
+            found = await connection.workflow(
+                names.job_workflow(connection.record.name, spec.id)
+            ).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             raise
     if (await memo_of(found)).get(names.MEMO_BATCH) == key:
         return BatchResult(_submitted(connection, spec, first_run(found)), before=True)
-    for earlier in await executions_of(connection, [spec.id]):  # another batch has used the name since
+    for earlier in await executions_of(
+        connection, [spec.id]
+    ):  # another batch has used the name since
         if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
             return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
     return None
@@ -138,7 +158,9 @@ async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
     return await with_source(connection, spec, spec.from_checkpoint)
 
 
-async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str = "") -> Submitted:
+async def _start(
+    connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str = ""
+) -> Submitted:
     check_demands(spec)
     await connection.check_keys()
     if not spec.secrets:
@@ -149,14 +171,18 @@ async def _start(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePo
         return await _start_sealed(connection, sealed, reuse, key)
 
 
-async def _start_sealed(connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str) -> Submitted:
+async def _start_sealed(
+    connection: Connection, spec: JobSpec, reuse: WorkflowIDReusePolicy, key: str
+) -> Submitted:
     cluster = connection.record.name
     memo, attributes = job_facts(cluster, spec)
     if key:
         memo[names.MEMO_BATCH] = key
     with connection.rpc_errors():
         handle = await connection.client.start_workflow(
-            names.WORKFLOW_TYPES[names.KIND_JOB],  # importing its code would take a tenth of a second
+            names.WORKFLOW_TYPES[
+                names.KIND_JOB
+            ],  # importing its code would take a tenth of a second
             JobSubmission(cluster=cluster, spec=spec),
             id=names.job_workflow(cluster, spec.id),
             task_queue=names.control_queue(cluster),
@@ -191,6 +217,6 @@ def _exists(spec: JobSpec, found: Parent | None = None) -> NameTaken:
             whose = f" for other work that task {found.task} submitted in attempt {found.attempt}"
             again = ": a later attempt finds a job again if it does the same"
     return NameTaken(
-        f"job {spec.id} already exists{whose} and has not ended{again}; show it with `iris status {spec.id}`, "
-        f"cancel it with `iris cancel {spec.id}`, or choose another name with -n"
+        f"job {spec.id} already exists{whose} and has not ended{again}; show it with `iris status"
+        f" {spec.id}`, cancel it with `iris cancel {spec.id}`, or choose another name with -n"
     )

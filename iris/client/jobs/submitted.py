@@ -36,7 +36,8 @@ class Submission:
 
 
 async def submission_of(connection: Connection, job: str, run_id: str | None = None) -> Submission:
-    """Returns what the job was submitted with. Asks only the service, so it works while no control plane answers.
+    """Returns what the job was submitted with. Asks only the service, so it works while no control
+    plane answers.
 
     Raises:
         NotFound: there is no such job.
@@ -65,7 +66,9 @@ async def submitted_spec(connection: Connection, job: str, run_id: str | None = 
             async for event in handle.fetch_history_events(page_size=1):
                 if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                     payloads = event.workflow_execution_started_event_attributes.input.payloads
-                    (submitted,) = await connection.client.data_converter.decode(payloads, [JobSubmission])
+                    (submitted,) = await connection.client.data_converter.decode(
+                        payloads, [JobSubmission]
+                    )
                     assert isinstance(submitted, JobSubmission)
                     return submitted.spec
                 break
@@ -83,7 +86,8 @@ def bundles_of(spec: JobSpec) -> list[Bundle]:
 
 
 async def keep_bundles(store: Store, spec: JobSpec) -> None:
-    """Writes the bundles of the job again that are old, before it is submitted again, lest `iris cluster gc` deletes them.
+    """Writes the bundles of the job again that are old, before it is submitted again, lest `iris
+    cluster gc` deletes them.
 
     Raises:
         NotFound: one of them is not in the store any more.

@@ -1,4 +1,6 @@
-"""Reads the resource use of running tasks from their hosts' heartbeats. Asks only the Temporal service."""
+"""Reads the resource use of running tasks from their hosts' heartbeats. Asks only the Temporal
+service.
+"""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -21,7 +23,9 @@ _RUN_TASK = "run_task"
 
 
 class InUse(BaseModel):
-    """The resource use of one task in its host's last heartbeat. A field is None until the host reports it."""
+    """The resource use of one task in its host's last heartbeat. A field is None until the host
+    reports it.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,20 +49,33 @@ async def usage_of(connection: Connection, status: JobStatus) -> list[InUse]:
     Raises:
         Unreachable: the service does not answer.
     """
-    on_hosts = {task.index: task for task in status.tasks if task.state in _ON_HOSTS and task.host is not None}
-    found = await _heartbeats(connection, names.job_workflow(connection.record.name, status.id), on_hosts.values())
+    on_hosts = {
+        task.index: task
+        for task in status.tasks
+        if task.state in _ON_HOSTS and task.host is not None
+    }
+    found = await _heartbeats(
+        connection, names.job_workflow(connection.record.name, status.id), on_hosts.values()
+    )
 
     async def of_own_workflow(task: TaskStatus) -> dict[int, InUse]:
         task_id = names.task_id(status.id, task.index)
-        return await _heartbeats(connection, names.task_workflow(connection.record.name, task_id), [task])
+        return await _heartbeats(
+            connection, names.task_workflow(connection.record.name, task_id), [task]
+        )
 
     if not found and len(status.tasks) > 1:  # independent tasks: each has its own workflow
         for of_one in await for_each(on_hosts.values(), of_own_workflow, at_once=AT_ONCE):
             found |= of_one
-    return [found.get(index) or InUse(task=index, host=task.host or "") for index, task in sorted(on_hosts.items())]
+    return [
+        found.get(index) or InUse(task=index, host=task.host or "")
+        for index, task in sorted(on_hosts.items())
+    ]
 
 
-async def _heartbeats(connection: Connection, workflow_id: str, tasks: Iterable[TaskStatus]) -> dict[int, InUse]:
+async def _heartbeats(
+    connection: Connection, workflow_id: str, tasks: Iterable[TaskStatus]
+) -> dict[int, InUse]:
     """Returns the latest heartbeats of the workflow's pending attempts, by task index."""
     with connection.rpc_errors():
         try:
@@ -78,9 +95,15 @@ async def _heartbeats(connection: Connection, workflow_id: str, tasks: Iterable[
             on_host = hosts.get(host, [])
             task_index = details.get("task", on_host[0] if len(on_host) == 1 else None)
             if task_index in on_host:
-                known = {name: details[name] for name in InUse.model_fields if details.get(name) is not None}
+                known = {
+                    name: details[name]
+                    for name in InUse.model_fields
+                    if details.get(name) is not None
+                }
                 at = pending.last_heartbeat_time.ToDatetime(tzinfo=UTC)
-                found[task_index] = InUse.model_validate({**known, "task": task_index, "host": host, "at": at})
+                found[task_index] = InUse.model_validate(
+                    {**known, "task": task_index, "host": host, "at": at}
+                )
     return found
 
 

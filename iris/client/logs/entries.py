@@ -16,7 +16,8 @@ class LogEntry(NamedTuple):
 
     task: int
     attempt: int
-    #: When the line was complete, by the clock of the host. So the entries of a task are in the order of their times.
+    #: When the line was complete, by the clock of the host. So the entries of a task are in the
+    #: order of their times.
     time: datetime
     #: `stdout`, `stderr` or `build`.
     stream: str
@@ -27,7 +28,9 @@ class LogEntry(NamedTuple):
 
 
 class Entries:
-    """Joins the pieces of lines. A host stores a piece early if its program writes no newline for a while."""
+    """Joins the pieces of lines. A host stores a piece early if its program writes no newline for a
+    while.
+    """
 
     def __init__(self) -> None:
         #: The begin of each line that goes on.
@@ -52,4 +55,10 @@ class Entries:
 
 
 def _entry(task: int, attempt: int, line: LogLine) -> LogEntry:
-    return LogEntry(task, attempt, datetime.fromtimestamp(line.at_ms / 1000, UTC), line.stream.name.lower(), line.text)
+    return LogEntry(
+        task,
+        attempt,
+        datetime.fromtimestamp(line.at_ms / 1000, UTC),
+        line.stream.name.lower(),
+        line.text,
+    )

@@ -12,7 +12,8 @@ from iris.model.errors import IrisError, Unreachable, first_line
 from iris.storage.files import CannotWrite, is_full
 from iris.storage.object_store import Store, StoreAway
 
-#: Between checks for new output: short enough to feel immediate. A check of a local file costs almost nothing.
+#: Between checks for new output: short enough to feel immediate. A check of a local file costs
+#: almost nothing.
 POLL_INTERVAL_S = 0.25
 POLL_INTERVAL_LOCAL_S = 0.1
 #: A store that has failed for this many seconds counts as gone.
@@ -23,7 +24,8 @@ STORE_TIMEOUT_S = 20.0
 def reading_from(store: Store, title: str) -> Iterator[None]:
     """Turns failures of the store into readable errors.
 
-    Nothing within may print: the reader of the output may be gone, and its disk full, which is no failure of the store.
+    Nothing within may print: the reader of the output may be gone, and its disk full, which is no
+    failure of the store.
     """
     try:
         yield
@@ -31,16 +33,22 @@ def reading_from(store: Store, title: str) -> Iterator[None]:
         raise cannot_write(error) from None
     except (OSError, BaseError) as error:
         kind = Unreachable if isinstance(error, StoreAway | BaseError) else IrisError
-        raise kind(f"{title} cannot be read from the store {store.url}: {first_line(error)}") from None
+        raise kind(
+            f"{title} cannot be read from the store {store.url}: {first_line(error)}"
+        ) from None
 
 
 def cannot_write(error: OSError) -> IrisError:
     """Returns the error for a file of this machine that cannot be written."""
     remedy = "free disk space there" if is_full(error) else "check that you may write there"
-    return IrisError(f"{error.filename} cannot be written: {error.strerror}; {remedy}, or use another directory")
+    return IrisError(
+        f"{error.filename} cannot be written: {error.strerror}; {remedy}, or use another directory"
+    )
 
 
-async def present_lines(reader: Reader, title: str, tail: int | None) -> AsyncIterator[list[TaskLine]]:
+async def present_lines(
+    reader: Reader, title: str, tail: int | None
+) -> AsyncIterator[list[TaskLine]]:
     """Yields the lines that are there now.
 
     Args:
@@ -49,7 +57,8 @@ async def present_lines(reader: Reader, title: str, tail: int | None) -> AsyncIt
     Raises:
         IrisError: the store is gone.
     """
-    # The caller prints the lines outside of this block, as the errors of a generator's caller are not raised in it.
+    # The caller prints the lines outside of this block, as the errors of a generator's caller are
+    # not raised in it.
     with reading_from(reader.store, title):
         if tail is not None:
             yield await reader.tail(tail)
@@ -58,8 +67,11 @@ async def present_lines(reader: Reader, title: str, tail: int | None) -> AsyncIt
             yield lines
 
 
-async def new_lines(reader: Reader, ended: "asyncio.Future[None]", title: str) -> AsyncIterator[list[TaskLine]]:
-    """Yields lines as they are written until `ended` is done, and then the rest that was written before.
+async def new_lines(
+    reader: Reader, ended: "asyncio.Future[None]", title: str
+) -> AsyncIterator[list[TaskLine]]:
+    """Yields lines as they are written until `ended` is done, and then the rest that was written
+    before.
 
     Raises:
         IrisError: the store is gone.
@@ -77,7 +89,8 @@ async def new_lines(reader: Reader, ended: "asyncio.Future[None]", title: str) -
             failing_since = None
         except IrisError:  # perhaps temporary; nothing is skipped
             if last and not ended.cancelled() and ended.exception() is not None:
-                return  # the store has gone with its cluster, and the caller learns why from `ended`
+                # the store has gone with its cluster, and the caller learns why from `ended`
+                return
             failing_since = failing_since or time.monotonic()
             if time.monotonic() - failing_since > STORE_TIMEOUT_S:
                 raise

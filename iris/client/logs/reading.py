@@ -1,4 +1,5 @@
-"""Reads many logs at once, chunk by chunk. A reader keeps its positions, so it neither loses nor repeats a line.
+"""Reads many logs at once, chunk by chunk. A reader keeps its positions, so it neither loses nor
+repeats a line.
 
 The attempts of a task are read one after the other. The lines of several tasks are merged by time.
 """
@@ -48,7 +49,9 @@ class Finder(Protocol):
     """Finds the logs for a reader."""
 
     async def find(self, store: Store, *, quick: bool) -> list[Found]:
-        """Lists the logs, possibly including those of earlier calls. With `quick`: only the logs that are likely to be new."""
+        """Lists the logs, possibly including those of earlier calls. With `quick`: only the logs
+        that are likely to be new.
+        """
 
 
 class _Log:
@@ -61,7 +64,8 @@ class _Log:
         self._sequence = 0
         #: The requests for the next chunks, in order.
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
-        #: The numbers of the reads that last asked this log, and that last found something new in it.
+        #: The numbers of the reads that last asked this log, and that last found something new in
+        #: it.
         self.asked = 0
         self.heard = 0
 
@@ -80,14 +84,17 @@ class _Log:
             self._forget()
             raise
         if chunk is None:
-            self._forget()  # also the later chunks: they may have been written since the missing one was requested
+            # also the later chunks: they may have been written since the missing one was requested
+            self._forget()
             return None
         self._ahead.popleft()
         self._sequence += 1
         return self._lines(chunk)
 
     async def skip_old(self, store: Store) -> None:
-        """Moves to the first chunk that may hold lines of `since_ms` or later, by binary search: times in a log only grow."""
+        """Moves to the first chunk that may hold lines of `since_ms` or later, by binary search:
+        times in a log only grow.
+        """
         low, high = 0, len(await store.objects(self._prefix))
         while high - low > 1:
             middle = (low + high) // 2
@@ -100,7 +107,9 @@ class _Log:
         self._sequence = low
 
     async def tail(self, store: Store, count: int) -> list[TaskLine]:
-        """Returns at least the last `count` lines, if there are that many, and continues after them."""
+        """Returns at least the last `count` lines, if there are that many, and continues after
+        them.
+        """
         sequence = self._sequence = len(await store.objects(self._prefix))
         found: list[TaskLine] = []
         while sequence > 0 and sum(not entry.line.goes_on for entry in found) <= count:
@@ -122,7 +131,8 @@ class _Log:
         for asked in self._ahead:
             asked.cancel()
             if asked.done() and not asked.cancelled():
-                asked.exception()  # marks the error as retrieved; a lasting error occurs again at the next read
+                # marks the error as retrieved; a lasting error occurs again at the next read
+                asked.exception()
         self._ahead.clear()
 
 
@@ -132,11 +142,17 @@ class Reader:
     Args:
         logs: finds the logs to read.
         streams: only these streams; None: all.
-        since_ms: only lines of this time or later, in milliseconds since 1970 by the clock of the host that wrote them.
+        since_ms: only lines of this time or later, in milliseconds since 1970 by the clock of the
+            host that wrote them.
     """
 
     def __init__(
-        self, store: Store, logs: Finder, *, streams: Collection[Stream] | None = None, since_ms: int | None = None
+        self,
+        store: Store,
+        logs: Finder,
+        *,
+        streams: Collection[Stream] | None = None,
+        since_ms: int | None = None,
     ) -> None:
         self.store = store
         self._finder = logs
@@ -151,10 +167,12 @@ class Reader:
         return not self._logs
 
     async def new_lines(self, *, quick: bool = False) -> AsyncIterator[list[TaskLine]]:
-        """Yields the lines written since the last call, in batches, by time. Each task's lines keep their order.
+        """Yields the lines written since the last call, in batches, by time. Each task's lines keep
+        their order.
 
         Args:
-            quick: with many logs, reads only those that are likely to have grown, and some of the others in turns.
+            quick: with many logs, reads only those that are likely to have grown, and some of the
+                others in turns.
         """
         self._look += 1
         if not quick or self.empty or self._look % FIND_EVERY == 0:
@@ -163,7 +181,9 @@ class Reader:
         for log in self._worth_a_look() if quick else self._logs.values():
             log.asked = self._look
             by_task.setdefault(log.task, []).append(log)
-        async for lines in self._together([_Feed(self.store, logs, self._look) for logs in by_task.values()]):
+        async for lines in self._together(
+            [_Feed(self.store, logs, self._look) for logs in by_task.values()]
+        ):
             yield lines
 
     async def tail(self, count: int) -> list[TaskLine]:
@@ -178,7 +198,11 @@ class Reader:
 
     async def _find(self, *, quick: bool) -> None:
         found = await self._finder.find(self.store, quick=quick)
-        new = [_Log(each, self._streams, self._since_ms or 0) for each in found if (each.task, each.attempt) not in self._logs]
+        new = [
+            _Log(each, self._streams, self._since_ms or 0)
+            for each in found
+            if (each.task, each.attempt) not in self._logs
+        ]
         if self._since_ms is not None:
             await for_each(new, lambda log: log.skip_old(self.store), at_once=AT_ONCE)
         for log in new:
@@ -193,7 +217,9 @@ class Reader:
             return logs
         lively = {id(log) for log in logs if self._look - log.heard <= QUIET}
         quiet = sorted((log for log in logs if id(log) not in lively), key=lambda log: log.asked)
-        chosen = lively | {id(log) for log in quiet[: max(QUICK_LOOKS // 4, QUICK_LOOKS - len(lively))]}
+        chosen = lively | {
+            id(log) for log in quiet[: max(QUICK_LOOKS // 4, QUICK_LOOKS - len(lively))]
+        }
         return [log for log in logs if id(log) in chosen]
 
     async def _together(self, feeds: list["_Feed"]) -> AsyncIterator[list[TaskLine]]:
@@ -202,14 +228,20 @@ class Reader:
             if len(alive) == 1:
                 yield alive[0].take(None)
             else:
-                # Up to the earliest end of the batches read so far, no other line can come between these.
+                # Up to the earliest end of the batches read so far, no other line can come between
+                # these.
                 first = min(alive, key=lambda feed: feed.lines[-1].line.at_ms)
                 upto = first.lines[-1].line.at_ms
-                # The batch that ends first is taken completely, even if its host's clock was set back.
+                # The batch that ends first is taken completely, even if its host's clock was set
+                # back.
                 parts = [feed.take(None if feed is first else upto) for feed in alive]
                 yield list(heapq.merge(*parts, key=_time))
             ahead = max(1, AT_ONCE // len(alive))
-            await for_each([feed for feed in alive if not feed.lines], partial(_Feed.fill, ahead=ahead), at_once=AT_ONCE)
+            await for_each(
+                [feed for feed in alive if not feed.lines],
+                partial(_Feed.fill, ahead=ahead),
+                at_once=AT_ONCE,
+            )
 
 
 class _Feed:
@@ -227,8 +259,8 @@ class _Feed:
         """Reads until there is a line, or no more chunks.
 
         Args:
-            ahead: the most chunks to request at once. A log is first asked for one chunk, which is enough to follow it, and for
-                twice as many after each chunk that it has.
+            ahead: the most chunks to request at once. A log is first asked for one chunk, which is
+                enough to follow it, and for twice as many after each chunk that it has.
         """
         while self._logs and not self.lines:
             lines = await self._logs[0].next(self._store, min(self._ahead, ahead))
@@ -254,9 +286,12 @@ def _time(entry: TaskLine) -> int:
 
 
 def _last_lines(lines: list[TaskLine], count: int) -> list[TaskLine]:
-    """Returns the last `count` complete lines. Each has all of its pieces, also where lines of other logs lie between them."""
+    """Returns the last `count` complete lines. Each has all of its pieces, also where lines of
+    other logs lie between them.
+    """
     wanted: list[TaskLine] = []
-    #: For each stream whose pieces are met from the end backwards: whether the current line is one of the last `count`.
+    #: For each stream whose pieces are met from the end backwards: whether the current line is one
+    #: of the last `count`.
     within: dict[tuple[int, int, Stream], bool] = {}
     for entry in reversed(lines):
         key = (entry.task, entry.attempt, entry.line.stream)

@@ -13,7 +13,8 @@ STREAMS = {stream.name.lower(): stream for stream in Stream}
 
 
 def milliseconds_since(since: str | float | timedelta | datetime) -> int:
-    """Returns the time of `10m` (ago) or `2026-01-31T08:00:00Z` in milliseconds since 1970. A time without a zone is local.
+    """Returns the time of `10m` (ago) or `2026-01-31T08:00:00Z` in milliseconds since 1970. A time
+    without a zone is local.
 
     Raises:
         InvalidValue: a text is neither.
@@ -42,5 +43,10 @@ def streams_of(given: str | Collection[str] | None) -> set[Stream] | None:
         return None
     wanted = {given} if isinstance(given, str) else set(given)
     if not wanted or (unknown := wanted - {*STREAMS}):
-        raise InvalidValue("stream", ", ".join(unknown) if wanted else "", "is not a stream", f"write {', '.join(STREAMS)}")
+        raise InvalidValue(
+            "stream",
+            ", ".join(unknown) if wanted else "",
+            "is not a stream",
+            f"write {', '.join(STREAMS)}",
+        )
     return {STREAMS[name] for name in wanted}

@@ -13,7 +13,8 @@ from iris.storage.object_store import Store
 
 __all__ = ["AgentReader", "LogReader", "TaskLine"]
 
-#: For a job with more tasks than this, a quick search for new attempts covers this many tasks in turns.
+#: For a job with more tasks than this, a quick search for new attempts covers this many tasks in
+#: turns.
 FIND_AT_ONCE = 32
 
 
@@ -37,13 +38,17 @@ class LogReader(Reader):
         streams: Collection[Stream] | None = None,
         since_ms: int | None = None,
     ) -> None:
-        super().__init__(store, _JobLogs(job, run_id, task, attempt), streams=streams, since_ms=since_ms)
+        super().__init__(
+            store, _JobLogs(job, run_id, task, attempt), streams=streams, since_ms=since_ms
+        )
 
 
 class AgentReader(Reader):
     """Reads the log of one host's agent. Each run of the agent's process counts as an attempt."""
 
-    def __init__(self, store: Store, cluster: str, host_id: str, *, since_ms: int | None = None) -> None:
+    def __init__(
+        self, store: Store, cluster: str, host_id: str, *, since_ms: int | None = None
+    ) -> None:
         super().__init__(store, _AgentLogs(cluster, host_id), since_ms=since_ms)
 
 
@@ -55,7 +60,9 @@ class _JobLogs:
         attempt: only this attempt; None: all.
     """
 
-    def __init__(self, job: str, run_id: str, task: int | None = None, attempt: int | None = None) -> None:
+    def __init__(
+        self, job: str, run_id: str, task: int | None = None, attempt: int | None = None
+    ) -> None:
         self._job = job
         self._run_id = run_id
         self._task = task
@@ -68,7 +75,9 @@ class _JobLogs:
         if quick and len(tasks) > FIND_AT_ONCE:
             self._turn = (self._turn + FIND_AT_ONCE) % len(tasks)
             tasks = (tasks + tasks)[self._turn : self._turn + FIND_AT_ONCE]
-        attempts = await for_each(tasks, lambda task: store.folders(f"{root}/{task}"), at_once=AT_ONCE)
+        attempts = await for_each(
+            tasks, lambda task: store.folders(f"{root}/{task}"), at_once=AT_ONCE
+        )
         return [
             Found(task, attempt, names.attempt_logs(self._job, self._run_id, task, attempt))
             for task, folders in zip(tasks, attempts, strict=True)

@@ -46,9 +46,14 @@ async def whole_lines(
 
 
 async def print_lines(lines: AsyncGenerator[LogEntry, None], limit: timedelta | None) -> bool:
-    """Prints lines until there are no more, and returns True; False if that took longer than the limit."""
+    """Prints lines until there are no more, and returns True; False if that took longer than the
+    limit.
+    """
     try:
-        async with asyncio.timeout(None if limit is None else limit.total_seconds()), aclosing(lines):
+        async with (
+            asyncio.timeout(None if limit is None else limit.total_seconds()),
+            aclosing(lines),
+        ):
             async for entry in lines:
                 print_line(entry)
     except TimeoutError:

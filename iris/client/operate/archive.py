@@ -1,4 +1,6 @@
-"""Finds a job's logs and outputs in the store, also when its cluster has been stopped or no longer knows the job."""
+"""Finds a job's logs and outputs in the store, also when its cluster has been stopped or no longer
+knows the job.
+"""
 
 from typing import NamedTuple
 
@@ -19,7 +21,8 @@ class Archive(NamedTuple):
     #: The id of the job.
     job: str
     source: LogSource
-    #: The client of the cluster that knows the job. None: no cluster knows it, and the run was found in the store.
+    #: The client of the cluster that knows the job. None: no cluster knows it, and the run was
+    #: found in the store.
     client: AsyncIrisClient | None
     #: Why no cluster knows the job, as a message for the user.
     note: str = ""
@@ -45,12 +48,21 @@ async def archive_of(cluster: str | None, named: str, run: int | None = None) ->
         return await _from_store(record, job, run, f"cluster {record.name} does not run")
     try:
         job = await client.jobs.nearest(named)
-        return Archive(client.record, job, await client.jobs.log_source(job, await client.jobs.run(job, run)), client)
+        return Archive(
+            client.record,
+            job,
+            await client.jobs.log_source(job, await client.jobs.run(job, run)),
+            client,
+        )
     except Unreachable:
-        return await _from_store(client.record, job, run, f"cluster {client.record.name} does not answer")
+        return await _from_store(
+            client.record, job, run, f"cluster {client.record.name} does not answer"
+        )
     except NotFound as unknown:
         try:
-            return await _from_store(client.record, job, run, f"cluster {client.record.name} no longer has job {job}")
+            return await _from_store(
+                client.record, job, run, f"cluster {client.record.name} no longer has job {job}"
+            )
         except NotFound:
             raise unknown from None
 
@@ -78,9 +90,16 @@ async def _from_store(record: ClusterRecord, job: str, number: int | None, note:
     if not runs:
         raise NotFound(f"{note}, and its store {record.store} has no files of job {job}")
     if number is not None and number > len(runs):
-        raise NotFound(f"{note}, and its store {record.store} has files of {len(runs)} run(s) of job {job}")
+        raise NotFound(
+            f"{note}, and its store {record.store} has files of {len(runs)} run(s) of job {job}"
+        )
     run = runs[-1 if number is None else number - 1]
-    tasks = [int(task) for root in roots for task in await store.folders(root(job, run)) if task.isdecimal()]
+    tasks = [
+        int(task)
+        for root in roots
+        for task in await store.folders(root(job, run))
+        if task.isdecimal()
+    ]
     source = LogSource(run_id=run, tasks=max(tasks, default=0) + 1)
     return Archive(record, job, source, None, f"{note}; showing the files in its store")
 

@@ -1,4 +1,6 @@
-"""Finds and deletes the remains of clusters: slices without a workflow, and files and processes of dead local clusters."""
+"""Finds and deletes the remains of clusters: slices without a workflow, and files and processes of
+dead local clusters.
+"""
 
 import asyncio
 import fcntl
@@ -54,7 +56,8 @@ async def leftovers(name: str | None) -> list[Leftover]:
     """Lists what that cluster has left, or what all clusters on this machine have left.
 
     Raises:
-        Unreachable: the server of a running cluster does not answer, so it is not known which machines have a workflow.
+        Unreachable: the server of a running cluster does not answer, so it is not known which
+            machines have a workflow.
     """
     directories = sorted(path.name for path in state_dir().glob("clusters/*") if path.is_dir())
     found = []
@@ -67,16 +70,29 @@ async def leftovers(name: str | None) -> list[Leftover]:
         elif record.alive():
             client = await AsyncIrisClient.connect(each)
             found += [
-                Leftover(cluster=each, kind="slice", id=seen.slice_id, state=seen.state, machines=seen)
-                for seen in await unowned(client, (await (await LocalController.of(each).machines()).list_slices()).slices)
+                Leftover(
+                    cluster=each, kind="slice", id=seen.slice_id, state=seen.state, machines=seen
+                )
+                for seen in await unowned(
+                    client, (await (await LocalController.of(each).machines()).list_slices()).slices
+                )
             ]
-        elif record.over_ssh:  # its leases are for its next start; `iris cluster stop` gives the machines back
-            found += [Leftover(cluster=each, kind="process", id=str(ref.pid)) for ref in left_processes(each)]
+        elif (
+            record.over_ssh
+        ):  # its leases are for its next start; `iris cluster stop` gives the machines back
+            found += [
+                Leftover(cluster=each, kind="process", id=str(ref.pid))
+                for ref in left_processes(each)
+            ]
         else:
             plan = await LocalController.of(each).plan_stop()
             found += [Leftover(cluster=each, kind="slice", id=slice_id) for slice_id in plan.slices]
             found += [Leftover(cluster=each, kind="process", id=str(pid)) for pid in plan.processes]
-            found += [Leftover(cluster=each, kind="directory", id=str(cluster_dir(each)))] if record.ephemeral else []
+            found += (
+                [Leftover(cluster=each, kind="directory", id=str(cluster_dir(each)))]
+                if record.ephemeral
+                else []
+            )
     return found
 
 
@@ -87,7 +103,9 @@ async def clean(found: list[Leftover]) -> None:
         IrisError: some machines still exist.
     """
     for name in sorted({each.cluster for each in found}):
-        machines = [each.machines for each in found if each.cluster == name and each.machines is not None]
+        machines = [
+            each.machines for each in found if each.cluster == name and each.machines is not None
+        ]
         if machines:
             await delete_slices(await LocalController.of(name).machines(), machines, DELETE_TIMEOUT)
         elif read_record(name) is None:
@@ -101,25 +119,29 @@ class Elsewhere(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Slices without a live workflow; with `--controller` also the machine of a control plane that does not answer.
+    #: Slices without a live workflow; with `--controller` also the machine of a control plane that
+    #: does not answer.
     left: tuple[Leftover, ...] = ()
     #: Zones that could not be listed, with the error: their content is unknown.
     unreachable: dict[str, str] = Field(default_factory=dict)
 
 
 async def left_elsewhere(controller: "GcpController", *, with_controller: bool) -> Elsewhere:
-    """Lists the resources with the cluster's uid, except those with the label iris-manual=true. Changes nothing.
+    """Lists the resources with the cluster's uid, except those with the label iris-manual=true.
+    Changes nothing.
 
     Args:
-        with_controller: counts a control plane that does not answer as dead, and lists its machine and all slices.
+        with_controller: counts a control plane that does not answer as dead, and lists its machine
+            and all slices.
 
     Raises:
-        Unreachable: the cluster does not answer and does not count as dead, so it is not known which machines have a workflow.
+        Unreachable: the cluster does not answer and does not count as dead, so it is not known
+            which machines have a workflow.
         PlatformError: Google does not answer at all.
     """
     remedy = (
-        f"So it is not known which of its slices are in use; if cluster {controller.name} will not run again, add --controller "
-        f"to delete its control plane's machine and all of its slices"
+        f"So it is not known which of its slices are in use; if cluster {controller.name} will not"
+        " run again, add --controller to delete its control plane's machine and all of its slices"
     )
     try:
         seen = await controller.seen()
@@ -130,7 +152,14 @@ async def left_elsewhere(controller: "GcpController", *, with_controller: bool) 
     ops = await controller.machines()
     listing = await ops.list_slices()
     slices = [
-        Leftover(cluster=controller.name, kind="slice", id=each.slice_id, zone=each.zone, state=each.state, machines=each)
+        Leftover(
+            cluster=controller.name,
+            kind="slice",
+            id=each.slice_id,
+            zone=each.zone,
+            state=each.state,
+            machines=each,
+        )
         for each in listing.slices
     ]
     found = Elsewhere(left=tuple(slices), unreachable=listing.unreachable)
@@ -143,7 +172,13 @@ async def left_elsewhere(controller: "GcpController", *, with_controller: bool) 
         lost = {each.slice_id for each in await unowned(client, listing.slices)}
     except (NotFound, Unreachable) as error:
         if with_controller and seen is not None:
-            machine = Leftover(cluster=controller.name, kind="machine", id=seen.name, zone=seen.zone, state=seen.status)
+            machine = Leftover(
+                cluster=controller.name,
+                kind="machine",
+                id=seen.name,
+                zone=seen.zone,
+                state=seen.status,
+            )
             slices.insert(0, machine)
         if with_controller:
             return found.model_copy(update={"left": tuple(slices)})
@@ -158,7 +193,8 @@ async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None
         IrisError: some of them still exist.
     """
     if any(each.kind == "machine" for each in found.left):
-        # The control plane goes first, because it would create new slices. This also deletes all other machines of the cluster.
+        # The control plane goes first, because it would create new slices. This also deletes all
+        # other machines of the cluster.
         await asyncio.to_thread(controller.stop)
     else:
         machines = [each.machines for each in found.left if each.machines is not None]
@@ -166,7 +202,8 @@ async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None
 
 
 def _of_failed_start(directory: Path) -> list[Leftover]:
-    """Returns the directory of a start that failed or was killed: it has neither a record nor a database, and no supervisor.
+    """Returns the directory of a start that failed or was killed: it has neither a record nor a
+    database, and no supervisor.
 
     A record that cannot be read, such as one of another version, protects the directory.
     """

@@ -13,14 +13,20 @@ T = TypeVar("T")
 
 
 class ClusterManager:
-    """Manages one cluster's lifetime, wherever its configuration puts the cluster. Nothing happens before `start`.
+    """Manages one cluster's lifetime, wherever its configuration puts the cluster. Nothing happens
+    before `start`.
 
     with ClusterManager(make_local_config(load_config(path))).connect() as address:
         ...
     """
 
     def __init__(
-        self, config: ClusterConfig, *, ephemeral: bool = False, owned: bool = False, progress: Progress | None = None
+        self,
+        config: ClusterConfig,
+        *,
+        ephemeral: bool = False,
+        owned: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         """Creates a manager for the configuration's cluster.
 
@@ -53,7 +59,8 @@ class ClusterManager:
         return self._controller
 
     def start(self, *, new: bool = False) -> str:
-        """Starts the cluster, or finds a running cluster elsewhere. Returns the address of its Temporal service, `host:port`.
+        """Starts the cluster, or finds a running cluster elsewhere. Returns the address of its
+        Temporal service, `host:port`.
 
         Args:
             new: refuses a cluster that exists already, and removes one that does not come up.
@@ -63,7 +70,9 @@ class ClusterManager:
             Rejected: a cluster with this name runs already: here, or elsewhere if `new`.
             IrisError: the cluster did not start.
         """
-        controller = create_controller(self._config, ephemeral=self._ephemeral, owned=self._owned, progress=self._progress)
+        controller = create_controller(
+            self._config, ephemeral=self._ephemeral, owned=self._owned, progress=self._progress
+        )
         address = _without_event_loop(lambda: controller.start(new=new))
         self._controller = controller
         return address
@@ -80,7 +89,8 @@ class ClusterManager:
 
     @contextmanager
     def connect(self) -> Iterator[str]:
-        """Starts a new cluster for the block, yields its address, and stops the cluster when the block ends, also with an error.
+        """Starts a new cluster for the block, yields its address, and stops the cluster when the
+        block ends, also with an error.
 
         Raises:
             Rejected: the cluster exists already, so this block must not stop it.
@@ -94,7 +104,9 @@ class ClusterManager:
 
 
 def _without_event_loop(call: Callable[[], T]) -> T:
-    """Makes the call in another thread if this one runs an event loop, as a notebook's does: the call runs one itself."""
+    """Makes the call in another thread if this one runs an event loop, as a notebook's does: the
+    call runs one itself.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

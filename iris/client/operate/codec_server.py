@@ -40,7 +40,9 @@ def decoded(text: bytes, keys: PayloadKeys | None) -> bytes:
         request = ParseDict(json.loads(text), Payloads())
     except ParseError as error:
         raise ValueError(str(error)) from None
-    plain = Payloads(payloads=asyncio.run(EncryptionCodec(CompressionCodec(), keys).decode(request.payloads)))
+    plain = Payloads(
+        payloads=asyncio.run(EncryptionCodec(CompressionCodec(), keys).decode(request.payloads))
+    )
     return json.dumps(MessageToDict(plain)).encode()
 
 
@@ -69,7 +71,9 @@ class CodecServer(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_address[1]}/{self._secret}"
 
     def is_secret(self, text: str) -> bool:
-        """Returns whether the text is the secret of the address. How long that takes says nothing."""
+        """Returns whether the text is the secret of the address. How long that takes says
+        nothing.
+        """
         return hmac.compare_digest(text.encode("latin-1", "replace"), self._secret.encode())
 
 

@@ -1,4 +1,6 @@
-"""A cluster and the file that configures it: a change of the file is applied to the cluster, too."""
+"""A cluster and the file that configures it: a change of the file is applied to the cluster,
+too.
+"""
 
 import contextlib
 import os
@@ -21,7 +23,8 @@ class ConfiguredCluster(NamedTuple):
     text: str
     config: ClusterConfig
     running: bool
-    #: The configuration that was applied last; None: the cluster does not run, or it is not known here.
+    #: The configuration that was applied last; None: the cluster does not run, or it is not known
+    #: here.
     applied: ClusterConfig | None
 
     @classmethod
@@ -41,7 +44,8 @@ class ConfiguredCluster(NamedTuple):
         return cls(file, text, config, running, applied)
 
     def apply(self, text: str, progress: Progress) -> Self:
-        """Writes the file, and applies it to the cluster if that runs. Returns the cluster with this text.
+        """Writes the file, and applies it to the cluster if that runs. Returns the cluster with
+        this text.
 
         A repetition with the same text completes what was interrupted.
 
@@ -69,7 +73,9 @@ def _write(file: Path, before: str, after: str) -> None:
     try:
         if place.read_bytes() != before.encode():
             raise Rejected(f"{file} was changed while the command ran; run it again")
-        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as new:
+        with tempfile.NamedTemporaryFile(
+            dir=place.parent, prefix=f".{place.name}.", delete=False
+        ) as new:
             new.write(after.encode())
         shutil.copymode(place, new.name)
         with contextlib.suppress(PermissionError):  # only root gives files to others

@@ -1,4 +1,6 @@
-"""The interface of a cluster's control plane, wherever it runs, for starting, stopping and inspecting the cluster."""
+"""The interface of a cluster's control plane, wherever it runs, for starting, stopping and
+inspecting the cluster.
+"""
 
 import asyncio
 import contextlib
@@ -15,7 +17,8 @@ from iris.model.errors import Unreachable
 
 #: How long a control plane may take to answer. If it does not, machines are deleted directly.
 ANSWER_TIMEOUT = timedelta(seconds=6)
-#: How long a control plane on another machine may take to answer: the tunnel to it may have to be opened first.
+#: How long a control plane on another machine may take to answer: the tunnel to it may have to be
+#: opened first.
 REMOTE_ANSWER_TIMEOUT = timedelta(seconds=30)
 
 #: Receives progress messages of long operations.
@@ -47,7 +50,8 @@ class StopPlan(BaseModel):
     running: bool
     #: Whether the stop deletes the cluster's jobs.
     ephemeral: bool = False
-    #: Whether the control plane answers, and so deletes the slices itself; else machines are deleted directly.
+    #: Whether the control plane answers, and so deletes the slices itself; else machines are
+    #: deleted directly.
     answers: bool = False
     #: Why a control plane elsewhere does not answer; empty: it answers, or is not asked.
     silent: str = ""
@@ -69,7 +73,8 @@ class ControllerProtocol(Protocol):
     """A cluster's control plane, wherever it runs. Nothing happens before a method is called."""
 
     def start(self, *, new: bool = False) -> str:
-        """Starts it, waits until it serves and returns its address. One elsewhere that exists already is used.
+        """Starts it, waits until it serves and returns its address. One elsewhere that exists
+        already is used.
 
         Args:
             new: refuses one that exists already, and removes one that does not come up.
@@ -77,7 +82,9 @@ class ControllerProtocol(Protocol):
         ...
 
     def stop(self) -> None:
-        """Deletes everything that the cluster has created, then stops it. The next stop finishes an interrupted one."""
+        """Deletes everything that the cluster has created, then stops it. The next stop finishes an
+        interrupted one.
+        """
         ...
 
     async def plan_stop(self) -> StopPlan:
@@ -85,7 +92,9 @@ class ControllerProtocol(Protocol):
         ...
 
     def requests(self) -> dict[str, Any]:
-        """Returns the platform requests of a start and of one slice per group, as the platform's JSON. Sends nothing."""
+        """Returns the platform requests of a start and of one slice per group, as the platform's
+        JSON. Sends nothing.
+        """
         ...
 
     def restart(self) -> str:
@@ -118,14 +127,20 @@ class GivesUpMachines(Protocol):
         ...
 
 
-async def answering_client(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> AsyncIrisClient | None:
-    """Returns a client of the cluster if its scheduler and its autoscaler answer in time, else None."""
+async def answering_client(
+    cluster: str, timeout: timedelta = ANSWER_TIMEOUT
+) -> AsyncIrisClient | None:
+    """Returns a client of the cluster if its scheduler and its autoscaler answer in time, else
+    None.
+    """
     with contextlib.suppress(Unreachable):
         return await client_once_it_answers(cluster, timeout)
     return None
 
 
-async def client_once_it_answers(cluster: str, timeout: timedelta = ANSWER_TIMEOUT) -> AsyncIrisClient:
+async def client_once_it_answers(
+    cluster: str, timeout: timedelta = ANSWER_TIMEOUT
+) -> AsyncIrisClient:
     """Returns a client of the cluster once its scheduler and its autoscaler have answered.
 
     Raises:
@@ -139,7 +154,8 @@ async def client_once_it_answers(cluster: str, timeout: timedelta = ANSWER_TIMEO
     except TimeoutError:
         seconds = f"{timeout.total_seconds():g} s"
         raise Unreachable(
-            f"the control plane of cluster {cluster} did not answer within {seconds}{last_output(cluster)}"
+            f"the control plane of cluster {cluster} did not answer within"
+            f" {seconds}{last_output(cluster)}"
         ) from None
 
 
@@ -161,14 +177,19 @@ async def status_of(name: str, discovered: Awaitable[str | None]) -> ControllerS
 
 
 async def with_contents(plan: StopPlan, client: AsyncIrisClient) -> StopPlan:
-    """Adds to the plan what the control plane answers: the slices that it made, and how many jobs are live."""
+    """Adds to the plan what the control plane answers: the slices that it made, and how many jobs
+    are live.
+    """
     slices = tuple(row.id for row in await client.slices.list() if row.made)
     jobs = await client.jobs.count()
     return plan.model_copy(update={"answers": True, "jobs": jobs, "slices": slices})
 
 
-async def delete_through(client: AsyncIrisClient, timeout: Callable[[SliceRow], timedelta], progress: Progress) -> bool:
-    """Lets the control plane delete the cluster's slices, after the grace period of their tasks. Returns whether none is left.
+async def delete_through(
+    client: AsyncIrisClient, timeout: Callable[[SliceRow], timedelta], progress: Progress
+) -> bool:
+    """Lets the control plane delete the cluster's slices, after the grace period of their tasks.
+    Returns whether none is left.
 
     Args:
         timeout: returns how long to wait for a slice.
@@ -176,7 +197,9 @@ async def delete_through(client: AsyncIrisClient, timeout: Callable[[SliceRow], 
 
     def report(rows: Sequence[SliceRow]) -> None:
         if rows:
-            shown = ", ".join(f"{row.id} {row.state}" for row in rows[:5]) + (" …" if len(rows) > 5 else "")
+            shown = ", ".join(f"{row.id} {row.state}" for row in rows[:5]) + (
+                " …" if len(rows) > 5 else ""
+            )
             progress(f"deleting {len(rows)} slice(s): {shown}")
 
     with contextlib.suppress(Unreachable):

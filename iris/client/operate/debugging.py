@@ -64,7 +64,8 @@ class WorkerRow(BaseModel):
     slice: str = ""
     state: WorkerState
     reason: str = ""
-    #: The time of the agent's last report, by the agent's own clock; None: the service has no report.
+    #: The time of the agent's last report, by the agent's own clock; None: the service has no
+    #: report.
     reported_at: datetime | None = None
     started_at: datetime | None = None
     running: tuple[str, ...] = ()
@@ -92,13 +93,16 @@ async def agent_reports(connection: Connection) -> dict[tuple[str, str], AgentRe
         if host is None:
             continue
         agent = (host, names.incarnation_of(heartbeat.worker_identity))
-        report = AgentReport(heartbeat.heartbeat_time.ToDatetime(UTC), heartbeat.start_time.ToDatetime(UTC))
+        report = AgentReport(
+            heartbeat.heartbeat_time.ToDatetime(UTC), heartbeat.start_time.ToDatetime(UTC)
+        )
         found[agent] = max(report, found.get(agent, report))
     return found
 
 
 async def worker_reports(connection: Connection) -> AsyncIterator[WorkerHeartbeat]:
-    """Yields the last report of each worker of the namespace. Those that ended without saying so stay for some minutes.
+    """Yields the last report of each worker of the namespace. Those that ended without saying so
+    stay for some minutes.
 
     Raises:
         Rejected: the service has no such list.
@@ -108,11 +112,15 @@ async def worker_reports(connection: Connection) -> AsyncIterator[WorkerHeartbea
     while True:
         with connection.rpc_errors():
             try:
-                response = await connection.client.workflow_service.list_workers(request, timeout=RPC_TIMEOUT)
+                response = await connection.client.workflow_service.list_workers(
+                    request, timeout=RPC_TIMEOUT
+                )
             except RPCError as error:
                 if error.status is not RPCStatusCode.UNIMPLEMENTED:
                     raise
-                raise Rejected(f"the Temporal service at {connection.record.address} has no list of workers") from None
+                raise Rejected(
+                    f"the Temporal service at {connection.record.address} has no list of workers"
+                ) from None
         for info in response.workers_info:
             yield info.worker_heartbeat
         if not response.next_page_token:
@@ -141,16 +149,21 @@ class Diagnostics:
         reports = await agent_reports(self._connection)
         now = datetime.now(UTC)
         rows = {
-            view.host.id: await self._row(view, reports.pop(_agent(view), None), now) for view in await self._client.hosts.list()
+            view.host.id: await self._row(view, reports.pop(_agent(view), None), now)
+            for view in await self._client.hosts.list()
         }
         for (host, _), report in reports.items():
             if host not in rows and now - report.reported_at <= SILENCE:
                 reason = "it reports, but its slice does not take work yet, or no longer does"
-                rows[host] = WorkerRow(host=host, state=WorkerState.UNKNOWN, reason=reason, **report._asdict())
+                rows[host] = WorkerRow(
+                    host=host, state=WorkerState.UNKNOWN, reason=reason, **report._asdict()
+                )
         return [row for _, row in sorted(rows.items())]
 
     async def health(self) -> list[Check]:
-        """Runs all health checks of a cluster whose service answers. Each check is independent of the others."""
+        """Runs all health checks of a cluster whose service answers. Each check is independent of
+        the others.
+        """
         return [
             await run_check("control plane", self._control_plane),
             await run_check("scheduler", self._scheduler),
@@ -159,28 +172,48 @@ class Diagnostics:
             await run_check("store", self._store),
         ]
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _row(self, view: HostView, report: AgentReport | None, now: datetime) -> WorkerRow:
         """Builds the row of a host that the scheduler knows.
 
-        An agent's first report takes ten seconds. Until then the host is alive if it polls its task queue.
+        An agent's first report takes ten seconds. Until then the host is alive if it polls its task
+        queue.
         """
-        state, reason = (WorkerState.CLOSED, view.closed) if view.closed else (WorkerState.TAKES_WORK, "")
+        state, reason = (
+            (WorkerState.CLOSED, view.closed) if view.closed else (WorkerState.TAKES_WORK, "")
+        )
         if report is None and not await self._client.hosts.polls(view.host):
             state, reason = WorkerState.SILENT, "it has never reported, and polls no task queue"
         if report is not None and now - report.reported_at > SILENCE:
-            state, reason = WorkerState.SILENT, f"last reported {format_duration(now - report.reported_at)} ago, by its own clock"
+            state, reason = (
+                WorkerState.SILENT,
+                f"last reported {format_duration(now - report.reported_at)} ago, by its own clock",
+            )
         times = report._asdict() if report is not None else {}
         host = view.host
-        return WorkerRow(host=host.id, slice=host.slice_id, state=state, reason=reason, running=view.running, **times)
+        return WorkerRow(
+            host=host.id,
+            slice=host.slice_id,
+            state=state,
+            reason=reason,
+            running=view.running,
+            **times,
+        )
 
     async def _control_plane(self) -> str:
         """Checks that a process polls each of the control plane's three task queues."""
         name, counts = self._cluster.name, []
-        for queue in (names.control_queue(name), names.planner_queue(name), names.patient_queue(name)):
+        for queue in (
+            names.control_queue(name),
+            names.planner_queue(name),
+            names.patient_queue(name),
+        ):
             # The worker of the last one runs activities only.
-            pollers = await self._connection.pollers(queue, activities=queue == names.patient_queue(name))
+            pollers = await self._connection.pollers(
+                queue, activities=queue == names.patient_queue(name)
+            )
             if not pollers:
                 raise NotFound(f"no process polls task queue {queue}; see: iris debug logs")
             counts.append(len(pollers))
@@ -197,15 +230,32 @@ class Diagnostics:
         created = {each.id for each in status.slices}
         problems = [each.problem(created) for each in status.missing[:NAMED]]
         if len(status.missing) > NAMED:
-            problems.append(f"{len(status.missing) - NAMED} more hosts are missing; see: iris cluster status")
-        problems += [f"paused: {status.paused}; resume with: iris autoscaler resume"] if status.paused is not None else []
-        problems += [f"all slices are being deleted: {status.closing}"] if status.closing is not None else []
-        problems += [f"zone {zone} could not be listed: {why}" for zone, why in sorted(status.unreachable.items())]
+            problems.append(
+                f"{len(status.missing) - NAMED} more hosts are missing; see: iris cluster status"
+            )
+        problems += (
+            [f"paused: {status.paused}; resume with: iris autoscaler resume"]
+            if status.paused is not None
+            else []
+        )
+        problems += (
+            [f"all slices are being deleted: {status.closing}"]
+            if status.closing is not None
+            else []
+        )
+        problems += [
+            f"zone {zone} could not be listed: {why}"
+            for zone, why in sorted(status.unreachable.items())
+        ]
         if problems:
             raise Rejected("; ".join(problems))
         if status.settings is None:
             return "no scale groups, so it creates and deletes nothing"
-        last = f"{format_duration(datetime.now(UTC) - status.evaluated_at)} ago" if status.evaluated_at else "never"
+        last = (
+            f"{format_duration(datetime.now(UTC) - status.evaluated_at)} ago"
+            if status.evaluated_at
+            else "never"
+        )
         return f"{len(status.slices)} slice(s) of {len(status.groups)} group(s); evaluated {last}"
 
     async def _hosts(self) -> str:
@@ -213,9 +263,13 @@ class Diagnostics:
         silent = [row.host for row in rows if row.state is WorkerState.SILENT]
         if silent:
             more = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
-            raise NotFound(f"{len(silent)} of {len(rows)} do not report: {', '.join(silent[:NAMED])}{more}")
+            raise NotFound(
+                f"{len(silent)} of {len(rows)} do not report: {', '.join(silent[:NAMED])}{more}"
+            )
         return f"{len(rows)} report" + (
-            f", {closed} closed" if (closed := sum(row.state is WorkerState.CLOSED for row in rows)) else ""
+            f", {closed} closed"
+            if (closed := sum(row.state is WorkerState.CLOSED for row in rows))
+            else ""
         )
 
     async def _store(self) -> str:
@@ -246,7 +300,9 @@ def local_log(record: ClusterRecord, part: str, tail: int) -> list[str]:
     file = directory / f"{part}.log"
     if not file.is_file():
         existing = ", ".join(sorted(path.stem for path in directory.glob("*.log"))) or "none"
-        raise NotFound(f"cluster {record.name} has no log of {part!r}; there are logs of: {existing}")
+        raise NotFound(
+            f"cluster {record.name} has no log of {part!r}; there are logs of: {existing}"
+        )
     return file.read_text(errors="replace").splitlines()[-tail:] if tail else []
 
 
@@ -285,7 +341,9 @@ class Discovery(BaseModel):
 
 
 def discovery(cluster: ClusterRef) -> Discovery:
-    """Returns the cluster's location and whether it answers. Opens a tunnel to a running cluster that needs one."""
+    """Returns the cluster's location and whether it answers. Opens a tunnel to a running cluster
+    that needs one.
+    """
     if cluster.platform == "address":
         return asyncio.run(_at_address(cluster))
     machine = None
@@ -298,14 +356,27 @@ def discovery(cluster: ClusterRef) -> Discovery:
         status = controller.status()
         seen, project = asyncio.run(controller.seen()), cluster.controller_vm("").project
         if seen is not None:
-            machine = MachineSeen(project=project, **seen.model_dump(include={"name", "zone", "status", "address"}))
+            machine = MachineSeen(
+                project=project, **seen.model_dump(include={"name", "zone", "status", "address"})
+            )
     record = read_record(cluster.name)
-    known = record.model_dump(include={"namespace", "store", "ui"}) if record is not None and status.running else {}
+    known = (
+        record.model_dump(include={"namespace", "store", "ui"})
+        if record is not None and status.running
+        else {}
+    )
     running = {"running": status.running, "healthy": status.healthy, "address": status.address}
-    return Discovery(cluster=cluster.name, platform=cluster.platform, machine=machine, **running, **known)
+    return Discovery(
+        cluster=cluster.name, platform=cluster.platform, machine=machine, **running, **known
+    )
 
 
 async def _at_address(cluster: ClusterRef) -> Discovery:
     record = (await AsyncIrisClient.connect(cluster)).record
     known = record.model_dump(include={"address", "namespace", "store", "ui"})
-    return Discovery(cluster=record.name, platform="address", healthy=await answering_client(cluster.name) is not None, **known)
+    return Discovery(
+        cluster=record.name,
+        platform="address",
+        healthy=await answering_client(cluster.name) is not None,
+        **known,
+    )

@@ -22,7 +22,9 @@ DELETE_INTERVAL = timedelta(seconds=0.2)
 LIST_INTERVAL = timedelta(seconds=1)
 
 
-async def delete_slices(ops: SliceOps, slices: Iterable[SliceObservation], timeout: timedelta) -> None:
+async def delete_slices(
+    ops: SliceOps, slices: Iterable[SliceObservation], timeout: timedelta
+) -> None:
     """Deletes these slices and waits until the platform reports that all of them are gone.
 
     Raises:
@@ -39,14 +41,20 @@ async def delete_slices(ops: SliceOps, slices: Iterable[SliceObservation], timeo
             except (RateLimited, Unavailable) as error:
                 why = f" ({error})"
         if left and time.monotonic() > give_up:
-            raise IrisError(f"{len(left)} slice(s) still exist{why}: {', '.join(sorted(left))}; run the command again")
+            raise IrisError(
+                f"{len(left)} slice(s) still exist{why}: {', '.join(sorted(left))}; run the command"
+                " again"
+            )
         await asyncio.sleep(DELETE_INTERVAL.total_seconds() if left else 0)
 
 
-async def delete_all(ops: SliceOps, timeout: timedelta, progress: Progress = no_progress) -> list[str]:
+async def delete_all(
+    ops: SliceOps, timeout: timedelta, progress: Progress = no_progress
+) -> list[str]:
     """Deletes every slice of the cluster and returns their ids.
 
-    Lists the slices again until a list has no new one, because a slice that was requested shortly before appears late.
+    Lists the slices again until a list has no new one, because a slice that was requested shortly
+    before appears late.
 
     Args:
         progress: called with the zones that could not be listed and are listed again.
@@ -63,10 +71,13 @@ async def delete_all(ops: SliceOps, timeout: timedelta, progress: Progress = no_
         await delete_slices(ops, left, timedelta(seconds=max(0.0, give_up - time.monotonic())))
         gone |= {each.slice_id for each in left}
         if listing.unreachable:
-            zones = "; ".join(f"{zone} ({why})" for zone, why in sorted(listing.unreachable.items()))
+            zones = "; ".join(
+                f"{zone} ({why})" for zone, why in sorted(listing.unreachable.items())
+            )
             if time.monotonic() > give_up:
                 raise IrisError(
-                    f"these zones could not be listed, so their slices were not deleted: {zones}; run the command again"
+                    f"these zones could not be listed, so their slices were not deleted: {zones};"
+                    " run the command again"
                 )
             if zones != reported:
                 progress(f"zones that cannot be listed: {zones}; trying again")
@@ -83,19 +94,24 @@ async def _listed(ops: SliceOps) -> FleetListing:
         return FleetListing(unreachable={"all zones": str(error)})
 
 
-async def unowned(client: AsyncIrisClient, slices: Iterable[SliceObservation]) -> list[SliceObservation]:
+async def unowned(
+    client: AsyncIrisClient, slices: Iterable[SliceObservation]
+) -> list[SliceObservation]:
     """Returns the machines of a running cluster that have no live slice workflow.
 
     Raises:
-        Unreachable: the server does not answer or does not have this cluster, so the answer is unknown.
+        Unreachable: the server does not answer or does not have this cluster, so the answer is
+            unknown.
     """
     await client.cluster.check_exists()
     return [each for each in slices if not await client.slices.has_workflow(each.slice_id)]
 
 
-#: How long slices may take to disappear: their tasks get their grace period, and Google takes minutes to delete a TPU.
+#: How long slices may take to disappear: their tasks get their grace period, and Google takes
+#: minutes to delete a TPU.
 DELETE_TIMEOUT = timedelta(minutes=15)
-#: How long a machine over SSH may take. One that is down may not answer for days, and the stop then names it.
+#: How long a machine over SSH may take. One that is down may not answer for days, and the stop then
+#: names it.
 MACHINE_TIMEOUT = timedelta(seconds=90)
 
 
@@ -109,12 +125,14 @@ def slice_ops(config: ClusterConfig, settings: GcpSettings) -> SliceOps:
     return create_platform(config, settings=settings, over_ssh=over_ssh(config, settings.uid))
 
 
-async def delete_directly(config: ClusterConfig, settings: GcpSettings, progress: Progress, *, machines: bool) -> list[str]:
+async def delete_directly(
+    config: ClusterConfig, settings: GcpSettings, progress: Progress, *, machines: bool
+) -> list[str]:
     """Deletes all slices without the control plane, and returns their ids.
 
     Args:
-        machines: also gives back the machines over SSH. A control plane that did so needs no confirmation: this machine may not
-            reach them.
+        machines: also gives back the machines over SSH. A control plane that did so needs no
+            confirmation: this machine may not reach them.
 
     Raises:
         IrisError: some slices may still be there. All others are deleted.

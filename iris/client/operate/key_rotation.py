@@ -58,16 +58,18 @@ def keys_file(record: ClusterRecord) -> Path:
     if file.exists():
         return file
     raise Rejected(
-        f"the keys of cluster {record.name} are not on this machine; run this command on the machine of its control plane, or "
-        f"name the file of keys: {names.ENV_SECRET_KEYS}=FILE"
+        f"the keys of cluster {record.name} are not on this machine; run this command on the"
+        f" machine of its control plane, or name the file of keys: {names.ENV_SECRET_KEYS}=FILE"
     )
 
 
 async def rotate_keys(record: ClusterRecord) -> Rotation:
-    """Makes the next key the current one, adds a new next key to the file, and seals again what is in the store.
+    """Makes the next key the current one, adds a new next key to the file, and seals again what is
+    in the store.
 
-    Hosts have had the key that becomes the current one since the rotation before. Agents read the file at each use. The key of
-    before stays in the file until the rotation after this one, and longer if a value is still sealed with it.
+    Hosts have had the key that becomes the current one since the rotation before. Agents read the
+    file at each use. The key of before stays in the file until the rotation after this one, and
+    longer if a value is still sealed with it.
 
     Raises:
         InvalidValue: the file cannot be used.
@@ -78,10 +80,18 @@ async def rotate_keys(record: ClusterRecord) -> Rotation:
     known, store = read_secret_keys(file), Store(record.store)
     with reading_from(store, "the secrets"):
         published = await store.get(names.secret_key(record.name), most=1_000)
-        if published is not None and published.decode(errors="replace").strip() not in _published(known.private):
+        if published is not None and published.decode(errors="replace").strip() not in _published(
+            known.private
+        ):
             problem = f"has not the key with which the secrets of cluster {record.name} are sealed"
-            raise InvalidValue(names.ENV_SECRET_KEYS, file, problem, "name the file of its control plane")
-        used = {value.key for _, found in await _objects(store, record.name) for value in found.values.values()}
+            raise InvalidValue(
+                names.ENV_SECRET_KEYS, file, problem, "name the file of its control plane"
+            )
+        used = {
+            value.key
+            for _, found in await _objects(store, record.name)
+            for value in found.values.values()
+        }
         keys = PrivateKeys(rotated(known.private.keys, os.urandom(KEY_BYTES), sorted(used)))
         write_keys(file, keys_text(keys.keys, today(), known.text))
         await publish_key(record.store, record.name, read_secret_keys(file))
@@ -100,16 +110,22 @@ async def _objects(store: Store, cluster: str) -> list[tuple[str, SealedObject]]
     """Returns the objects with sealed values by their paths."""
     folder, found = names.sealed_object(cluster, ""), []
     for each in await store.stored(folder.rstrip("/")):
-        data = await store.get(each.path, MAX_OBJECT_BYTES) if each.size <= MAX_OBJECT_BYTES else None
+        data = (
+            await store.get(each.path, MAX_OBJECT_BYTES) if each.size <= MAX_OBJECT_BYTES else None
+        )
         if data is not None:
             try:
-                found.append((each.path.removeprefix(folder), SealedObject.model_validate_json(data)))
+                found.append(
+                    (each.path.removeprefix(folder), SealedObject.model_validate_json(data))
+                )
             except ValidationError:
                 continue  # no host could open it
     return found
 
 
-async def _seal_again(store: Store, cluster: str, path: str, found: SealedObject, keys: PrivateKeys) -> int:
+async def _seal_again(
+    store: Store, cluster: str, path: str, found: SealedObject, keys: PrivateKeys
+) -> int:
     """Seals the values of an object with the current key, and returns their number."""
     values, current = dict(found.values), key_id(keys.public)
     for name, value in found.values.items():
@@ -122,7 +138,10 @@ async def _seal_again(store: Store, cluster: str, path: str, found: SealedObject
             values[name] = seal(keys.public, opened, place, os.urandom(KEY_BYTES))
     if values == found.values:
         return 0
-    data, target = found.model_copy(update={"values": values}).model_dump_json().encode(), names.sealed_object(cluster, path)
+    data, target = (
+        found.model_copy(update={"values": values}).model_dump_json().encode(),
+        names.sealed_object(cluster, path),
+    )
     if await store.modified(target) is not None:  # it was not deleted meanwhile, with its job
         await store.put(target, data)
     return sum(values[name] != found.values[name] for name in values)

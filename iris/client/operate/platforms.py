@@ -29,9 +29,10 @@ def create_platform(
 
     Args:
         machines: the directory in which a local cluster's machines are requested.
-        settings: of a cluster on Google Cloud, from `gcp_settings`. They need no address for listing and deleting.
-        over_ssh: of a cluster with machines over SSH. The result lists and deletes slices, and leases machines that no agent is
-            started on: `HostKeeper` starts the agents.
+        settings: of a cluster on Google Cloud, from `gcp_settings`. They need no address for
+            listing and deleting.
+        over_ssh: of a cluster with machines over SSH. The result lists and deletes slices, and
+            leases machines that no agent is started on: `HostKeeper` starts the agents.
 
     Raises:
         InvalidValue: this version does not have the platform.
@@ -42,13 +43,20 @@ def create_platform(
         from iris.platforms.gcp.startup import host_script
 
         cloud = GcpPlatform(settings, partial(host_script, settings))
-        return cloud if over_ssh is None else mixed_platform(cloud, _over_ssh(config, over_ssh), over_ssh)
+        return (
+            cloud
+            if over_ssh is None
+            else mixed_platform(cloud, _over_ssh(config, over_ssh), over_ssh)
+        )
     if over_ssh is not None:
         return _over_ssh(config, over_ssh)
     if config.platform.local is not None and machines is not None:
         return LocalPlatform(machines)
     raise InvalidValue(
-        "platform", config.platform.kind, "cannot be served by this version", "run the same cluster on this machine with --local"
+        "platform",
+        config.platform.kind,
+        "cannot be served by this version",
+        "run the same cluster on this machine with --local",
     )
 
 
@@ -63,12 +71,16 @@ def mixed_platform(cloud: Platform, machines: Platform, over_ssh: ManualSettings
 
 
 def over_ssh(config: ClusterConfig, uid: str) -> ManualSettings | None:
-    """Returns the settings to list and to delete the slices of machines beside Google Cloud; None: the cluster has none."""
+    """Returns the settings to list and to delete the slices of machines beside Google Cloud; None:
+    the cluster has none.
+    """
     return manual_settings(config, uid) if is_mixed(config) else None
 
 
 def secret_reader(config: ClusterConfig) -> Callable[[str], bytes] | None:
-    """Returns what reads the files for SSH that are in Secret Manager; None: the cluster is not on Google Cloud."""
+    """Returns what reads the files for SSH that are in Secret Manager; None: the cluster is not on
+    Google Cloud.
+    """
     gcp = config.platform.gcp
     if gcp is None:
         return None
@@ -91,7 +103,8 @@ def _over_ssh(config: ClusterConfig, settings: ManualSettings) -> Platform:
 
 
 async def machines_of(config: ClusterConfig, machines: Path) -> Platform:
-    """Creates the platform of a cluster whose control plane is on this machine, to list and to delete slices.
+    """Creates the platform of a cluster whose control plane is on this machine, to list and to
+    delete slices.
 
     Args:
         machines: as in `create_platform`.
@@ -112,13 +125,26 @@ def check_payload_keys(config: ClusterConfig) -> None:
     """Checks the keys of a cluster on Google Cloud, before its machines cost anything.
 
     Raises:
-        InvalidValue: one side would not read what the other one encrypts; or the file of this process cannot be used.
+        InvalidValue: one side would not read what the other one encrypts; or the file of this
+            process cannot be used.
     """
     keys, configured = payload_keys(), config.controller.payload_keys
     if keys is not None and not configured:
-        problem = "is only on this machine, and the machines on Google Cloud could not read what it encrypts"
-        remedy = f"store the file in Secret Manager and set {_FIELD}: gcp:SECRET, or unset the variable"
+        problem = (
+            "is only on this machine, and the machines on Google Cloud could not read what it"
+            " encrypts"
+        )
+        remedy = (
+            f"store the file in Secret Manager and set {_FIELD}: gcp:SECRET, or unset the variable"
+        )
         raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, problem, remedy)
     if keys is None and configured:
-        problem = f"is empty, and this machine could not read what the cluster encrypts ({_FIELD} is set)"
-        raise InvalidValue(names.ENV_PAYLOAD_KEYS, "", problem, f"name the file with its keys: {names.ENV_PAYLOAD_KEYS}=FILE")
+        problem = (
+            f"is empty, and this machine could not read what the cluster encrypts ({_FIELD} is set)"
+        )
+        raise InvalidValue(
+            names.ENV_PAYLOAD_KEYS,
+            "",
+            problem,
+            f"name the file with its keys: {names.ENV_PAYLOAD_KEYS}=FILE",
+        )

@@ -1,4 +1,6 @@
-"""Validates a cluster with three cases. Each finds or makes a slice, runs a task on every host of it and checks the results."""
+"""Validates a cluster with three cases. Each finds or makes a slice, runs a task on every host of
+it and checks the results.
+"""
 
 import asyncio
 import contextlib
@@ -32,7 +34,8 @@ MAX_PROBLEMS = 5
 #: The file that each task writes to its output directory.
 ANSWER = "answer.json"
 
-#: Needs only Python. Reports its host, and a sum over its arguments; the first argument is how long it sleeps.
+#: Needs only Python. Reports its host, and a sum over its arguments; the first argument is how long
+#: it sleeps.
 PROGRAM = f"""
 import json, os, sys, time
 pause, *numbers = map(int, sys.argv[1:])
@@ -105,10 +108,16 @@ class Ended(BaseModel):
 
 
 def cases(randbelow: Callable[[int], int] = secrets.randbelow) -> tuple[Case, ...]:
-    """Returns the cases in order. The second case has new numbers each time, so that results of an earlier run are wrong."""
+    """Returns the cases in order. The second case has new numbers each time, so that results of an
+    earlier run are wrong.
+    """
     return (
         Case(name="simple", what="a task on every host of a slice"),
-        Case(name="compute", what="a computation with arguments", numbers=tuple(randbelow(1000) for _ in range(8))),
+        Case(
+            name="compute",
+            what="a computation with arguments",
+            numbers=tuple(randbelow(1000) for _ in range(8)),
+        ),
         Case(name="two-jobs", what="two jobs at once, through the scheduler", jobs=2, pause=1),
     )
 
@@ -131,39 +140,61 @@ def job_spec(case: Case, kind: Tpu, name: str, timeout: timedelta) -> JobSpec:
 def problems(case: Case, kind: Tpu, ended: Sequence[Ended]) -> list[str]:
     """Lists everything that is wrong with the results of a case; empty: the case has passed."""
     found = [problem for each in ended for problem in _of_job(case, kind, each)]
-    return found + [problem for one, other in combinations(ended, 2) for problem in _overlap(one.status, other.status)]
+    return found + [
+        problem
+        for one, other in combinations(ended, 2)
+        for problem in _overlap(one.status, other.status)
+    ]
 
 
 def _of_job(case: Case, kind: Tpu, ended: Ended) -> list[str]:
     status, answers = ended.status, ended.answers
     if status.state is not JobState.SUCCEEDED:
-        return [f"{status.id} ended {status.state}" + (f": {status.reason}" if status.reason else "")]
+        return [
+            f"{status.id} ended {status.state}" + (f": {status.reason}" if status.reason else "")
+        ]
     found = []
     silent = sorted(set(range(kind.hosts)) - {answer.task for answer in answers})
     if silent:
         found.append(f"{status.id} has no answer from task {', '.join(map(str, silent))}")
     by_host = Counter(answer.host for answer in answers)
-    found += [f"{host} ran {count} tasks of {status.id} at once" for host, count in by_host.items() if count > 1]
+    found += [
+        f"{host} ran {count} tasks of {status.id} at once"
+        for host, count in by_host.items()
+        if count > 1
+    ]
     if len(slices := sorted({answer.slice for answer in answers})) > 1:
         found.append(f"the tasks of {status.id} were on several slices: {', '.join(slices)}")
     for answer in answers:
         right = sum(number * number for number in case.numbers) + answer.task
         if answer.result != right:
-            found.append(f"task {answer.task} of {status.id} answered {answer.result}, expected {right}")
+            found.append(
+                f"task {answer.task} of {status.id} answered {answer.result}, expected {right}"
+            )
         if answer.worker != str(answer.task):
             found.append(
-                f"task {answer.task} of {status.id} is worker {answer.worker or '(none)'} of its slice, expected {answer.task}"
+                f"task {answer.task} of {status.id} is worker {answer.worker or '(none)'} of its"
+                f" slice, expected {answer.task}"
             )
         if answer.kind != kind.variant:
-            found.append(f"task {answer.task} of {status.id} ran on {answer.kind or 'no TPU'}, expected {kind.variant}")
+            found.append(
+                f"task {answer.task} of {status.id} ran on {answer.kind or 'no TPU'}, expected"
+                f" {kind.variant}"
+            )
     return found
 
 
 def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
-    """Yields the hosts that ran both jobs at the same time: each job needs all chips of its hosts."""
+    """Yields the hosts that ran both jobs at the same time: each job needs all chips of its
+    hosts.
+    """
     for a in one.tasks:
         for b in other.tasks:
-            if a.host is None or a.host != b.host or not (a.started_at and a.finished_at and b.started_at and b.finished_at):
+            if (
+                a.host is None
+                or a.host != b.host
+                or not (a.started_at and a.finished_at and b.started_at and b.finished_at)
+            ):
                 continue
             if a.started_at < b.finished_at and b.started_at < a.finished_at:
                 yield f"host {a.host} ran {one.id} and {other.id} at the same time"
@@ -172,10 +203,12 @@ def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
 async def validate(
     client: AsyncIrisClient, kind: Tpu, timeout: timedelta, progress: Callable[[str], None]
 ) -> AsyncIterator[CaseResult]:
-    """Runs the cases one after the other and yields the result of each. An interrupt cancels the running jobs.
+    """Runs the cases one after the other and yields the result of each. An interrupt cancels the
+    running jobs.
 
-    A case that gets no slice is the last one that runs, because the next ones would wait just as long. The same holds for a case
-    whose end is unknown because the cluster or its store no longer answers.
+    A case that gets no slice is the last one that runs, because the next ones would wait just as
+    long. The same holds for a case whose end is unknown because the cluster or its store no longer
+    answers.
 
     Args:
         timeout: how long a job may wait for its slice, including the creation of the slice.
@@ -189,12 +222,15 @@ async def validate(
             continue
         began = time.monotonic()
         job_names = [
-            f"validate-{run}-{case.name}" + (f"-{number}" if case.jobs > 1 else "") for number in range(1, case.jobs + 1)
+            f"validate-{run}-{case.name}" + (f"-{number}" if case.jobs > 1 else "")
+            for number in range(1, case.jobs + 1)
         ]
         specs = [job_spec(case, kind, name, timeout) for name in job_names]
         try:
             if (infeasible := await client.jobs.why_infeasible(specs[0])) is not None:
-                raise Rejected(infeasible.message + (f"; {infeasible.remedy}" if infeasible.remedy else ""))
+                raise Rejected(
+                    infeasible.message + (f"; {infeasible.remedy}" if infeasible.remedy else "")
+                )
             progress(f"{case.name}: {', '.join(spec.id for spec in specs)}")
             ended = await _run(client, specs, timeout + RUN)
             wrong = problems(case, kind, ended)
@@ -211,7 +247,9 @@ async def validate(
         )
 
 
-async def _run(client: AsyncIrisClient, specs: Sequence[JobSpec], timeout: timedelta) -> list[Ended]:
+async def _run(
+    client: AsyncIrisClient, specs: Sequence[JobSpec], timeout: timedelta
+) -> list[Ended]:
     """Submits the jobs and waits until they have ended.
 
     Raises:
@@ -234,7 +272,9 @@ async def _run(client: AsyncIrisClient, specs: Sequence[JobSpec], timeout: timed
         return await asyncio.gather(*map(until_ended, specs, submitted))
     finally:
         for job in live:
-            with contextlib.suppress(IrisError):  # the job has ended, or the cluster does not answer
+            with contextlib.suppress(
+                IrisError
+            ):  # the job has ended, or the cluster does not answer
                 await asyncio.shield(client.jobs.cancel(job, "the validation was interrupted"))
 
 
@@ -257,13 +297,17 @@ async def _answers(client: AsyncIrisClient, submitted: Submitted) -> tuple[TaskR
 
 
 def _seen(case: Case, ended: Sequence[Ended]) -> str:
-    """Describes a case that has passed: `4 host(s) of v5e-16-1 answered`, or how several jobs shared the slices."""
+    """Describes a case that has passed: `4 host(s) of v5e-16-1 answered`, or how several jobs
+    shared the slices.
+    """
     slices = sorted({answer.slice for each in ended for answer in each.answers})
     parts = [f"{len(ended[0].answers)} host(s) of {' and of '.join(slices)} answered"]
     if case.numbers:
         parts.append("with correct sums")
     if len(ended) > 1:
-        parts.append("to one job after the other" if len(slices) == 1 else "each to a job of its own")
+        parts.append(
+            "to one job after the other" if len(slices) == 1 else "each to a job of its own"
+        )
     return ", ".join(parts)
 
 

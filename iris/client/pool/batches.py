@@ -1,4 +1,6 @@
-"""Which calls travel together: a batch has calls of one function, as many as take a fraction of a second. Has no clock."""
+"""Which calls travel together: a batch has calls of one function, as many as take a fraction of a
+second. Has no clock.
+"""
 
 import math
 import threading
@@ -12,7 +14,8 @@ from typing import Any
 TARGET = 0.2
 #: The most calls of a batch. A worker that dies repeats all of them.
 MOST = 1_000
-#: The most bytes of the arguments of several calls: with the function and the seal, Temporal takes them.
+#: The most bytes of the arguments of several calls: with the function and the seal, Temporal takes
+#: them.
 MOST_BYTES = 48 * 1024
 #: How much of an earlier average remains in the next one.
 _MEMORY = 0.5
@@ -83,7 +86,11 @@ class CallQueue:
             most = 1
             while self._waiting and len(batch) < most:
                 call = self._waiting[0]
-                fits = call.function == batch[0].function and size + len(call.arguments) <= MOST_BYTES if batch else True
+                fits = (
+                    call.function == batch[0].function and size + len(call.arguments) <= MOST_BYTES
+                    if batch
+                    else True
+                )
                 if not fits or (batch and call.crashes):
                     break
                 self._waiting.popleft()

@@ -37,7 +37,8 @@ class Child:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def run(self, batch: bytes, calls: int, stopped: asyncio.Event) -> AsyncIterator[bytes]:
-        """Yields the answers to the calls. Ends early if the batch takes too long, or when `stopped` is set.
+        """Yields the answers to the calls. Ends early if the batch takes too long, or when
+        `stopped` is set.
 
         Args:
             batch: the function and the calls, joined.
@@ -79,7 +80,10 @@ class Child:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
-                    *self._command, str(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=asyncio.subprocess.DEVNULL
+                    *self._command,
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
                 )
             self._streams = await asyncio.open_connection(sock=ours)
         return self._process, *self._streams
@@ -96,7 +100,9 @@ async def _tasks(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[as
             task.cancel()
 
 
-async def _answer(reader: asyncio.StreamReader, ended: asyncio.Task[int], stopping: asyncio.Task[bool]) -> bytes:
+async def _answer(
+    reader: asyncio.StreamReader, ended: asyncio.Task[int], stopping: asyncio.Task[bool]
+) -> bytes:
     """Returns the next answer; an empty one: the remaining calls will not be run.
 
     Raises:
@@ -122,5 +128,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 def _end(code: int) -> str:
     return (
-        f"the process of the call was killed by {signal.Signals(-code).name}" if code < 0 else f"the call exited with code {code}"
+        f"the process of the call was killed by {signal.Signals(-code).name}"
+        if code < 0
+        else f"the call exited with code {code}"
     )

@@ -1,4 +1,6 @@
-"""Keeps a pool's workers: the jobs whose tasks they are. Replaces those that have ended for want of calls."""
+"""Keeps a pool's workers: the jobs whose tasks they are. Replaces those that have ended for want of
+calls.
+"""
 
 import asyncio
 import contextlib
@@ -47,7 +49,14 @@ class Crew:
         broken: called when the workers cannot run.
     """
 
-    def __init__(self, jobs: JobsClient, spec: JobSpec, key: str, wanted: int, broken: Callable[[IrisError], None]) -> None:
+    def __init__(
+        self,
+        jobs: JobsClient,
+        spec: JobSpec,
+        key: str,
+        wanted: int,
+        broken: Callable[[IrisError], None],
+    ) -> None:
         self._jobs = jobs
         self._spec = spec
         self._key = key
@@ -73,7 +82,9 @@ class Crew:
         await self._start(self.wanted)
 
     async def top_up(self) -> None:
-        """Starts a job for the workers that are missing. Does nothing while no control plane answers."""
+        """Starts a job for the workers that are missing. Does nothing while no control plane
+        answers.
+        """
         async with self._counting:
             with contextlib.suppress(Unreachable):
                 if (missing := self.wanted - await self.live()) > 0:
@@ -88,7 +99,9 @@ class Crew:
         count = 0
         for job in self.jobs:
             with contextlib.suppress(NotFound):
-                count += sum(task.state not in ENDED for task in (await self._jobs.status(job)).tasks)
+                count += sum(
+                    task.state not in ENDED for task in (await self._jobs.status(job)).tasks
+                )
         return count
 
     async def cancel(self, reason: str) -> None:
@@ -133,7 +146,11 @@ class Crew:
             return
         del self._watched[job.id]
         if status.state is not JobState.SUCCEEDED:  # else they had no calls, or were too many
-            self._broken(PoolBroken(f"the workers of the pool have ended: {job.id} {status.state}: {status.reason}"))
+            self._broken(
+                PoolBroken(
+                    f"the workers of the pool have ended: {job.id} {status.state}: {status.reason}"
+                )
+            )
 
 
 #: How often a worker that fails by itself is started again, in each of the pool's jobs.
@@ -158,7 +175,9 @@ def check_workers(number: int) -> None:
     InvalidValue: a pool cannot have so many workers.
     """
     if not isinstance(number, int) or not 1 <= number <= MAX_REPLICAS:
-        raise InvalidValue("num_workers", number, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} workers")
+        raise InvalidValue(
+            "num_workers", number, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} workers"
+        )
 
 
 async def prepare(
@@ -178,25 +197,44 @@ async def prepare(
     if {"replicas", "gang_by", "array", "params"} & options.keys():
         remedy = "leave replicas, gang_by, array and params out"
         raise InvalidValue("replicas", num_workers, "is the number of workers", remedy)
-    idle = idle_timeout if isinstance(idle_timeout, timedelta) else parse_duration(idle_timeout, "idle_timeout")
+    idle = (
+        idle_timeout
+        if isinstance(idle_timeout, timedelta)
+        else parse_duration(idle_timeout, "idle_timeout")
+    )
     if idle <= timedelta():
-        raise InvalidValue("idle_timeout", idle_timeout, "is not a time to wait", "give 1 second or more")
+        raise InvalidValue(
+            "idle_timeout", idle_timeout, "is not a time to wait", "give 1 second or more"
+        )
     token, key = secrets.token_hex(4), secrets.token_hex(32)
     within = await client.enclosing_job()
     if "name" not in options:
         options["name"] = f"pool-{token}"
-    elif within is not None:  # a later attempt of that job makes a new pool; the workers of the old one end when they are idle
+    elif (
+        within is not None
+        # a later attempt of that job makes a new pool; the workers of the old one end when they are
+        # idle
+    ):
         options["name"] += f"-{token}"
     options.setdefault("retries", _WORKER_RETRIES)
     options.setdefault("max_retries_preemption", _WORKER_PREEMPTIONS)
     spec = await make_job(client.record, ["pool-worker"], (), {}, workspace, within, **options)
     if spec.replicas > 1:
-        raise InvalidValue("tpu", options.get("resources"), "has several hosts", "give the workers a slice of one host each")
+        raise InvalidValue(
+            "tpu",
+            options.get("resources"),
+            "has several hosts",
+            "give the workers a slice of one host each",
+        )
     root = await importable_from(workspace, within, **options)
     spec = await asyncio.to_thread(for_pickles, spec, root, options.get("environment"))
     queue, store = names.pool_queue(client.record.name, spec.id, token), Store(client.record.store)
-    file = PoolFile(queue=queue, key=key, python=sys.version_info[:2], idle_timeout=idle.total_seconds())
-    call = await _upload(store, file, own_interpreter(client.record) if is_bare(spec, root) else None)
+    file = PoolFile(
+        queue=queue, key=key, python=sys.version_info[:2], idle_timeout=idle.total_seconds()
+    )
+    call = await _upload(
+        store, file, own_interpreter(client.record) if is_bare(spec, root) else None
+    )
     spec = spec.model_copy(update={"call": call, "replicas": num_workers})
     return Prepared(spec, queue, Mail(store, key), root)
 
@@ -217,6 +255,14 @@ def worker_files(pool: PoolFile, directory: Path, python: str | None = None) -> 
     """
     (directory / FILE).write_text(pool.model_dump_json())
     here = Path(__file__).parent
-    sources = {FILE: directory / FILE, bundles.SCRIPT: here / "launch.py", "one_call.py": Path(run.__file__)}
+    sources = {
+        FILE: directory / FILE,
+        bundles.SCRIPT: here / "launch.py",
+        "one_call.py": Path(run.__file__),
+    }
     sources |= {name: here / name for name in (SCRIPT, "frames.py")}
-    return [*(ExtraFile(source, name) for name, source in sources.items()), *library_files(), *python_file(python, directory)]
+    return [
+        *(ExtraFile(source, name) for name, source in sources.items()),
+        *library_files(),
+        *python_file(python, directory),
+    ]

@@ -1,4 +1,6 @@
-"""Passes batches to a pool's workers through Temporal, and settles the calls' futures with the answers."""
+"""Passes batches to a pool's workers through Temporal, and settles the calls' futures with the
+answers.
+"""
 
 import asyncio
 import contextlib
@@ -35,16 +37,22 @@ HEARTBEAT_TIMEOUT = timedelta(seconds=30)
 #: How long a batch waits for workers, and the most that it may take.
 TIMEOUT = timedelta(days=30)
 #: As many preemptions as a job may have by default.
-RETRIES = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=10), maximum_attempts=100)
+RETRIES = RetryPolicy(
+    initial_interval=timedelta(seconds=0.2),
+    maximum_interval=timedelta(seconds=10),
+    maximum_attempts=100,
+)
 #: A call that ends its process this often is given up.
 MAX_CRASHES = 3
 #: The delays between two tries while the service or the store does not answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
-#: How long a batch tries to reach a store that does not answer. An outage of the service has no limit: its calls are safe there.
+#: How long a batch tries to reach a store that does not answer. An outage of the service has no
+#: limit: its calls are safe there.
 STORE_TIMEOUT = timedelta(minutes=15)
 #: How long the end of a pool waits for the store, in seconds.
 CLEAN_TIMEOUT = 5.0
-#: What the service says of the end of a batch that has ended already. Its sender may not know yet, after a lost connection.
+#: What the service says of the end of a batch that has ended already. Its sender may not know yet,
+#: after a lost connection.
 _ENDED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
 #: Before any batch.
 _FIRST = Priority(priority_key=1)
@@ -72,7 +80,8 @@ class Exchange:
         self._under_way: dict[str, ActivityHandle[Any]] = {}
 
     async def run(self, batch: Sequence[Call]) -> Answered:
-        """Runs the calls of one function, and settles the futures of those that have an answer. Waits while the service is away.
+        """Runs the calls of one function, and settles the futures of those that have an answer.
+        Waits while the service is away.
 
         Raises:
             IrisError: the batch is lost.
@@ -83,13 +92,17 @@ class Exchange:
             raise
         except Exception as error:  # whatever it is, somebody waits for the calls
             problem = f"{type(error).__name__}: {first_line(error)}"
-            raise CallLost(f"the pool could not send {batch[0].name} or read its result: {problem}") from error
+            raise CallLost(
+                f"the pool could not send {batch[0].name} or read its result: {problem}"
+            ) from error
 
     async def _run(self, batch: Sequence[Call]) -> Answered:
         number = self._next_number()
         call, answer = Address(self._queue, number, "call"), Address(self._queue, number, "answer")
         with self._store_errors(f"the arguments of {batch[0].name} are not sent"):
-            message = await _trying(self._mail.send)(call, [batch[0].function, *(each.arguments for each in batch)])
+            message = await _trying(self._mail.send)(
+                call, [batch[0].function, *(each.arguments for each in batch)]
+            )
         reply = await self._execute(RUN_CALLS, f"{self._queue}/{number}", message)
         try:
             with self._store_errors(f"{batch[0].name} was run, but its result cannot be read"):
@@ -104,8 +117,14 @@ class Exchange:
             rest[0].crashes += 1
             if rest[0].crashes >= MAX_CRASHES:
                 lost = rest.pop(0)
-                lost.future.set_exception(CallLost(f"{lost.name} was run {MAX_CRASHES} times; the last time, {summary.crash}"))
-        with contextlib.suppress(*STORE_ERRORS):  # the results are here; `clean` removes what is left
+                lost.future.set_exception(
+                    CallLost(
+                        f"{lost.name} was run {MAX_CRASHES} times; the last time, {summary.crash}"
+                    )
+                )
+        with contextlib.suppress(
+            *STORE_ERRORS
+        ):  # the results are here; `clean` removes what is left
             await self._mail.remove(call, message)
             await self._mail.remove(answer, reply)
         return Answered(len(answers), summary.seconds, rest)
@@ -148,7 +167,10 @@ class Exchange:
             if todo := remedy(error):
                 raise CallLost(f"{problem}: the store {url} refuses it: {why}; {todo}") from error
             minutes = STORE_TIMEOUT // timedelta(minutes=1)
-            raise CallLost(f"{problem}: the store {url} has failed for {minutes} min: {why}; submit the call again") from error
+            raise CallLost(
+                f"{problem}: the store {url} has failed for {minutes} min: {why}; submit the call"
+                " again"
+            ) from error
 
     def _next_number(self) -> int:
         self._sent += 1
@@ -168,13 +190,17 @@ class Exchange:
             return await result()
         except ActivityFailureError as error:
             cause = error.cause
-            why = cause.message if isinstance(cause, ApplicationError) else first_line(cause or error)
+            why = (
+                cause.message if isinstance(cause, ApplicationError) else first_line(cause or error)
+            )
             raise CallLost(f"the workers of the pool did not run the call: {why}") from None
         finally:
             del self._under_way[id_]
 
     @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
-    async def _start(self, activity: str, id_: str, arguments: Sequence[bytes]) -> ActivityHandle[Any]:
+    async def _start(
+        self, activity: str, id_: str, arguments: Sequence[bytes]
+    ) -> ActivityHandle[Any]:
         """Starts an activity once, also if the service does not answer after it has accepted it."""
         with self._connection.activity_start():
             try:
@@ -198,7 +224,9 @@ def _may_reach_the_store(error: Exception) -> bool:
     return isinstance(error, STORE_ERRORS) and is_transient(error)
 
 
-_trying = retry(_may_reach_the_store, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL, timeout=STORE_TIMEOUT)
+_trying = retry(
+    _may_reach_the_store, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL, timeout=STORE_TIMEOUT
+)
 
 
 def settle(call: Call, result: bytes) -> None:
@@ -208,8 +236,13 @@ def settle(call: Call, result: bytes) -> None:
     except NoResult as error:
         call.future.set_exception(error)
         return
-    except BaseException as error:  # the methods of the value's classes may raise anything, and the call has to end
-        problem = NoResult(f"the result of {call.name} cannot be restored here: {type(error).__name__}: {first_line(error)}")
+    except (
+        BaseException
+    ) as error:  # the methods of the value's classes may raise anything, and the call has to end
+        problem = NoResult(
+            f"the result of {call.name} cannot be restored here: {type(error).__name__}:"
+            f" {first_line(error)}"
+        )
         problem.__cause__ = error
         call.future.set_exception(problem)
         return

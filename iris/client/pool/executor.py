@@ -1,7 +1,8 @@
-"""Runs the calls of a pool's worker, one after the other. Each pool's jobs have a copy of this script: it needs Python 3.8.
+"""Runs the calls of a pool's worker, one after the other. Each pool's jobs have a copy of this
+script: it needs Python 3.8.
 
-Its parent, the worker, sends batches over a socket: a pickled function and the pickled arguments of each call. The answer to each
-call is what `iris.client.functions.run` writes for a function's job.
+Its parent, the worker, sends batches over a socket: a pickled function and the pickled arguments of
+each call. The answer to each call is what `iris.client.functions.run` writes for a function's job.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ else:
 HERE = os.path.dirname(os.path.abspath(__file__))
 #: Functions that are kept. A call of one of them need not unpickle it again.
 KEPT = 32
-#: After so many seconds, or with so many bytes of answers, a batch ends early, which an empty answer says.
-#: The other calls then go to whichever worker is idle.
+#: After so many seconds, or with so many bytes of answers, a batch ends early, which an empty
+#: answer says. The other calls then go to whichever worker is idle.
 LONGEST = 1.0
 FULL = 48 * 1024
 
@@ -64,7 +65,12 @@ def _batches(stream: Any) -> Iterator[bytes]:
         yield stream.read(struct.unpack(frames.LENGTH, head)[0])
 
 
-def _call(functions: collections.OrderedDict[bytes, Callable[..., Any]], packed: bytes, arguments: bytes, pickler: Any) -> bytes:
+def _call(
+    functions: collections.OrderedDict[bytes, Callable[..., Any]],
+    packed: bytes,
+    arguments: bytes,
+    pickler: Any,
+) -> bytes:
     out = io.BytesIO()
     try:
         if packed not in functions:
@@ -78,11 +84,14 @@ def _call(functions: collections.OrderedDict[bytes, Callable[..., Any]], packed:
         raise
     except (Exception, SystemExit) as error:
         run.write_error(out, _from_the_call(error), pickler)
-    except BaseException as error:  # such as asyncio.CancelledError: the caller would take it for a cancellation of its own
+    # such as asyncio.CancelledError: the caller would take it for a cancellation of its own
+    except BaseException as error:
         problem = RuntimeError(f"the call ended with {type(error).__name__}: {error}")
         run.write_error(out, problem.with_traceback(_from_the_call(error).__traceback__), pickler)
     else:
-        _write_value(out, value, getattr(function, "__qualname__", type(function).__name__), pickler)
+        _write_value(
+            out, value, getattr(function, "__qualname__", type(function).__name__), pickler
+        )
     return out.getvalue()
 
 
@@ -93,7 +102,10 @@ def _write_value(out: io.BytesIO, value: Any, name: str, pickler: Any) -> None:
     except TypeError:
         traceback.print_exc()
     if out.tell() > frames.LARGEST:
-        problem = f"the result of {name} has {out.tell():,} bytes; the limit is {frames.LARGEST:,}: return the path of a file"
+        problem = (
+            f"the result of {name} has {out.tell():,} bytes; the limit is {frames.LARGEST:,}:"
+            " return the path of a file"
+        )
         out.seek(0)
         out.truncate()
         run.write_error(out, ValueError(problem), pickler)

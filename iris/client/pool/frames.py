@@ -1,4 +1,6 @@
-"""Joins byte strings into one and splits it again. Each pool's jobs have a copy of this file: it needs Python 3.8 or later."""
+"""Joins byte strings into one and splits it again. Each pool's jobs have a copy of this file: it
+needs Python 3.8 or later.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Iterable
 
 #: Of one byte string, in eight bytes.
 LENGTH = "!Q"
-#: The most bytes of the arguments or the result of a call. Both sides hold them several times in memory.
+#: The most bytes of the arguments or the result of a call. Both sides hold them several times in
+#: memory.
 LARGEST = 1024 * 1024 * 1024
 _SIZE = struct.calcsize(LENGTH)
 

@@ -1,6 +1,8 @@
-"""Starts a pool's worker in a job. Each pool's jobs have a copy of this script: it needs Python 3.8 or later.
+"""Starts a pool's worker in a job. Each pool's jobs have a copy of this script: it needs Python 3.8
+or later.
 
-The worker itself is a command of Iris' own installation; the calls run in the interpreter that runs this script.
+The worker itself is a command of Iris' own installation; the calls run in the interpreter that runs
+this script.
 """
 
 import json
@@ -25,7 +27,10 @@ def main() -> int:
     iris = shutil.which("iris")
     if iris is not None:
         os.execv(iris, [iris, "pool-worker", sys.executable])
-    print("error: the worker of a pool needs the command iris; install iris-temporal in the image", file=sys.stderr)
+    print(
+        "error: the worker of a pool needs the command iris; install iris-temporal in the image",
+        file=sys.stderr,
+    )
     return 127
 
 

@@ -1,7 +1,9 @@
-"""What a pool and its workers send each other: encrypted with the pool's key, through Temporal or, if it is large, the store.
+"""What a pool and its workers send each other: encrypted with the pool's key, through Temporal or,
+if it is large, the store.
 
-The key is in the files of the pool's jobs and nowhere else: not in a history, an environment or a command line. Neither side
-unpickles anything that was not encrypted with it. The workers need no payload keys of the cluster.
+The key is in the files of the pool's jobs and nowhere else: not in a history, an environment or a
+command line. Neither side unpickles anything that was not encrypted with it. The workers need no
+payload keys of the cluster.
 """
 
 import os
@@ -27,7 +29,8 @@ RUN_CALLS, RETIRE = "run_calls", "retire"
 REFUSED = "Refused"
 #: The largest message that Temporal gets, in bytes.
 INLINE = 64 * 1024
-#: Of the random number before each encrypted message, in bytes. Source: NIST SP 800-38D, section 8.2.
+#: Of the random number before each encrypted message, in bytes. Source: NIST SP 800-38D, section
+#: 8.2.
 _NONCE = 12
 _HERE, _STORED = b"\0", b"\1"
 FILE = "pool.json"
@@ -50,7 +53,9 @@ class PoolFile(BaseModel):
 
 
 class Summary(BaseModel):
-    """The first part of the answer to a batch. The answers to its first calls follow; the other calls have not been run."""
+    """The first part of the answer to a batch. The answers to its first calls follow; the other
+    calls have not been run.
+    """
 
     #: What the batch took, in seconds.
     seconds: float = 0.0
@@ -94,7 +99,9 @@ class Mail:
         return self._store.url
 
     async def send(self, address: Address, parts: Sequence[bytes]) -> bytes:
-        """Returns what has to be passed on to the other side. Stores a large message. The cipher takes less than 2 GiB."""
+        """Returns what has to be passed on to the other side. Stores a large message. The cipher
+        takes less than 2 GiB.
+        """
         body = frames.join(parts)
         nonce = os.urandom(_NONCE)
         sealed = nonce + self._cipher.encrypt(nonce, body, address.label)
@@ -116,15 +123,19 @@ class Mail:
             if sealed is None:
                 folder = names.pool_files(address.queue)
                 raise MessageLost(
-                    f"the store {self._store.url} no longer has {address.path}; keep what is below {folder} for as long as the "
-                    "pool lives, for example in the lifecycle rules of the bucket, and submit the call again"
+                    f"the store {self._store.url} no longer has {address.path}; keep what is below"
+                    f" {folder} for as long as the pool lives, for example in the lifecycle rules"
+                    " of the bucket, and submit the call again"
                 )
         assert sealed is not None
         try:
-            return frames.split(self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], address.label))
+            return frames.split(
+                self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], address.label)
+            )
         except (InvalidTag, ValueError):  # the latter: it is shorter than a seal
             raise Rejected(
-                f"message {address.number} on {address.queue} is not sealed with the pool's key; it is not unpickled"
+                f"message {address.number} on {address.queue} is not sealed with the pool's key; it"
+                " is not unpickled"
             ) from None
 
     async def remove(self, address: Address, message: bytes) -> None:
@@ -138,21 +149,29 @@ class Mail:
 
 
 def plain(client: Client) -> Client:
-    """Returns the client without the cluster's payload keys: messages are encrypted already, and jobs do not get the keys."""
+    """Returns the client without the cluster's payload keys: messages are encrypted already, and
+    jobs do not get the keys.
+    """
     config = client.config()
     config["data_converter"], config["plugins"] = DataConverter.default, []
     return Client(**config)
 
 
 class PoolBroken(IrisError, BrokenExecutor):
-    """The pool has no workers and gets none: their job has failed or was cancelled. The message says why."""
+    """The pool has no workers and gets none: their job has failed or was cancelled. The message
+    says why.
+    """
 
     @classmethod
     def of(cls, error: Exception) -> IrisError:
-        """Returns an error of Iris as it is; any other one as the cause of one that a program expects."""
+        """Returns an error of Iris as it is; any other one as the cause of one that a program
+        expects.
+        """
         if isinstance(error, IrisError):
             return error
-        broken = cls(f"the workers of the pool are lost: {type(error).__name__}: {first_line(error)}")
+        broken = cls(
+            f"the workers of the pool are lost: {type(error).__name__}: {first_line(error)}"
+        )
         broken.__cause__ = error
         return broken
 
@@ -164,4 +183,6 @@ class PoolClosed(IrisError, RuntimeError):
 
 
 class CallLost(IrisError):
-    """The call ended its process each time that it was run, its request was cancelled in Temporal, or the store failed."""
+    """The call ended its process each time that it was run, its request was cancelled in Temporal,
+    or the store failed.
+    """

@@ -1,4 +1,6 @@
-"""A pool of workers for calls of functions: the asynchronous one, on which `iris.WorkerPool` is built."""
+"""A pool of workers for calls of functions: the asynchronous one, on which `iris.WorkerPool` is
+built.
+"""
 
 import asyncio
 import os
@@ -30,7 +32,10 @@ BATCHES_PER_WORKER = 2
 #: The most bytes of arguments of a `map` that wait for their results.
 MAP_BYTES = 64 * MIB
 _SHUT_DOWN = "this pool was shut down; make another one"
-_CLIENT_CLOSED = "the pool's client was closed; shut a pool down before, or use it in a with block inside of that of its client"
+_CLIENT_CLOSED = (
+    "the pool's client was closed; shut a pool down before, or use it in a with block inside of"
+    " that of its client"
+)
 _FORKED = "this pool belongs to the process that this one was forked from; make another one here"
 
 
@@ -40,7 +45,8 @@ class AsyncWorkerPool:
     async with await AsyncWorkerPool.start(client, 4) as pool:
         losses = [loss async for loss in pool.map(train, rates)]
 
-    A call is run at least once: again, if its worker is lost before its result has arrived. It has one result.
+    A call is run at least once: again, if its worker is lost before its result has arrived. It has
+    one result.
     """
 
     def __init__(self, client: AsyncIrisClient, prepared: Prepared) -> None:
@@ -53,7 +59,9 @@ class AsyncWorkerPool:
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._exchange = Exchange(client.connection, prepared.queue, prepared.mail)
-        self._crew = Crew(client.jobs, prepared.spec, prepared.queue, prepared.spec.replicas, self._break)
+        self._crew = Crew(
+            client.jobs, prepared.spec, prepared.queue, prepared.spec.replicas, self._break
+        )
         self._missing = lru_cache(maxsize=256)(lambda module: is_missing(module, prepared.root))
         self._calls = CallQueue()
         self._has_calls = asyncio.Event()
@@ -101,12 +109,18 @@ class AsyncWorkerPool:
         return self._crew.jobs
 
     @overload
-    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]": ...
+    def submit(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "asyncio.Future[T]": ...
 
     @overload
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]": ...
+    def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "asyncio.Future[T]": ...
 
-    def submit(self, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[Any]":
+    def submit(
+        self, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "asyncio.Future[Any]":
         """Returns the future of a call, which can be awaited.
 
         Args:
@@ -210,12 +224,20 @@ class AsyncWorkerPool:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.shutdown(wait=error is None)
 
-    # -- for callers in any thread ---------------------------------------------------------------------------------------------
+    # -- for callers in any thread
+    # ---------------------------------------------------------------------------------------------
 
-    def call(self, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> "Future[Any]":
+    def call(
+        self, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> "Future[Any]":
         """Submits a call, from any thread. `submit` is for programs.
 
         Args:
@@ -228,10 +250,16 @@ class AsyncWorkerPool:
         """
         module, name = self._module(function), function_name(function)
         packed = pickled(function, function, module)
-        return self._add(Call(packed, _arguments(packed, (tuple(args), dict(kwargs)), function, module), name))
+        return self._add(
+            Call(packed, _arguments(packed, (tuple(args), dict(kwargs)), function, module), name)
+        )
 
     def mapped(
-        self, function: Callable[..., Any], iterables: Iterable[Iterable[Any]], chunksize: int | None, buffersize: int | None
+        self,
+        function: Callable[..., Any],
+        iterables: Iterable[Iterable[Any]],
+        chunksize: int | None,
+        buffersize: int | None,
     ) -> "Mapped":
         """Submits the calls of a `map`, from any thread, as their results are taken.
 
@@ -247,7 +275,9 @@ class AsyncWorkerPool:
         """
         for name, value in (("chunksize", chunksize), ("buffersize", buffersize)):
             if value is not None and value < 1:
-                raise InvalidValue(name, value, "is not a number of calls", "give 1 or more, or leave it out")
+                raise InvalidValue(
+                    name, value, "is not a number of calls", "give 1 or more, or leave it out"
+                )
         module, name = self._module(function), function_name(function)
         packed = pickled(function, function, module)
 
@@ -276,7 +306,8 @@ class AsyncWorkerPool:
         if self._problem is not None:
             raise self._problem
 
-    # -- on the loop -----------------------------------------------------------------------------------------------------------
+    # -- on the loop
+    # ----------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         self._woken = False
@@ -307,7 +338,9 @@ class AsyncWorkerPool:
                     self._has_calls.clear()
                     await self._has_calls.wait()
         finally:
-            self._fail(self._senders.pop(me), self._closed)  # none, unless its loop ends: the client is closed
+            self._fail(
+                self._senders.pop(me), self._closed
+            )  # none, unless its loop ends: the client is closed
             if not self._senders and me.cancelling():
                 self._problem = self._closed
                 self._fail(self._calls.clear(), self._closed)
@@ -370,7 +403,9 @@ class AsyncWorkerPool:
         await self._exchange.clean()
 
 
-def _arguments(packed: bytes, arguments: Any, function: Callable[..., Any], module: ModuleType | None) -> bytes:
+def _arguments(
+    packed: bytes, arguments: Any, function: Callable[..., Any], module: ModuleType | None
+) -> bytes:
     """Pickles the arguments of a function that is pickled already.
 
     Raises:

@@ -1,4 +1,6 @@
-"""Runs the calls of a pool, in one of its tasks. The calls run in a process of their own, with the job's interpreter."""
+"""Runs the calls of a pool, in one of its tasks. The calls run in a process of their own, with the
+job's interpreter.
+"""
 
 import asyncio
 import contextlib
@@ -58,12 +60,16 @@ class PoolWorker:
 
     @activity.defn(name=RUN_CALLS)
     async def run_calls(self, message: bytes) -> bytes:
-        """Runs the calls of a batch until one of them crashes its process, the batch takes too long, or the task is stopped."""
+        """Runs the calls of a batch until one of them crashes its process, the batch takes too
+        long, or the task is stopped.
+        """
         number = int(activity.info().activity_id.rpartition("/")[2])
         self._busy = True
         try:
             async with _heartbeats():
-                function_and_calls = await self._mail.read(Address(self._pool.queue, number, "call"), message)
+                function_and_calls = await self._mail.read(
+                    Address(self._pool.queue, number, "call"), message
+                )
                 started = time.monotonic()
                 summary, answers = Summary(), list[bytes]()
                 try:
@@ -83,7 +89,9 @@ class PoolWorker:
             if todo := remedy(error):  # every worker has the same store
                 problem = f"the store {self._mail.url} refuses a worker of the pool: {why}; {todo}"
                 raise ApplicationError(problem, type=REFUSED, non_retryable=True) from None
-            raise ApplicationError(f"the store does not answer a worker of the pool: {why}") from None
+            raise ApplicationError(
+                f"the store does not answer a worker of the pool: {why}"
+            ) from None
         finally:
             self._busy, self._last_used = False, time.monotonic()
 
@@ -104,7 +112,11 @@ class PoolWorker:
     async def end_when_idle(self) -> None:
         """Ends the worker when it had no calls for the pool's idle timeout."""
         while True:
-            left = self._pool.idle_timeout if self._busy else self._last_used + self._pool.idle_timeout - time.monotonic()
+            left = (
+                self._pool.idle_timeout
+                if self._busy
+                else self._last_used + self._pool.idle_timeout - time.monotonic()
+            )
             if left <= 0:
                 return self.finish(0)
             await asyncio.sleep(left)
@@ -134,7 +146,10 @@ async def work(python: str) -> int:
         IrisError: this is not a task of a pool, or its cluster does not answer.
     """
     if (directory := os.environ.get(names.ENV_CALL_DIR)) is None:
-        raise IrisError(f"this is not a task of a pool: {names.ENV_CALL_DIR} is not set; to make a pool, use iris.WorkerPool")
+        raise IrisError(
+            f"this is not a task of a pool: {names.ENV_CALL_DIR} is not set; to make a pool, use"
+            " iris.WorkerPool"
+        )
     pool = PoolFile.read(Path(directory))
 
     @retry(Unreachable, every=1, up_to=10, timeout=CONNECT_TIMEOUT)

@@ -1,4 +1,6 @@
-"""Named secrets of users: values in the store of a cluster, sealed so that only the cluster's agents can read them."""
+"""Named secrets of users: values in the store of a cluster, sealed so that only the cluster's
+agents can read them.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,7 +43,8 @@ class SecretsClient:
         self._store = Store(connection.record.store)
 
     async def set(self, name: str, value: str | bytes) -> NamedSecret:
-        """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that it had before.
+        """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that
+        it had before.
 
         The value is sealed here. A program gets the value that is set when its attempt starts.
 
@@ -56,7 +59,9 @@ class SecretsClient:
         value = value.encode(errors="surrogateescape") if isinstance(value, str) else value
         path = names.sealed_by_user(current_user(), check_secret_name(name))
         with reading_from(self._store, _STORED):
-            await put_sealed(self._store, self._cluster, path, {name: check_value(name, value, "the one given")})
+            await put_sealed(
+                self._store, self._cluster, path, {name: check_value(name, value, "the one given")}
+            )
             found = await self._found(path)
         if found is None:
             raise NotFound(f"the store {self._store.url} does not keep what is written")
@@ -70,23 +75,32 @@ class SecretsClient:
         """
         folder = names.sealed_object(self._cluster, names.sealed_by_user(current_user(), ""))
         with reading_from(self._store, _STORED):
-            paths = [path.removeprefix(names.sealed_object(self._cluster, "")) for path in await self._store.objects(folder)]
+            paths = [
+                path.removeprefix(names.sealed_object(self._cluster, ""))
+                for path in await self._store.objects(folder)
+            ]
             found = [await self._found(path) for path in paths]
         return [each for each in found if each is not None]
 
     async def remove(self, name: str) -> None:
-        """Deletes a secret of the current user. Programs that run keep its value; attempts that start later fail.
+        """Deletes a secret of the current user. Programs that run keep its value; attempts that
+        start later fail.
 
         Raises:
             InvalidValue: no secret can have this name.
             NotFound: there is no such secret.
             IrisError: the store does not answer.
         """
-        path = names.sealed_object(self._cluster, names.sealed_by_user(current_user(), check_secret_name(name)))
+        path = names.sealed_object(
+            self._cluster, names.sealed_by_user(current_user(), check_secret_name(name))
+        )
         with reading_from(self._store, _STORED):
             if await self._store.modified(path) is None:
                 remedy = "list yours with `iris secret list`"
-                raise NotFound(f"{current_user()} has no named secret {name} on cluster {self._cluster}; {remedy}")
+                raise NotFound(
+                    f"{current_user()} has no named secret {name} on cluster {self._cluster};"
+                    f" {remedy}"
+                )
             await self._store.delete([path])
 
     async def _found(self, path: str) -> NamedSecret | None:

@@ -1,7 +1,8 @@
 """Seals the secrets of a submitter for a cluster, before they leave the submitter's machine.
 
-A job that is started has references only: to an object of the store with the values that were sealed for it, or to a named secret
-of its user. The values are in the memory of this process while it seals them.
+A job that is started has references only: to an object of the store with the values that were
+sealed for it, or to a named secret of its user. The values are in the memory of this process while
+it seals them.
 """
 
 import contextlib
@@ -48,10 +49,12 @@ def of_submitter(spec: JobSpec) -> dict[str, SecretSource]:
 
 
 async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
-    """Checks that a job can be given the secrets of its submitter, before its files are sent. Returns warnings.
+    """Checks that a job can be given the secrets of its submitter, before its files are sent.
+    Returns warnings.
 
     Raises:
-        InvalidValue: a variable is not set here, a file cannot be read, or a value cannot be one of a variable.
+        InvalidValue: a variable is not set here, a file cannot be read, or a value cannot be one of
+            a variable.
         NotFound: there is no such named secret.
         Rejected: the cluster has no key for secrets.
         IrisError: the store does not answer.
@@ -67,10 +70,13 @@ async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
                 value = _value(name, source)
                 if value is None:
                     await _check_named(store, record.name, spec.user, name, source)
-                elif source.kind is SecretKind.OWN and await is_named(store, record.name, spec.user, source.name):
+                elif source.kind is SecretKind.OWN and await is_named(
+                    store, record.name, spec.user, source.name
+                ):
                     warnings.append(
-                        f"{source.name} is set here and is also one of your named secrets; the job gets the value that is set "
-                        f"here (for the other one: {name}=secret:{source.name})"
+                        f"{source.name} is set here and is also one of your named secrets; the job"
+                        " gets the value that is set here (for the other one:"
+                        f" {name}=secret:{source.name})"
                     )
     return warnings
 
@@ -79,7 +85,8 @@ async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
 async def sealing(
     record: ClusterRecord, spec: JobSpec, folder: Callable[[str, str], str] = names.sealed_for_job
 ) -> AsyncIterator[JobSpec]:
-    """Yields the job with references to sealed values, which are in the store by then. If the block fails, they are deleted.
+    """Yields the job with references to sealed values, which are in the store by then. If the block
+    fails, they are deleted.
 
     Args:
         folder: where they belong: `names.sealed_for_job` or `names.sealed_for_schedule`.
@@ -108,7 +115,11 @@ async def sealing(
             await put_sealed(store, record.name, path, values)
     try:
         yield spec.model_copy(update={"secrets": references})
-    except (Rejected, NotFound, WorkflowAlreadyStartedError):  # after other errors, the job may have started
+    except (
+        Rejected,
+        NotFound,
+        WorkflowAlreadyStartedError,
+    ):  # after other errors, the job may have started
         if values:
             with contextlib.suppress(Exception):  # the control plane deletes what is left
                 await store.delete([names.sealed_object(record.name, path)])
@@ -126,7 +137,10 @@ async def put_sealed(store: "Store", cluster: str, path: str, values: Mapping[st
 
     public = await public_key(store, cluster)
     make = partial(seal, public)
-    found = {name: make(value, Place(cluster, path, name), os.urandom(_OWN_KEY_BYTES)) for name, value in values.items()}
+    found = {
+        name: make(value, Place(cluster, path, name), os.urandom(_OWN_KEY_BYTES))
+        for name, value in values.items()
+    }
     sealed = SealedObject(by=current_user(), at=datetime.now(UTC), values=found)
     await store.put(names.sealed_object(cluster, path), sealed.model_dump_json().encode())
 
@@ -141,7 +155,9 @@ async def delete_secrets(record: ClusterRecord, folder: str) -> None:
 
     store = Store(record.store)
     with reading_from(store, _STORED):
-        await store.delete(await store.objects(names.sealed_object(record.name, folder).rstrip("/")))
+        await store.delete(
+            await store.objects(names.sealed_object(record.name, folder).rstrip("/"))
+        )
 
 
 def check_value(name: str, value: bytes, where: str) -> bytes:
@@ -162,7 +178,12 @@ def check_value(name: str, value: bytes, where: str) -> bytes:
     elif len(value) > MAX_VALUE_BYTES:
         problem = f"is larger than {MAX_VALUE_BYTES // 1024} KiB"
     if problem:
-        raise InvalidValue("secret", name, f"cannot have the value of {where}: it {problem}", "give it another value")
+        raise InvalidValue(
+            "secret",
+            name,
+            f"cannot have the value of {where}: it {problem}",
+            "give it another value",
+        )
     return value
 
 
@@ -189,14 +210,21 @@ def read_value(name: str, path: Path) -> bytes:
 
 def _unreadable(name: str, path: Path, why: str) -> InvalidValue:
     remedy = f"name a file of this machine, or {name}=host-file:/PATH for one that the host has"
-    return InvalidValue("secret", name, f"is to have the content of {path}, which cannot be read on this machine: {why}", remedy)
+    return InvalidValue(
+        "secret",
+        name,
+        f"is to have the content of {path}, which cannot be read on this machine: {why}",
+        remedy,
+    )
 
 
 def _value(name: str, source: SecretSource) -> bytes | None:
     """Returns the value of a secret that this machine has; None: it is a named one."""
     if source.kind is SecretKind.FILE:
         return read_value(name, Path(source.name).expanduser())
-    value = os.environb.get(os.fsencode(source.name)) if source.kind is not SecretKind.NAMED else None
+    value = (
+        os.environb.get(os.fsencode(source.name)) if source.kind is not SecretKind.NAMED else None
+    )
     if value is not None:
         if not value:
             problem = f"is to have the value of the variable {source.name}, which is empty here"
@@ -211,21 +239,33 @@ def _not_set(name: str, variable: str, also: str = "") -> InvalidValue:
     keep = f"keep it with `iris secret set {variable}`, " if also else ""
     of_host = f"{name}=host-env:VARIABLE or {name}=host-file:/PATH of the host, {name}=gcp:SECRET"
     problem = f"is to have the value of the variable {variable}, which is not set here{also}"
-    return InvalidValue("secret", name, problem, f"export it, {keep}or name another source: {name}=file:PATH, {of_host}")
+    return InvalidValue(
+        "secret",
+        name,
+        problem,
+        f"export it, {keep}or name another source: {name}=file:PATH, {of_host}",
+    )
 
 
 async def is_named(store: "Store", cluster: str, user: str, name: str) -> bool:
     """Returns whether the user has a named secret of this name."""
-    return await store.modified(names.sealed_object(cluster, names.sealed_by_user(user, name))) is not None
+    return (
+        await store.modified(names.sealed_object(cluster, names.sealed_by_user(user, name)))
+        is not None
+    )
 
 
-async def _check_named(store: "Store", cluster: str, user: str, name: str, source: SecretSource) -> None:
+async def _check_named(
+    store: "Store", cluster: str, user: str, name: str, source: SecretSource
+) -> None:
     if await is_named(store, cluster, user, source.name):
         return
     if source.kind is SecretKind.OWN:
         raise _not_set(name, source.name, f", and you have no named secret {source.name}")
     remedy = f"make it with `iris secret set {source.name}`, or list yours with `iris secret list`"
-    raise NotFound(f"secret {name}: {user} has no named secret {source.name} on cluster {cluster}; {remedy}")
+    raise NotFound(
+        f"secret {name}: {user} has no named secret {source.name} on cluster {cluster}; {remedy}"
+    )
 
 
 def _reference(path: str) -> str:

@@ -24,12 +24,19 @@ def parse_extra(text: str) -> ExtraFile:
     path, colon, dest = (text, "", "") if Path(text).exists() else text.rpartition(":")
     source = Path(path if colon else text)
     if source.is_dir():
-        raise InvalidValue("file", path or text, "is a directory", f"name its files, or include it with ! in {IGNORE_FILE}")
+        raise InvalidValue(
+            "file",
+            path or text,
+            "is a directory",
+            f"name its files, or include it with ! in {IGNORE_FILE}",
+        )
     if not source.is_file():
         raise InvalidValue("file", path or text, "is not a file", "write PATH[:DEST]")
     if not colon:
         return ExtraFile(source)
-    return ExtraFile(source, place_in_workspace(f"{dest}{source.name}" if dest.endswith("/") else dest))
+    return ExtraFile(
+        source, place_in_workspace(f"{dest}{source.name}" if dest.endswith("/") else dest)
+    )
 
 
 def place_in_workspace(dest: str) -> str:
@@ -40,5 +47,10 @@ def place_in_workspace(dest: str) -> str:
     """
     parts = Path(dest).parts
     if not parts or Path(dest).is_absolute() or ".." in parts:
-        raise InvalidValue("file", dest, "is not a path in a workspace", "write PATH:DEST with DEST relative to the workspace")
+        raise InvalidValue(
+            "file",
+            dest,
+            "is not a path in a workspace",
+            "write PATH:DEST with DEST relative to the workspace",
+        )
     return "/".join(parts)

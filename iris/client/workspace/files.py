@@ -1,11 +1,12 @@
 """Selects the files of a directory that make up a workspace.
 
-In a git work tree these are the files that git tracks and new files that are not ignored, including those of submodules. A
-repository in it that is no submodule is a plain directory, and git is not asked there. Elsewhere these are all files that no
-`.gitignore` excludes, at any depth. In both cases `.irisignore` in the workspace's own directory overrides the selection, in
-the same notation: a line excludes, and a line with `!` includes, also what git leaves out. The last matching line applies.
-`.git`, `.venv`, `__pycache__`, other environments of Python or conda below it, the state directory of Iris and empty directories
-are never part of a workspace.
+In a git work tree these are the files that git tracks and new files that are not ignored, including
+those of submodules. A repository in it that is no submodule is a plain directory, and git is not
+asked there. Elsewhere these are all files that no `.gitignore` excludes, at any depth. In both
+cases `.irisignore` in the workspace's own directory overrides the selection, in the same notation:
+a line excludes, and a line with `!` includes, also what git leaves out. The last matching line
+applies. `.git`, `.venv`, `__pycache__`, other environments of Python or conda below it, the state
+directory of Iris and empty directories are never part of a workspace.
 """
 
 import os
@@ -27,17 +28,22 @@ IGNORE_FILE = ".irisignore"
 MARKERS = ("pyproject.toml", IGNORE_FILE, "requirements.txt", SCRIPT, CONFIG, *UNREAD)
 #: Excluded at any depth, because they are of no use on another machine.
 _NEVER = {".git", ".venv", "__pycache__"}
-#: The files by which environments are recognised: those of `venv`, virtualenv and uv, and those of conda.
+#: The files by which environments are recognised: those of `venv`, virtualenv and uv, and those of
+#: conda.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta/history")
 
 
 def is_project(directory: Path) -> bool:
-    """Returns whether a job that is submitted from this directory gets the directory's files by default.
+    """Returns whether a job that is submitted from this directory gets the directory's files by
+    default.
 
     Raises:
         Rejected: git fails.
     """
-    return any((directory / marker).is_file() for marker in MARKERS) or _repository(directory.resolve()) is not None
+    return (
+        any((directory / marker).is_file() for marker in MARKERS)
+        or _repository(directory.resolve()) is not None
+    )
 
 
 def workspace_files(directory: Path) -> list[str]:
@@ -58,20 +64,32 @@ def workspace_files(directory: Path) -> list[str]:
         normal = set(_without_environments(_git_files(repository, directory, state)))
     # What git leaves out can be large, so it is only listed when a line may include some of it.
     candidates = normal.union(_walk(directory, rules=None, state=state)) if own.takes_in else normal
-    chosen = (path for path in candidates if _NEVER.isdisjoint(path.split("/")) and not (state and path.startswith(f"{state}/")))
+    chosen = (
+        path
+        for path in candidates
+        if _NEVER.isdisjoint(path.split("/")) and not (state and path.startswith(f"{state}/"))
+    )
     return sorted(path for path in chosen if own.includes(path, otherwise=path in normal))
 
 
 def commit_of(directory: Path) -> str:
-    """Returns the git commit of the directory, with a `+` if its files differ from it; empty if it has none."""
+    """Returns the git commit of the directory, with a `+` if its files differ from it; empty if it
+    has none.
+    """
     directory = directory.resolve()
     try:
         repository = _repository(directory)
         lines = repository.status(directory, "normal") if repository is not None else []
-        commit = next((line.rpartition(" ")[2] for line in lines if line.startswith("# branch.oid ")), "")
-        if repository is None or re.fullmatch("[0-9a-f]{7,64}", commit) is None:  # there is no commit yet
+        commit = next(
+            (line.rpartition(" ")[2] for line in lines if line.startswith("# branch.oid ")), ""
+        )
+        if (
+            repository is None or re.fullmatch("[0-9a-f]{7,64}", commit) is None
+        ):  # there is no commit yet
             return ""
-        changed = any(not line.startswith("#") for line in lines) or _has_changed_submodule(repository, directory)
+        changed = any(not line.startswith("#") for line in lines) or _has_changed_submodule(
+            repository, directory
+        )
     except Rejected:
         return ""
     return commit + "+" * changed
@@ -96,14 +114,18 @@ class _Rules(NamedTuple):
         try:
             return cls(base, GitIgnoreSpec.from_lines(lines))
         except ValueError as error:
-            raise Rejected(f"{file} has an invalid line ({error}); write it as in a .gitignore, or remove it") from None
+            raise Rejected(
+                f"{file} has an invalid line ({error}); write it as in a .gitignore, or remove it"
+            ) from None
 
     @property
     def takes_in(self) -> bool:
         return any(pattern.include is False for pattern in self.spec.patterns)
 
     def ignores(self, path: str) -> bool | None:
-        """Returns whether git would ignore the path; None: no line matches it. A directory's path ends with a slash."""
+        """Returns whether git would ignore the path; None: no line matches it. A directory's path
+        ends with a slash.
+        """
         return self.spec.check_file(path.removeprefix(self.base)).include
 
     def includes(self, path: str, *, otherwise: bool) -> bool:
@@ -119,16 +141,22 @@ class _Rules(NamedTuple):
 
 
 def _state_below(directory: Path) -> str:
-    """Returns the path of Iris' own state in the workspace, such as keys and logs of local clusters; empty: it is elsewhere."""
+    """Returns the path of Iris' own state in the workspace, such as keys and logs of local
+    clusters; empty: it is elsewhere.
+    """
     state = state_dir().resolve()
     return "/".join(state.relative_to(directory).parts) if state.is_relative_to(directory) else ""
 
 
-def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = (), state: str = "") -> Iterator[str]:
-    """Yields all files and links below the prefix that neither the rules nor a `.gitignore` on the way exclude.
+def _walk(
+    root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = (), state: str = ""
+) -> Iterator[str]:
+    """Yields all files and links below the prefix that neither the rules nor a `.gitignore` on the
+    way exclude.
 
     Args:
-        rules: the ignore files of the directories above; None: nothing is excluded, whatever ignore files say.
+        rules: the ignore files of the directories above; None: nothing is excluded, whatever ignore
+            files say.
         state: the state directory of Iris, which is not entered.
     """
     try:
@@ -136,7 +164,7 @@ def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = (), s
     except OSError as error:
         raise Rejected(
             f"workspace: the directory {root / prefix} cannot be read ({error.strerror}); "
-            f"make it readable, or choose another --workspace"
+            "make it readable, or choose another --workspace"
         ) from None
     if prefix and _is_environment(root / prefix, {entry.name for entry in entries}):
         return
@@ -147,7 +175,11 @@ def _walk(root: Path, prefix: str = "", rules: tuple[_Rules, ...] | None = (), s
         below = entry.is_dir(follow_symlinks=False)
         # The nearest ignore file with a matching line decides.
         verdicts = (each.ignores(f"{path}/" if below else path) for each in reversed(rules or ()))
-        if entry.name in _NEVER or path == state or next((verdict for verdict in verdicts if verdict is not None), False):
+        if (
+            entry.name in _NEVER
+            or path == state
+            or next((verdict for verdict in verdicts if verdict is not None), False)
+        ):
             continue
         if below:
             yield from _walk(root, f"{path}/", rules, state)
@@ -171,18 +203,26 @@ def _is_environment(directory: Path, names: Container[str] | None = None) -> boo
 def _without_environments(paths: Iterable[str]) -> Iterator[str]:
     """Leaves out the files in environments. The workspace's own directory counts as none."""
     listed = list(paths)
-    found = {path.removesuffix(each) for path in listed for each in _ENVIRONMENTS if path.endswith(f"/{each}")}
+    found = {
+        path.removesuffix(each)
+        for path in listed
+        for each in _ENVIRONMENTS
+        if path.endswith(f"/{each}")
+    }
     for path in listed:
         parents = (path[: at + 1] for at, letter in enumerate(path) if letter == "/")
         if not found or found.isdisjoint(parents):
             yield path
 
 
-# -- git -----------------------------------------------------------------------------------------------------------------------
+# -- git
+# --------------------------------------------------------------------------------------------------
 
 
 def _repository(directory: Path) -> Repository | None:
-    """Returns the repository that knows the files of the directory: it is in the work tree, which does not ignore it."""
+    """Returns the repository that knows the files of the directory: it is in the work tree, which
+    does not ignore it.
+    """
     found = Repository.around(directory)
     return None if found is None or found.ignores(directory) else found
 
@@ -203,7 +243,9 @@ def _git_files(repository: Repository, directory: Path, state: str) -> Iterator[
 
 def _is_sent(place: Path) -> bool:
     """Returns whether it is there, and is neither a directory nor a link to an environment."""
-    return not _is_environment(place) if place.is_symlink() else place.exists() and not place.is_dir()
+    return (
+        not _is_environment(place) if place.is_symlink() else place.exists() and not place.is_dir()
+    )
 
 
 def _submodule_files(directory: Path, path: str, state: str) -> Iterator[str]:
@@ -220,6 +262,7 @@ def _submodule_files(directory: Path, path: str, state: str) -> Iterator[str]:
 def _has_changed_submodule(repository: Repository, directory: Path) -> bool:
     """Returns whether files of a submodule differ from its commit."""
     return any(
-        any(not line.startswith("#") for line in below.status(below.top, "normal")) or _has_changed_submodule(below, below.top)
+        any(not line.startswith("#") for line in below.status(below.top, "normal"))
+        or _has_changed_submodule(below, below.top)
         for below in repository.submodules(directory)
     )

@@ -1,8 +1,9 @@
 """Asks git about the repository of a directory, and lets the repository run no program.
 
-A repository can come from elsewhere: from an archive, or from the output of a job. Its settings can name programs, which git runs
-when it lists files. So Iris asks only the repository around a directory and its registered submodules, and overrides their
-settings that name programs. Settings of the user and of the machine stay in force.
+A repository can come from elsewhere: from an archive, or from the output of a job. Its settings can
+name programs, which git runs when it lists files. So Iris asks only the repository around a
+directory and its registered submodules, and overrides their settings that name programs. Settings
+of the user and of the machine stay in force.
 """
 
 import os
@@ -14,12 +15,19 @@ from typing import NamedTuple
 
 from iris.model.errors import Rejected
 
-#: The other variables of git are removed. Hooks of git set some that name another repository, and some name programs.
+#: The other variables of git are removed. Hooks of git set some that name another repository, and
+#: some name programs.
 _KEPT_VARIABLES = re.compile(
     r"GIT_(CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+)|EXEC_PATH|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM)"
 )
-#: Objects that are missing are not fetched, and files of the repository are not written, because both can run programs.
-_VARIABLES = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+#: Objects that are missing are not fetched, and files of the repository are not written, because
+#: both can run programs.
+_VARIABLES = {
+    "GIT_ALLOW_PROTOCOL": "",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
 #: Settings that name programs, whatever the repository and the user say.
 _SETTINGS = {
     "core.fsmonitor": "false",
@@ -33,7 +41,8 @@ _SETTINGS = {
     "diff.external": "",
     "gpg.program": "false",
 }
-#: Settings with a name in the middle that name programs. A user may have some, such as those of Git LFS.
+#: Settings with a name in the middle that name programs. A user may have some, such as those of Git
+#: LFS.
 _NAMED_SETTINGS = re.compile(r"(filter|hook)\..*", re.DOTALL)
 #: Where a setting comes from that is not the user's.
 _OF_THE_REPOSITORY = ("local", "worktree")
@@ -58,7 +67,8 @@ class Repository(NamedTuple):
 
     @classmethod
     def around(cls, directory: Path) -> "Repository | None":
-        """Returns the repository whose work tree has the directory; None: there is none, or git is not installed.
+        """Returns the repository whose work tree has the directory; None: there is none, or git is
+        not installed.
 
         Args:
             directory: a path without symbolic links.
@@ -69,13 +79,19 @@ class Repository(NamedTuple):
         places = [place for place in (directory, *directory.parents) if (place / ".git").exists()]
         if not places or ".git" in directory.parts:
             return None
-        # From the place of the `.git`, git does not find a repository without one that is in between.
+        # From the place of the `.git`, git does not find a repository without one that is in
+        # between.
         unchecked = cls(places[0], tuple(_as_options(_SETTINGS)))
         try:
-            inside, _, top = unchecked.ask("rev-parse", "--is-inside-work-tree", "--show-toplevel").partition("\n")
+            inside, _, top = unchecked.ask(
+                "rev-parse", "--is-inside-work-tree", "--show-toplevel"
+            ).partition("\n")
         except FileNotFoundError:
             return None
-        place = next((each for each in places if inside == "true" and each.samefile(top.removesuffix("\n"))), None)
+        place = next(
+            (each for each in places if inside == "true" and each.samefile(top.removesuffix("\n"))),
+            None,
+        )
         if place is None:
             return None
         listed = unchecked.ask("config", "--list", "--show-scope", "-z")
@@ -103,10 +119,15 @@ class Repository(NamedTuple):
             Rejected: git fails.
         """
         command = ["git", "--no-pager", "-C", str(self.top), *self.options, *arguments]
-        ran = subprocess.run(command, capture_output=True, env=_environment(), input=os.fsencode("\0".join(given)))
+        ran = subprocess.run(
+            command, capture_output=True, env=_environment(), input=os.fsencode("\0".join(given))
+        )
         if ran.returncode not in good:
             error = " ".join(ran.stderr.decode(errors="replace").split())
-            raise Rejected(f"workspace: git cannot list the files of {self.top}: {error}; fix that, or use --no-workspace")
+            raise Rejected(
+                f"workspace: git cannot list the files of {self.top}: {error}; fix that, or use"
+                " --no-workspace"
+            )
         return os.fsdecode(ran.stdout)
 
     def ignores(self, directory: Path) -> bool:
@@ -122,13 +143,18 @@ class Repository(NamedTuple):
         return list(full.values())
 
     def tracked(self, directory: Path) -> dict[str, bool]:
-        """Returns the paths in the index below the directory, relative to it, and whether each is a submodule."""
+        """Returns the paths in the index below the directory, relative to it, and whether each is a
+        submodule.
+        """
         listed = self.ask(*_LITERALLY, "ls-files", "--stage", "-z", "--", self._path_of(directory))
         entries = (entry.split("\t", 1) for entry in listed.split("\0") if entry)
-        return {self._below(directory, path): stage.startswith(_SUBMODULE) for stage, path in entries}
+        return {
+            self._below(directory, path): stage.startswith(_SUBMODULE) for stage, path in entries
+        }
 
     def untracked(self, directory: Path) -> list[str]:
-        """Returns the other paths below the directory, relative to it, except those that are ignored.
+        """Returns the other paths below the directory, relative to it, except those that are
+        ignored.
 
         A path that ends with a slash is another repository's work tree.
         """
@@ -137,7 +163,8 @@ class Repository(NamedTuple):
         return [self._below(directory, path) for path in listed.split("\0") if path]
 
     def status(self, directory: Path, untracked: str) -> list[str]:
-        """Returns the lines of git's status: the commit, and a line for each change below the directory.
+        """Returns the lines of git's status: the commit, and a line for each change below the
+        directory.
 
         Args:
             untracked: `normal` or `no`.
@@ -147,11 +174,17 @@ class Repository(NamedTuple):
         """
         options = (f"--untracked-files={untracked}", "--ignore-submodules=dirty", "--no-renames")
         place = self._path_of(directory)
-        return self.ask(*_LITERALLY, "status", "--porcelain=v2", "--branch", *options, "--", place).splitlines()
+        return self.ask(
+            *_LITERALLY, "status", "--porcelain=v2", "--branch", *options, "--", place
+        ).splitlines()
 
     def submodules(self, directory: Path) -> "list[Repository]":
         """Returns the repositories of the submodules below the directory that were fetched."""
-        places = [directory / path for path, is_submodule in self.tracked(directory).items() if is_submodule]
+        places = [
+            directory / path
+            for path, is_submodule in self.tracked(directory).items()
+            if is_submodule
+        ]
         return [found for found in map(Repository.at, places) if found is not None]
 
     def _path_of(self, directory: Path) -> str:
@@ -162,7 +195,9 @@ class Repository(NamedTuple):
 
 
 def git_folder_in(directory: Path, path: Path) -> Path | None:
-    """Returns the first part of the path, below the directory, that is a repository by its name: `.git`, or for some `.Git`."""
+    """Returns the first part of the path, below the directory, that is a repository by its name:
+    `.git`, or for some `.Git`.
+    """
     below = path.relative_to(directory).parts
     for number, part in enumerate(below, start=1):
         if _IGNORABLE.sub("", part).casefold() == ".git":
@@ -171,7 +206,8 @@ def git_folder_in(directory: Path, path: Path) -> Path | None:
 
 
 def _overridden(top: Path, listed: str) -> dict[str, str]:
-    """Returns the values that settings of the repository with a name in the middle get: the user's, else an empty one.
+    """Returns the values that settings of the repository with a name in the middle get: the user's,
+    else an empty one.
 
     Args:
         listed: what `git config --list --show-scope -z` has written.
@@ -193,8 +229,8 @@ def _overridden(top: Path, listed: str) -> dict[str, str]:
     for key in repositorys:
         if "=" in key:
             raise Rejected(
-                f"workspace: the repository {top} names a program in its setting {key!r}, which Iris cannot override; "
-                "remove the setting, or use --no-workspace"
+                f"workspace: the repository {top} names a program in its setting {key!r}, which"
+                " Iris cannot override; remove the setting, or use --no-workspace"
             )
     return {key: users.get(key, "") for key in repositorys}
 
@@ -204,5 +240,9 @@ def _as_options(settings: dict[str, str]) -> Iterable[str]:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or _KEPT_VARIABLES.fullmatch(name)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or _KEPT_VARIABLES.fullmatch(name)
+    }
     return kept | _VARIABLES

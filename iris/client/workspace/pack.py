@@ -39,7 +39,12 @@ class Packed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -61,7 +66,8 @@ def pack(
     """Packs the workspace of that directory (None: an empty one) and the extra files.
 
     Args:
-        selected: called with the number of files and links before they are read, which may take long.
+        selected: called with the number of files and links before they are read, which may take
+            long.
 
     Raises:
         Rejected: the workspace is too large, a link leads out of it, or a file cannot be read.
@@ -69,12 +75,18 @@ def pack(
     """
     if directory is not None and directory.resolve() == Path("/"):
         raise Rejected("workspace: / is the whole machine; give a project's directory")
-    members = _members(directory.resolve(), workspace_files(directory.resolve())) if directory is not None else {}
+    members = (
+        _members(directory.resolve(), workspace_files(directory.resolve()))
+        if directory is not None
+        else {}
+    )
     _add_extra(members, directory, files)
     _check_names(members)
     selected(len(members))
     sizes = {name: 0 if member.link else member.stat.st_size for name, member in members.items()}
-    _check_size(directory, sizes, sum(BLOCKSIZE + size + -size % BLOCKSIZE for size in sizes.values()))
+    _check_size(
+        directory, sizes, sum(BLOCKSIZE + size + -size % BLOCKSIZE for size in sizes.values())
+    )
     try:
         archive = tempfile.TemporaryFile()  # noqa: SIM115 `Packed` closes it
     except OSError as error:
@@ -105,8 +117,11 @@ def _members(root: Path, paths: Sequence[str]) -> dict[str, _Member]:
             continue
         if stat.S_ISLNK(found.st_mode):
             members[path] = _Member(source, found, _link(root, path))
-        elif stat.S_ISREG(found.st_mode) and not any(str(parent) in members for parent in Path(path).parents):
-            # Where a directory was replaced by a link, git can still list files below it; the link stands for them.
+        elif stat.S_ISREG(found.st_mode) and not any(
+            str(parent) in members for parent in Path(path).parents
+        ):
+            # Where a directory was replaced by a link, git can still list files below it; the link
+            # stands for them.
             members[path] = _Member(source, found)
     return members
 
@@ -114,7 +129,8 @@ def _members(root: Path, paths: Sequence[str]) -> dict[str, _Member]:
 def _link(root: Path, path: str) -> str:
     """Returns a link's target, relative to the link's directory.
 
-    Keeps the target's text unless it is an absolute path, leads through directories outside, or would be refused by a host.
+    Keeps the target's text unless it is an absolute path, leads through directories outside, or
+    would be refused by a host.
     """
     target = str((root / path).readlink())
     target_path = os.path.normpath((root / path).parent / target)
@@ -122,8 +138,13 @@ def _link(root: Path, path: str) -> str:
         if not Path(place).is_relative_to(root):
             problem = f"workspace: the link {path} points outside the workspace, to {target}"
             if (root / "pyvenv.cfg").is_file():
-                raise Rejected(f"{problem}: {root} itself is a Python environment; submit from a directory beside it")
-            raise Rejected(f"{problem}; exclude it in {IGNORE_FILE}, or copy the file into the workspace")
+                raise Rejected(
+                    f"{problem}: {root} itself is a Python environment; submit from a directory"
+                    " beside it"
+                )
+            raise Rejected(
+                f"{problem}; exclude it in {IGNORE_FILE}, or copy the file into the workspace"
+            )
     if os.path.normpath(Path(path).parent / target).startswith(("/", "..")):
         return os.path.relpath(target_path, (root / path).parent)
     if climbs_after_a_name(target):  # hosts refuse such a target
@@ -131,12 +152,19 @@ def _link(root: Path, path: str) -> str:
     return target
 
 
-def _add_extra(members: dict[str, _Member], directory: Path | None, files: Sequence[ExtraFile]) -> None:
+def _add_extra(
+    members: dict[str, _Member], directory: Path | None, files: Sequence[ExtraFile]
+) -> None:
     added: dict[str, Path] = {}
     for source, wanted in files:
         dest = place_in_workspace(wanted) if wanted is not None else _own_place(directory, source)
         if added.setdefault(dest, source) != source:
-            raise InvalidValue("file", dest, f"would be {added[dest]} and {source}", "give each its own destination: PATH:DEST")
+            raise InvalidValue(
+                "file",
+                dest,
+                f"would be {added[dest]} and {source}",
+                "give each its own destination: PATH:DEST",
+            )
         try:
             members[dest] = _Member(source, source.stat())
         except OSError as error:
@@ -146,11 +174,14 @@ def _add_extra(members: dict[str, _Member], directory: Path | None, files: Seque
         if in_the_way is None:
             in_the_way = next((dest for name in members if name.startswith(f"{dest}/")), None)
         if in_the_way is not None:
-            raise InvalidValue("file", dest, f"conflicts with {in_the_way}", "choose another PATH:DEST")
+            raise InvalidValue(
+                "file", dest, f"conflicts with {in_the_way}", "choose another PATH:DEST"
+            )
 
 
 def _own_place(directory: Path | None, source: Path) -> str:
-    # The last component is not resolved: a link to a file is packed as that file under the link's name.
+    # The last component is not resolved: a link to a file is packed as that file under the link's
+    # name.
     place = source.parent.resolve() / source.name
     if directory is None or not place.is_relative_to(directory.resolve()):
         return source.name
@@ -158,7 +189,9 @@ def _own_place(directory: Path | None, source: Path) -> str:
 
 
 def _write(archive: IO[bytes], name: str, member: _Member) -> int:
-    """Appends the member and returns the size of its content. The header's size matches the content, even if the file changes."""
+    """Appends the member and returns the size of its content. The header's size matches the
+    content, even if the file changes.
+    """
     info = TarInfo(name)
     info.mode = 0o755 if member.stat.st_mode & stat.S_IXUSR else 0o644
     if member.link:
@@ -186,7 +219,8 @@ def _write(archive: IO[bytes], name: str, member: _Member) -> int:
             _append(archive, bytes(-info.size % BLOCKSIZE))
             return info.size
     raise Rejected(
-        f"workspace: {name} shrank while it was packed; submit again when it is complete, or exclude it in {IGNORE_FILE}"
+        f"workspace: {name} shrank while it was packed; submit again when it is complete, or"
+        f" exclude it in {IGNORE_FILE}"
     )
 
 
@@ -205,12 +239,16 @@ def _append(archive: IO[bytes], data: bytes) -> None:
         raise no_space(error) from None
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------------------
+# -- refusals
+# --------------------------------------------------------------------------------------------------
 
 
 def _check_names(members: Mapping[str, _Member]) -> None:
     """Raises if a host would refuse to unpack one of these members."""
-    kinds = ((name, Kind.LINK if member.link else Kind.FILE, member.link) for name, member in members.items())
+    kinds = (
+        (name, Kind.LINK if member.link else Kind.FILE, member.link)
+        for name, member in members.items()
+    )
     if why := offence(Entry(name, kind, target=target) for name, kind, target in kinds):
         raise Rejected(f"workspace: {why}; rename it, or exclude it in {IGNORE_FILE}")
 
@@ -228,9 +266,11 @@ def _check_size(directory: Path | None, sizes: Mapping[str, int], total: int) ->
     if sum(sizes[name] for name in largest) < total / 2:
         lines += ["most of the size is in small files:", *_folders(sizes)]
     raise Rejected(
-        f"workspace: {directory or 'the files of --file'} has {format_bytes(total)} in {len(sizes):,} files, which is "
-        f"{total - MAX_BUNDLE:,} bytes more than the limit of {format_bytes(MAX_BUNDLE)}; nothing was sent. Exclude files that "
-        f"the program does not need in {IGNORE_FILE}, and put data into a bucket. The largest files:\n" + "\n".join(lines)
+        f"workspace: {directory or 'the files of --file'} has {format_bytes(total)} in"
+        f" {len(sizes):,} files, which is {total - MAX_BUNDLE:,} bytes more than the limit of"
+        f" {format_bytes(MAX_BUNDLE)}; nothing was sent. Exclude files that the program does not"
+        f" need in {IGNORE_FILE}, and put data into a bucket. The largest files:\n"
+        + "\n".join(lines)
     )
 
 
@@ -240,17 +280,23 @@ def _folders(sizes: Mapping[str, int]) -> list[str]:
     for name, size in sizes.items():
         within.setdefault(str(Path(name).parent), []).append(size)
     heaviest = sorted(within, key=lambda folder: (-sum(within[folder]), folder))[:_NAMED]
-    return [f"  {format_bytes(sum(within[each])):>10}  {each}/ ({len(within[each]):,} files)" for each in heaviest]
+    return [
+        f"  {format_bytes(sum(within[each])):>10}  {each}/ ({len(within[each]):,} files)"
+        for each in heaviest
+    ]
 
 
 def _unreadable(name: str, error: OSError) -> Rejected:
     if isinstance(error, FileNotFoundError):
         return Rejected(f"workspace: {name} was deleted while it was being packed; submit again")
-    return Rejected(f"workspace: {name} cannot be read ({error.strerror}); make it readable, or exclude it in {IGNORE_FILE}")
+    return Rejected(
+        f"workspace: {name} cannot be read ({error.strerror}); make it readable, or exclude it in"
+        f" {IGNORE_FILE}"
+    )
 
 
 def no_space(error: OSError) -> IrisError:
     return IrisError(
-        f"the workspace cannot be packed in {tempfile.gettempdir()} ({error.strerror}); free disk space there, or set TMPDIR to "
-        f"another directory"
+        f"the workspace cannot be packed in {tempfile.gettempdir()} ({error.strerror}); free disk"
+        " space there, or set TMPDIR to another directory"
     )

@@ -1,6 +1,8 @@
-"""Finds out which files a project needs besides its own directory, and its version if that is kept in git.
+"""Finds out which files a project needs besides its own directory, and its version if that is kept
+in git.
 
-A project that cannot be installed from the files that are sent is refused here, before a machine is paid for.
+A project that cannot be installed from the files that are sent is refused here, before a machine is
+paid for.
 """
 
 import json
@@ -17,16 +19,20 @@ from iris.model import setup_files
 from iris.model.errors import InvalidValue, Rejected
 
 _PROJECT = "pyproject.toml"
-#: The variable in which a build backend takes a version that it would otherwise read from git. `{}`: the project's name.
+#: The variable in which a build backend takes a version that it would otherwise read from git.
+#: `{}`: the project's name.
 _VERSION_VARIABLES = {
     "setuptools-scm": "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_{}",
-    "hatch-vcs": "SETUPTOOLS_SCM_PRETEND_VERSION",  # it does not tell setuptools-scm the project's name
+    # it does not tell setuptools-scm the project's name
+    "hatch-vcs": "SETUPTOOLS_SCM_PRETEND_VERSION",
     "pdm-backend": "PDM_BUILD_SCM_VERSION",
     "uv-dynamic-versioning": "UV_DYNAMIC_VERSIONING_BYPASS",
     "poetry-dynamic-versioning": "POETRY_DYNAMIC_VERSIONING_BYPASS",
 }
 #: A tag, perhaps with the project's name before it: `v1.2`, `study-1.2rc1`.
-_TAG = re.compile(r"(?:.*[-_/])?v?(?P<version>\d+(?:\.\d+)*(?:\.?(?:a|b|rc|post|dev)\d+)*)", re.IGNORECASE)
+_TAG = re.compile(
+    r"(?:.*[-_/])?v?(?P<version>\d+(?:\.\d+)*(?:\.?(?:a|b|rc|post|dev)\d+)*)", re.IGNORECASE
+)
 #: A line of a requirements file that names another file or directory.
 _NAMED_FILE = re.compile(
     r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)|(?P<path>\.{0,2}/[^\s#;]*)"
@@ -43,7 +49,8 @@ class ProjectFiles(NamedTuple):
 
 
 def workspace_root(directory: Path) -> Path | None:
-    """Returns the root of the uv workspace of which the project in this directory is a member; None: it is no member.
+    """Returns the root of the uv workspace of which the project in this directory is a member;
+    None: it is no member.
 
     Raises:
         Rejected: a `pyproject.toml` cannot be read.
@@ -73,21 +80,31 @@ def locate_project(root: Path, project: str | None) -> ProjectFiles:
         if directory.is_dir() and directory.resolve().is_relative_to(root.resolve()):
             inner = directory.resolve().relative_to(root.resolve())
             return ProjectFiles(root, "" if inner == Path() else inner.as_posix())
-    raise Rejected(f"project: {root} has no directory {project!r}; write its path relative to --workspace")
+    raise Rejected(
+        f"project: {root} has no directory {project!r}; write its path relative to --workspace"
+    )
 
 
 def project_at(directory: Path) -> ProjectFiles:
-    """Returns the files of the project in this directory. A member of a uv workspace needs those of the workspace.
+    """Returns the files of the project in this directory. A member of a uv workspace needs those of
+    the workspace.
 
     Raises:
         Rejected: a `pyproject.toml` cannot be read.
     """
     root = workspace_root(directory)
-    return locate_project(directory, None) if root is None else locate_project(root, str(directory.resolve()))
+    return (
+        locate_project(directory, None)
+        if root is None
+        else locate_project(root, str(directory.resolve()))
+    )
 
 
-def build_variables(files: ProjectFiles, given: Mapping[str, str], *, shares_files: bool) -> dict[str, str]:
-    """Returns the variables for the build of the project, after a check that hosts get all that it needs.
+def build_variables(
+    files: ProjectFiles, given: Mapping[str, str], *, shares_files: bool
+) -> dict[str, str]:
+    """Returns the variables for the build of the project, after a check that hosts get all that it
+    needs.
 
     Args:
         given: the variables that the job sets itself.
@@ -101,13 +118,15 @@ def build_variables(files: ProjectFiles, given: Mapping[str, str], *, shares_fil
 
 
 def check_sources(files: ProjectFiles, *, shares_files: bool) -> None:
-    """Raises if the project depends on files of this machine that are not among those that are sent.
+    """Raises if the project depends on files of this machine that are not among those that are
+    sent.
 
     Args:
         shares_files: whether hosts have the files of this machine, by their absolute paths.
 
     Raises:
-        Rejected: a dependency is outside the directory; the message has the options that send it too.
+        Rejected: a dependency is outside the directory; the message has the options that send it
+            too.
     """
     root = files.root.resolve()
     directory = root / files.project
@@ -127,12 +146,17 @@ def check_sources(files: ProjectFiles, *, shares_files: bool) -> None:
     if not (directory / _PROJECT).is_file() and requirements.is_file():
         for path in requirement_paths(requirements):
             target = (directory / path).resolve()
-            if target.exists() and not target.is_relative_to(root) and not (shares_files and Path(path).is_absolute()):
+            if (
+                target.exists()
+                and not target.is_relative_to(root)
+                and not (shares_files and Path(path).is_absolute())
+            ):
                 raise Rejected(_outside(directory, requirements, path, path, target))
 
 
 def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that tell the build backends of the projects their version, as git describes it.
+    """Returns the variables that tell the build backends of the projects their version, as git
+    describes it.
 
     Args:
         given: the variables that the job sets itself.
@@ -151,13 +175,14 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
             found[variable] = version
         elif not _has_fallback(place, document):
             raise Rejected(
-                f"project: {tool} takes the version of {place} from git, which has no commit of it; commit it, "
-                f"or set the version with --env {variable}=VERSION"
+                f"project: {tool} takes the version of {place} from git, which has no commit of it;"
+                f" commit it, or set the version with --env {variable}=VERSION"
             )
     return found
 
 
-# -- Python --------------------------------------------------------------------------------------------------------------------
+# -- Python
+# --------------------------------------------------------------------------------------------------
 
 
 def is_installed(files: ProjectFiles) -> bool:
@@ -185,14 +210,31 @@ def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
     remedy = "submit from a Python of the project, for example with `uv run`, or change the file"
     required = project.get("requires-python")
     if isinstance(required, str) and not python_versions.admits(required, version):
-        raise InvalidValue("python", shown, f"is excluded by requires-python = {required!r} in {directory / _PROJECT}", remedy)
-    pins = (parent / ".python-version" for parent in (directory, *directory.parents) if parent.is_relative_to(files.root))
+        raise InvalidValue(
+            "python",
+            shown,
+            f"is excluded by requires-python = {required!r} in {directory / _PROJECT}",
+            remedy,
+        )
+    pins = (
+        parent / ".python-version"
+        for parent in (directory, *directory.parents)
+        if parent.is_relative_to(files.root)
+    )
     pin = next((each for each in pins if each.is_file()), None)
-    if project and pin is not None and (pinned := python_versions.pinned(pin.read_text(errors="replace"))) not in (None, version):
-        raise InvalidValue("python", shown, f"is not that of {pin}, {'.'.join(map(str, pinned))}", remedy)
+    if (
+        project
+        and pin is not None
+        and (pinned := python_versions.pinned(pin.read_text(errors="replace")))
+        not in (None, version)
+    ):
+        raise InvalidValue(
+            "python", shown, f"is not that of {pin}, {'.'.join(map(str, pinned))}", remedy
+        )
 
 
-# -- pyproject.toml ------------------------------------------------------------------------------------------------------------
+# -- pyproject.toml
+# --------------------------------------------------------------------------------------------------
 
 
 def _read(directory: Path) -> dict[str, Any]:
@@ -202,13 +244,18 @@ def _read(directory: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise Rejected(f"project: {directory / _PROJECT} cannot be read ({error.strerror}); fix it, or use --no-sync") from None
+        raise Rejected(
+            f"project: {directory / _PROJECT} cannot be read ({error.strerror}); fix it, or use"
+            " --no-sync"
+        ) from None
     import tomllib  # many jobs have no project
 
     try:
         return tomllib.loads(content.decode())
     except ValueError as error:
-        raise Rejected(f"project: {directory / _PROJECT} is not TOML: {error}; fix it, or use --no-sync") from None
+        raise Rejected(
+            f"project: {directory / _PROJECT} is not TOML: {error}; fix it, or use --no-sync"
+        ) from None
 
 
 def _table(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -234,7 +281,11 @@ def _members(root: Path, workspace: Mapping[str, Any]) -> list[Path]:
             found.update(path for path in root.glob(pattern) if (path / _PROJECT).is_file())
         except (ValueError, NotImplementedError, OSError):  # uv reports it
             continue
-    return sorted(path for path in found if path != root and not excluded.match_file(f"{os.path.relpath(path, root)}/"))
+    return sorted(
+        path
+        for path in found
+        if path != root and not excluded.match_file(f"{os.path.relpath(path, root)}/")
+    )
 
 
 def _texts(value: object) -> list[str]:
@@ -242,7 +293,9 @@ def _texts(value: object) -> list[str]:
 
 
 def _documents(root: Path, directory: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yields the projects that are built for this one: itself, and all of its workspace, which uv reads as a whole."""
+    """Yields the projects that are built for this one: itself, and all of its workspace, which uv
+    reads as a whole.
+    """
     yield directory, _read(directory)
     for parent in (directory, *directory.parents):
         if not parent.is_relative_to(root):
@@ -253,13 +306,20 @@ def _documents(root: Path, directory: Path) -> Iterator[tuple[Path, dict[str, An
             continue
         members = _members(parent, workspace)
         if parent == directory or directory in members:
-            yield from ((place, _read(place)) for place in [*members, *([parent] if parent != directory else [])])
+            yield from (
+                (place, _read(place))
+                for place in [*members, *([parent] if parent != directory else [])]
+            )
         return
 
 
 def _sources(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, value in _table(document, "tool", "uv", "sources").items():
-        yield from ((name, each) for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
+        yield from (
+            (name, each)
+            for each in (value if isinstance(value, list) else [value])
+            if isinstance(each, dict)
+        )
 
 
 def _in_workspace(place: Path, root: Path) -> bool:
@@ -292,7 +352,9 @@ def _installs_itself(directory: Path) -> bool:
 
 
 def _lacks_a_build(directory: Path) -> bool:
-    """Returns whether nothing of the directory is installed, although its `setup.cfg` declares it."""
+    """Returns whether nothing of the directory is installed, although its `setup.cfg` declares
+    it.
+    """
     if (directory / "requirements.txt").is_file():
         return False
     has_pyproject = (directory / _PROJECT).exists()
@@ -300,7 +362,9 @@ def _lacks_a_build(directory: Path) -> bool:
 
 
 def _setup_texts(directory: Path) -> tuple[str, str]:
-    """Returns the texts of `setup.py` and `setup.cfg`; empty: there is none, or the host says why."""
+    """Returns the texts of `setup.py` and `setup.cfg`; empty: there is none, or the host says
+    why.
+    """
     texts = {setup_files.SCRIPT: "", setup_files.CONFIG: ""}
     for name in texts:
         with suppress(OSError):
@@ -308,16 +372,20 @@ def _setup_texts(directory: Path) -> tuple[str, str]:
     return texts[setup_files.SCRIPT], texts[setup_files.CONFIG]
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------------------
+# -- refusals
+# --------------------------------------------------------------------------------------------------
 
 
 def _needs_workspace(place: Path, root: Path, name: str) -> str:
     found = workspace_root(place)
     if found is None:
-        return f"project: {name} is a package of a uv workspace, and {place} is in none; fix its {_PROJECT}, or use --no-sync"
+        return (
+            f"project: {name} is a package of a uv workspace, and {place} is in none; fix its"
+            f" {_PROJECT}, or use --no-sync"
+        )
     return (
-        f"project: {name} is another package of the uv workspace {found}, which is not sent; send it with: "
-        f"--workspace {found} --project {place.relative_to(found).as_posix()}"
+        f"project: {name} is another package of the uv workspace {found}, which is not sent; send"
+        f" it with: --workspace {found} --project {place.relative_to(found).as_posix()}"
     )
 
 
@@ -325,16 +393,22 @@ def _outside(project: Path, file: Path, name: str, path: str, target: Path) -> s
     common = Path(os.path.commonpath([project, target]))
     remedy = "copy it into the workspace"
     if common != Path("/"):
-        remedy = f"send both with: --workspace {common} --project {project.relative_to(common).as_posix()}"
+        remedy = (
+            f"send both with: --workspace {common} --project"
+            f" {project.relative_to(common).as_posix()}"
+        )
     what = f"{path}" if name == path else f"{name} in {path}"
     return f"project: {file} depends on {what}, which is outside the files that are sent; {remedy}"
 
 
-# -- versions ------------------------------------------------------------------------------------------------------------------
+# -- versions
+# --------------------------------------------------------------------------------------------------
 
 
 def _version_variable(place: Path, document: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Returns the variable for the version of this project, and the tool that reads it; None: the version is not in git."""
+    """Returns the variable for the version of this project, and the tool that reads it; None: the
+    version is not in git.
+    """
     if "project" not in document and _installs_itself(place):
         requires = _texts(_table(document, "build-system").get("requires"))
         return setup_files.version_variable(*_setup_texts(place), requires)
@@ -362,10 +436,11 @@ def _has_fallback(place: Path, document: Mapping[str, Any]) -> bool:
 
 
 def _described(directory: Path) -> str | None:
-    """Returns the version of the directory's commit, as setuptools-scm writes it; None: there is no commit, or no git.
+    """Returns the version of the directory's commit, as setuptools-scm writes it; None: there is no
+    commit, or no git.
 
-    A commit after a tag has the next version: `1.2.4.dev3+g1234567` is three commits after 1.2.3. A work tree with changes ends
-    with `.dirty`.
+    A commit after a tag has the next version: `1.2.4.dev3+g1234567` is three commits after 1.2.3. A
+    work tree with changes ends with `.dirty`.
     """
     try:
         repository = Repository.around(directory.resolve())
@@ -374,13 +449,18 @@ def _described(directory: Path) -> str | None:
         dirty = any(not line.startswith("#") for line in repository.status(repository.top, "no"))
     except Rejected:
         return None
-    described = _answer(repository, "describe", "--tags", "--long", "--abbrev=7", "--match", "*[0-9]*")
+    described = _answer(
+        repository, "describe", "--tags", "--long", "--abbrev=7", "--match", "*[0-9]*"
+    )
     if described is not None:
         tag, distance, commit = described.rsplit("-", 2)
         match = _TAG.fullmatch(tag)
         if match is not None:
             return _version(match["version"], int(distance), commit, dirty=dirty)
-    count, sha = _answer(repository, "rev-list", "--count", "HEAD"), _answer(repository, "rev-parse", "--short=7", "HEAD")
+    count, sha = (
+        _answer(repository, "rev-list", "--count", "HEAD"),
+        _answer(repository, "rev-parse", "--short=7", "HEAD"),
+    )
     if count is None or sha is None:
         return None
     return _version("0.0", int(count), f"g{sha}", dirty=dirty)
@@ -389,7 +469,9 @@ def _described(directory: Path) -> str | None:
 def _version(tag: str, distance: int, commit: str, *, dirty: bool) -> str:
     if distance == 0 and not dirty:
         return tag
-    following = re.sub(r"\d+$", lambda number: str(int(number[0]) + 1), re.sub(r"\.?dev\d+$", "", tag))
+    following = re.sub(
+        r"\d+$", lambda number: str(int(number[0]) + 1), re.sub(r"\.?dev\d+$", "", tag)
+    )
     return f"{following}.dev{distance}+{commit}{'.dirty' if dirty else ''}"
 
 

@@ -1,4 +1,6 @@
-"""Reads which versions of Python a project admits: `requires-python`, and the file `.python-version`."""
+"""Reads which versions of Python a project admits: `requires-python`, and the file
+`.python-version`.
+"""
 
 import re
 
@@ -13,13 +15,17 @@ def admits(requires: str, version: tuple[int, int]) -> bool:
 
     Clauses that are no plain comparisons of releases are left to the resolver.
     """
-    clauses = [match.groups() for each in requires.split(",") if (match := _CLAUSE.fullmatch(each.strip()))]
+    clauses = [
+        match.groups() for each in requires.split(",") if (match := _CLAUSE.fullmatch(each.strip()))
+    ]
     releases = ((*version, micro) for micro in range(_MOST_RELEASES))
     return any(all(_holds(release, *clause) for clause in clauses) for release in releases)
 
 
 def pinned(text: str) -> tuple[int, int] | None:
-    """Returns the minor version that a file `.python-version` names first; None: it names none of CPython."""
+    """Returns the minor version that a file `.python-version` names first; None: it names none of
+    CPython.
+    """
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     match = _PIN.fullmatch(first)

@@ -1,4 +1,6 @@
-"""Uploads packed workspaces and arrays' tables to the store. The name of each is its hash, so it is uploaded only once."""
+"""Uploads packed workspaces and arrays' tables to the store. The name of each is its hash, so it is
+uploaded only once.
+"""
 
 import asyncio
 import gzip
@@ -19,7 +21,8 @@ from iris.model.job.arrays import ROWS_FILE
 from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
 
-#: How long the store may take to say whether it has an object; the store's library would retry for minutes.
+#: How long the store may take to say whether it has an object; the store's library would retry for
+#: minutes.
 CHECK_PATIENCE = timedelta(seconds=30)
 #: A bundle that was uploaded within this time is not uploaded again.
 FRESH = timedelta(days=1)
@@ -28,14 +31,19 @@ _LEVEL = 1
 _COPY = 1024 * 1024
 
 
-async def upload(store: Store, packed: Packed, progress: Callable[[int, int], None] | None = None) -> Bundle:
-    """Uploads the workspace unless the store has it already. What is old is uploaded again, lest `iris cluster gc` deletes it.
+async def upload(
+    store: Store, packed: Packed, progress: Callable[[int, int], None] | None = None
+) -> Bundle:
+    """Uploads the workspace unless the store has it already. What is old is uploaded again, lest
+    `iris cluster gc` deletes it.
 
     Args:
-        progress: called with the bytes sent and the total, first with 0 sent; never called when nothing has to be sent.
+        progress: called with the bytes sent and the total, first with 0 sent; never called when
+            nothing has to be sent.
 
     Raises:
-        IrisError: the store refuses it or does not answer, or this machine has no disk space to compress it.
+        IrisError: the store refuses it or does not answer, or this machine has no disk space to
+            compress it.
     """
     name = names.bundle(packed.bundle.sha256)
     try:
@@ -52,7 +60,9 @@ async def upload(store: Store, packed: Packed, progress: Callable[[int, int], No
         except OSError as error:
             raise no_space(error) from None
         try:
-            await store.put_file(name, archive, None if progress is None else _Sum(archive.stat().st_size, progress))
+            await store.put_file(
+                name, archive, None if progress is None else _Sum(archive.stat().st_size, progress)
+            )
         except (OSError, BaseError) as error:
             if written is None:  # one that is there is only written again to be young
                 raise _refused(store, error) from None
@@ -96,8 +106,10 @@ def _refused(store: Store, error: BaseException) -> IrisError:
     if isinstance(error, TimeoutError):
         problem = f"it has not answered for {CHECK_PATIENCE.total_seconds():g} s"
     else:
-        problem = (str(error).splitlines() or [type(error).__name__])[0]  # the further lines are for the library's developers
+        problem = (str(error).splitlines() or [type(error).__name__])[
+            0
+        ]  # the further lines are for the library's developers
     return IrisError(
-        f"the store {store.url} does not accept the workspace: {problem}; check that this machine can reach and write to it, "
-        f"or submit with --no-workspace"
+        f"the store {store.url} does not accept the workspace: {problem}; check that this machine"
+        " can reach and write to it, or submit with --no-workspace"
     )

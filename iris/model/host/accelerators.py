@@ -1,7 +1,9 @@
-"""The accelerators that a user can request by name: all TPU slices of the TPU API, all GPU variants, and their text forms.
+"""The accelerators that a user can request by name: all TPU slices of the TPU API, all GPU
+variants, and their text forms.
 
-A *host* is one VM of a slice. Google's pages on v5e and v6e call the physical machine of eight chips a host. From 16 chips on,
-that machine is two VMs of four chips; only a slice of exactly eight chips is a single VM of eight.
+A *host* is one VM of a slice. Google's pages on v5e and v6e call the physical machine of eight
+chips a host. From 16 chips on, that machine is two VMs of four chips; only a slice of exactly eight
+chips is a single VM of eight.
 """
 
 import re
@@ -16,8 +18,9 @@ from iris.model.units import GIB
 
 _GB = 1000**3
 
-#: v4 and v5p: the number in the name counts TensorCores, two to a chip; every VM has four chips. If a size has several
-#: topologies, this is the API's default. Sources: cloud.google.com/tpu/docs/v4 and .../v5p.
+#: v4 and v5p: the number in the name counts TensorCores, two to a chip; every VM has four chips. If
+#: a size has several topologies, this is the API's default. Sources: cloud.google.com/tpu/docs/v4
+#: and .../v5p.
 _CUBES = (
     # TensorCores, topology, VMs, chips per VM
     (8, "2x2x1", 1, 4),
@@ -36,8 +39,9 @@ _LARGER_CUBES = (
     (8192, "16x16x16", 1024, 4),
     (12288, "16x16x24", 1536, 4),
 )
-#: v5e and v6e: the number in the name counts chips. Sources: cloud.google.com/tpu/docs/v5e and .../v6e. The numbers of VMs were
-#: checked against the table of xpk (github.com/AI-Hypercomputer/xpk, system_characteristics.py).
+#: v5e and v6e: the number in the name counts chips. Sources: cloud.google.com/tpu/docs/v5e and
+#: .../v6e. The numbers of VMs were checked against the table of xpk
+#: (github.com/AI-Hypercomputer/xpk, system_characteristics.py).
 _SQUARES = (
     # chips, topology, VMs, chips per VM
     (1, "1x1", 1, 1),
@@ -50,8 +54,9 @@ _SQUARES = (
     (256, "16x16", 64, 4),
 )
 
-#: Per family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and the VM's vCPUs and memory in GB by chips
-#: per VM. A GB counts as 10^9 bytes, so that a slice is never expected to have more memory than it has.
+#: Per family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and the VM's
+#: vCPUs and memory in GB by chips per VM. A GB counts as 10^9 bytes, so that a slice is never
+#: expected to have more memory than it has.
 _FAMILIES = {
     # vCPUs from memory, unconfirmed; memory from axlearn (github.com/apple/axlearn)
     "v4": (_CUBES, "tpu-ubuntu2204-base", {4: (240, 407)}),
@@ -59,14 +64,30 @@ _FAMILIES = {
     "v5litepod": (_SQUARES, "v2-alpha-tpuv5-lite", {1: (24, 48), 4: (112, 192), 8: (224, 384)}),
     # cloud.google.com/tpu/docs/v5p
     "v5p": (_CUBES + _LARGER_CUBES, "v2-alpha-tpuv5", {4: (208, 448)}),
-    # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight from memory, unconfirmed
+    # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight from memory,
+    # unconfirmed
     "v6e": (_SQUARES, "v2-alpha-tpuv6e", {1: (44, 176), 4: (180, 720), 8: (180, 1440)}),
 }
 
-#: Family names that users and newer pages of Google's documentation write, and the API's names for them.
+#: Family names that users and newer pages of Google's documentation write, and the API's names for
+#: them.
 _FAMILY_ALIASES = {"v5e": "v5litepod"}
 
-GPU_VARIANTS = ("A100", "A10G", "B100", "B200", "GB200", "H100", "H200", "L4", "L40", "L40S", "RTX4090", "T4", "V100")
+GPU_VARIANTS = (
+    "A100",
+    "A10G",
+    "B100",
+    "B200",
+    "GB200",
+    "H100",
+    "H200",
+    "L4",
+    "L40",
+    "L40S",
+    "RTX4090",
+    "T4",
+    "V100",
+)
 
 
 class Tpu(BaseModel):
@@ -121,7 +142,8 @@ def known_tpus() -> tuple[str, ...]:
 
 
 def tpu(variant: str, field: str = "tpu") -> Tpu:
-    """Returns the TPU slice variant of that name, in any case. `v5e-16` is an alias of `v5litepod-16`.
+    """Returns the TPU slice variant of that name, in any case. `v5e-16` is an alias of
+    `v5litepod-16`.
 
     Raises:
         InvalidValue: the variant does not exist.
@@ -134,10 +156,12 @@ def tpu(variant: str, field: str = "tpu") -> Tpu:
 
 
 def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
-    """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`, of which any is accepted.
+    """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`, of which any is
+    accepted.
 
     Raises:
-        InvalidValue: an unknown variant, or alternatives that differ in the number of hosts or of chips per host.
+        InvalidValue: an unknown variant, or alternatives that differ in the number of hosts or of
+            chips per host.
     """
     tpus = list(dict.fromkeys(tpu(part, field) for part in text.split(",")))
     first = tpus[0]
@@ -150,31 +174,49 @@ def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
                 "use only variants with the same number of hosts and of chips per host",
             )
     variants = ",".join(each.variant for each in tpus)
-    return TpuRequest(device=Device(kind=DeviceKind.TPU, variant=variants, count=first.chips_per_host), hosts=first.hosts)
+    return TpuRequest(
+        device=Device(kind=DeviceKind.TPU, variant=variants, count=first.chips_per_host),
+        hosts=first.hosts,
+    )
 
 
 def _nearest_tpus(name: str) -> str:
-    """Suggests the next smaller and larger size of a known family, otherwise the names with the most similar spelling."""
+    """Suggests the next smaller and larger size of a known family, otherwise the names with the
+    most similar spelling.
+    """
     family, _, size = name.partition("-")
     if family in _FAMILIES and re.fullmatch("[1-9][0-9]{0,8}", size):
         sizes = [each[0] for each in _FAMILIES[family][0]]
-        near = [max((each for each in sizes if each < int(size)), default=0), min((e for e in sizes if e > int(size)), default=0)]
+        near = [
+            max((each for each in sizes if each < int(size)), default=0),
+            min((e for e in sizes if e > int(size)), default=0),
+        ]
         return f"did you mean {' or '.join(f'{family}-{each}' for each in near if each)}?"
-    families = ", ".join(f"{each}-{sizes[0][0]} to {each}-{sizes[-1][0]}" for each, (sizes, _, _) in _FAMILIES.items())
+    families = ", ".join(
+        f"{each}-{sizes[0][0]} to {each}-{sizes[-1][0]}"
+        for each, (sizes, _, _) in _FAMILIES.items()
+    )
     return _suggestion(name, _TPUS, families)
 
 
 def _shape(of: Tpu) -> str:
     hosts = "1 host" if of.hosts == 1 else f"{of.hosts} hosts"
-    return f"{of.variant} has {hosts} with {of.chips_per_host} chip{'s' if of.chips_per_host > 1 else ''} each"
+    return (
+        f"{of.variant} has {hosts} with {of.chips_per_host}"
+        f" chip{'s' if of.chips_per_host > 1 else ''} each"
+    )
 
 
-_GPU_REMEDY = 'write a variant and its count, such as "H100x8", "H100:8", "H100", "8" for any variant, or "A100,H100x8"'
+_GPU_REMEDY = (
+    'write a variant and its count, such as "H100x8", "H100:8", "H100", "8" for any variant, or'
+    ' "A100,H100x8"'
+)
 _GPU_COUNT = r"[1-9][0-9]{0,3}"
 
 
 def parse_gpu(text: str, field: str = "gpu") -> Device:
-    """Parses `H100x8`, `H100:8`, `H100` (one), `8` (of any variant) or `A100,H100x8` (eight, of either variant).
+    """Parses `H100x8`, `H100:8`, `H100` (one), `8` (of any variant) or `A100,H100x8` (eight, of
+    either variant).
 
     A MIG instance is a variant of its own: `A100-1g.10gb`, `A100-1g.10gbx2`.
 
@@ -187,15 +229,27 @@ def parse_gpu(text: str, field: str = "gpu") -> Device:
     counts = [count for _, count in parts if count is not None]
     if len(set(counts)) > 1:
         listed = ", ".join(f"{count or 1} {variant}" for variant, count in parts)
-        raise InvalidValue(field, text, f"has alternatives with different counts: {listed}", "give one count, after the last")
+        raise InvalidValue(
+            field,
+            text,
+            f"has alternatives with different counts: {listed}",
+            "give one count, after the last",
+        )
     if counts and (parts[-1][1] is None or len(counts) not in (1, len(parts))):
-        raise InvalidValue(field, text, "gives a count to only some of the alternatives", "give one count, after the last")
+        raise InvalidValue(
+            field,
+            text,
+            "gives a count to only some of the alternatives",
+            "give one count, after the last",
+        )
     variants = ",".join(dict.fromkeys(variant for variant, _ in parts))
     return Device(kind=DeviceKind.GPU, variant=variants, count=counts[0] if counts else 1)
 
 
 def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
-    """Returns the variant, and the count or None. Whole names are tried first: the x in RTX4090 does not precede a count."""
+    """Returns the variant, and the count or None. Whole names are tried first: the x in RTX4090
+    does not precede a count.
+    """
     if (variant := _known_gpu(part)) is not None:
         return variant, None
     match = re.fullmatch(rf"(.+)[xX:]\s*({_GPU_COUNT})", part)
@@ -203,16 +257,27 @@ def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
         return variant, int(match[2])
     name = re.split(r"(?<!RT)X|:", part.upper())[0].strip()
     if not name or name.isdecimal():
-        raise InvalidValue(field, text, "names no variant" + (f" in {part!r}" if part != text else ""), _GPU_REMEDY)
+        raise InvalidValue(
+            field, text, "names no variant" + (f" in {part!r}" if part != text else ""), _GPU_REMEDY
+        )
     if re.fullmatch(r"-\d+", name):
         raise InvalidValue(field, text, "is a count that is not from 1 to 9999", _GPU_REMEDY)
     if name in GPU_VARIANTS:
-        raise InvalidValue(field, text, f"gives {name} a count that is not from 1 to 9999", _GPU_REMEDY)
-    raise InvalidValue(field, text, f"has the unknown variant {name!r}", _suggestion(name, GPU_VARIANTS, ", ".join(GPU_VARIANTS)))
+        raise InvalidValue(
+            field, text, f"gives {name} a count that is not from 1 to 9999", _GPU_REMEDY
+        )
+    raise InvalidValue(
+        field,
+        text,
+        f"has the unknown variant {name!r}",
+        _suggestion(name, GPU_VARIANTS, ", ".join(GPU_VARIANTS)),
+    )
 
 
 def _known_gpu(name: str) -> str | None:
-    """Returns the variant of that name, in any case: a whole GPU, or a MIG instance of one such as `A100-1g.10gb`."""
+    """Returns the variant of that name, in any case: a whole GPU, or a MIG instance of one such as
+    `A100-1g.10gb`.
+    """
     gpu, dash, profile = name.partition("-")
     if gpu.upper() not in GPU_VARIANTS or (dash and not is_partition(name)):
         return None
@@ -234,9 +299,11 @@ _GIB_PER_CPU = {
     "c2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
     "c3": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
 }
-#: The sizes to choose from when a group gives only amounts. Every size of n2 up to 32 comes in all three kinds.
+#: The sizes to choose from when a group gives only amounts. Every size of n2 up to 32 comes in all
+#: three kinds.
 _SIZES = (2, 4, 8, 16, 32)
-#: Types that accept no Persistent Disk: some whole series, the newest kind of a3, and bare metal, which has no hypervisor.
+#: Types that accept no Persistent Disk: some whole series, the newest kind of a3, and bare metal,
+#: which has no hypervisor.
 _HYPERDISK_ONLY = re.compile(r"(?:n4[ad]?|c4[ad]?|m4|x4|h4d|a4x?|g4)-.*|a3-ultragpu-.*|.*-metal")
 _NAME = re.compile(r"([a-z0-9]+)-([a-z]+)-([1-9][0-9]{0,2})")
 
@@ -252,7 +319,9 @@ class MachineType(BaseModel):
 
 
 def machine_type(name: str) -> MachineType | None:
-    """Returns the machine type of this name, or None if this table does not have it. The type may exist all the same."""
+    """Returns the machine type of this name, or None if this table does not have it. The type may
+    exist all the same.
+    """
     match = _NAME.fullmatch(name)
     per_cpu = _GIB_PER_CPU.get(match[1], {}).get(match[2]) if match else None
     if match is None or per_cpu is None:
@@ -262,7 +331,9 @@ def machine_type(name: str) -> MachineType | None:
 
 
 def smallest_machine_type(cpu_millis: int, memory_bytes: int) -> MachineType | None:
-    """Returns the smallest n2 with at least this CPU and memory, preferring less memory, or None if none is large enough."""
+    """Returns the smallest n2 with at least this CPU and memory, preferring less memory, or None if
+    none is large enough.
+    """
     for cpus in _SIZES:
         for kind in ("highcpu", "standard", "highmem"):
             found = machine_type(f"n2-{kind}-{cpus}")
@@ -274,6 +345,7 @@ def smallest_machine_type(cpu_millis: int, memory_bytes: int) -> MachineType | N
 def boot_disk_kind(name: str) -> str:
     """Returns the kind of boot disk for a machine of this type.
 
-    Without an explicit kind Google uses `pd-standard`, which many types refuse, among them c3, g2 and a3.
+    Without an explicit kind Google uses `pd-standard`, which many types refuse, among them c3, g2
+    and a3.
     """
     return "hyperdisk-balanced" if _HYPERDISK_ONLY.fullmatch(name) else "pd-balanced"

@@ -1,6 +1,7 @@
 """Constraints on a host's attributes: the value, its text form, and the check of a host against it.
 
-An attribute is a string, a number or a boolean. The three never compare as equal: `true` is not `1`, and `"4"` is not `4`.
+An attribute is a string, a number or a boolean. The three never compare as equal: `true` is not
+`1`, and `"4"` is not `4`.
 """
 
 import json
@@ -29,9 +30,10 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-#: The value of a host's attribute. It needs its own serializer: inside a union of messages, Pydantic's serializer of this union
-#: writes `true` as `1`. Pydantic tries the strict serializers first, which fail if a model in the message has evaluated a
-#: `cached_property`. Then it tries the lax ones, and that of `int` accepts a `bool`.
+#: The value of a host's attribute. It needs its own serializer: inside a union of messages,
+#: Pydantic's serializer of this union writes `true` as `1`. Pydantic tries the strict serializers
+#: first, which fail if a model in the message has evaluated a `cached_property`. Then it tries the
+#: lax ones, and that of `int` accepts a `bool`.
 Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
 
 REGION = "region"
@@ -48,7 +50,8 @@ TPU_VM_COUNT = "tpu-vm-count"
 SCALE_GROUP = "scale-group"
 HOST_ID = "host-id"
 
-#: The keys that Iris itself sets on hosts, and their meanings. Users may give their own hosts any other keys.
+#: The keys that Iris itself sets on hosts, and their meanings. Users may give their own hosts any
+#: other keys.
 WELL_KNOWN: Mapping[str, str] = {
     REGION: "the provider's region, such as us-west4",
     ZONE: "the provider's zone, such as us-west4-a",
@@ -96,7 +99,9 @@ _NUMERIC = frozenset({Operator.GT, Operator.GE, Operator.LT, Operator.LE})
 #: The most digits of an integer. A longer one is a name made of digits and stays a string.
 _MAX_DIGITS = 18
 _INTEGER = re.compile(rf"[+-]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})")
-_FLOAT = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)?\.[0-9]+|(?:0|[1-9][0-9]*)(?=[eE]))(?:[eE][+-]?[0-9]{1,9})?")
+_FLOAT = re.compile(
+    r"[+-]?(?:(?:0|[1-9][0-9]*)?\.[0-9]+|(?:0|[1-9][0-9]*)(?=[eE]))(?:[eE][+-]?[0-9]{1,9})?"
+)
 
 _KEY = r"[a-zA-Z0-9][a-zA-Z0-9._/-]*"
 _QUOTED = r'"(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
@@ -104,17 +109,24 @@ _PLAIN = r'[^\s,()"=<>!][^\s,()"]*'
 _VALUE = rf"(?:{_QUOTED}|{_PLAIN})"
 _VALUES = rf"{_VALUE}(?:\s*,\s*{_VALUE})*"
 _PRESENCE = re.compile(rf"(?P<not>!\s*)?(?P<key>{_KEY})(?:\s+(?P<word>(?i:exists|absent)))?")
-_COMPARISON = re.compile(rf"(?P<key>{_KEY})\s*(?P<symbol>{'|'.join(map(re.escape, _SYMBOLS))})\s*(?P<value>{_VALUE})")
-_MEMBERSHIP = re.compile(rf"(?P<key>{_KEY})\s+(?i:in)(?:\s*\(\s*(?P<inside>{_VALUES})\s*\)|\s+(?P<bare>{_VALUES}))")
-#: Matches `region=a,b`, which is not valid, but whose intent is clear enough to suggest a correction.
+_COMPARISON = re.compile(
+    rf"(?P<key>{_KEY})\s*(?P<symbol>{'|'.join(map(re.escape, _SYMBOLS))})\s*(?P<value>{_VALUE})"
+)
+_MEMBERSHIP = re.compile(
+    rf"(?P<key>{_KEY})\s+(?i:in)(?:\s*\(\s*(?P<inside>{_VALUES})\s*\)|\s+(?P<bare>{_VALUES}))"
+)
+#: Matches `region=a,b`, which is not valid, but whose intent is clear enough to suggest a
+#: correction.
 _SEVERAL = re.compile(rf"({_KEY})\s*==?\s*({_VALUE}\s*,\s*{_VALUES})")
 
 
 class Constraint(BaseModel):
-    """A demand on one attribute. All required constraints of a job must hold; preferred ones only rank the remaining hosts.
+    """A demand on one attribute. All required constraints of a job must hold; preferred ones only
+    rank the remaining hosts.
 
     Raises:
-        pydantic.ValidationError: wraps the `InvalidValue` of an invalid key or of values that do not suit the operator.
+        pydantic.ValidationError: wraps the `InvalidValue` of an invalid key or of values that do
+        not suit the operator.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -130,7 +142,9 @@ class Constraint(BaseModel):
         return self
 
     def holds(self, attributes: Mapping[str, Attribute]) -> bool:
-        """Returns whether a host with these attributes meets it. A missing attribute meets only NOT_EXISTS (not `zone != x`)."""
+        """Returns whether a host with these attributes meets it. A missing attribute meets only
+        NOT_EXISTS (not `zone != x`).
+        """
         if self.key not in attributes:
             return self.op is Operator.NOT_EXISTS
         actual = attributes[self.key]
@@ -148,32 +162,44 @@ class Constraint(BaseModel):
 
     @cached_property
     def _comparable_values(self) -> frozenset[tuple[type, Attribute]]:
-        """The values, for a check that takes no longer the more there are: every host is checked."""
+        """The values, for a check that takes no longer the more there are: every host is
+        checked.
+        """
         return frozenset(map(_comparable, self.values))
 
     def _identity(self) -> tuple[object, ...]:
         return self.key, self.op, tuple(map(typed, self.values)), self.preferred
 
     def __eq__(self, other: object) -> bool:
-        return self._identity() == other._identity() if isinstance(other, Constraint) else NotImplemented
+        return (
+            self._identity() == other._identity()
+            if isinstance(other, Constraint)
+            else NotImplemented
+        )
 
     def __hash__(self) -> int:
         return hash(self._identity())
 
     def __str__(self) -> str:
-        """Returns the text that `parse_constraint` reads as the same demand, without `preferred`."""
+        """Returns the text that `parse_constraint` reads as the same demand, without
+        `preferred`.
+        """
         shown = ", ".join(written(value) for value in self.values)
         return f"{self.key} {_SHOWN[self.op]} {f'({shown})' if self.op is Operator.IN else shown}".rstrip()
 
 
 def typed(value: Attribute) -> tuple[type, Attribute]:
-    """Returns the value with its type, for comparisons and lookups. In Python `True == 1 == 1.0`."""
+    """Returns the value with its type, for comparisons and lookups. In Python `True == 1 ==
+    1.0`.
+    """
     return type(value), value
 
 
 def same_attributes(one: Mapping[str, Attribute], other: Mapping[str, Attribute]) -> bool:
     """Returns whether both have the same keys with the same values of the same types."""
-    return one.keys() == other.keys() and all(typed(value) == typed(other[key]) for key, value in one.items())
+    return one.keys() == other.keys() and all(
+        typed(value) == typed(other[key]) for key, value in one.items()
+    )
 
 
 def check_key(key: str, field: str = "constraint") -> str:
@@ -183,17 +209,26 @@ def check_key(key: str, field: str = "constraint") -> str:
         InvalidValue: no host can have an attribute of this name.
     """
     if re.fullmatch(_KEY, key) is None:
-        remedy = "use letters, digits, dots, dashes, slashes or underscores, the first a letter or digit"
+        remedy = (
+            "use letters, digits, dots, dashes, slashes or underscores, the first a letter or digit"
+        )
         raise InvalidValue(field, key, "is not a valid attribute key", remedy)
     return key
 
 
-def _check(key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint") -> None:
+def _check(
+    key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint"
+) -> None:
     check_key(key, field)
     if op in _WITHOUT_VALUE and values:
         raise InvalidValue(field, key, f"has a value after {op}", f'write "{key} {_SHOWN[op]}"')
     if op is Operator.IN and not values:
-        raise InvalidValue(field, key, "has an empty list of values", f'give at least one, such as "{key} in (a, b)"')
+        raise InvalidValue(
+            field,
+            key,
+            "has an empty list of values",
+            f'give at least one, such as "{key} in (a, b)"',
+        )
     if op not in _WITHOUT_VALUE | {Operator.IN} and len(values) != 1:
         raise InvalidValue(
             field,
@@ -204,17 +239,24 @@ def _check(key: str, op: Operator, values: tuple[Attribute, ...], field: str = "
     for value in values:
         if op in _NUMERIC and isinstance(value, str | bool):
             problem = f"compares by {_SHOWN[op]} with {written(value)}, which is not a number"
-            raise InvalidValue(field, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"')
+            raise InvalidValue(
+                field, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"'
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidValue(field, key, f"compares with {value}", "give a finite number")
         if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
             raise InvalidValue(
-                field, key, f"compares with a number of more than {_MAX_DIGITS} digits", "write it as text, in quotes"
+                field,
+                key,
+                f"compares with a number of more than {_MAX_DIGITS} digits",
+                "write it as text, in quotes",
             )
 
 
 def _comparable(value: Attribute) -> tuple[type, Attribute]:
-    """Returns a key that is the same for `1` and `1.0` and for `"A"` and `"a"`, and differs for `1`, `"1"` and `true`."""
+    """Returns a key that is the same for `1` and `1.0` and for `"A"` and `"a"`, and differs for
+    `1`, `"1"` and `true`.
+    """
     if isinstance(value, bool):
         return bool, value
     return (str, value.casefold()) if isinstance(value, str) else (float, value)
@@ -235,23 +277,30 @@ def _in_order(actual: Attribute, op: Operator, limit: Attribute) -> bool:
 
 
 def written(value: Attribute) -> str:
-    """Returns the text that `parse_attribute` reads as this value. Quotes only strings that would be read as another value."""
+    """Returns the text that `parse_attribute` reads as this value. Quotes only strings that would
+    be read as another value.
+    """
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str) and not (re.fullmatch(_PLAIN, value) and parse_attribute(value) == value):
+    if isinstance(value, str) and not (
+        re.fullmatch(_PLAIN, value) and parse_attribute(value) == value
+    ):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
 def _parse_value(text: str) -> Attribute:
-    """Raises ValueError for half a surrogate pair, which undecodable bytes of a command line produce and JSON cannot carry."""
+    """Raises ValueError for half a surrogate pair, which undecodable bytes of a command line
+    produce and JSON cannot carry.
+    """
     value = parse_attribute(text)
     str(value).encode()
     return value
 
 
 def parse_attribute(text: str) -> Attribute:
-    """Reads `true` and `false` as booleans, `4` and `0.5` as numbers, and all other text as strings.
+    """Reads `true` and `false` as booleans, `4` and `0.5` as numbers, and all other text as
+    strings.
 
     `007`, an id of 19 digits and text in double quotes are strings too.
     """
@@ -267,13 +316,18 @@ def parse_attribute(text: str) -> Attribute:
     return text
 
 
-def parse_constraint(text: str, *, preferred: bool = False, field: str = "constraint") -> Constraint:
-    """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists` or `!spot`.
+def parse_constraint(
+    text: str, *, preferred: bool = False, field: str = "constraint"
+) -> Constraint:
+    """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
+    or `!spot`.
 
-    A value in double quotes is always a string. A value with spaces, commas or parentheses needs them.
+    A value in double quotes is always a string. A value with spaces, commas or parentheses needs
+    them.
 
     Raises:
-        InvalidValue: the text is not a constraint, or compares by size with a value that is not a number.
+        InvalidValue: the text is not a constraint, or compares by size with a value that is not a
+            number.
     """
     raw = text.strip()
     try:
@@ -295,7 +349,11 @@ def _read(raw: str) -> tuple[str, Operator, tuple[Attribute, ...]]:
         return match["key"], _SYMBOLS[match["symbol"]], (_parse_value(match["value"]),)
     if match := _MEMBERSHIP.fullmatch(raw):
         listed = match["inside"] or match["bare"]
-        return match["key"], Operator.IN, tuple(_parse_value(value) for value in re.findall(_VALUE, listed))
+        return (
+            match["key"],
+            Operator.IN,
+            tuple(_parse_value(value) for value in re.findall(_VALUE, listed)),
+        )
     raise ValueError("not a constraint")
 
 
@@ -303,7 +361,8 @@ def _remedy(raw: str) -> str:
     if match := _SEVERAL.fullmatch(raw):
         return f'for one of several values write "{match[1]} in ({match[2]})"'
     return (
-        'write it like "region=us-west4", "zone != us-west4-a", "tpu-vm-count >= 4", "region in (a, b)", "gpu exists" or "!spot"'
+        'write it like "region=us-west4", "zone != us-west4-a", "tpu-vm-count >= 4", "region in (a,'
+        ' b)", "gpu exists" or "!spot"'
     )
 
 
@@ -318,7 +377,9 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
         raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
     names = tuple(dict.fromkeys(regions))
     if not names or not all(name.strip() for name in names):
-        raise InvalidValue("region", ", ".join(names), "names no region", "give at least one, such as us-west4")
+        raise InvalidValue(
+            "region", ", ".join(names), "names no region", "give at least one, such as us-west4"
+        )
     return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
 
 
@@ -330,7 +391,9 @@ def zone_constraint(*zones: str) -> Constraint:
     """
     names = tuple(dict.fromkeys(zones))
     if not names or not all(name.strip() for name in names):
-        raise InvalidValue("zone", ", ".join(names), "names no zone", "give one, such as us-west4-a")
+        raise InvalidValue(
+            "zone", ", ".join(names), "names no zone", "give one, such as us-west4-a"
+        )
     return Constraint(key=ZONE, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
 
 
@@ -350,7 +413,8 @@ _UPPER = frozenset({Operator.LT, Operator.LE})
 
 
 def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Returns constraints on one attribute that exclude each other; empty if a host could meet all of them.
+    """Returns constraints on one attribute that exclude each other; empty if a host could meet all
+    of them.
 
     Preferred constraints exclude no host and do not count.
     """
@@ -362,7 +426,9 @@ def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
         if not _possible(group):
             # Usually two of them suffice, and they say best what to change.
             pairs = ((one, other) for place, one in enumerate(group) for other in group[:place])
-            return next((tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group))
+            return next(
+                (tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group)
+            )
     return ()
 
 
@@ -377,7 +443,9 @@ def _possible(constraints: Sequence[Constraint]) -> bool:
 
 
 def _candidates(constraints: Sequence[Constraint]) -> Sequence[Attribute] | None:
-    """Returns values of which one meets all constraints if any value does; None: some value certainly does."""
+    """Returns values of which one meets all constraints if any value does; None: some value
+    certainly does.
+    """
     listed = next((each for each in constraints if each.op in _LISTS), None)
     if listed is not None:
         return listed.values
@@ -390,4 +458,10 @@ def _candidates(constraints: Sequence[Constraint]) -> Sequence[Attribute] | None
 
 
 def _limits(constraints: Sequence[Constraint], operators: frozenset[Operator]) -> list[int | float]:
-    return [value for each in constraints if each.op in operators for value in each.values if isinstance(value, int | float)]
+    return [
+        value
+        for each in constraints
+        if each.op in operators
+        for value in each.values
+        if isinstance(value, int | float)
+    ]

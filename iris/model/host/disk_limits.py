@@ -8,9 +8,10 @@ from iris.model.units import GIB, format_bytes
 
 #: The part of a disk that jobs should leave free, and the most bytes of it.
 RESERVE_SHARE, MOST_RESERVE = 0.02, 2 * GIB
-#: A measurement reads each attempt's directories, which takes long if they are huge. The next one begins after this many times
-#: its duration, and not before that many seconds: if an attempt may be to blame, and if nothing suggests it. Other programs that
-#: delete files hide that an attempt grows, and some file systems count written data late.
+#: A measurement reads each attempt's directories, which takes long if they are huge. The next one
+#: begins after this many times its duration, and not before that many seconds: if an attempt may be
+#: to blame, and if nothing suggests it. Other programs that delete files hide that an attempt
+#: grows, and some file systems count written data late.
 URGENT_PAUSE, PAUSE = (10.0, 1.0), (100.0, 10.0)
 
 
@@ -39,7 +40,8 @@ class Holding(NamedTuple):
     requested: int
     #: True if it ends already, so its files are removed soon.
     ending: bool
-    #: False if it changed its directories while they were read, and they could not be read while it was stopped.
+    #: False if it changed its directories while they were read, and they could not be read while it
+    #: was stopped.
     complete: bool = True
 
     @property
@@ -82,24 +84,39 @@ def in_use(disks: Mapping[int, Disk]) -> int:
     return sum(disk.size - disk.free for disk in disks.values())
 
 
-def to_end(holdings: Mapping[str, Holding], disks: Mapping[int, Disk], limit: int) -> dict[str, str]:
+def to_end(
+    holdings: Mapping[str, Holding], disks: Mapping[int, Disk], limit: int
+) -> dict[str, str]:
     """Returns the attempts that end, each with the reason.
 
-    These are the attempts that use more than the limit, and for each disk with less than its reserve the attempt that uses most
-    of it beyond its request. That attempt has to use more than the reserve: of many small ones, none is to blame. An attempt that
-    could not be measured ends before any other: what the others use does not show that they have filled the disk.
+    These are the attempts that use more than the limit, and for each disk with less than its
+    reserve the attempt that uses most of it beyond its request. That attempt has to use more than
+    the reserve: of many small ones, none is to blame. An attempt that could not be measured ends
+    before any other: what the others use does not show that they have filled the disk.
 
     Args:
         holdings: by attempt.
         disks: by file system.
         limit: the most bytes that an attempt may use.
     """
-    found = {key: _too_much(held, limit) for key, held in holdings.items() if held.total > limit and not held.ending}
+    found = {
+        key: _too_much(held, limit)
+        for key, held in holdings.items()
+        if held.total > limit and not held.ending
+    }
     for number, disk in disks.items():
-        freed = sum(held.used.get(number, 0) for key, held in holdings.items() if held.ending or key in found)
+        freed = sum(
+            held.used.get(number, 0)
+            for key, held in holdings.items()
+            if held.ending or key in found
+        )
         if disk.free + freed >= disk.reserve:
             continue
-        beyond = {key: held.used.get(number, 0) - held.requested for key, held in holdings.items() if not held.ending}
+        beyond = {
+            key: held.used.get(number, 0) - held.requested
+            for key, held in holdings.items()
+            if not held.ending
+        }
         if unknown := [key for key in beyond if not holdings[key].complete]:
             found.setdefault(max(unknown, key=lambda key: beyond[key]), _hides(disk))
             continue
@@ -110,21 +127,25 @@ def to_end(holdings: Mapping[str, Holding], disks: Mapping[int, Disk], limit: in
 
 
 def _too_much(held: Holding, limit: int) -> str:
-    return f"used {format_bytes(held.total)} of its host's disk; an attempt may use {format_bytes(limit)} (bootstrap.max_disk)"
+    return (
+        f"used {format_bytes(held.total)} of its host's disk; an attempt may use"
+        f" {format_bytes(limit)} (bootstrap.max_disk)"
+    )
 
 
 def _fills(disk: Disk, held: Holding, number: int) -> str:
     requested = f"requested {format_bytes(held.requested)}" if held.requested else "requested none"
     return (
-        f"filled its host's disk: {format_bytes(disk.free)} of {format_bytes(disk.size)} were left, and it used "
-        f"{format_bytes(held.used[number])} and {requested}; request what it needs with --disk"
+        f"filled its host's disk: {format_bytes(disk.free)} of {format_bytes(disk.size)} were left,"
+        f" and it used {format_bytes(held.used[number])} and {requested}; request what it needs"
+        " with --disk"
     )
 
 
 def _hides(disk: Disk) -> str:
     return (
-        f"changed its directories while they were read, so it is unknown how much of its host's disk it used, when "
-        f"{format_bytes(disk.free)} of {format_bytes(disk.size)} were left"
+        "changed its directories while they were read, so it is unknown how much of its host's"
+        f" disk it used, when {format_bytes(disk.free)} of {format_bytes(disk.size)} were left"
     )
 
 

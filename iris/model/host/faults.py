@@ -1,9 +1,11 @@
-"""Infrastructure faults, recognised from the last lines of a program that failed. They do not count as the program's failure.
+"""Infrastructure faults, recognised from the last lines of a program that failed. They do not count
+as the program's failure.
 
-A fault that is not recognised costs the program one of its own retries. A program's own failure that is taken for a fault is
-run again a hundred times. So a pattern must match text of a driver, a kernel or a registry, and nothing that a program is
-likely to cause or print itself. For example, the program itself may fill a disk or occupy a port, and every host without a TPU
-prints "no TPU found".
+A fault that is not recognised costs the program one of its own retries. A program's own failure
+that is taken for a fault is run again a hundred times. So a pattern must match text of a driver, a
+kernel or a registry, and nothing that a program is likely to cause or print itself. For example,
+the program itself may fill a disk or occupy a port, and every host without a TPU prints "no TPU
+found".
 """
 
 import re
@@ -45,7 +47,12 @@ class Fault(BaseModel):
 
 def _check_name(name: str, field: str) -> str:
     if re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9._-]*", name) is None:
-        raise InvalidValue(field, name, "is not a valid name of a fault", "use letters, digits, dots, dashes or underscores")
+        raise InvalidValue(
+            field,
+            name,
+            "is not a valid name of a fault",
+            "use letters, digits, dots, dashes or underscores",
+        )
     return name
 
 
@@ -53,14 +60,21 @@ def _check_pattern(pattern: str, field: str) -> str:
     try:
         found = re.compile(pattern, re.MULTILINE).search("")
     except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidValue(field, pattern, f"is not a regular expression: {error}", r"escape ( ) [ ] . * + ? with \ ") from None
+        raise InvalidValue(
+            field,
+            pattern,
+            f"is not a regular expression: {error}",
+            r"escape ( ) [ ] . * + ? with \ ",
+        ) from None
     if found:
-        raise InvalidValue(field, pattern, "matches empty output", "write a text that only the fault prints")
+        raise InvalidValue(
+            field, pattern, "matches empty output", "write a text that only the fault prints"
+        )
     return pattern
 
 
-#: The first match gives the reason. The texts come from libtpu, JAX and PyTorch/XLA, CUDA and NVML, Docker and containerd, and
-#: the kernel.
+#: The first match gives the reason. The texts come from libtpu, JAX and PyTorch/XLA, CUDA and NVML,
+#: Docker and containerd, and the kernel.
 FAULTS: tuple[Fault, ...] = (
     Fault(
         name="accelerator-busy",
@@ -72,9 +86,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="tpu-broken",
-        # libtpu prints this after a status code (UNKNOWN, INTERNAL …). A missing TPU, or another host of the slice that does not
-        # answer, does not prove that this TPU is broken. A program that announces its own fallback continues, and a later failure
-        # is its own.
+        # libtpu prints this after a status code (UNKNOWN, INTERNAL …). A missing TPU, or another
+        # host of the slice that does not answer, does not prove that this TPU is broken. A program
+        # that announces its own fallback continues, and a later failure is its own.
         pattern=r"\b[A-Z_]{5,}: TPU initialization failed: (?!No .*found|Failed to connect)"
         r"|Failed to initialize TPU system(?!.*\b[Ff]all)"
         r"|Couldn't open iommu group"
@@ -83,11 +97,14 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="gpu-broken",
-        pattern=r"uncorrectable ECC error encountered|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable"
-        r"|uncorrectable NVLink error detected"
-        r"|GPU has fallen off the bus"
-        r"|\bGPU is lost\b"
-        r"|Unable to determine the device handle for GPU",
+        pattern=(
+            r"uncorrectable ECC error"
+            r" encountered|CUDA_ERROR_ECC_UNCORRECTABLE|cudaErrorECCUncorrectable"
+            r"|uncorrectable NVLink error detected"
+            r"|GPU has fallen off the bus"
+            r"|\bGPU is lost\b"
+            r"|Unable to determine the device handle for GPU"
+        ),
         why="its GPU is broken or lost",
     ),
     Fault(
@@ -116,12 +133,14 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-#: The faults of a set-up that was not done in time, and of a task that kept the others of its gang waiting for too long.
+#: The faults of a set-up that was not done in time, and of a task that kept the others of its gang
+#: waiting for too long.
 SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
-#: Faults of what a job needs from outside the cluster, if they occur before its program starts: package indexes, git servers,
-#: registries of images, and Google's services.
+#: Faults of what a job needs from outside the cluster, if they occur before its program starts:
+#: package indexes, git servers, registries of images, and Google's services.
 OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
-#: Faults that do not count against the host: other hosts would have them too, or the program may have caused them.
+#: Faults that do not count against the host: other hosts would have them too, or the program may
+#: have caused them.
 BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
 
 
@@ -138,8 +157,15 @@ def parse_fault(text: str, field: str = "fault") -> Fault:
     """
     name, equals, pattern = text.partition("=")
     if not equals:
-        raise InvalidValue(field, text, "is not a fault", r'write NAME=REGEX, such as "fabric=NCCL WARN .* Link down"')
-    return Fault(name=_check_name(name.strip(), field), pattern=_check_pattern(pattern.strip(), field))
+        raise InvalidValue(
+            field,
+            text,
+            "is not a fault",
+            r'write NAME=REGEX, such as "fabric=NCCL WARN .* Link down"',
+        )
+    return Fault(
+        name=_check_name(name.strip(), field), pattern=_check_pattern(pattern.strip(), field)
+    )
 
 
 #: A shell adds this to the number of the signal that ended its child.
@@ -161,7 +187,8 @@ def explain(status: int, *, out_of_memory: bool = False, memory_limit: int = 0) 
 
     Args:
         status: its exit code, or the negative number of the signal that killed it.
-        out_of_memory: the kernel killed the program, or a part of it, because it reached its memory limit.
+        out_of_memory: the kernel killed the program, or a part of it, because it reached its memory
+            limit.
         memory_limit: the limit in bytes; 0: unlimited.
     """
     code = SHELL - status if status < 0 else status
@@ -188,29 +215,38 @@ MOST = 200
 #: Escape sequences of terminals, and other control characters.
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TRACEBACK = "Traceback (most recent call last):"
-#: The last line of a Python traceback: a dotted name and the message. The traceback's beginning may not be known any more.
+#: The last line of a Python traceback: a dotted name and the message. The traceback's beginning may
+#: not be known any more.
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)(?:: .*)?")
 _ERROR = re.compile(r"\b[A-Za-z]*Error\b|\b(?:error|ERROR|fatal|FATAL|panic)(?:\[\w+\])?:")
 
 
 def error_line(output: str) -> str:
-    """Returns the last line of the last Python traceback, else the first line with an error; empty if there is neither.
+    """Returns the last line of the last Python traceback, else the first line with an error; empty
+    if there is neither.
 
     Args:
         output: the last lines that the program wrote.
     """
-    lines = [_CONTROL.sub("", line.rsplit("\r", 1)[-1]).rstrip() for line in output.rstrip().split("\n")]
+    lines = [
+        _CONTROL.sub("", line.rsplit("\r", 1)[-1]).rstrip() for line in output.rstrip().split("\n")
+    ]
     found = _raised(lines) or next((line.strip() for line in lines if _ERROR.search(line)), "")
     found = found.replace("\t", " ")  # until here, tabs indent
     return found if len(found) <= MOST else f"{found[: MOST - 1]}…"
 
 
 def _raised(lines: list[str]) -> str:
-    begun = max((place for place, line in enumerate(lines) if line.strip().endswith(_TRACEBACK)), default=None)
+    begun = max(
+        (place for place, line in enumerate(lines) if line.strip().endswith(_TRACEBACK)),
+        default=None,
+    )
     if begun is not None:
         # Frames are indented, and so are the parts of an exception group; the exception is not.
         indent = lines[begun].find(_TRACEBACK)
-        after = (line for line in lines[begun + 1 :] if len(line) > indent and not line[indent].isspace())
+        after = (
+            line for line in lines[begun + 1 :] if len(line) > indent and not line[indent].isspace()
+        )
         if (first := next(after, "")) and indent == 0:
             return first
     return next((line for line in reversed(lines) if _RAISED.fullmatch(line)), "")

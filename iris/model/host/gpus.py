@@ -1,7 +1,8 @@
-"""NVIDIA's GPUs of one machine, as the program `nvidia-smi` reports them. Pure functions of its output.
+"""NVIDIA's GPUs of one machine, as the program `nvidia-smi` reports them. Pure functions of its
+output.
 
-A GPU is known by its UUID, never by its index: indexes change when a GPU is lost, added, or found in another order at a boot.
-A GPU in MIG mode is not a device by itself; its instances are.
+A GPU is known by its UUID, never by its index: indexes change when a GPU is lost, added, or found
+in another order at a boot. A GPU in MIG mode is not a device by itself; its instances are.
 """
 
 import itertools
@@ -30,19 +31,21 @@ NVIDIA_SMI_LIST = ("nvidia-smi", "-L")
 
 #: Words in the name of a GPU that do not distinguish one kind from another.
 _MAKERS = {"NVIDIA", "TESLA", "GEFORCE", "QUADRO", "GRAPHICS", "DEVICE"}
-#: A GPU, and one of its instances, in the output of `nvidia-smi -L`. Before driver 470, the UUID of an instance was
-#: MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>.
+#: A GPU, and one of its instances, in the output of `nvidia-smi -L`. Before driver 470, the UUID of
+#: an instance was MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>.
 #: Source: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Enumeration"
 _LISTED_GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
 _LISTED_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 
-#: The exit codes with which `nvidia-smi` lists all GPUs. 14: the description that a GPU stores of itself is corrupted; it works.
+#: The exit codes with which `nvidia-smi` lists all GPUs. 14: the description that a GPU stores of
+#: itself is corrupted; it works.
 _LISTS_ALL = (0, 14)
 #: The exit codes that report a lost GPU, or one that needs a reset.
 #: Source: docs.nvidia.com/deploy/nvml-api, nvmlReturn_t
 _LOST = (15, 16)
 _LOST_TEXT = re.compile(
-    r"Unable to determine the device handle for GPU.*|.*\bGPU is lost\b.*|.*has fallen off the bus.*|.*\bGPU requires reset\b.*"
+    r"Unable to determine the device handle for GPU.*|.*\bGPU is lost\b.*|.*has fallen off the"
+    r" bus.*|.*\bGPU requires reset\b.*"
 )
 
 
@@ -68,7 +71,9 @@ class Gpu(BaseModel):
         return self.uuid.startswith("MIG-")
 
     def __str__(self) -> str:
-        return f"{self.variant} {self.uuid}" if self.is_instance else f"GPU {self.index} ({self.uuid})"
+        return (
+            f"{self.variant} {self.uuid}" if self.is_instance else f"GPU {self.index} ({self.uuid})"
+        )
 
 
 class Reading(NamedTuple):
@@ -77,7 +82,8 @@ class Reading(NamedTuple):
     gpus: tuple[Gpu, ...] = ()
     #: Why not all of them could be listed; empty: they could.
     problem: str = ""
-    #: Whether the problem is a lost GPU. Otherwise the program itself may be the problem, and may work a moment later.
+    #: Whether the problem is a lost GPU. Otherwise the program itself may be the problem, and may
+    #: work a moment later.
     lost: bool = False
 
 
@@ -95,12 +101,15 @@ def read(exit_code: int, queried: str, listed: str = "") -> Reading:
         return Reading(gpus, f"nvidia-smi reports a lost GPU (exit code {exit_code})", lost=True)
     if exit_code not in _LISTS_ALL:
         said = " ".join((queried or listed).split())
-        return Reading(gpus, f"nvidia-smi fails with exit code {exit_code}{': ' if said else ''}{said[:200]}")
+        return Reading(
+            gpus, f"nvidia-smi fails with exit code {exit_code}{': ' if said else ''}{said[:200]}"
+        )
     return Reading(gpus)
 
 
 def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
-    """Parses lines of `index, uuid, name, memory in MiB[, bus[, MIG mode]]`. Other lines are messages and are skipped.
+    """Parses lines of `index, uuid, name, memory in MiB[, bus[, MIG mode]]`. Other lines are
+    messages and are skipped.
 
     Args:
         listed: the output of `NVIDIA_SMI_LIST`, for the instances of GPUs in MIG mode.
@@ -108,11 +117,20 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
     instances = _instances(listed)
     gpus: list[Gpu] = []
     for line in queried.splitlines():
-        index, uuid, name, memory, bus, mig = ([cell.strip() for cell in line.split(",")] + [""] * 6)[:6]
+        index, uuid, name, memory, bus, mig = (
+            [cell.strip() for cell in line.split(",")] + [""] * 6
+        )[:6]
         if not index.isdecimal() or not uuid.startswith("GPU-"):
             continue
         size = int(memory) * MIB if memory.isdecimal() else 0
-        gpu = Gpu(uuid=uuid, index=int(index), name=name, variant=gpu_variant(name), memory_bytes=size, bus=bus)
+        gpu = Gpu(
+            uuid=uuid,
+            index=int(index),
+            name=name,
+            variant=gpu_variant(name),
+            memory_bytes=size,
+            bus=bus,
+        )
         if mig == "Enabled" or uuid in instances:
             gpus += (_instance(gpu, profile, each) for profile, each in instances.get(uuid, ()))
         else:
@@ -135,27 +153,37 @@ def _instances(listed: str) -> dict[str, list[tuple[str, str]]]:
 def _instance(gpu: Gpu, profile: str, uuid: str) -> Gpu:
     size = re.search(r"(\d+)gb", profile)
     memory = int(size[1]) * GIB if size else 0
-    return gpu.model_copy(update={"uuid": uuid, "variant": f"{gpu.variant}-{profile}", "memory_bytes": memory})
+    return gpu.model_copy(
+        update={"uuid": uuid, "variant": f"{gpu.variant}-{profile}", "memory_bytes": memory}
+    )
 
 
 def gpu_variant(name: str) -> str:
-    """Returns `H100` for `NVIDIA H100 80GB HBM3`. A GPU that the table does not have keeps the rest of its name: `A10`,
-    `RTX3090`.
+    """Returns `H100` for `NVIDIA H100 80GB HBM3`. A GPU that the table does not have keeps the rest
+    of its name: `A10`, `RTX3090`.
     """
     words = [word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word and word not in _MAKERS]
     together = [first + second for first, second in itertools.pairwise(words)]  # RTX 4090
     known = next((word for word in words + together if word in GPU_VARIANTS), None)
-    return known or "".join(word for word in words if not re.fullmatch(r"\d+GB|HBM\d\w*|PCIE|SXM\d*", word)) or "unknown"
+    return (
+        known
+        or "".join(word for word in words if not re.fullmatch(r"\d+GB|HBM\d\w*|PCIE|SXM\d*", word))
+        or "unknown"
+    )
 
 
 def device_of(gpus: Iterable[Gpu]) -> Device | None:
-    """Returns the device that a host with these GPUs offers, which is of one kind: of several kinds, the most frequent one."""
+    """Returns the device that a host with these GPUs offers, which is of one kind: of several
+    kinds, the most frequent one.
+    """
     kinds = Counter(gpu.variant for gpu in gpus)
     if not kinds:
         return None
     (variant, count), *others = kinds.most_common()
     if others:
-        logger.warning("this host has several kinds of GPU, and offers only its %s: %s", variant, dict(kinds))
+        logger.warning(
+            "this host has several kinds of GPU, and offers only its %s: %s", variant, dict(kinds)
+        )
     return Device(kind=DeviceKind.GPU, variant=variant, count=count)
 
 
@@ -171,15 +199,18 @@ def offered(gpus: Sequence[Gpu], device: Device | None) -> tuple[Gpu, ...]:
     return alike or (() if known else tuple(gpus))
 
 
-#: The name of the fault of an attempt that fails on a host with a broken GPU, or is not started there.
+#: The name of the fault of an attempt that fails on a host with a broken GPU, or is not started
+#: there.
 GPU_FAULT = "gpu-broken"
 #: The most characters of a fault: all pages of the host show it.
 MOST = 300
 
-#: The Xid messages of the driver after which a GPU has to be reset or its machine restarted. Left out are those that a program
-#: can cause (13, 31, 43, 45), those that concern one program only (94), those of links, which the other end can cause (74, 136,
-#: 144 to 150, 155), and a repair that waits for the next reset (156).
-#: Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, immediate actions RESET_GPU and RESTART_BM, and Xid 48
+#: The Xid messages of the driver after which a GPU has to be reset or its machine restarted. Left
+#: out are those that a program can cause (13, 31, 43, 45), those that concern one program only
+#: (94), those of links, which the other end can cause (74, 136, 144 to 150, 155), and a repair that
+#: waits for the next reset (156).
+#: Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, immediate actions RESET_GPU
+#: and RESTART_BM, and Xid 48
 BROKEN_XIDS: Mapping[int, str] = {
     46: "the GPU stopped processing",
     48: "an uncorrectable memory error",
@@ -195,13 +226,21 @@ BROKEN_XIDS: Mapping[int, str] = {
     143: "the GPU could not be initialised",
     158: "a fatal timeout",
 }
-#: The driver's own summary: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)`.
-_RECOVERY, _ACTION = 154, re.compile(r"to 0x[0-9a-f]+ \(((?:GPU Reset|Node Reboot) Required|Drain and Reset)\)", re.IGNORECASE)
+#: The driver's own summary: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
+#: Required)`.
+_RECOVERY, _ACTION = (
+    154,
+    re.compile(
+        r"to 0x[0-9a-f]+ \(((?:GPU Reset|Node Reboot) Required|Drain and Reset)\)", re.IGNORECASE
+    ),
+)
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?(.*)")
 
 
 def xid_fault(lines: Iterable[str]) -> str:
-    """Returns the fault that the first Xid message of a broken GPU reports; empty: there is none."""
+    """Returns the fault that the first Xid message of a broken GPU reports; empty: there is
+    none.
+    """
     for match in filter(None, map(_XID.search, lines)):
         bus, xid, text = match[1], int(match[2]), match[3]
         why = BROKEN_XIDS.get(xid, "")
@@ -232,9 +271,11 @@ def missing_fault(expected: Sequence[Gpu], reading: Reading | None) -> str:
 
 
 def start_fault(reading: Reading, device: Device | None) -> str:
-    """Returns why the GPUs that a machine has when its agent starts cannot be used; empty: they can.
+    """Returns why the GPUs that a machine has when its agent starts cannot be used; empty: they
+    can.
 
-    A machine whose driver does not work may be one without GPUs, unless its operator says otherwise.
+    A machine whose driver does not work may be one without GPUs, unless its operator says
+    otherwise.
 
     Args:
         device: what the operator says that the machine has; None: what the driver lists.
@@ -246,6 +287,10 @@ def start_fault(reading: Reading, device: Device | None) -> str:
     alike = len(offered(reading.gpus, device))
     if alike >= device.count:
         return ""
-    others = sorted({gpu.variant for gpu in reading.gpus if gpu.variant.lower() != device.variant.lower()})
-    has = f"has {alike} of {device.count} {device.variant}" + (f", and {', '.join(others)}" if others else "")
+    others = sorted(
+        {gpu.variant for gpu in reading.gpus if gpu.variant.lower() != device.variant.lower()}
+    )
+    has = f"has {alike} of {device.count} {device.variant}" + (
+        f", and {', '.join(others)}" if others else ""
+    )
     return (f"{has}; {reading.problem}" if reading.problem else has)[:MOST]

@@ -1,4 +1,6 @@
-"""A host (one machine with an agent, in exactly one slice) and the computation of its free resources."""
+"""A host (one machine with an agent, in exactly one slice) and the computation of its free
+resources.
+"""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -16,7 +18,9 @@ from iris.model.host.resources import Resources
 
 
 class Host(BaseModel):
-    """A machine and what it offers. An incarnation is one run of its agent; work placed on an earlier one is lost."""
+    """A machine and what it offers. An incarnation is one run of its agent; work placed on an
+    earlier one is lost.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,7 +33,8 @@ class Host(BaseModel):
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     #: Whether a host with accelerators also accepts tasks that request none.
     accept_cpu_jobs: bool = False
-    #: What is wrong with the machine, as its agent reports; empty: nothing. A host with a fault accepts no new tasks.
+    #: What is wrong with the machine, as its agent reports; empty: nothing. A host with a fault
+    #: accepts no new tasks.
     fault: str = ""
 
     def __eq__(self, other: object) -> bool:
@@ -38,7 +43,9 @@ class Host(BaseModel):
         return super().__eq__(other) and same_attributes(self.attributes, other.attributes)
 
     def may_run(self, wanted: Resources) -> bool:
-        """Returns whether the host is of the right kind for the task. Free capacity is not checked here."""
+        """Returns whether the host is of the right kind for the task. Free capacity is not checked
+        here.
+        """
         if wanted.device is not None:
             return wanted.device.accepts(self.resources.device)
         return self.resources.device is None or self.accept_cpu_jobs
@@ -59,7 +66,9 @@ class ClosedBy(StrEnum):
     CORDON = "cordoned"  # by an operator; running tasks continue
     DRAIN = "drained"  # by an operator; running tasks were evicted
     LEAVING = "leaving"  # its slice is taken back and is deleted when its tasks have ended
-    QUARANTINE = "quarantined"  # several attempts in a row failed there through no fault of their own, or its agent found a fault
+    # several attempts in a row failed there through no fault of their own, or its agent found a
+    # fault
+    QUARANTINE = "quarantined"
 
 
 class Closure(BaseModel):
@@ -75,12 +84,16 @@ class Closure(BaseModel):
 
 
 def fault_of(host: Host) -> Closure | None:
-    """Returns the quarantine of a host whose agent reports a fault. It ends with the fault, and no operator can end it."""
+    """Returns the quarantine of a host whose agent reports a fault. It ends with the fault, and no
+    operator can end it.
+    """
     return Closure(by=ClosedBy.QUARANTINE, reason=host.fault) if host.fault else None
 
 
 def headroom(host: Host, running: Iterable[Resources]) -> dict[str, int]:
-    """Computes the host's free resources from the running tasks; no counter is kept. A negative amount is a shortfall."""
+    """Computes the host's free resources from the running tasks; no counter is kept. A negative
+    amount is a shortfall.
+    """
     free = host.resources.amounts()
     for resources in running:
         for name, amount in resources.amounts().items():

@@ -1,4 +1,6 @@
-"""Says which directories of a host no container may get: a program there could change Iris, or control the host."""
+"""Says which directories of a host no container may get: a program there could change Iris, or
+control the host.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +23,8 @@ CLOSED = {
 
 
 def why_not(directory: Path, closed: Mapping[Path, str]) -> str:
-    """Returns why containers do not get a directory: it is, contains or is below a closed one. Empty: nothing speaks against it.
+    """Returns why containers do not get a directory: it is, contains or is below a closed one.
+    Empty: nothing speaks against it.
 
     Args:
         closed: directories, each with a clause that says what is there.

@@ -14,9 +14,11 @@ from iris.model.units import format_bytes, format_cpu
 AMOUNTS = ("device", "cpu", "memory", "disk")
 #: The variant that any device of the kind satisfies.
 ANY_VARIANT = "auto"
-#: The largest amount. The scheduler divides amounts, which fails for integers that are too large for a float.
+#: The largest amount. The scheduler divides amounts, which fails for integers that are too large
+#: for a float.
 MAX_AMOUNT = 2**63 - 1
-#: A part of a GPU, as NVIDIA names MIG instances: `A100-1g.10gb`, `H100-1g.12gb+me`, `A100-1c.3g.20gb`.
+#: A part of a GPU, as NVIDIA names MIG instances: `A100-1g.10gb`, `H100-1g.12gb+me`,
+#: `A100-1c.3g.20gb`.
 #: Source: docs.nvidia.com/datacenter/tesla/mig-user-guide, "MIG Device Names"
 _PARTITION = re.compile(r".+-(?:\d+c\.)?\d+g\.\d+gb(?:[+-]\w+(?:\.\w+)?)*", re.IGNORECASE)
 
@@ -34,7 +36,8 @@ def is_partition(variant: str) -> bool:
 class Device(BaseModel):
     """Accelerators of one kind: those of a host, or those that a request needs.
 
-    In a request `variant` may be `"auto"` (any) or several variants, comma-separated (any of these).
+    In a request `variant` may be `"auto"` (any) or several variants, comma-separated (any of
+    these).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,14 +47,18 @@ class Device(BaseModel):
     count: int = Field(default=1, ge=1, le=MAX_AMOUNT)
 
     def accepts(self, offered: "Device | None") -> bool:
-        """Returns whether a host's device is of the requested kind and variant. The count is a matter of headroom.
+        """Returns whether a host's device is of the requested kind and variant. The count is a
+        matter of headroom.
 
-        A part of a GPU has to be requested by its name: a program that needs a whole one would not fit.
+        A part of a GPU has to be requested by its name: a program that needs a whole one would not
+        fit.
         """
         if offered is None or offered.kind != self.kind:
             return False
         wanted = [variant.strip() for variant in self.variant.lower().split(",")]
-        return offered.variant.lower() in wanted or (ANY_VARIANT in wanted and not is_partition(offered.variant))
+        return offered.variant.lower() in wanted or (
+            ANY_VARIANT in wanted and not is_partition(offered.variant)
+        )
 
     @property
     def several(self) -> bool:
@@ -78,12 +85,16 @@ class Resources(BaseModel):
 
     @cached_property
     def vector(self) -> tuple[int, int, int, int]:
-        """The amounts in the order of `AMOUNTS`, for fast comparison. Computed once; `model_copy` copies the cached value."""
+        """The amounts in the order of `AMOUNTS`, for fast comparison. Computed once; `model_copy`
+        copies the cached value.
+        """
         return (self.device_count, self.cpu_millis, self.memory_bytes, self.disk_bytes)
 
     @property
     def kind(self) -> tuple[str, str] | None:
-        """The kind and variant of the device, for grouping equal resources; None without a device."""
+        """The kind and variant of the device, for grouping equal resources; None without a
+        device.
+        """
         return (self.device.kind, self.device.variant) if self.device else None
 
     def times(self, tasks: int) -> "Resources":
@@ -94,7 +105,9 @@ class Resources(BaseModel):
         """
         if tasks == 1:
             return self
-        device = self.device and Device(kind=self.device.kind, variant=self.device.variant, count=tasks * self.device.count)
+        device = self.device and Device(
+            kind=self.device.kind, variant=self.device.variant, count=tasks * self.device.count
+        )
         _, cpu, memory, disk = (tasks * amount for amount in self.vector)
         return Resources(cpu_millis=cpu, memory_bytes=memory, disk_bytes=disk, device=device)
 
@@ -107,13 +120,17 @@ class Resources(BaseModel):
 
 
 def least(offers: Iterable[Resources]) -> Resources:
-    """Returns the least of each resource that these hosts of one slice offer. `offers` must not be empty."""
+    """Returns the least of each resource that these hosts of one slice offer. `offers` must not be
+    empty.
+    """
     offers = list(offers)
     return Resources(
         cpu_millis=min(each.cpu_millis for each in offers),
         memory_bytes=min(each.memory_bytes for each in offers),
         disk_bytes=min(each.disk_bytes for each in offers),
-        device=min((each.device for each in offers), key=lambda device: device.count if device else 0),
+        device=min(
+            (each.device for each in offers), key=lambda device: device.count if device else 0
+        ),
     )
 
 
@@ -127,11 +144,19 @@ def format_amount(name: str, amount: int) -> str:
 
 
 def format_amounts(amounts: dict[str, int], device: Device | None = None) -> str:
-    """Formats the amounts that are not zero, a known device with its full name: `4 cpu, 8 GiB memory, tpu:v5litepod-16:4`."""
-    shown = [f"{format_amount(name, amount)} {name}" for name, amount in amounts.items() if amount and name != "device"]
+    """Formats the amounts that are not zero, a known device with its full name: `4 cpu, 8 GiB
+    memory, tpu:v5litepod-16:4`.
+    """
+    shown = [
+        f"{format_amount(name, amount)} {name}"
+        for name, amount in amounts.items()
+        if amount and name != "device"
+    ]
     if amounts.get("device"):
         count = amounts["device"]
-        shown.append(str(device.model_copy(update={"count": count})) if device else f"{count} devices")
+        shown.append(
+            str(device.model_copy(update={"count": count})) if device else f"{count} devices"
+        )
     return ", ".join(shown) or "nothing"
 
 
@@ -146,7 +171,12 @@ def parse_device(text: str, field: str = "device") -> Device | None:
     remedy = 'write KIND[:VARIANT[:COUNT]], such as "cpu", "gpu:H100:8" or "tpu:v5litepod-16:4"'
     if kind.lower() == "cpu":
         if rest:
-            raise InvalidValue(field, text, "gives a variant or count to the kind cpu", "request cores with cpu instead")
+            raise InvalidValue(
+                field,
+                text,
+                "gives a variant or count to the kind cpu",
+                "request cores with cpu instead",
+            )
         return None
     try:
         parsed_kind = DeviceKind(kind.lower())

@@ -12,7 +12,8 @@ from iris.model.units import KIB, MIB, format_bytes
 
 #: The largest file of a table.
 MAX_TABLE = 16 * MIB
-#: The most columns, and the most bytes of a row. A row is in the environment of its task, which Linux limits.
+#: The most columns, and the most bytes of a row. A row is in the environment of its task, which
+#: Linux limits.
 MAX_COLUMNS, MAX_ROW = 200, 32 * KIB
 MAX_COLUMN_NAME = 100
 
@@ -37,17 +38,28 @@ def parse_table(name: str, content: bytes) -> Table:
     """
     kind = name.rpartition(".")[2].lower()
     if kind not in ("csv", "tsv", "jsonl", "ndjson"):
-        remedy = "write indices such as 0-99%10, or the path of a .csv, .tsv or .jsonl file with a row for each task"
+        remedy = (
+            "write indices such as 0-99%10, or the path of a .csv, .tsv or .jsonl file with a row"
+            " for each task"
+        )
         raise InvalidValue("array", name, "is neither indices nor a table", remedy)
     if len(content) > MAX_TABLE:
         size, most = format_bytes(len(content)), format_bytes(MAX_TABLE)
-        raise InvalidValue("array", name, f"has {size}", f"use at most {most}: pass paths of large data")
+        raise InvalidValue(
+            "array", name, f"has {size}", f"use at most {most}: pass paths of large data"
+        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise InvalidValue("array", name, f"is not UTF-8 in line {line}", "save it as UTF-8") from None
-    rows = _csv_rows(name, text, "\t" if kind == "tsv" else ",") if kind in ("csv", "tsv") else _json_rows(name, text)
+        raise InvalidValue(
+            "array", name, f"is not UTF-8 in line {line}", "save it as UTF-8"
+        ) from None
+    rows = (
+        _csv_rows(name, text, "\t" if kind == "tsv" else ",")
+        if kind in ("csv", "tsv")
+        else _json_rows(name, text)
+    )
     return _table(name, rows)
 
 
@@ -69,7 +81,12 @@ def check_params(rows: Sequence[Mapping[str, Any]]) -> None:
     """
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
-            raise InvalidValue("params", row, f"is row {number}, and not a mapping of names to values", "write {'lr': 0.1}")
+            raise InvalidValue(
+                "params",
+                row,
+                f"is row {number}, and not a mapping of names to values",
+                "write {'lr': 0.1}",
+            )
     _check_number("params", len(rows))
 
 
@@ -78,7 +95,9 @@ _Row = tuple[str, Sequence[str]]
 
 
 def _csv_rows(name: str, text: str, delimiter: str) -> Iterator[_Row]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True
+    )
     columns: Sequence[str] | None = None
     try:
         for row in reader:
@@ -87,11 +106,23 @@ def _csv_rows(name: str, text: str, delimiter: str) -> Iterator[_Row]:
             if columns is None:
                 columns = row = [cell.strip() for cell in row]
             if len(row) != len(columns):
-                problem = f"has {len(row)} values for {len(columns)} columns in line {reader.line_num}"
-                raise InvalidValue("array", name, problem, "give each row a value for each column; quote values with commas")
+                problem = (
+                    f"has {len(row)} values for {len(columns)} columns in line {reader.line_num}"
+                )
+                raise InvalidValue(
+                    "array",
+                    name,
+                    problem,
+                    "give each row a value for each column; quote values with commas",
+                )
             yield f"line {reader.line_num}", row
     except csv.Error as error:
-        raise InvalidValue("array", name, f"is not CSV in line {reader.line_num}: {error}", 'quote values as "a, b"') from None
+        raise InvalidValue(
+            "array",
+            name,
+            f"is not CSV in line {reader.line_num}: {error}",
+            'quote values as "a, b"',
+        ) from None
 
 
 def _json_rows(name: str, text: str) -> Iterator[_Row]:
@@ -101,10 +132,17 @@ def _json_rows(name: str, text: str) -> Iterator[_Row]:
                 continue
             try:
                 # Numbers keep the text in which they were written.
-                yield f"line {number}", json.loads(line, parse_float=_Number, parse_int=_Number, object_pairs_hook=_unique)
+                yield (
+                    f"line {number}",
+                    json.loads(
+                        line, parse_float=_Number, parse_int=_Number, object_pairs_hook=_unique
+                    ),
+                )
             except (ValueError, RecursionError) as error:
                 remedy = 'write a JSON object in each line, such as {"lr": 0.1}'
-                raise InvalidValue("array", name, f"is not JSON in line {number}: {error}", remedy) from None
+                raise InvalidValue(
+                    "array", name, f"is not JSON in line {number}: {error}", remedy
+                ) from None
 
     return _uniform(name, objects())
 
@@ -127,15 +165,28 @@ def _uniform(name: str, objects: Iterable[tuple[str, Any]]) -> Iterator[_Row]:
     columns: tuple[str, ...] = ()
     for where, row in objects:
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
-            raise InvalidValue(field, name, f"has in {where} no mapping of names to values", 'write an object: {"lr": 0.1}')
+            raise InvalidValue(
+                field,
+                name,
+                f"has in {where} no mapping of names to values",
+                'write an object: {"lr": 0.1}',
+            )
         if not columns:
             columns = tuple(row)
             yield where, columns
         if row.keys() != set(columns):
-            lacks, other = [each for each in columns if each not in row], [each for each in row if each not in columns]
-            problem = f"lacks {lacks[0]!r}" if lacks else f"has {other[0]!r}, which earlier rows lack"
+            lacks, other = (
+                [each for each in columns if each not in row],
+                [each for each in row if each not in columns],
+            )
+            problem = (
+                f"lacks {lacks[0]!r}" if lacks else f"has {other[0]!r}, which earlier rows lack"
+            )
             raise InvalidValue(
-                field, name, f"is not a table: {where} {problem}", "give all rows the same names; null is an empty text"
+                field,
+                name,
+                f"is not a table: {where} {problem}",
+                "give all rows the same names; null is an empty text",
             )
         yield where, [_text(row[column]) for column in columns]
 
@@ -151,7 +202,11 @@ def _compact(value: object) -> str:
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{_compact(str(key))}:{_compact(each)}" for key, each in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{_compact(str(key))}:{_compact(each)}" for key, each in value.items())
+            + "}"
+        )
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_compact, value)) + "]"
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -164,10 +219,17 @@ def _table(name: str, rows: Iterator[_Row]) -> Table:
     found = []
     for where, row in rows:
         if any("\0" in value for value in row):
-            raise InvalidValue(field, name, f"has a NUL byte in {where}", "remove it: an environment variable cannot have one")
+            raise InvalidValue(
+                field,
+                name,
+                f"has a NUL byte in {where}",
+                "remove it: an environment variable cannot have one",
+            )
         if (size := sum(len(value.encode()) for value in row)) > MAX_ROW:
             problem = f"has {format_bytes(size)} in {where}; the limit is {format_bytes(MAX_ROW)}"
-            raise InvalidValue(field, name, problem, "write the data into files, and their paths into the table")
+            raise InvalidValue(
+                field, name, problem, "write the data into files, and their paths into the table"
+            )
         found.append(tuple(map(str, row)))
     _check_number(name, len(found))
     return Table(tuple(columns), tuple(found))
@@ -177,7 +239,10 @@ def _check_number(name: str, rows: int) -> None:
     field = "params" if name == "params" else "array"
     if not rows:
         raise InvalidValue(
-            field, name, "has no rows", "give a row for each task" + (", after the line of names" * (field == "array"))
+            field,
+            name,
+            "has no rows",
+            "give a row for each task" + (", after the line of names" * (field == "array")),
         )
     if rows > MAX_TASKS:
         raise too_many(name, rows)
@@ -185,18 +250,46 @@ def _check_number(name: str, rows: int) -> None:
 
 def _check_columns(field: str, name: str, columns: Sequence[str]) -> None:
     if not columns:
-        raise InvalidValue(field, name, "is empty", "give the names of the columns and a row for each task")
+        raise InvalidValue(
+            field, name, "is empty", "give the names of the columns and a row for each task"
+        )
     if len(columns) > MAX_COLUMNS:
-        raise InvalidValue(field, name, f"has {len(columns):,} columns", f"use at most {MAX_COLUMNS}")
+        raise InvalidValue(
+            field, name, f"has {len(columns):,} columns", f"use at most {MAX_COLUMNS}"
+        )
     seen: dict[str, str] = {}
     for number, column in enumerate(columns, 1):
-        if not column or not column.isprintable() or set("{}") & set(column) or len(column) > MAX_COLUMN_NAME:
+        if (
+            not column
+            or not column.isprintable()
+            or set("{}") & set(column)
+            or len(column) > MAX_COLUMN_NAME
+        ):
             problem = f"has {column[:40]!r} as the name of column {number}"
-            raise InvalidValue(field, name, problem, f"use 1 to {MAX_COLUMN_NAME} characters without braces, such as lr")
+            raise InvalidValue(
+                field,
+                name,
+                problem,
+                f"use 1 to {MAX_COLUMN_NAME} characters without braces, such as lr",
+            )
         if column == INDEX:
-            raise InvalidValue(field, name, f"has a column {INDEX!r}, which is the number of the task", "rename the column")
+            raise InvalidValue(
+                field,
+                name,
+                f"has a column {INDEX!r}, which is the number of the task",
+                "rename the column",
+            )
         variable = param_variable(column)
         if variable in seen:
-            same = f"the column {column!r} twice" if seen[variable] == column else f"columns {seen[variable]!r} and {column!r}"
-            raise InvalidValue(field, name, f"has {same}: both would be {variable}", "give each column a name of its own")
+            same = (
+                f"the column {column!r} twice"
+                if seen[variable] == column
+                else f"columns {seen[variable]!r} and {column!r}"
+            )
+            raise InvalidValue(
+                field,
+                name,
+                f"has {same}: both would be {variable}",
+                "give each column a name of its own",
+            )
         seen[variable] = column

@@ -1,7 +1,7 @@
 """Arrays: jobs with a task for each index of a set, and perhaps a row of parameters for each. Pure.
 
-An index is the number of the task wherever a task is named: `train:17`. So an array that has only the tasks 3 and 17 of an
-earlier one gives each of them the same index, row and size as before.
+An index is the number of the task wherever a task is named: `train:17`. So an array that has only
+the tasks 3 and 17 of an earlier one gives each of them the same index, row and size as before.
 """
 
 import difflib
@@ -19,12 +19,14 @@ from iris.model.job.bundles import Bundle
 MAX_TASKS = 10_000
 #: The most tasks that one workflow starts. A larger array has parts of this size.
 PART_TASKS = 250
-#: The most characters of a task's reason that the job of a large array keeps; the task's own workflow has all of it. The status
-#: of ten thousand tasks is one answer to a query, which may have 2 MiB after compression.
+#: The most characters of a task's reason that the job of a large array keeps; the task's own
+#: workflow has all of it. The status of ten thousand tasks is one answer to a query, which may have
+#: 2 MiB after compression.
 MAX_KEPT_REASON = 100
 #: The largest index.
 MAX_INDEX = 999_999
-#: The file of an array's table, which has one JSON object of texts in each line. The line's number is the task's index.
+#: The file of an array's table, which has one JSON object of texts in each line. The line's number
+#: is the task's index.
 ROWS_FILE = "rows.jsonl"
 #: Memo of a job whose tasks do not have the numbers from 0 without gaps.
 MEMO_ARRAY = "iris_array"
@@ -39,7 +41,9 @@ _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?")
 _LIMIT = re.compile(r"(.*)%([^%/]*)", re.DOTALL)
 #: `{{name}}`, or `{name}` that is not a variable of a shell.
 _PLACE = re.compile(r"\{\{([^{}]*)\}\}|(?<!\$)\{([^{}]*)\}")
-_REMEDY = "write indices such as 0-99, 0-99:10 or 1,3,7, and perhaps %10 for at most 10 tasks at once"
+_REMEDY = (
+    "write indices such as 0-99, 0-99:10 or 1,3,7, and perhaps %10 for at most 10 tasks at once"
+)
 
 
 class Array(BaseModel):
@@ -51,13 +55,16 @@ class Array(BaseModel):
     indices: str
     #: The number of tasks of the array. A job that runs only some of them again has fewer.
     size: int = Field(ge=1)
-    #: The most tasks that have hosts or wait for hosts at the same time. None: as many as the cluster allows.
+    #: The most tasks that have hosts or wait for hosts at the same time. None: as many as the
+    #: cluster allows.
     limit: int | None = Field(None, ge=1)
-    #: The rows of the tasks' parameters (`ROWS_FILE`). None: there are none, or they are the arguments of a function.
+    #: The rows of the tasks' parameters (`ROWS_FILE`). None: there are none, or they are the
+    #: arguments of a function.
     table: Bundle | None = None
     #: The names of the parameters.
     columns: tuple[str, ...] = ()
-    #: The most tasks that one workflow starts. It is stored with the job, which an other version may continue.
+    #: The most tasks that one workflow starts. It is stored with the job, which an other version
+    #: may continue.
     part: int = Field(PART_TASKS, ge=1, le=PART_TASKS)
 
     @field_validator("indices")
@@ -87,7 +94,9 @@ def check_array(array: Array, replicas: int, *, coscheduled: bool) -> None:
     tasks = len(parse_indices(array.indices))
     if tasks != replicas:
         remedy = "leave replicas out: an array has a task for each index"
-        raise InvalidValue("replicas", replicas, f"differs from the {tasks:,} tasks of the array", remedy)
+        raise InvalidValue(
+            "replicas", replicas, f"differs from the {tasks:,} tasks of the array", remedy
+        )
 
 
 class _Numbered(Protocol):
@@ -99,7 +108,9 @@ Task = TypeVar("Task", bound=_Numbered)
 
 
 def find_task(tasks: Sequence[Task], index: int) -> Task | None:
-    """Returns the task with this index, if there is one. The tasks are in the order of their indices."""
+    """Returns the task with this index, if there is one. The tasks are in the order of their
+    indices.
+    """
     place = bisect_left(tasks, index, key=lambda task: task.index)
     return tasks[place] if place < len(tasks) and tasks[place].index == index else None
 
@@ -126,7 +137,12 @@ def check_limit(limit: int | str, shown: str) -> int:
         InvalidValue: it is not a number of tasks.
     """
     if not str(limit).isascii() or not str(limit).isdecimal() or int(limit) < 1:
-        raise InvalidValue("array", shown, f"has {limit!r} as its most tasks at once", "write 1 or more after %, such as 0-99%10")
+        raise InvalidValue(
+            "array",
+            shown,
+            f"has {limit!r} as its most tasks at once",
+            "write 1 or more after %, such as 0-99%10",
+        )
     return int(limit)
 
 
@@ -149,13 +165,18 @@ def parse_indices(text: str) -> tuple[int, ...]:
         found += indices
     if len(set(found)) < len(found):
         twice = next(index for index in sorted(found) if found.count(index) > 1)
-        raise InvalidValue("array", text, f"has the index {twice} twice", "give each task an index of its own")
+        raise InvalidValue(
+            "array", text, f"has the index {twice} twice", "give each task an index of its own"
+        )
     return tuple(sorted(found))
 
 
 def too_many(text: str, tasks: int) -> InvalidValue:
     """Returns the error about an array with too many tasks."""
-    remedy = f"an array has at most {MAX_TASKS:,}: let each task do several of the steps, or submit several arrays"
+    remedy = (
+        f"an array has at most {MAX_TASKS:,}: let each task do several of the steps, or submit"
+        " several arrays"
+    )
     return InvalidValue("array", text, f"has {tasks:,} tasks", remedy)
 
 
@@ -168,11 +189,23 @@ def _range(part: str, text: str) -> range:
     assert first is not None
     last = first if last is None else last
     if max(first, last) > MAX_INDEX:
-        raise InvalidValue("array", text, f"has the index {max(first, last):,}", f"the largest index is {MAX_INDEX:,}")
+        raise InvalidValue(
+            "array",
+            text,
+            f"has the index {max(first, last):,}",
+            f"the largest index is {MAX_INDEX:,}",
+        )
     if last < first:
-        raise InvalidValue("array", text, f"has the range {part}, which ends before it begins", f"write {last}-{first}")
+        raise InvalidValue(
+            "array",
+            text,
+            f"has the range {part}, which ends before it begins",
+            f"write {last}-{first}",
+        )
     if step == 0:
-        raise InvalidValue("array", text, f"has the range {part} with the step 0", "give 1 or more as the step")
+        raise InvalidValue(
+            "array", text, f"has the range {part} with the step 0", "give 1 or more as the step"
+        )
     return range(first, last + 1, step or 1)
 
 
@@ -209,8 +242,8 @@ def param_variable(column: str) -> str:
 def substituted(word: str, values: Mapping[str, str]) -> str:
     """Returns the word of a command with the values in their places.
 
-    Only the name of a value in braces is a place: other braces, as in JSON or awk, and `${name}` of a shell stay as they are.
-    `{{name}}` becomes `{name}`.
+    Only the name of a value in braces is a place: other braces, as in JSON or awk, and `${name}` of
+    a shell stay as they are. `{{name}}` becomes `{name}`.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -228,12 +261,19 @@ def task_values(index: int, row: Mapping[str, str]) -> dict[str, str]:
 
 
 def misspelt(command: Iterable[str], columns: Collection[str]) -> Iterator[str]:
-    """Yields a sentence for each name in braces that resembles a column. The command may mean it: it is no error."""
+    """Yields a sentence for each name in braces that resembles a column. The command may mean it:
+    it is no error.
+    """
     for word in command:
         for escaped, name in _PLACE.findall(word):
             if escaped or not name.isidentifier() or name in (*columns, INDEX):
                 continue
-            near = difflib.get_close_matches(name.lower(), {each.lower(): each for each in columns}, n=1, cutoff=0.75)
+            near = difflib.get_close_matches(
+                name.lower(), {each.lower(): each for each in columns}, n=1, cutoff=0.75
+            )
             if near:
                 column = next(each for each in columns if each.lower() == near[0])
-                yield f"{{{name}}} in the command is not a column of the table and stays as it is; did you mean {{{column}}}?"
+                yield (
+                    f"{{{name}}} in the command is not a column of the table and stays as it is;"
+                    f" did you mean {{{column}}}?"
+                )

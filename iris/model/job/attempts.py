@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict
 from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 
-#: The most attempts kept of one gang, because its workflow passes them from run to run. The oldest ones that never started are
-#: dropped first.
+#: The most attempts kept of one gang, because its workflow passes them from run to run. The oldest
+#: ones that never started are dropped first.
 KEPT = 250
-#: The most members that an attempt's record lists. For a larger gang it lists only members that neither succeeded nor were
-#: killed.
+#: The most members that an attempt's record lists. For a larger gang it lists only members that
+#: neither succeeded nor were killed.
 NAMED = 16
 
 
@@ -21,8 +21,11 @@ class Account(StrEnum):
     """The retry account that pays for an attempt."""
 
     FAILURES = "failures"  # the program's own fault
-    PREEMPTIONS = "preemptions"  # caused by the machine, the cloud provider or a job of a higher band
-    SETUPS = "set-ups"  # its environment could not be made, because something outside the cluster did not answer
+    PREEMPTIONS = (
+        "preemptions"  # caused by the machine, the cloud provider or a job of a higher band
+    )
+    # its environment could not be made, because something outside the cluster did not answer
+    SETUPS = "set-ups"
     UNDELIVERED = "undelivered"  # it never started: free, but the retry is delayed
     NONE = "nobody"  # it succeeded, or was ended on purpose
 
@@ -56,7 +59,9 @@ class AttemptRecord(BaseModel):
 
 
 def kept(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
-    """Returns the records, at most `KEPT`. It drops the oldest undelivered attempts first, then the oldest of all."""
+    """Returns the records, at most `KEPT`. It drops the oldest undelivered attempts first, then the
+    oldest of all.
+    """
     surplus = len(records) - KEPT
     if surplus <= 0:
         return tuple(records)
@@ -66,9 +71,13 @@ def kept(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
 
 
 def member_ends(indexes: Sequence[int], outcomes: Sequence[TaskOutcome]) -> tuple[MemberEnd, ...]:
-    """Returns the ends to list: all of a small gang; of a large one only those that neither succeeded nor were killed."""
+    """Returns the ends to list: all of a small gang; of a large one only those that neither
+    succeeded nor were killed.
+    """
     ends = [
-        MemberEnd(index=index, state=outcome.state, exit_code=outcome.exit_code, reason=outcome.reason)
+        MemberEnd(
+            index=index, state=outcome.state, exit_code=outcome.exit_code, reason=outcome.reason
+        )
         for index, outcome in zip(indexes, outcomes, strict=True)
     ]
     if len(ends) > NAMED:

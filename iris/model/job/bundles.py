@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from iris.model.errors import InvalidValue
 from iris.model.units import MIB, format_bytes
 
-#: The most bytes of an unpacked workspace. It is copied to every host of a job, so large data belongs in a bucket.
+#: The most bytes of an unpacked workspace. It is copied to every host of a job, so large data
+#: belongs in a bucket.
 MAX_BUNDLE = 100 * MIB
-#: The most files, links and directories of one bundle. Directories that occur only as part of a path count too.
+#: The most files, links and directories of one bundle. Directories that occur only as part of a
+#: path count too.
 MAX_ENTRIES = 250_000
 #: The most levels of directories.
 MAX_DEPTH = 100
@@ -36,7 +38,12 @@ class Bundle(BaseModel):
     @classmethod
     def _is_a_hash(cls, sha256: str) -> str:
         if re.fullmatch("[0-9a-f]{64}", sha256) is None:
-            raise InvalidValue("bundle", sha256, "is not a SHA-256", "give the 64 hexadecimal digits that name a bundle")
+            raise InvalidValue(
+                "bundle",
+                sha256,
+                "is not a SHA-256",
+                "give the 64 hexadecimal digits that name a bundle",
+            )
         return sha256
 
 
@@ -67,7 +74,9 @@ def parts_of(path: str) -> list[str]:
 
 
 def climbs_after_a_name(target: str) -> bool:
-    """Returns whether `..` follows a name. That name can be a link, and `..` then climbs from the link's target."""
+    """Returns whether `..` follows a name. That name can be a link, and `..` then climbs from the
+    link's target.
+    """
     parts = parts_of(target)
     ups = parts.count("..")
     return parts[:ups] != [".."] * ups
@@ -76,8 +85,9 @@ def climbs_after_a_name(target: str) -> bool:
 def offence(entries: Iterable[Entry]) -> str | None:
     """Returns the first entry that must not be unpacked, with the reason, or None if all may be.
 
-    No path of an accepted bundle leads through one of its links, and the target of a link climbs only from the link's own
-    directory. So nothing in the bundle can reach out of its directory, in whatever order it is unpacked.
+    No path of an accepted bundle leads through one of its links, and the target of a link climbs
+    only from the link's own directory. So nothing in the bundle can reach out of its directory, in
+    whatever order it is unpacked.
     """
     kinds: dict[str, Kind] = {}
     directories: set[str] = set()
@@ -116,7 +126,9 @@ def _wrong(entry: Entry) -> str | None:
 
 
 def _wrong_target(depth: int, target: str) -> str | None:
-    """Returns what is wrong with the target of a link that lies `depth` directories deep, or None."""
+    """Returns what is wrong with the target of a link that lies `depth` directories deep, or
+    None.
+    """
     parts = parts_of(target)
     if not target or "\0" in target:
         return "is a link without a target"
@@ -129,7 +141,9 @@ def _wrong_target(depth: int, target: str) -> str | None:
 
 
 def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> str | None:
-    """Returns the entry's conflict with earlier entries, or None. Without a conflict it adds the entry to them."""
+    """Returns the entry's conflict with earlier entries, or None. Without a conflict it adds the
+    entry to them.
+    """
     parts = parts_of(entry.name)
     path = "/".join(parts)
     if entry.kind is not Kind.DIRECTORY:
@@ -144,7 +158,11 @@ def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> 
         if parent in directories:  # so are all directories above it
             break
         if parent in kinds:
-            return "is in the bundle twice" if parent == path else f"is below {parent!r}, which is a {kinds[parent]}"
+            return (
+                "is in the bundle twice"
+                if parent == path
+                else f"is below {parent!r}, which is a {kinds[parent]}"
+            )
         directories.add(parent)
     return None
 

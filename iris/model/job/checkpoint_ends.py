@@ -1,15 +1,20 @@
-"""Decides what the last save of a checkpoint directory has when a program ended otherwise than by exit code 0.
+"""Decides what the last save of a checkpoint directory has when a program ended otherwise than by
+exit code 0.
 
-Such a program may have ended in the middle of a write, and neither the exit code nor the times of files tell. The order of its
-changes does. A change is finished in these cases:
+Such a program may have ended in the middle of a write, and neither the exit code nor the times of
+files tell. The order of its changes does. A change is finished in these cases:
 
-1.  The program renamed the file, or a directory around it, into its place, and has not written to it since.
-2.  The program closed the file before it last renamed something: whoever renames has finished what he wrote before.
-3.  The last thing that happened to the file was no write: the program, or a command such as `cp -p`, gave it its times or mode.
+1.  The program renamed the file, or a directory around it, into its place, and has not written to
+   it since.
+2.  The program closed the file before it last renamed something: whoever renames has finished what
+   he wrote before.
+3.  The last thing that happened to the file was no write: the program, or a command such as `cp
+   -p`, gave it its times or mode.
 4.  Nothing has changed it for a while, as in `iris.model.job.checkpoints`.
 
-All finished changes are saved, and of what is not finished, the version of the last save stays. So, other than a save of a
-running program, this one may have a later change without an earlier one that is not finished: what was renamed is in it.
+All finished changes are saved, and of what is not finished, the version of the last save stays. So,
+other than a save of a running program, this one may have a later change without an earlier one that
+is not finished: what was renamed is in it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,11 +29,14 @@ MOST_REMEMBERED = 20_000
 
 
 class Order:
-    """The order of changes in a checkpoint directory, as the system tells them. Paths are those of `Found`."""
+    """The order of changes in a checkpoint directory, as the system tells them. Paths are those of
+    `Found`.
+    """
 
     def __init__(self) -> None:
         self._count = 0
-        #: When a path was last made, written or removed; when a writer last closed it; when it was last renamed into place.
+        #: When a path was last made, written or removed; when a writer last closed it; when it was
+        #: last renamed into place.
         self._written: dict[str, int] = {}
         self._closed: dict[str, int] = {}
         self._placed: dict[str, int] = {}
@@ -60,7 +68,9 @@ class Order:
         self._last_placed = 0
 
     def is_placed(self, item: Found, now: Mapping[str, Found]) -> bool:
-        """Returns whether the version that was found was renamed into its place, itself or with a directory around it."""
+        """Returns whether the version that was found was renamed into its place, itself or with a
+        directory around it.
+        """
         written, last_written = self._written.get(item.path), item.mtime_ns
         if self._placed.get(item.path, 0) > (written or 0):
             return last_written <= self._last_placed_at
@@ -72,7 +82,9 @@ class Order:
 
     def is_finished(self, item: Found, now: Mapping[str, Found]) -> bool:
         """Returns whether the version that was found is known to be whole."""
-        if self.is_placed(item, now) or (item.is_file and item.changed_ns - item.mtime_ns >= TICK_NS):
+        if self.is_placed(item, now) or (
+            item.is_file and item.changed_ns - item.mtime_ns >= TICK_NS
+        ):
             return True
         written, closed = self._written.get(item.path, 0), self._closed.get(item.path, 0)
         if not (written or closed):
@@ -84,18 +96,26 @@ class Order:
     def _seems_finished(self, item: Found, now: Mapping[str, Found]) -> bool:
         """Returns whether a version of which nothing was told is taken for whole.
 
-        A program that makes a directory may save in it before the directory is watched. A writer that had not finished by then
-        is told of later, at the latest when the program has ended and its files are closed.
+        A program that makes a directory may save in it before the directory is watched. A writer
+        that had not finished by then is told of later, at the latest when the program has ended and
+        its files are closed.
         """
-        told_from = next((self._made[above] for above in _above(item.path) if above in self._made), 0)
+        told_from = next(
+            (self._made[above] for above in _above(item.path) if above in self._made), 0
+        )
         if item.is_file:
-            # Where the last change in the directory came before the last write, that was no renaming.
+            # Where the last change in the directory came before the last write, that was no
+            # renaming.
             told_from = min(told_from, now[_above(item.path)[0]].changed_ns) if told_from else 0
         return told_from > 0 and item.mtime_ns <= told_from
 
     def is_removed(self, path: str) -> bool:
         """Returns whether a path that is gone was gone before the last renaming."""
-        return 0 < max(self._written.get(each, 0) for each in (path, *_above(path))) < self._last_placed
+        return (
+            0
+            < max(self._written.get(each, 0) for each in (path, *_above(path)))
+            < self._last_placed
+        )
 
     def _record(self, paths: dict[str, int], path: str) -> None:
         self._count += 1
@@ -104,7 +124,9 @@ class Order:
         _shorten(paths)
 
 
-def plan_end(last: Save, found: Iterable[Found], changes: Changes, settled_at: float, order: Order) -> Plan:
+def plan_end(
+    last: Save, found: Iterable[Found], changes: Changes, settled_at: float, order: Order
+) -> Plan:
     """Returns what to save of a directory in which nothing changes any more.
 
     Args:
@@ -116,14 +138,20 @@ def plan_end(last: Save, found: Iterable[Found], changes: Changes, settled_at: f
     open_entries = {entry_of(path) for path in unfinished}
     finished = changes.since.keys() - open_entries
     base = plan(last, now.values(), changes, settled_at, finished)
-    placed = {path for path, item in now.items() if path not in unfinished and order.is_placed(item, now)}
+    placed = {
+        path for path, item in now.items() if path not in unfinished and order.is_placed(item, now)
+    }
     mixed = {entry_of(path) for path in placed} & open_entries & set(base.waiting)
     if not mixed:
         return base
     around_placed = placed.union(*(_above(path) for path in placed))
     held = {_outermost(path, around_placed) for path in unfinished if entry_of(path) in mixed}
-    new = [item for path, item in now.items() if entry_of(path) in mixed and not _is_below(path, held)]
-    kept = [item for path, item in saved.items() if entry_of(path) in mixed and _is_below(path, held)]
+    new = [
+        item for path, item in now.items() if entry_of(path) in mixed and not _is_below(path, held)
+    ]
+    kept = [
+        item for path, item in saved.items() if entry_of(path) in mixed and _is_below(path, held)
+    ]
     others = [item for item in base.kept if entry_of(item.path) not in mixed]
     waiting = {*(entry for entry in base.waiting if entry not in mixed), *held}
     return Plan(
@@ -135,15 +163,30 @@ def plan_end(last: Save, found: Iterable[Found], changes: Changes, settled_at: f
 
 
 def _unfinished(
-    saved: Mapping[str, SavedItem], now: Mapping[str, Found], changes: Changes, settled_at: float, order: Order
+    saved: Mapping[str, SavedItem],
+    now: Mapping[str, Found],
+    changes: Changes,
+    settled_at: float,
+    order: Order,
 ) -> Iterator[str]:
-    """Yields the paths of changes that are not known to be whole. A directory is as whole as what is in it."""
+    """Yields the paths of changes that are not known to be whole. A directory is as whole as what
+    is in it.
+    """
     filled = {path.rpartition("/")[0] for path in now}
     for path, item in now.items():
         is_new = path not in filled and (path not in saved or saved[path].identity != item.identity)
-        if is_new and entry_of(path) in changes.since and item.changed_ns > settled_at and not order.is_finished(item, now):
+        if (
+            is_new
+            and entry_of(path) in changes.since
+            and item.changed_ns > settled_at
+            and not order.is_finished(item, now)
+        ):
             yield path
-    yield from (path for path in saved if path not in now and entry_of(path) in changes.since and not order.is_removed(path))
+    yield from (
+        path
+        for path in saved
+        if path not in now and entry_of(path) in changes.since and not order.is_removed(path)
+    )
 
 
 def _shorten(paths: dict[str, int]) -> None:
@@ -152,9 +195,11 @@ def _shorten(paths: dict[str, int]) -> None:
 
 
 def _outermost(path: str, around_placed: Collection[str]) -> str:
-    """Returns the outermost directory around an unfinished file without anything that was renamed into place; or the file.
+    """Returns the outermost directory around an unfinished file without anything that was renamed
+    into place; or the file.
 
-    It is left as it was: a program that finds a directory for its last step expects all of its files.
+    It is left as it was: a program that finds a directory for its last step expects all of its
+    files.
     """
     return next((above for above in reversed(_above(path)) if above not in around_placed), path)
 

@@ -1,15 +1,19 @@
-"""Decides what a save of a task's checkpoint directory has, and which of a task's saves an attempt restores.
+"""Decides what a save of a task's checkpoint directory has, and which of a task's saves an attempt
+restores.
 
-The unit is an entry of the directory: a file, or a directory with all below it. Two rules keep a save consistent:
+The unit is an entry of the directory: a file, or a directory with all below it. Two rules keep a
+save consistent:
 
-1.  An entry is saved when it is whole: nothing in it has changed for a while, or it is a file that the program replaces by
-    renaming, or the program has ended with exit code 0. `iris.model.job.checkpoint_ends` has more for other ends.
-2.  A save has all changes of the directory up to a point in time, and none after it. If an entry is not whole, neither its
-    changes nor later changes are saved. So if a program writes the weights and then the number of the step, no save has the new
-    number and the old weights. Files that only grow, such as logs, are excepted: nothing waits for them.
+1.  An entry is saved when it is whole: nothing in it has changed for a while, or it is a file that
+    the program replaces by renaming, or the program has ended with exit code 0.
+    `iris.model.job.checkpoint_ends` has more for other ends.
+2.  A save has all changes of the directory up to a point in time, and none after it. If an entry is
+    not whole, neither its changes nor later changes are saved. So if a program writes the weights
+    and then the number of the step, no save has the new number and the old weights. Files that only
+    grow, such as logs, are excepted: nothing waits for them.
 
-Each attempt writes saves of its own, with numbers that rise. The latest save of the latest attempt counts. So a late save of an
-attempt that has a successor changes nothing, and no lock is needed.
+Each attempt writes saves of its own, with numbers that rise. The latest save of the latest attempt
+counts. So a late save of an attempt that has a successor changes nothing, and no lock is needed.
 """
 
 import math
@@ -40,10 +44,12 @@ class SavedItem(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Relative to the checkpoint directory, with its odd characters encoded as in `iris.storage.output_names`.
+    #: Relative to the checkpoint directory, with its odd characters encoded as in
+    #: `iris.storage.output_names`.
     path: str
     mode: int = 0o700
-    #: Of a file: its size, its time of modification, and its object in the store. Empty: it is a directory or a link.
+    #: Of a file: its size, its time of modification, and its object in the store. Empty: it is a
+    #: directory or a link.
     size: int = 0
     mtime_ns: int = 0
     stored_as: str = ""
@@ -85,7 +91,8 @@ class Found(NamedTuple):
 
     path: str
     mode: int
-    #: The time of the last change of its contents or its name, in nanoseconds, by the clock of the host. A program cannot set it.
+    #: The time of the last change of its contents or its name, in nanoseconds, by the clock of the
+    #: host. A program cannot set it.
     changed_ns: int
     inode: int
     size: int = 0
@@ -141,7 +148,11 @@ class Changes:
             at: the time before the directory was read.
         """
         saved, now = _by_entry(last.items), _by_entry(found)
-        changed = {entry for entry in saved.keys() | now.keys() if _identity(saved, entry) != _identity(now, entry)}
+        changed = {
+            entry
+            for entry in saved.keys() | now.keys()
+            if _identity(saved, entry) != _identity(now, entry)
+        }
         self.since = {entry: self.since.get(entry, self.looked) for entry in changed}
         self.gone = {entry: self.gone.get(entry, at) for entry in saved.keys() - now.keys()}
         before, self._sizes = self._sizes, {}
@@ -149,7 +160,9 @@ class Changes:
             if item.is_file and item.changed_ns > settled_at:
                 known = before.get(item.path)
                 grows = known is not None and known.inode == item.inode and known.size < item.size
-                self._sizes[item.path] = _Growth(item.inode, item.size, known.since if known and grows else at, at)
+                self._sizes[item.path] = _Growth(
+                    item.inode, item.size, known.since if known and grows else at, at
+                )
         self.looked = at
 
     def saved(self, planned: "Plan") -> None:
@@ -161,7 +174,9 @@ class Changes:
 
     @property
     def growing(self) -> frozenset[str]:
-        """The entries with files that have only grown for a long time, and in which no other file is being written."""
+        """The entries with files that have only grown for a long time, and in which no other file
+        is being written.
+        """
         found: dict[str, bool] = {}
         for path, size in self._sizes.items():
             entry = entry_of(path)
@@ -177,18 +192,30 @@ class _Growth(NamedTuple):
     at: int
 
 
-def plan(last: Save, found: Iterable[Found], changes: Changes, settled_at: float, finished: Collection[str] = ()) -> Plan:
+def plan(
+    last: Save,
+    found: Iterable[Found],
+    changes: Changes,
+    settled_at: float,
+    finished: Collection[str] = (),
+) -> Plan:
     """Returns what to save.
 
     Args:
         last: the last save of this attempt, or the one that it has restored.
         found: what the directory has.
         changes: has looked at the same.
-        settled_at: an entry that has not changed after this time is whole, in nanoseconds; infinite: all are.
-        finished: entries that are whole and wait for no other, as `iris.model.job.checkpoint_ends` tells at the end.
+        settled_at: an entry that has not changed after this time is whole, in nanoseconds;
+            infinite: all are.
+        finished: entries that are whole and wait for no other, as `iris.model.job.checkpoint_ends`
+            tells at the end.
     """
     saved, now = _by_entry(last.items), _by_entry(found)
-    times = {entry: max(item.changed_ns for item in now[entry]) for entry in changes.since if entry in now}
+    times = {
+        entry: max(item.changed_ns for item in now[entry])
+        for entry in changes.since
+        if entry in now
+    }
     times |= changes.gone
     whole = {entry for entry, at in times.items() if entry not in now or at <= settled_at}
     # A version from the time of the look itself may have the same time as the next one.
@@ -198,7 +225,9 @@ def plan(last: Save, found: Iterable[Found], changes: Changes, settled_at: float
     logs = waiting & changes.growing
     while True:
         cut = min((changes.since[entry] for entry in waiting - logs), default=math.inf)
-        if not (later := {entry for entry, at in times.items() if at >= cut} - waiting - set(finished)):
+        if not (
+            later := {entry for entry, at in times.items() if at >= cut} - waiting - set(finished)
+        ):
             break
         waiting |= later
     due = times.keys() - waiting
@@ -215,7 +244,10 @@ def too_large(planned: Plan, limit: int) -> str:
     size = sum(item.size for item in planned.kept) + sum(item.size for item in planned.new)
     count = len(planned.kept) + len(planned.new)
     if size > limit:
-        return f"it has {format_bytes(size)}, and a task may save {format_bytes(limit)} (bootstrap.max_checkpoint)"
+        return (
+            f"it has {format_bytes(size)}, and a task may save {format_bytes(limit)}"
+            " (bootstrap.max_checkpoint)"
+        )
     if count > MOST_ENTRIES:
         return f"it has {count:,} files and directories, and a task may save {MOST_ENTRIES:,}"
     if any(item.path.count("/") >= MOST_STEPS for item in planned.new):
@@ -224,17 +256,20 @@ def too_large(planned: Plan, limit: int) -> str:
 
 
 def unused(stored: Iterable[str], prefix: str, attempt: int, keep: Sequence[Save]) -> list[str]:
-    """Returns the objects that an attempt deletes after it has saved: all of its own and of earlier attempts, but the kept saves.
+    """Returns the objects that an attempt deletes after it has saved: all of its own and of earlier
+    attempts, but the kept saves.
 
-    An earlier attempt that still runs somewhere does not harm a later one: it deletes nothing of a later attempt, and each
-    attempt's saves have objects of their own.
+    An earlier attempt that still runs somewhere does not harm a later one: it deletes nothing of a
+    later attempt, and each attempt's saves have objects of their own.
 
     Args:
         stored: the objects that are in the store.
         prefix: the folder of the task's saves.
         keep: saves of this attempt.
     """
-    kept = {save_name(prefix, save.attempt, save.number) for save in keep}.union(*(save.objects for save in keep))
+    kept = {save_name(prefix, save.attempt, save.number) for save in keep}.union(
+        *(save.objects for save in keep)
+    )
     found = []
     for name in stored:
         number = name.removeprefix(f"{prefix}/").partition("/")[0]
@@ -254,12 +289,16 @@ def save_name(prefix: str, attempt: int, number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """Returns the number of the save whose manifest has this name; None: it is not the name of a manifest."""
+    """Returns the number of the save whose manifest has this name; None: it is not the name of a
+    manifest.
+    """
     stem, _, suffix = name.rpartition("/")[2].partition(".")
     return int(stem) if suffix == "json" and stem.isdecimal() else None
 
 
-def _identity(entries: Mapping[str, Sequence[SavedItem | Found]], entry: str) -> set[tuple[object, ...]]:
+def _identity(
+    entries: Mapping[str, Sequence[SavedItem | Found]], entry: str
+) -> set[tuple[object, ...]]:
     return {item.identity for item in entries.get(entry, ())}
 
 
@@ -275,34 +314,50 @@ FIELD = "from_checkpoint"
 
 
 class CheckpointSource(BaseModel):
-    """Whose checkpoint the first attempts of a job's tasks restore. Later attempts restore the job's own, once it has one."""
+    """Whose checkpoint the first attempts of a job's tasks restore. Later attempts restore the
+    job's own, once it has one.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     #: The id of the earlier job.
     job: str
-    #: Until the source is looked up, True for a bare name in a program that runs in a job: it means the job's own child first.
+    #: Until the source is looked up, True for a bare name in a program that runs in a job: it means
+    #: the job's own child first.
     bare: bool = Field(default=False, exclude=True)
-    #: The number of its run, as `iris jobs --all` shows it; None: the latest at the time of the submission.
+    #: The number of its run, as `iris jobs --all` shows it; None: the latest at the time of the
+    #: submission.
     run: int | None = None
-    #: All tasks restore the checkpoint of this one; None: each restores that of the task with its own index, if there is one.
+    #: All tasks restore the checkpoint of this one; None: each restores that of the task with its
+    #: own index, if there is one.
     task: int | None = None
-    #: The folder of the run's checkpoints in the object store; empty: it has not been looked up yet.
+    #: The folder of the run's checkpoints in the object store; empty: it has not been looked up
+    #: yet.
     folder: str = ""
     #: The tasks that had a checkpoint at the time of the submission.
     tasks: tuple[int, ...] = ()
 
-    def found(self, folder: str, tasks: Sequence[int], replicas: int, array: Array | None = None) -> Self:
-        """Returns the source with its folder, for a job of this many tasks, or of the tasks of this array.
+    def found(
+        self, folder: str, tasks: Sequence[int], replicas: int, array: Array | None = None
+    ) -> Self:
+        """Returns the source with its folder, for a job of this many tasks, or of the tasks of this
+        array.
 
         Raises:
             InvalidValue: the tasks of the job cannot start from these checkpoints.
         """
         if not tasks:
             why = "files in $IRIS_CHECKPOINT_DIR are saved some seconds after their last change"
-            raise InvalidValue(FIELD, self, "has no checkpoint in the store", f"name another job or run: {why}")
+            raise InvalidValue(
+                FIELD, self, "has no checkpoint in the store", f"name another job or run: {why}"
+            )
         if self.task is not None and self.task not in tasks:
-            raise InvalidValue(FIELD, self, "has no checkpoint in the store", f"name a task that has one: {_first(tasks)}")
+            raise InvalidValue(
+                FIELD,
+                self,
+                "has no checkpoint in the store",
+                f"name a task that has one: {_first(tasks)}",
+            )
         if self.task is None:
             self._check_tasks(tasks, replicas, array)
         return self.model_copy(update={"folder": folder, "tasks": tuple(tasks)})
@@ -311,16 +366,28 @@ class CheckpointSource(BaseModel):
         one = f"name the task whose checkpoint all of them get: {self.job}:{tasks[0]}"
         if array is None and max(tasks) >= replicas:
             remedy = f"give the job {max(tasks) + 1} tasks, or {one}"
-            raise InvalidValue(FIELD, self, f"has checkpoints of tasks up to {max(tasks)}, and the job has {replicas}", remedy)
-        if array is None or array.size > replicas:  # tasks that run again may be those without a checkpoint
+            raise InvalidValue(
+                FIELD,
+                self,
+                f"has checkpoints of tasks up to {max(tasks)}, and the job has {replicas}",
+                remedy,
+            )
+        if (
+            array is None or array.size > replicas
+        ):  # tasks that run again may be those without a checkpoint
             return
         indices = parse_indices(array.indices)
         if not {*tasks} & {*indices}:
-            problem = f"has checkpoints of tasks {_first(tasks)}, and the job has the tasks {_first(indices)}"
+            problem = (
+                f"has checkpoints of tasks {_first(tasks)}, and the job has the tasks"
+                f" {_first(indices)}"
+            )
             raise InvalidValue(FIELD, self, problem, one)
 
     def saves_of(self, index: int) -> str:
-        """Returns the folder of the saves from which a task of the job starts; empty: it starts without a checkpoint."""
+        """Returns the folder of the saves from which a task of the job starts; empty: it starts
+        without a checkpoint.
+        """
         task = index if self.task is None else self.task
         return f"{self.folder}/{task}" if self.folder and task in self.tasks else ""
 
@@ -334,14 +401,22 @@ def _first(tasks: Sequence[int]) -> str:
 
 
 def parse_source(text: str) -> CheckpointSource:
-    """Parses `train`, `ada/train`, an earlier run `train#2`, or one task `train:0`. The job is as in the text.
+    """Parses `train`, `ada/train`, an earlier run `train#2`, or one task `train:0`. The job is as
+    in the text.
 
     Raises:
         InvalidValue: the text has another form.
     """
-    match = re.fullmatch("(?P<job>[^#:]+)(#(?P<run>[1-9][0-9]{0,8}))?(:(?P<task>[0-9]{1,9}))?", text)
+    match = re.fullmatch(
+        "(?P<job>[^#:]+)(#(?P<run>[1-9][0-9]{0,8}))?(:(?P<task>[0-9]{1,9}))?", text
+    )
     if match is None:
-        remedy = "write NAME or USER/NAME; NAME#2 for an earlier run, NAME:0 for the checkpoint of one task"
+        remedy = (
+            "write NAME or USER/NAME; NAME#2 for an earlier run, NAME:0 for the checkpoint of one"
+            " task"
+        )
         raise InvalidValue(FIELD, text, "does not name a job", remedy)
     run, task = match["run"], match["task"]
-    return CheckpointSource(job=match["job"], run=int(run) if run else None, task=int(task) if task else None)
+    return CheckpointSource(
+        job=match["job"], run=int(run) if run else None, task=int(task) if task else None
+    )

@@ -1,4 +1,6 @@
-"""Jobs that belong to another job: who submitted a child, what it inherits, and whether a second submission is the same child."""
+"""Jobs that belong to another job: who submitted a child, what it inherits, and whether a second
+submission is the same child.
+"""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -19,18 +21,21 @@ class Parent(BaseModel):
     job: str
     #: The parent's first run, which identifies it among the jobs of its name.
     run_id: str
-    #: The run of the parent's workflow at the submission: another one, if the workflow has continued as new.
+    #: The run of the parent's workflow at the submission: another one, if the workflow has
+    #: continued as new.
     current_run: str
     #: The task and its attempt that submitted the child.
     task: int
     attempt: int
     #: A digest of what the child does: its function and arguments, or its command.
     work: str
-    #: Whether the child registers with the parent's workflow. It does not if the history of that is long already.
+    #: Whether the child registers with the parent's workflow. It does not if the history of that is
+    #: long already.
     registers: bool = True
     #: Whether the user has chosen the child's name.
     named: bool = True
-    #: Of a child that Iris names: how many times its program has submitted the same. Its name ends with it, from 2 on.
+    #: Of a child that Iris names: how many times its program has submitted the same. Its name ends
+    #: with it, from 2 on.
     number: int = 1
 
     def is_of(self, job: str, run_id: str) -> bool:
@@ -43,15 +48,17 @@ class Reuse(Enum):
 
     ATTACH = auto()  # it is this child: it is not started again
     START = auto()  # it has ended and is replaced
-    RENAME = auto()  # it is another one of the same attempt, and Iris chooses the names: the next name is tried
+    RENAME = (
+        auto()
+    )  # it is another one of the same attempt, and Iris chooses the names: the next name is tried
     REFUSE = auto()  # it is another one, and lives
 
 
 def reuse(child: Parent, found: Parent | None, state: JobState) -> Reuse:
     """Decides what the submission of a child does about the job that has its name.
 
-    A child is found again by the parent's later attempts, and by its other tasks, if it does the same. One that has failed is
-    tried again, as the parent is.
+    A child is found again by the parent's later attempts, and by its other tasks, if it does the
+    same. One that has failed is tried again, as the parent is.
 
     Args:
         found: the parent of the job that has the name; None: it is no child.
@@ -67,7 +74,9 @@ def reuse(child: Parent, found: Parent | None, state: JobState) -> Reuse:
 
 
 def parent_in(memo: Mapping[str, Any]) -> Parent | None:
-    """Returns the parent that a job's memo names; None if it names none. Any client can write any memo."""
+    """Returns the parent that a job's memo names; None if it names none. Any client can write any
+    memo.
+    """
     try:
         return Parent.model_validate(memo[names.MEMO_PARENT])
     except (KeyError, ValueError):

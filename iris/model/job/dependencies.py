@@ -1,7 +1,9 @@
-"""Dependencies: the jobs that a job waits for before it asks for hosts, and what their ends mean for it.
+"""Dependencies: the jobs that a job waits for before it asks for hosts, and what their ends mean
+for it.
 
-A dependency names one run of a job: `submit` binds it, so a later job of the same name is never taken for it. It follows that no
-two jobs wait for each other, because a run can only name runs that began before it.
+A dependency names one run of a job: `submit` binds it, so a later job of the same name is never
+taken for it. It follows that no two jobs wait for each other, because a run can only name runs that
+began before it.
 """
 
 import re
@@ -14,7 +16,8 @@ from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.states import JobState
 
-#: The most dependencies of a job. They are part of its specification, which is passed to each of its tasks.
+#: The most dependencies of a job. They are part of its specification, which is passed to each of
+#: its tasks.
 MAX_DEPENDENCIES = 100
 #: The most dependencies that a reason names.
 SHOWN = 3
@@ -38,11 +41,13 @@ class Dependency(BaseModel):
     #: The id of the other job.
     job: str
     on: Condition = Condition.OK
-    #: The run by its number among those of the name, as the user gave it. None: the latest at the submission.
+    #: The run by its number among those of the name, as the user gave it. None: the latest at the
+    #: submission.
     number: int | None = None
     #: The first run of the other job's workflow. Empty until `submit` binds it.
     run_id: str = ""
-    #: Until then, True for a bare name in a program that runs in a job: it means the job's own child first.
+    #: Until then, True for a bare name in a program that runs in a job: it means the job's own
+    #: child first.
     bare: bool = Field(default=False, exclude=True)
 
     def __str__(self) -> str:
@@ -53,7 +58,9 @@ class Dependency(BaseModel):
         return self.job if self.number is None else f"{self.job}#{self.number}"
 
     def allows(self, end: JobState | None) -> bool:
-        """Returns whether the job may start after this end; None: how it ended is no longer known."""
+        """Returns whether the job may start after this end; None: how it ended is no longer
+        known.
+        """
         match self.on:
             case Condition.ANY:
                 return True
@@ -66,8 +73,11 @@ class Dependency(BaseModel):
 _WHAT = {Condition.OK: "succeed", Condition.ANY: "end", Condition.FAIL: "fail"}
 
 
-def parse_dependencies(text: str, on: Condition, user: str, *, in_job: bool = False) -> tuple[Dependency, ...]:
-    """Returns the dependencies in `JOB[,JOB…]`, where each JOB is `NAME`, `USER/NAME` or `USER/NAME/CHILD`, or a run: `NAME#2`.
+def parse_dependencies(
+    text: str, on: Condition, user: str, *, in_job: bool = False
+) -> tuple[Dependency, ...]:
+    """Returns the dependencies in `JOB[,JOB…]`, where each JOB is `NAME`, `USER/NAME` or
+    `USER/NAME/CHILD`, or a run: `NAME#2`.
 
     Args:
         user: the owner of a job without a user.
@@ -84,14 +94,18 @@ def _parsed(text: str, user: str, on: Condition) -> tuple[bool, Dependency]:
     """Returns the dependency, and whether its name is bare."""
     job, mark, number = text.partition("#")
     if mark and re.fullmatch("[1-9][0-9]{0,8}", number) is None:
-        raise InvalidValue("after", text, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it")
+        raise InvalidValue(
+            "after", text, "does not name a run", "write NAME#NUMBER, as `iris jobs --all` shows it"
+        )
     if ":" in job:
         remedy = f"write {job.partition(':')[0]}, for all of its tasks"
         raise InvalidValue("after", text, "is a task; a job waits for whole jobs", remedy)
     path = job.split("/") if "/" in job else [user, job]
     for part in path:
         names.check_name("after", part)
-    return "/" not in job, Dependency(job="/".join(path), on=on, number=int(number) if mark else None)
+    return "/" not in job, Dependency(
+        job="/".join(path), on=on, number=int(number) if mark else None
+    )
 
 
 def check_dependencies(after: Sequence[Dependency]) -> None:

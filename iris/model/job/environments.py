@@ -16,7 +16,8 @@ SETUP_TIMEOUT = timedelta(minutes=30)
 
 
 class EnvironmentSpec(BaseModel):
-    """The steps of preparing an environment, in this order: the bundle's project, extra packages, the user's own commands.
+    """The steps of preparing an environment, in this order: the bundle's project, extra packages,
+    the user's own commands.
 
     Raises:
         pydantic.ValidationError: wraps the `InvalidValue` of a field that is wrong.
@@ -24,30 +25,37 @@ class EnvironmentSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Whether Iris installs what a bundle declares: `uv sync` with a `[project]`, else what is in `requirements.txt`, else
-    #: what its `setup.py` or `setup.cfg` builds.
+    #: Whether Iris installs what a bundle declares: `uv sync` with a `[project]`, else what is in
+    #: `requirements.txt`, else what its `setup.py` or `setup.cfg` builds.
     sync: bool = True
-    #: The directory of the project in the bundle, in which the program starts too; empty: the bundle's own directory.
+    #: The directory of the project in the bundle, in which the program starts too; empty: the
+    #: bundle's own directory.
     project: str = ""
     #: Names of the project's optional dependencies.
     extras: tuple[str, ...] = ()
     #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`, `-r FILE`.
     pip: tuple[str, ...] = ()
-    #: The minor version of Python of an environment that is made: `3.12`; empty: that of the first Python that uv finds for it. A
-    #: function needs the version that has pickled it, which the client sets.
+    #: The minor version of Python of an environment that is made: `3.12`; empty: that of the first
+    #: Python that uv finds for it. A function needs the version that has pickled it, which the
+    #: client sets.
     python: str = ""
-    #: Variables of the set-up alone: the project's version, which build backends read from git. A bundle has no `.git`.
+    #: Variables of the set-up alone: the project's version, which build backends read from git. A
+    #: bundle has no `.git`.
     build_env: dict[str, str] = {}
-    #: Shell commands. They run one after the other in the program's directory, with its environment.
+    #: Shell commands. They run one after the other in the program's directory, with its
+    #: environment.
     setup: tuple[str, ...] = ()
-    #: How long these steps may take together. In a gang also: how long the first host that is ready waits for the last one.
+    #: How long these steps may take together. In a gang also: how long the first host that is ready
+    #: waits for the last one.
     setup_timeout: timedelta = SETUP_TIMEOUT
 
     @field_validator("extras", "pip", "setup", mode="before")
     @classmethod
     def _are_several(cls, given: object, info: ValidationInfo) -> object:
         if isinstance(given, str):
-            raise InvalidValue(str(info.field_name), given, "is one text", f"write {info.field_name}=[{given!r}]")
+            raise InvalidValue(
+                str(info.field_name), given, "is one text", f"write {info.field_name}=[{given!r}]"
+            )
         return given
 
     @field_validator("extras")
@@ -56,7 +64,10 @@ class EnvironmentSpec(BaseModel):
         for extra in extras:
             if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", extra) is None:
                 raise InvalidValue(
-                    "extra", extra, "is not a valid name of an extra", "use letters, digits, dots, dashes or underscores"
+                    "extra",
+                    extra,
+                    "is not a valid name of an extra",
+                    "use letters, digits, dots, dashes or underscores",
                 )
         return extras
 
@@ -64,10 +75,15 @@ class EnvironmentSpec(BaseModel):
     @classmethod
     def _are_requirements(cls, pip: tuple[str, ...]) -> tuple[str, ...]:
         for requirement in pip:
-            is_option = requirement.lstrip().startswith("-") and requirements_file(requirement) is None
+            is_option = (
+                requirement.lstrip().startswith("-") and requirements_file(requirement) is None
+            )
             if not requirement.strip() or is_option or "\0" in requirement:
                 raise InvalidValue(
-                    "pip", requirement, "is not a requirement", "write a package such as numpy or 'jax>=0.5', or -r FILE"
+                    "pip",
+                    requirement,
+                    "is not a requirement",
+                    "write a package such as numpy or 'jax>=0.5', or -r FILE",
                 )
         return pip
 
@@ -76,14 +92,21 @@ class EnvironmentSpec(BaseModel):
     def _is_a_directory_of_the_bundle(cls, project: str) -> str:
         path = PurePosixPath(project)
         if path.is_absolute() or ".." in path.parts or "\0" in project:
-            raise InvalidValue("project", project, "is not a path in a workspace", "write a path relative to the workspace")
+            raise InvalidValue(
+                "project",
+                project,
+                "is not a path in a workspace",
+                "write a path relative to the workspace",
+            )
         return "" if path == PurePosixPath() else str(path)
 
     @field_validator("python")
     @classmethod
     def _is_a_minor_version(cls, python: str) -> str:
         if python and re.fullmatch(r"3\.\d{1,3}", python) is None:
-            raise InvalidValue("python", python, "is not a minor version of Python", "write one such as 3.12")
+            raise InvalidValue(
+                "python", python, "is not a minor version of Python", "write one such as 3.12"
+            )
         return python
 
     @field_validator("setup")
@@ -97,19 +120,30 @@ class EnvironmentSpec(BaseModel):
     @field_validator("setup_timeout", mode="before")
     @classmethod
     def _may_be_a_text(cls, time: object) -> object:
-        return parse_duration(time, "setup-timeout") if isinstance(time, str) and not time.startswith("P") else time
+        return (
+            parse_duration(time, "setup-timeout")
+            if isinstance(time, str) and not time.startswith("P")
+            else time
+        )
 
     @field_validator("setup_timeout")
     @classmethod
     def _is_a_time_to_wait(cls, time: timedelta) -> timedelta:
         if not timedelta(0) < time <= MAX_DURATION:
-            raise InvalidValue("setup-timeout", f"{time.total_seconds():g}s", "is no time for a set-up", "give one such as 2h")
+            raise InvalidValue(
+                "setup-timeout",
+                f"{time.total_seconds():g}s",
+                "is no time for a set-up",
+                "give one such as 2h",
+            )
         return time
 
     @model_validator(mode="after")
     def _has_a_project_for_its_extras(self) -> Self:
         if self.extras and not self.sync:
-            raise InvalidValue("extra", ", ".join(self.extras), "requires a synced project", "remove --no-sync")
+            raise InvalidValue(
+                "extra", ", ".join(self.extras), "requires a synced project", "remove --no-sync"
+            )
         return self
 
 
@@ -134,7 +168,12 @@ def check_image(image: str) -> str:
         InvalidValue: it cannot be that of a container image.
     """
     if not image or image.startswith("-") or not image.isprintable() or " " in image:
-        raise InvalidValue("image", image, "is not a valid name of a container image", "write NAME[:TAG], such as python:3.11")
+        raise InvalidValue(
+            "image",
+            image,
+            "is not a valid name of a container image",
+            "write NAME[:TAG], such as python:3.11",
+        )
     return image
 
 
@@ -146,7 +185,17 @@ def check_ports(ports: tuple[str, ...]) -> tuple[str, ...]:
     """
     for port in ports:
         if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]{0,30}", port) is None:
-            raise InvalidValue("port", port, "is not a valid name of a port", "use letters, digits, - or _, such as metrics")
+            raise InvalidValue(
+                "port",
+                port,
+                "is not a valid name of a port",
+                "use letters, digits, - or _, such as metrics",
+            )
     if len({names.env_port(port) for port in ports}) < len(ports):
-        raise InvalidValue("port", ", ".join(ports), "names the same port twice", "give each port a name of its own")
+        raise InvalidValue(
+            "port",
+            ", ".join(ports),
+            "names the same port twice",
+            "give each port a name of its own",
+        )
     return ports

@@ -1,11 +1,13 @@
 """The lifecycle of a gang as a table, and the value that its workflow passes from run to run.
 
-Rule 1: a gang's state changes only through `move_gang`. An event that its state does not have raises `IllegalMove` and changes
-nothing.
-Rule 2: signals may arrive late, so every state has every signal: it takes the signal, or ignores it as the table says.
+Rule 1: a gang's state changes only through `move_gang`. An event that its state does not have
+raises `IllegalMove` and changes nothing. Rule 2: signals may arrive late, so every state has every
+signal: it takes the signal, or ignores it as the table says.
 
-Each state stands for one thing that the gang's workflow does until an event ends it (`workflows/jobs/gang_run.py`). Not in this
-module: what else an event changes (`iris.scheduling.ledger.gang_lifecycle`), and who pays for an attempt (`iris.scheduling.retries`).
+Each state stands for one thing that the gang's workflow does until an event ends it
+(`workflows/jobs/gang_run.py`). Not in this
+module: what else an event changes (`iris.scheduling.ledger.gang_lifecycle`), and who pays for an
+attempt (`iris.scheduling.retries`).
 """
 
 from datetime import datetime, timedelta
@@ -23,7 +25,8 @@ WAITS_FOR = "waits for"
 
 
 class GangState(StrEnum):
-    BACKOFF = "BACKOFF"  # has neither request nor hosts; the next attempt begins after the delay, the first one at once
+    # has neither request nor hosts; the next attempt begins after the delay, the first one at once
+    BACKOFF = "BACKOFF"
     HELD = "HELD"  # its user holds it, and it has not sent its request
     WAITING = "WAITING"  # sends its request, and waits for hosts
     RUNNING = "RUNNING"  # has hosts, on which its programs start, run and end
@@ -94,14 +97,17 @@ def move_gang(now: GangState, event: GangEvent) -> GangState | None:
     """
     states = GANG_MOVES[event]
     if now not in states:
-        raise IllegalMove(f"a gang that is {now} cannot take the event {event}; it comes in {', '.join(states)}")
+        raise IllegalMove(
+            f"a gang that is {now} cannot take the event {event}; it comes in {', '.join(states)}"
+        )
     return states[now]
 
 
 class Gang(BaseModel):
     """Tasks that are placed, started and retried together, and their state so far.
 
-    It is the input of a job's or task's workflow, and all that a run of the workflow passes to the next.
+    It is the input of a job's or task's workflow, and all that a run of the workflow passes to the
+    next.
     """
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
@@ -112,17 +118,22 @@ class Gang(BaseModel):
     run_id: str = ""
     #: None: when the first run began, which sets it.
     submitted_at: datetime | None = None
-    #: When it began to wait for hosts: the last job that it depends on had ended. None: it has none, or still waits for them.
+    #: When it began to wait for hosts: the last job that it depends on had ended. None: it has
+    #: none, or still waits for them.
     ready_at: datetime | None = None
-    #: When it could first ask for hosts, if it waited for its place within the limit of an array until then.
+    #: When it could first ask for hosts, if it waited for its place within the limit of an array
+    #: until then.
     admitted_at: datetime | None = None
     #: Empty: not begun.
     tasks: tuple[TaskStatus, ...] = ()
-    overrides: Overrides = Field(Overrides(), validation_alias="wishes", serialization_alias="wishes")
+    overrides: Overrides = Field(
+        Overrides(), validation_alias="wishes", serialization_alias="wishes"
+    )
     #: How long the gang has been held. The scheduling timeout does not count this time.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()
-    #: The hosts that spoilt its last attempts, one for each time. The next attempt avoids them if another host can take it.
+    #: The hosts that spoilt its last attempts, one for each time. The next attempt avoids them if
+    #: another host can take it.
     avoided: tuple[str, ...] = ()
 
     @property
@@ -152,8 +163,12 @@ class Gang(BaseModel):
 
     def with_task(self, place: int, task: TaskStatus) -> Self:
         """Returns the gang with another status of the task at this index."""
-        return self.model_copy(update={"tasks": (*self.tasks[:place], task, *self.tasks[place + 1 :])})
+        return self.model_copy(
+            update={"tasks": (*self.tasks[:place], task, *self.tasks[place + 1 :])}
+        )
 
     def with_tasks(self, **changes: object) -> Self:
         """Returns the gang with changed fields that all tasks have in common."""
-        return self.model_copy(update={"tasks": tuple(task.model_copy(update=changes) for task in self.tasks)})
+        return self.model_copy(
+            update={"tasks": tuple(task.model_copy(update=changes) for task in self.tasks)}
+        )

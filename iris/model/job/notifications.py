@@ -1,4 +1,6 @@
-"""Notifications: the addresses that Iris calls when a job has ended, what it sends, and which machines it must not call."""
+"""Notifications: the addresses that Iris calls when a job has ended, what it sends, and which
+machines it must not call.
+"""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -16,12 +18,18 @@ NOTIFICATION_TYPE = "NotificationWorkflow"
 MAX_NOTIFY = 5
 #: The most characters of an address.
 MAX_URL = 2_000
-#: Services that give a machine its own credentials or settings, at addresses that are not link-local: Amazon's and Google's over
-#: IPv6, Azure's, Alibaba's and Oracle's.
-_METADATA = frozenset(map(ip_address, ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192")))
+#: Services that give a machine its own credentials or settings, at addresses that are not
+#: link-local: Amazon's and Google's over IPv6, Azure's, Alibaba's and Oracle's.
+_METADATA = frozenset(
+    map(
+        ip_address,
+        ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"),
+    )
+)
 #: IPv6 addresses that stand for IPv4 addresses behind a gateway.
 _NAT64 = ip_network("64:ff9b::/96")
-#: All of IPv6 that is assigned to machines of the Internet. The tables of older Pythons lack some of what is not.
+#: All of IPv6 that is assigned to machines of the Internet. The tables of older Pythons lack some
+#: of what is not.
 _PUBLIC_IPV6 = ip_network("2000::/3")
 #: What older Pythons take for public: addresses of protocols and of relays.
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"), ip_network("3fff::/20"))
@@ -34,27 +42,43 @@ def parse_webhook(text: str) -> str:
     """Returns the address.
 
     Raises:
-        InvalidValue: it is no HTTP address. The error does not contain the address, which may have a secret in it.
+        InvalidValue: it is no HTTP address. The error does not contain the address, which may have
+            a secret in it.
     """
     if "://" not in text:
         remedy = "write https://HOST/PATH; a command runs in your own shell: iris wait JOB; COMMAND"
         raise InvalidValue("notify", text[:60], "is not the address of a webhook", remedy)
     shown = text.split("://")[0][:20] + "://…"
     if len(text) > MAX_URL:
-        raise InvalidValue("notify", shown, f"has {len(text):,} characters", f"use an address of at most {MAX_URL:,}")
+        raise InvalidValue(
+            "notify",
+            shown,
+            f"has {len(text):,} characters",
+            f"use an address of at most {MAX_URL:,}",
+        )
     try:
         url = urlsplit(text)
         host, _ = url.hostname, url.port
     except ValueError as error:
-        raise InvalidValue("notify", shown, f"is not a valid address: {error}", "write https://HOST/PATH") from None
+        raise InvalidValue(
+            "notify", shown, f"is not a valid address: {error}", "write https://HOST/PATH"
+        ) from None
     if url.scheme not in ("http", "https"):
         raise InvalidValue("notify", shown, "is not an HTTP address", "write https://HOST/PATH")
     if not host or _TEXT.fullmatch(text) is None:
-        remedy = "write https://HOST/PATH, with other characters than ASCII as %XX, and the name of the host in ASCII"
-        raise InvalidValue("notify", shown, "has no host, or characters that an address cannot have", remedy)
+        remedy = (
+            "write https://HOST/PATH, with other characters than ASCII as %XX, and the name of the"
+            " host in ASCII"
+        )
+        raise InvalidValue(
+            "notify", shown, "has no host, or characters that an address cannot have", remedy
+        )
     if "@" in url.netloc:
         raise InvalidValue(
-            "notify", shown, "has a user and a password, which are not sent", "put a token into the path or the query"
+            "notify",
+            shown,
+            "has a user and a password, which are not sent",
+            "put a token into the path or the query",
         )
     return text
 
@@ -68,14 +92,18 @@ def check_webhooks(urls: tuple[str, ...]) -> tuple[str, ...]:
     for url in urls:
         parse_webhook(url)
     if len(urls) > MAX_NOTIFY:
-        raise InvalidValue("notify", f"{len(urls)} addresses", "are too many", f"give a job at most {MAX_NOTIFY}")
+        raise InvalidValue(
+            "notify", f"{len(urls)} addresses", "are too many", f"give a job at most {MAX_NOTIFY}"
+        )
     return tuple(dict.fromkeys(urls))
 
 
 def shown_webhook(url: str) -> str:
     """Returns what is shown of an address: those of chat services have a secret in their path."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}" + ("/…" if parts.path.strip("/") or parts.query else "")
+    return f"{parts.scheme}://{parts.netloc}" + (
+        "/…" if parts.path.strip("/") or parts.query else ""
+    )
 
 
 def notification_workflow(cluster: str, job: str, run_id: str, index: int) -> str:
@@ -91,13 +119,15 @@ def notification_workflow(cluster: str, job: str, run_id: str, index: int) -> st
 def refusal(address: str, own: frozenset[str], *, local: bool) -> str:
     """Returns why the control plane does not call a machine, by its IP address; empty: it may.
 
-    A control plane can reach what the users of the cluster cannot: its own machine, its network, and the service that gives the
-    machine its credentials. So it calls only machines of the Internet. The control plane of a local cluster also calls its own
-    machine and those of its network, which the user's programs can call, too.
+    A control plane can reach what the users of the cluster cannot: its own machine, its network,
+    and the service that gives the machine its credentials. So it calls only machines of the
+    Internet. The control plane of a local cluster also calls its own machine and those of its
+    network, which the user's programs can call, too.
 
     Args:
         own: the IP addresses of the control plane's machine.
-        local: whether the control plane is that of a local cluster, whose programs run on this machine too.
+        local: whether the control plane is that of a local cluster, whose programs run on this
+            machine too.
     """
     found = (_refusal(each, own, local=local) for each in _meant(ip_address(address.split("%")[0])))
     return next(filter(None, found), "")
@@ -114,7 +144,10 @@ def _refusal(address: IPv4Address | IPv6Address, own: frozenset[str], *, local: 
         return "" if local else f"{address} is the control plane's own machine"
     if _is_public(address) or (local and any(address in network for network in _PRIVATE)):
         return ""
-    return f"{address} is not a public address; a job can call it: iris submit --after-any JOB -- curl ADDRESS"
+    return (
+        f"{address} is not a public address; a job can call it: iris submit --after-any JOB -- curl"
+        " ADDRESS"
+    )
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -123,7 +156,9 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _meant(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv6Address, ...]:
-    """Returns the address, or the IPv4 addresses that it stands for. For a tunnel of Teredo these are both of its ends."""
+    """Returns the address, or the IPv4 addresses that it stands for. For a tunnel of Teredo these
+    are both of its ends.
+    """
     if isinstance(address, IPv4Address):
         return (address,)
     if address in _NAT64:

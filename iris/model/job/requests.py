@@ -1,9 +1,11 @@
-"""Gangs: tasks that are placed, started and bounced together. Defines their requests, placements and weights.
+"""Gangs: tasks that are placed, started and bounced together. Defines their requests, placements
+and weights.
 
-A task that runs by itself is a gang of one. A larger gang needs a host for each of its tasks, all or none; or for each
-`tasks_per_host` of them, which count as one task here, with the resources of all of them. With `group_by`
-those hosts must share an attribute (`tpu-name`: one slice). With several `groups`, the tasks are split into equal parts whose
-hosts each share it (a job over two slices).
+A task that runs by itself is a gang of one. A larger gang needs a host for each of its tasks, all
+or none; or for each `tasks_per_host` of them, which count as one task here, with the resources of
+all of them. With `group_by` those hosts must share an attribute (`tpu-name`: one slice). With
+several `groups`, the tasks are split into equal parts whose hosts each share it (a job over two
+slices).
 """
 
 import re
@@ -27,12 +29,15 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class Shape(NamedTuple):
-    """The part of a gang that matters to the scheduler: gangs of one shape are interchangeable. Fast to hash and compare."""
+    """The part of a gang that matters to the scheduler: gangs of one shape are interchangeable.
+    Fast to hash and compare.
+    """
 
     #: "gpu", "tpu" or None.
     device: str | None
     variants: str
-    #: The amounts for each task, in the order of `Resources.amounts`: devices, millicores, bytes of memory, bytes of disk.
+    #: The amounts for each task, in the order of `Resources.amounts`: devices, millicores, bytes of
+    #: memory, bytes of disk.
     amounts: tuple[int, int, int, int]
     #: In text form; a preferred one has a question mark before it.
     constraints: tuple[str, ...]
@@ -42,7 +47,9 @@ class Shape(NamedTuple):
     tasks_per_host: int = 1
 
     def __str__(self) -> str:
-        """Returns the text by which runs of the scheduler know a shape. Those of earlier versions had only one task per host."""
+        """Returns the text by which runs of the scheduler know a shape. Those of earlier versions
+        had only one task per host.
+        """
         return repr(self).replace(", tasks_per_host=1)", ")")
 
 
@@ -51,7 +58,8 @@ class Request(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Never used again: the attempt and the run that it belongs to. Sending the same request again changes nothing.
+    #: Never used again: the attempt and the run that it belongs to. Sending the same request again
+    #: changes nothing.
     key: str
     #: The workflow that receives the placement.
     owner: str
@@ -78,7 +86,9 @@ class Request(BaseModel):
             device=device.kind.value if device else None,
             variants=device.variant if device else "",
             amounts=self.resources.vector,
-            constraints=tuple(f"{'?' if each.preferred else ''}{each}" for each in self.constraints),
+            constraints=tuple(
+                f"{'?' if each.preferred else ''}{each}" for each in self.constraints
+            ),
             tasks=self.tasks,
             group_by=self.group_by,
             groups=self.groups,
@@ -101,7 +111,9 @@ class Request(BaseModel):
 
     @property
     def required(self) -> list[Constraint]:
-        """The constraints that a host must meet: the gang's required ones, and the group attribute if the gang has groups."""
+        """The constraints that a host must meet: the gang's required ones, and the group attribute
+        if the gang has groups.
+        """
         required = [constraint for constraint in self.constraints if not constraint.preferred]
         if self.group_by is not None:
             required.append(Constraint(key=self.group_by, op=Operator.EXISTS))
@@ -119,7 +131,8 @@ def request_for(
     band: Band | None = None,
     avoid: Sequence[str] = (),
 ) -> Request:
-    """Builds the request of a job's gang, or of the task of this index if the job is not coscheduled.
+    """Builds the request of a job's gang, or of the task of this index if the job is not
+    coscheduled.
 
     Args:
         run_id: the first run of the workflow that sends the request.
@@ -159,7 +172,9 @@ class Seat(NamedTuple):
 
 
 class Placement(BaseModel):
-    """A gang with its hosts. It holds them until it is released or the incarnation of one of its hosts ends."""
+    """A gang with its hosts. It holds them until it is released or the incarnation of one of its
+    hosts ends.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -173,7 +188,8 @@ class Placement(BaseModel):
     #: Task i runs on seat i // tasks_per_host.
     seats: tuple[Seat, ...]
     tasks_per_host: int = 1
-    #: `address:port` where the tasks of a gang of several meet: on the host of task 0, a port that no other gang there has.
+    #: `address:port` where the tasks of a gang of several meet: on the host of task 0, a port that
+    #: no other gang there has.
     coordinator: str = ""
     placed_at: datetime | None = None
     contact: Contact = Contact()
@@ -198,7 +214,9 @@ class Placement(BaseModel):
 
 
 class Names(NamedTuple):
-    """A short form of the task and owner of a request or placement. Only the parts that do not follow from its key are stored."""
+    """A short form of the task and owner of a request or placement. Only the parts that do not
+    follow from its key are stored.
+    """
 
     task: str
     owner: str
@@ -227,12 +245,16 @@ _EPOCH_MS = int(EPOCH.timestamp() * 1000)
 
 
 def shorten_key(key: str, at: int) -> tuple[str, int | None]:
-    """Returns a key without its run, and the run's creation time in milliseconds after `at`, for compact storage.
+    """Returns a key without its run, and the run's creation time in milliseconds after `at`, for
+    compact storage.
 
-    `at` is in microseconds since `EPOCH`. If the run id holds no time, the function returns the whole key, with None.
+    `at` is in microseconds since `EPOCH`. If the run id holds no time, the function returns the
+    whole key, with None.
     """
     timed = _TIMED_KEY.fullmatch(key)
-    return (timed[1], int(timed[2] + timed[3], 16) - _EPOCH_MS - at // 1000) if timed else (key, None)
+    return (
+        (timed[1], int(timed[2] + timed[3], 16) - _EPOCH_MS - at // 1000) if timed else (key, None)
+    )
 
 
 def whole_key(short: str, run: int | None, at: int) -> str:
@@ -243,13 +265,18 @@ def whole_key(short: str, run: int | None, at: int) -> str:
     return f"{short}/{time[:8]}-{time[8:]}"
 
 
-#: The weight of one unit of each, for comparing users. An accelerator outweighs the cores and memory of any machine.
+#: The weight of one unit of each, for comparing users. An accelerator outweighs the cores and
+#: memory of any machine.
 DEVICE_WEIGHT = 1000
 CORE_WEIGHT = 5
 GIB_WEIGHT = 1
 
 
 def weight(resources: Resources, tasks: int = 1) -> int:
-    """Returns the weight of this many tasks with these resources; at least 1 per task, so that no task is free."""
+    """Returns the weight of this many tasks with these resources; at least 1 per task, so that no
+    task is free.
+    """
     devices, millicores, memory, _ = resources.vector
-    return tasks * max(1, DEVICE_WEIGHT * devices + CORE_WEIGHT * millicores // 1000 + GIB_WEIGHT * memory // GIB)
+    return tasks * max(
+        1, DEVICE_WEIGHT * devices + CORE_WEIGHT * millicores // 1000 + GIB_WEIGHT * memory // GIB
+    )

@@ -1,7 +1,9 @@
-"""Secrets of jobs: references to values for their programs. Jobs, records and histories have only references.
+"""Secrets of jobs: references to values for their programs. Jobs, records and histories have only
+references.
 
-A reference of the submitter's own (`own:`, `env:`, `file:`, `secret:`) is replaced when the job starts, by one to a value that is
-sealed for the cluster (`sealed:`). A host looks up the others: in its agent's environment, a file or Google Secret Manager.
+A reference of the submitter's own (`own:`, `env:`, `file:`, `secret:`) is replaced when the job
+starts, by one to a value that is sealed for the cluster (`sealed:`). A host looks up the others: in
+its agent's environment, a file or Google Secret Manager.
 """
 
 import posixpath
@@ -23,27 +25,41 @@ from iris.model.names import (
 
 #: Shorter values are not masked in logs: they occur by chance, and the masks would show where.
 LEAST_MASKED = 6
-#: The largest value in bytes. It is the limit of Google Secret Manager, and below Linux's limit of one variable.
+#: The largest value in bytes. It is the limit of Google Secret Manager, and below Linux's limit of
+#: one variable.
 MAX_VALUE_BYTES = 64 * 1024
-#: Variables that may hold credentials of the agent itself: for its cluster, its object store and its cloud. No job gets them.
+#: Variables that may hold credentials of the agent itself: for its cluster, its object store and
+#: its cloud. No job gets them.
 AGENT_PREFIXES = ("TEMPORAL_", "GOOGLE_", "CLOUDSDK_", "AWS_", "AZURE_", "IRIS_")
 #: What a job may use on a cluster on the user's own machine, where its programs run as that user.
 ALL_OF_THE_USERS = ("host-env:*", "host-file:/*", "gcp:*")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Source: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access. A version is a number or an
-#: alias such as `latest`.
+#: Source: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access.
+#: A version is a number or an alias such as `latest`.
 _ID = r"[A-Za-z0-9_-]{1,255}"
-_RESOURCE = re.compile(rf"projects/[a-z0-9][a-z0-9.:-]*/secrets/{_ID}(/versions/[A-Za-z0-9_-]{{1,63}})?")
+_RESOURCE = re.compile(
+    rf"projects/[a-z0-9][a-z0-9.:-]*/secrets/{_ID}(/versions/[A-Za-z0-9_-]{{1,63}})?"
+)
 _LATEST = "/versions/latest"
 _REMEDY = (
-    "write NAME, NAME=env:VARIABLE, NAME=file:PATH or NAME=secret:SECRET for one of your own, NAME=gcp:SECRET, "
-    "NAME=host-env:VARIABLE or NAME=host-file:/PATH for one that the host looks up, and never the value itself"
+    "write NAME, NAME=env:VARIABLE, NAME=file:PATH or NAME=secret:SECRET for one of your own,"
+    " NAME=gcp:SECRET, NAME=host-env:VARIABLE or NAME=host-file:/PATH for one that the host looks"
+    " up, and never the value itself"
 )
 _TOKEN = re.compile("[0-9a-f]{16,64}")
 
 #: Parts of names that mean a secret, alone or one after the other.
-_SECRETS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "SECRETS", "CREDENTIAL", "CREDENTIALS", "APIKEY")
+_SECRETS = (
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "SECRET",
+    "SECRETS",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "APIKEY",
+)
 _KEYS = {"API", "ACCESS", "PRIVATE", "AUTH", "ENCRYPTION", "SIGNING", "ACCOUNT"}
 #: Last parts of names that mean something about a secret.
 _ABOUT = {"FILE", "PATH", "DIR", "ID", "NAME", "URL", "URI", "TYPE", "COUNT", "LENGTH", "SIZE"}
@@ -74,8 +90,9 @@ class SecretSource(NamedTuple):
     """A reference to a value."""
 
     kind: SecretKind
-    #: The variable, the path (of the host: absolute), the named secret, the object with sealed values below the folder of the
-    #: cluster, or Google's secret: `projects/P/secrets/S/versions/V`, or `S` in the project of the host.
+    #: The variable, the path (of the host: absolute), the named secret, the object with sealed
+    #: values below the folder of the cluster, or Google's secret:
+    #: `projects/P/secrets/S/versions/V`, or `S` in the project of the host.
     name: str
 
     def __str__(self) -> str:
@@ -89,17 +106,22 @@ def parse_source(secret: str, text: str) -> SecretSource:
         secret: the variable that the program gets.
 
     Raises:
-        InvalidValue: it is not a reference. The error does not show it, because it may be the value itself.
+        InvalidValue: it is not a reference. The error does not show it, because it may be the value
+            itself.
     """
     kind, _, name = text.partition(":")
     match kind:
-        case SecretKind.OWN | SecretKind.ENV | SecretKind.NAMED | SecretKind.HOST_ENV if _VARIABLE.fullmatch(name):
+        case SecretKind.OWN | SecretKind.ENV | SecretKind.NAMED | SecretKind.HOST_ENV if (
+            _VARIABLE.fullmatch(name)
+        ):
             return SecretSource(SecretKind(kind), name)
         case SecretKind.FILE if name and "\0" not in name:
             return SecretSource(SecretKind.FILE, name)
         case SecretKind.SEALED if _is_sealed(name):
             return SecretSource(SecretKind.SEALED, name)
-        case SecretKind.HOST_FILE if name[:1] == "/" != name[1:2] and posixpath.normpath(name) == name and "\0" not in name:
+        case SecretKind.HOST_FILE if (
+            name[:1] == "/" != name[1:2] and posixpath.normpath(name) == name and "\0" not in name
+        ):
             return SecretSource(SecretKind.HOST_FILE, name)
         case SecretKind.GCP if re.fullmatch(_ID, name):
             return SecretSource(SecretKind.GCP, name)
@@ -109,14 +131,17 @@ def parse_source(secret: str, text: str) -> SecretSource:
 
 
 def parse_secret(text: str) -> tuple[str, str]:
-    """Parses `NAME[=SOURCE]` and returns the name and the source. The default source is the submitter's secret of that name.
+    """Parses `NAME[=SOURCE]` and returns the name and the source. The default source is the
+    submitter's secret of that name.
 
     Raises:
         InvalidValue: it has not this form.
     """
     name, given, source = text.partition("=")
     if _VARIABLE.fullmatch(name) is None:
-        raise InvalidValue("secret", name, "is not a valid name of an environment variable", _REMEDY)
+        raise InvalidValue(
+            "secret", name, "is not a valid name of an environment variable", _REMEDY
+        )
     parsed = own_secret(name) if not given else parse_source(name, source)
     if parsed.kind is SecretKind.SEALED:
         raise InvalidValue("secret", name, "has a source that only Iris itself writes", _REMEDY)
@@ -124,7 +149,9 @@ def parse_secret(text: str) -> tuple[str, str]:
 
 
 def own_secret(name: str) -> SecretSource:
-    """Returns the submitter's secret of this name: a variable of the submitter's environment, else a named secret."""
+    """Returns the submitter's secret of this name: a variable of the submitter's environment, else
+    a named secret.
+    """
     return SecretSource(SecretKind.OWN, name)
 
 
@@ -135,7 +162,10 @@ def check_secret_name(name: str) -> str:
         InvalidValue: it cannot be that of a variable.
     """
     if not is_variable(name):
-        remedy = "use letters, digits and underscores, the first no digit, as in HF_TOKEN; the value comes from standard input"
+        remedy = (
+            "use letters, digits and underscores, the first no digit, as in HF_TOKEN; the value"
+            " comes from standard input"
+        )
         raise InvalidValue("secret", name, "is not a valid name of a secret", remedy)
     return name
 
@@ -148,11 +178,17 @@ def _is_sealed(path: str) -> bool:
         return False
     if kind == SEALED_USER:
         return len(owner) == 1 and is_variable(last)
-    return kind in (SEALED_JOB, SEALED_SCHEDULE) and len(owner) > 1 and _TOKEN.fullmatch(last) is not None
+    return (
+        kind in (SEALED_JOB, SEALED_SCHEDULE)
+        and len(owner) > 1
+        and _TOKEN.fullmatch(last) is not None
+    )
 
 
 def sealed_owner(path: str) -> str:
-    """Returns the job, the schedule or the user whose secrets are in an object with sealed values."""
+    """Returns the job, the schedule or the user whose secrets are in an object with sealed
+    values.
+    """
     return path.partition("/")[2].rpartition("/")[0]
 
 
@@ -162,14 +198,21 @@ def sealed_entry(path: str, variable: str) -> str:
 
 
 def sealed_for(secrets: Mapping[str, str], job: str) -> tuple[str, ...]:
-    """Returns the objects with values that were sealed for a job itself, and are of no use after its end."""
+    """Returns the objects with values that were sealed for a job itself, and are of no use after
+    its end.
+    """
     own = f"{SecretKind.SEALED}:{sealed_for_job(job, '')}"
-    found = (source.partition(":")[2] for source in secrets.values() if source.rpartition("/")[0] == own.rstrip("/"))
+    found = (
+        source.partition(":")[2]
+        for source in secrets.values()
+        if source.rpartition("/")[0] == own.rstrip("/")
+    )
     return tuple(dict.fromkeys(found))
 
 
 def why_not_sealed(path: str, job: str) -> str:
-    """Returns why a job may not use the values of an object; empty: it may. Those of a job are also for its child jobs.
+    """Returns why a job may not use the values of an object; empty: it may. Those of a job are also
+    for its child jobs.
 
     Args:
         path: as in a `SecretSource`.
@@ -178,7 +221,11 @@ def why_not_sealed(path: str, job: str) -> str:
     owner, user = sealed_owner(path), job.partition("/")[0]
     if path.startswith(f"{SEALED_USER}/"):
         return "" if owner == user else f"it is a secret of the user {owner}"
-    return "" if f"{job}/".startswith(f"{owner}/") else f"it was given to {owner}, and is for this job and its child jobs only"
+    return (
+        ""
+        if f"{job}/".startswith(f"{owner}/")
+        else f"it was given to {owner}, and is for this job and its child jobs only"
+    )
 
 
 def shown_source(text: str) -> str:
@@ -189,7 +236,9 @@ def shown_source(text: str) -> str:
     if kind != SecretKind.SEALED:
         return text
     owner, last = sealed_owner(name), name.rpartition("/")[2]
-    return f"the secret {last} of {owner}" if name == sealed_by_user(owner, last) else "its submitter"
+    return (
+        f"the secret {last} of {owner}" if name == sealed_by_user(owner, last) else "its submitter"
+    )
 
 
 def is_variable(name: str) -> bool:
@@ -234,23 +283,30 @@ def why_not(source: SecretSource, allowed: Sequence[str]) -> str:
 
     Args:
         source: complete, see `resource_of`.
-        allowed: the list of the configuration: sources, or the beginnings of sources followed by `*`. A secret of Google's
-            stands for all its versions.
+        allowed: the list of the configuration: sources, or the beginnings of sources followed by
+            `*`. A secret of Google's stands for all its versions.
     """
     if source.kind is SecretKind.HOST_ENV and source.name.upper().startswith(AGENT_PREFIXES):
-        return "a variable of this name may hold a credential of the agent itself, which no job gets; use another variable"
+        return (
+            "a variable of this name may hold a credential of the agent itself, which no job gets;"
+            " use another variable"
+        )
     text = str(source)
     for pattern in allowed:
         if pattern.endswith("*"):
             if text.startswith(pattern[:-1]):
                 return ""
-        elif text == pattern or (source.kind is SecretKind.GCP and text.startswith(f"{pattern}/versions/")):
+        elif text == pattern or (
+            source.kind is SecretKind.GCP and text.startswith(f"{pattern}/versions/")
+        ):
             return ""
     return "the cluster's configuration does not allow it; add it to bootstrap.secrets"
 
 
 def looks_secret(name: str) -> bool:
-    """Returns whether the name of a variable looks as if its value is a secret: `HF_TOKEN`, `WANDB_API_KEY`, `PGPASSWORD`."""
+    """Returns whether the name of a variable looks as if its value is a secret: `HF_TOKEN`,
+    `WANDB_API_KEY`, `PGPASSWORD`.
+    """
     parts = [part for part in re.split("[^A-Z0-9]+", name.upper()) if part]
     if not parts or name.upper() in _PATHS or parts[-1] in _ABOUT:
         return False

@@ -1,4 +1,6 @@
-"""Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state (`TaskStatus`, `JobStatus`)."""
+"""Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state
+(`TaskStatus`, `JobStatus`).
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -32,14 +34,16 @@ from iris.model.job.tags import Note, Tags
 from iris.model.states import JobState, TaskState
 from iris.model.units import MAX_DURATION
 
-#: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a few hundred
-#: (docs.temporal.io/cloud/limits).
+#: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a
+#: few hundred (docs.temporal.io/cloud/limits).
 MAX_REPLICAS = 1_000
 #: The largest specification. It is in the first event of the job's history.
 MAX_SPEC_BYTES = 64 * 1024
-#: The largest sum of specifications. A job's workflow passes one to each task's workflow, and its history is limited to 50 MiB.
+#: The largest sum of specifications. A job's workflow passes one to each task's workflow, and its
+#: history is limited to 50 MiB.
 MAX_SPECS_BYTES = 16 * 1024 * 1024
-#: How long a program may take to stop after SIGTERM before it is killed. Users expect this value, which is Kubernetes' default.
+#: How long a program may take to stop after SIGTERM before it is killed. Users expect this value,
+#: which is Kubernetes' default.
 DEFAULT_GRACE = timedelta(seconds=30)
 
 
@@ -59,7 +63,9 @@ _BAND_RANKS = {band: rank for rank, band in enumerate(Band)}
 
 
 class Coscheduling(BaseModel):
-    """Makes the tasks a gang: placed, started and retried together, on hosts that share an attribute."""
+    """Makes the tasks a gang: placed, started and retried together, on hosts that share an
+    attribute.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -67,12 +73,14 @@ class Coscheduling(BaseModel):
     group_by: str
     #: The number of groups (slices) over which the tasks are spread evenly.
     groups: int = 1
-    #: The number of tasks on each host, with neighbouring indices. On a slice, each task has a host of its own.
+    #: The number of tasks on each host, with neighbouring indices. On a slice, each task has a host
+    #: of its own.
     tasks_per_host: int = 1
 
 
 class JobSpec(BaseModel):
-    """The specification of a job that a user submits. Validation ensures that an impossible job cannot be built.
+    """The specification of a job that a user submits. Validation ensures that an impossible job
+    cannot be built.
 
     Raises:
         pydantic.ValidationError: wraps the `InvalidValue` of each field that is wrong.
@@ -92,27 +100,32 @@ class JobSpec(BaseModel):
     #: What a host must have, or should have if preferred.
     constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    #: Variables with the sources of their values, as in `iris.model.job.secrets`: `own:TOKEN` until the job is started, then
-    #: `sealed:…`; `gcp:secret`, `host-env:VARIABLE`. Never a value.
+    #: Variables with the sources of their values, as in `iris.model.job.secrets`: `own:TOKEN` until
+    #: the job is started, then `sealed:…`; `gcp:secret`, `host-env:VARIABLE`. Never a value.
     secrets: dict[str, str] = Field(default_factory=dict)
-    #: The directory on the host in which the program starts. None: a directory of the attempt, removed afterwards.
+    #: The directory on the host in which the program starts. None: a directory of the attempt,
+    #: removed afterwards.
     workdir: str | None = None
     #: The files in the program's directory. Each attempt has its own copy. None: no files.
     bundle: Bundle | None = None
-    #: The git commit of these files when they were sent, with a `+` if they differ from it; empty: it is not known.
+    #: The git commit of these files when they were sent, with a `+` if they differ from it; empty:
+    #: it is not known.
     commit: str = ""
-    #: A pickled function and the script that runs it. `command` is then the function's name. None: `command` is run.
+    #: A pickled function and the script that runs it. `command` is then the function's name. None:
+    #: `command` is run.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
-    #: The earlier job whose checkpoint it starts from. None: its checkpoint directories are empty at the start.
+    #: The earlier job whose checkpoint it starts from. None: its checkpoint directories are empty
+    #: at the start.
     from_checkpoint: CheckpointSource | None = None
-    #: The container image of the program. None: the image of the scale group; if it has none, the program is a process on the
-    #: host.
+    #: The container image of the program. None: the image of the scale group; if it has none, the
+    #: program is a process on the host.
     image: str | None = None
     #: Each task gets a port of its own for each of these names.
     ports: tuple[str, ...] = ()
     band: Band = Band.INTERACTIVE
-    #: From submission to the first placement; after that the job is UNSCHEDULABLE. None: it waits forever.
+    #: From submission to the first placement; after that the job is UNSCHEDULABLE. None: it waits
+    #: forever.
     scheduling_timeout: timedelta | None = None
     #: How long one attempt may run. A longer run is a failure of the program. None: no limit.
     timeout: timedelta | None = None
@@ -131,11 +144,17 @@ class JobSpec(BaseModel):
 
     @property
     def id(self) -> str:
-        return names.job_id(self.user, self.name) if self.parent is None else names.child_id(self.parent.job, self.name)
+        return (
+            names.job_id(self.user, self.name)
+            if self.parent is None
+            else names.child_id(self.parent.job, self.name)
+        )
 
     @property
     def is_gang(self) -> bool:
-        """Returns whether all tasks are placed, started and retried together; a single task is a gang of one."""
+        """Returns whether all tasks are placed, started and retried together; a single task is a
+        gang of one.
+        """
         return self.replicas == 1 or self.coscheduling is not None
 
     @property
@@ -145,7 +164,9 @@ class JobSpec(BaseModel):
 
     @property
     def num_tasks(self) -> int:
-        """The number of tasks that the program is told of. Of an array of which only some tasks run again, it is that of all."""
+        """The number of tasks that the program is told of. Of an array of which only some tasks run
+        again, it is that of all.
+        """
         return self.replicas if self.array is None else self.array.size
 
     @field_validator("user", "name")
@@ -157,16 +178,25 @@ class JobSpec(BaseModel):
     @classmethod
     def _is_a_command(cls, command: tuple[str, ...]) -> tuple[str, ...]:
         if not command or not command[0].strip():
-            raise InvalidValue("command", " ".join(command), "is empty", "give the program to run after --")
+            raise InvalidValue(
+                "command", " ".join(command), "is empty", "give the program to run after --"
+            )
         if any("\0" in word for word in command):
-            raise InvalidValue("command", command[0], "contains a NUL byte", "remove it: a program cannot get one")
+            raise InvalidValue(
+                "command", command[0], "contains a NUL byte", "remove it: a program cannot get one"
+            )
         return command
 
     @field_validator("replicas")
     @classmethod
     def _is_a_number_of_tasks(cls, replicas: int, info: ValidationInfo) -> int:
         if not 1 <= replicas <= (MAX_REPLICAS if info.data.get("array") is None else MAX_TASKS):
-            raise InvalidValue("replicas", replicas, "is out of range", f"ask for 1 to {MAX_REPLICAS:,} tasks, or use an array")
+            raise InvalidValue(
+                "replicas",
+                replicas,
+                "is out of range",
+                f"ask for 1 to {MAX_REPLICAS:,} tasks, or use an array",
+            )
         return replicas
 
     @field_validator("after")
@@ -174,7 +204,9 @@ class JobSpec(BaseModel):
     def _are_few_dependencies(cls, after: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
         after = tuple(dict.fromkeys(after))
         if len(after) > MAX_DEPENDENCIES:
-            remedy = f"wait for at most {MAX_DEPENDENCIES}, or for a job between that waits for them"
+            remedy = (
+                f"wait for at most {MAX_DEPENDENCIES}, or for a job between that waits for them"
+            )
             raise InvalidValue("after", f"{len(after)} jobs", "are too many", remedy)
         return after
 
@@ -192,7 +224,10 @@ class JobSpec(BaseModel):
             return None  # as in many tools, 0 is no limit
         if time is not None and not timedelta(0) < time <= MAX_DURATION:
             raise InvalidValue(
-                str(info.field_name), f"{time.total_seconds():g}s", "is not a time to wait", "leave it out for no limit"
+                str(info.field_name),
+                f"{time.total_seconds():g}s",
+                "is not a time to wait",
+                "leave it out for no limit",
             )
         return time
 
@@ -200,7 +235,9 @@ class JobSpec(BaseModel):
     @classmethod
     def _is_a_time_to_stop(cls, grace: timedelta) -> timedelta:
         if not timedelta(0) <= grace <= MAX_DURATION:
-            raise InvalidValue("grace", f"{grace.total_seconds():g}s", "is no time to stop in", "give 0s or more")
+            raise InvalidValue(
+                "grace", f"{grace.total_seconds():g}s", "is no time to stop in", "give 0s or more"
+            )
         return grace
 
     @field_validator("image")
@@ -219,7 +256,8 @@ class JobSpec(BaseModel):
             raise InvalidValue(
                 "name",
                 self.id,
-                f"has {len(self.id)} characters with the names of the jobs that it belongs to; the limit is {names.MAX_JOB_ID}",
+                f"has {len(self.id)} characters with the names of the jobs that it belongs to; the"
+                f" limit is {names.MAX_JOB_ID}",
                 "choose a shorter name, or submit the job from a job higher up",
             )
         return self
@@ -228,7 +266,10 @@ class JobSpec(BaseModel):
     def _starts_in_one_place(self) -> Self:
         if self.bundle is not None and self.workdir is not None:
             raise InvalidValue(
-                "workdir", self.workdir, "does not go with a bundle, in whose files the program starts", "give one of them"
+                "workdir",
+                self.workdir,
+                "does not go with a bundle, in whose files the program starts",
+                "give one of them",
             )
         return self
 
@@ -237,10 +278,15 @@ class JobSpec(BaseModel):
     def _is_an_environment(cls, env: dict[str, str]) -> dict[str, str]:
         for key, value in env.items():
             if not key or "=" in key or "\0" in key + value:
-                raise InvalidValue("env", key, "is not a valid name of an environment variable", "write NAME=VALUE")
+                raise InvalidValue(
+                    "env", key, "is not a valid name of an environment variable", "write NAME=VALUE"
+                )
             if key.startswith(names.RESERVED_PREFIX):
                 raise InvalidValue(
-                    "env", key, "is set by Iris itself", f"choose a name that does not begin with {names.RESERVED_PREFIX}"
+                    "env",
+                    key,
+                    "is set by Iris itself",
+                    f"choose a name that does not begin with {names.RESERVED_PREFIX}",
                 )
         return env
 
@@ -249,7 +295,12 @@ class JobSpec(BaseModel):
     def _are_references(cls, secrets: dict[str, str]) -> dict[str, str]:
         for name in secrets:
             if not is_variable(name):
-                raise InvalidValue("secret", name, "is not a valid name of an environment variable", "write NAME=SOURCE")
+                raise InvalidValue(
+                    "secret",
+                    name,
+                    "is not a valid name of an environment variable",
+                    "write NAME=SOURCE",
+                )
             if name.startswith(names.RESERVED_PREFIX):
                 remedy = f"choose a name that does not begin with {names.RESERVED_PREFIX}"
                 raise InvalidValue("secret", name, "is set by Iris itself", remedy)
@@ -259,7 +310,9 @@ class JobSpec(BaseModel):
     def _has_one_value_for_each_variable(self) -> Self:
         for name in self.secrets:
             if name in self.env:
-                raise InvalidValue("secret", name, "is both a secret and in env", "remove one of them")
+                raise InvalidValue(
+                    "secret", name, "is both a secret and in env", "remove one of them"
+                )
         return self
 
     @model_validator(mode="after")
@@ -282,11 +335,18 @@ class JobSpec(BaseModel):
         groups = self.coscheduling.groups
         if groups < 1 or self.replicas % groups:
             raise InvalidValue(
-                "replicas", self.replicas, f"cannot be split evenly over {groups} groups", "ask for a multiple of the groups"
+                "replicas",
+                self.replicas,
+                f"cannot be split evenly over {groups} groups",
+                "ask for a multiple of the groups",
             )
         self._check_tasks_per_host(self.coscheduling)
         device = self.resources.device
-        if device is not None and device.several and (groups > 1 or self.coscheduling.group_by != TPU_NAME):
+        if (
+            device is not None
+            and device.several
+            and (groups > 1 or self.coscheduling.group_by != TPU_NAME)
+        ):
             problem = "leaves the variant open to a gang that is not on one slice"
             remedy = "name one variant: programs that compute together need devices of one kind"
             raise InvalidValue("device", device, problem, remedy)
@@ -302,14 +362,24 @@ class JobSpec(BaseModel):
     def _check_tasks_per_host(self, together: Coscheduling) -> None:
         each, field = together.tasks_per_host, "tasks-per-host"
         if each < 1 or self.replicas // together.groups % each:
-            remedy = f"give a number that divides the {self.replicas // together.groups} tasks of each group"
+            remedy = (
+                f"give a number that divides the {self.replicas // together.groups} tasks of each"
+                " group"
+            )
             raise InvalidValue(field, each, "cannot share the tasks out evenly", remedy)
         if each > 1 and together.group_by == TPU_NAME:
-            raise InvalidValue(field, each, "does not go with slices: a task there has all chips of its host", "leave it out")
+            raise InvalidValue(
+                field,
+                each,
+                "does not go with slices: a task there has all chips of its host",
+                "leave it out",
+            )
         try:
             self.resources.times(each)
         except ValidationError:
-            raise InvalidValue(field, each, "tasks need more than any host can have", "request fewer resources") from None
+            raise InvalidValue(
+                field, each, "tasks need more than any host can have", "request fewer resources"
+            ) from None
 
     @model_validator(mode="after")
     def _fits_into_a_history(self) -> Self:
@@ -320,14 +390,18 @@ class JobSpec(BaseModel):
                 field,
                 f"{size:,} bytes",
                 f"makes the job larger than {MAX_SPEC_BYTES:,} bytes",
-                "put the data into a file that the program reads"
-                if field in ("env", "secrets", "command")
-                else "ask for less in it",
+                (
+                    "put the data into a file that the program reads"
+                    if field in ("env", "secrets", "command")
+                    else "ask for less in it"
+                ),
             )
         passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)
         if size * passed_on > MAX_SPECS_BYTES:
             remedy = f"ask for at most {MAX_SPECS_BYTES // size}, or pass less data"
-            raise InvalidValue("replicas", self.replicas, f"is too many for a job of {size:,} bytes", remedy)
+            raise InvalidValue(
+                "replicas", self.replicas, f"is too many for a job of {size:,} bytes", remedy
+            )
         return self
 
 
@@ -340,7 +414,8 @@ class TaskOutcome(BaseModel):
     reason: str = ""
     exit_code: int | None = None
     signal: str | None = None
-    #: None: the program never started. A lost or preempted attempt without a fault is then undelivered and free.
+    #: None: the program never started. A lost or preempted attempt without a fault is then
+    #: undelivered and free.
     started_at: datetime | None = None
     finished_at: datetime | None = None
     #: The last lines that the program wrote, a few hundred characters.
@@ -351,9 +426,11 @@ class TaskOutcome(BaseModel):
     fault: str = ""
     #: Whether another attempt would end in the same way, so that there is none.
     final: bool = False
-    #: Whether an agent of the host refused the attempt: it serves another incarnation than the attempt names, or stops.
+    #: Whether an agent of the host refused the attempt: it serves another incarnation than the
+    #: attempt names, or stops.
     refused: bool = False
-    #: Whether the host ended or refused the attempt because its incarnation, which the attempt names, ends or is over.
+    #: Whether the host ended or refused the attempt because its incarnation, which the attempt
+    #: names, ends or is over.
     host_leaves: bool = False
 
 
@@ -364,7 +441,8 @@ class TaskStatus(BaseModel):
 
     index: int
     state: TaskState = TaskState.PENDING
-    #: The number of the latest attempt that had a host or that the scheduler has forgotten; 0 before the first.
+    #: The number of the latest attempt that had a host or that the scheduler has forgotten; 0
+    #: before the first.
     attempt: int = 0
     host: str | None = None
     exit_code: int | None = None
@@ -373,15 +451,16 @@ class TaskStatus(BaseModel):
     finished_at: datetime | None = None
     failures: int = 0
     preemptions: int = 0
-    #: The attempts in a row that no host accepted, and those in a row that an infrastructure fault ended.
+    #: The attempts in a row that no host accepted, and those in a row that an infrastructure fault
+    #: ended.
     undelivered: int = 0
     faults: int = 0
     #: The attempts since a program last ran whose set-up failed.
     setups: int = 0
     #: The scheduler's key of the current attempt while it waits or runs.
     key: str | None = None
-    #: The code, remedy and time of the scheduler's reason while it waits, of one of several independent tasks; empty: the job
-    #: does not know them.
+    #: The code, remedy and time of the scheduler's reason while it waits, of one of several
+    #: independent tasks; empty: the job does not know them.
     code: str = ""
     remedy: str = ""
     refused_at: datetime | None = None
@@ -409,7 +488,9 @@ class JobStatus(BaseModel):
 
 
 class Hold(BaseModel):
-    """A user's hold on a job: waiting tasks keep waiting, running tasks continue but are not retried."""
+    """A user's hold on a job: waiting tasks keep waiting, running tasks continue but are not
+    retried.
+    """
 
     model_config = ConfigDict(frozen=True)
 

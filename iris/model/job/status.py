@@ -9,9 +9,13 @@ from iris.model.states import ENDED, JobState, TaskState, roll_up
 
 
 def rolled_up(job: Gang) -> JobState:
-    """Returns the state alone, in a fraction of the time: a job of ten thousand tasks asks for it after each report."""
+    """Returns the state alone, in a fraction of the time: a job of ten thousand tasks asks for it
+    after each report.
+    """
     states = (task.state for task in job.tasks)
-    return roll_up(states, max_task_failures=job.spec.max_task_failures, held=job.overrides.hold is not None)
+    return roll_up(
+        states, max_task_failures=job.spec.max_task_failures, held=job.overrides.hold is not None
+    )
 
 
 def status_of(job: Gang) -> JobStatus:
@@ -32,8 +36,11 @@ def status_of(job: Gang) -> JobStatus:
     )
 
 
-def with_cancellations(status: JobStatus, whole: Cancelling | None, alone: Mapping[int, Cancelling]) -> JobStatus:
-    """Shows that the job is being cancelled, or some of its tasks, in the place of the reasons that they had before.
+def with_cancellations(
+    status: JobStatus, whole: Cancelling | None, alone: Mapping[int, Cancelling]
+) -> JobStatus:
+    """Shows that the job is being cancelled, or some of its tasks, in the place of the reasons that
+    they had before.
 
     Args:
         whole: the cancellation of the job; None: it is not cancelled.
@@ -41,7 +48,9 @@ def with_cancellations(status: JobStatus, whole: Cancelling | None, alone: Mappi
     """
     if alone:
         tasks = tuple(
-            task.model_copy(update={"cancelling": alone[task.index], "reason": str(alone[task.index])})
+            task.model_copy(
+                update={"cancelling": alone[task.index], "reason": str(alone[task.index])}
+            )
             if task.index in alone and task.state not in ENDED
             else task
             for task in status.tasks
@@ -51,7 +60,9 @@ def with_cancellations(status: JobStatus, whole: Cancelling | None, alone: Mappi
         return status
     # The first task that has ended makes the job KILLED; programs of others may still run.
     state = JobState.RUNNING if status.state.ended else status.state
-    return status.model_copy(update={"state": state, "reason": str(whole), "cancelling": whole, "finished_at": None})
+    return status.model_copy(
+        update={"state": state, "reason": str(whole), "cancelling": whole, "finished_at": None}
+    )
 
 
 #: The tasks whose reasons explain the state of their job.
@@ -69,7 +80,9 @@ _SHARED = (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE)
 
 
 def reason_of(job: Gang, state: JobState) -> str:
-    """Returns the first task's reason that explains the state, with the task's number if it is not that of all of them."""
+    """Returns the first task's reason that explains the state, with the task's number if it is not
+    that of all of them.
+    """
     if state is JobState.HELD:
         return str(job.overrides.hold)
     if state is JobState.SUCCEEDED:
@@ -82,7 +95,9 @@ def reason_of(job: Gang, state: JobState) -> str:
         tasks.sort(key=lambda task: task.reason != job.attempts[-1].reason)
     if state is JobState.BUILDING:  # what the whole gang waits for comes before what one host does
         tasks.sort(key=lambda task: not task.reason.startswith(WAITS_FOR))
-    reasons = [(task.index, task.reason) for task in tasks if task.state in explains and task.reason]
+    reasons = [
+        (task.index, task.reason) for task in tasks if task.state in explains and task.reason
+    ]
     if not reasons:
         return ""
     index, reason = reasons[0]

@@ -1,4 +1,6 @@
-"""Tags and notes of jobs: what a user says of a job, for people and for lists. They change nothing about how it runs."""
+"""Tags and notes of jobs: what a user says of a job, for people and for lists. They change nothing
+about how it runs.
+"""
 
 import json
 import re
@@ -11,10 +13,11 @@ from iris.model.errors import InvalidValue
 
 #: The most tags of a job.
 MAX_TAGS = 32
-#: The most characters of a key, and of a value: as many as a label of Kubernetes has. With both, a value of the search attribute
-#: is below the 255 characters that Temporal's SQL stores index.
+#: The most characters of a key, and of a value: as many as a label of Kubernetes has. With both, a
+#: value of the search attribute is below the 255 characters that Temporal's SQL stores index.
 MAX_PART = 63
-#: The most bytes of all tags of a job as a search attribute. Temporal's limit for one attribute is 2,048.
+#: The most bytes of all tags of a job as a search attribute. Temporal's limit for one attribute is
+#: 2,048.
 MAX_BYTES = 2_000
 #: The most characters of a note.
 MAX_NOTE = 500
@@ -43,7 +46,10 @@ def check_tag(key: str, value: str) -> None:
     """
     text = written(key, value)
     if _KEY.fullmatch(key) is None:
-        remedy = f"write KEY=VALUE or KEY; a key has up to {MAX_PART} letters, digits, . _ - or /, a letter or digit at both ends"
+        remedy = (
+            f"write KEY=VALUE or KEY; a key has up to {MAX_PART} letters, digits, . _ - or /, a"
+            " letter or digit at both ends"
+        )
         raise InvalidValue("tag", text, "has no valid key", remedy)
     if _VALUE.fullmatch(value) is None:
         remedy = f"use up to {MAX_PART} letters, digits or . _ - / : + @ % ~, and --note for a text"
@@ -59,9 +65,13 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
     for key, value in tags.items():
         check_tag(key, value)
     if len(tags) > MAX_TAGS:
-        raise InvalidValue("tag", f"{len(tags)} tags", "are too many", f"give a job at most {MAX_TAGS}")
+        raise InvalidValue(
+            "tag", f"{len(tags)} tags", "are too many", f"give a job at most {MAX_TAGS}"
+        )
     if (size := len(json.dumps(indexed(tags)))) > MAX_BYTES:
-        problem = f"take {size:,} bytes in the lists of the service, which has space for {MAX_BYTES:,}"
+        problem = (
+            f"take {size:,} bytes in the lists of the service, which has space for {MAX_BYTES:,}"
+        )
         raise InvalidValue("tag", f"{len(tags)} tags", problem, "use fewer or shorter ones")
     return tags
 
@@ -78,11 +88,15 @@ def format_tags(tags: Mapping[str, str]) -> list[str]:
 
 def indexed(tags: Mapping[str, str]) -> list[str]:
     """Returns the values of the search attribute: each tag, and the key of each."""
-    return [text for key, value in tags.items() for text in dict.fromkeys((key, written(key, value)))]
+    return [
+        text for key, value in tags.items() for text in dict.fromkeys((key, written(key, value)))
+    ]
 
 
 def tags_in(values: Iterable[str]) -> dict[str, str]:
-    """Returns the tags of a job by its search attribute. Texts that are no tags are left out: any client can set any."""
+    """Returns the tags of a job by its search attribute. Texts that are no tags are left out: any
+    client can set any.
+    """
     tags: dict[str, str] = {}
     for text in values:
         try:
@@ -105,9 +119,13 @@ def check_note(note: str) -> str:
         InvalidValue: it is too long, or has control characters.
     """
     if len(note) > MAX_NOTE:
-        raise InvalidValue("note", f"{note[:20]}…", f"has {len(note):,} characters", f"write at most {MAX_NOTE:,}")
+        raise InvalidValue(
+            "note", f"{note[:20]}…", f"has {len(note):,} characters", f"write at most {MAX_NOTE:,}"
+        )
     if any(not character.isprintable() for character in note):
-        raise InvalidValue("note", repr(note[:60]), "contains control characters", "write one line of text")
+        raise InvalidValue(
+            "note", repr(note[:60]), "contains control characters", "write one line of text"
+        )
     return note
 
 

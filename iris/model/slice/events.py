@@ -1,4 +1,6 @@
-"""The events of a slice's lifecycle and the effects that they have: the input and output of `iris.model.slice.lifecycle.step`."""
+"""The events of a slice's lifecycle and the effects that they have: the input and output of
+`iris.model.slice.lifecycle.step`.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,14 +29,18 @@ class ReportFacts:
 
 @dataclass(frozen=True)
 class RequestMachines:
-    """Request the machines. Results: `RequestAnswered`, or `RequestAbandoned` if a drain arrives first."""
+    """Request the machines. Results: `RequestAnswered`, or `RequestAbandoned` if a drain arrives
+    first.
+    """
 
     request: SliceRequest
 
 
 @dataclass(frozen=True)
 class DescribeMachines:
-    """Ask the platform about this slice, because its list may lag behind. Results: `MachinesDescribed` or `NotDescribed`."""
+    """Ask the platform about this slice, because its list may lag behind. Results:
+    `MachinesDescribed` or `NotDescribed`.
+    """
 
     #: Whether a deadline has passed, so that the answer decides whether the slice fails.
     overdue: bool = False
@@ -66,7 +72,15 @@ class RetireHosts:
         return self.drain.idle_since is None and self.drain.is_over(self.due)
 
 
-Effect = ShowState | ReportFacts | RequestMachines | DescribeMachines | ReadConsole | OfferHosts | RetireHosts
+Effect = (
+    ShowState
+    | ReportFacts
+    | RequestMachines
+    | DescribeMachines
+    | ReadConsole
+    | OfferHosts
+    | RetireHosts
+)
 
 
 # Events. `Drain` is one of them.
@@ -89,8 +103,9 @@ class RequestAbandoned:
 
 @dataclass(frozen=True)
 class HostReported:
-    """An agent is ready. Token and signature prove that its machine was created for the slice; the signature of a machine that
-    joined, by the agent's own key, proves that it is the same machine as before.
+    """An agent is ready. Token and signature prove that its machine was created for the slice; the
+    signature of a machine that joined, by the agent's own key, proves that it is the same machine
+    as before.
     """
 
     host: Host
@@ -150,11 +165,14 @@ class HostsOffered:
 
 @dataclass(frozen=True)
 class RetireAnswered:
-    """The scheduler's answer to `request`: what still runs on the hosts; empty: it has removed them."""
+    """The scheduler's answer to `request`: what still runs on the hosts; empty: it has removed
+    them.
+    """
 
     request: RetireHosts
     problem: str = ""
-    #: The scheduler's time; None: the time of the check, as in runs of slices that began with version 0.1.
+    #: The scheduler's time; None: the time of the check, as in runs of slices that began with
+    #: version 0.1.
     at: datetime | None = None
 
 

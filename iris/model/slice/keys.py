@@ -1,7 +1,9 @@
-"""The key pair of a slice: its machines sign the reports of their agents, and the slice verifies them.
+"""The key pair of a slice: its machines sign the reports of their agents, and the slice verifies
+them.
 
-The private key exists only at the platform and on the machines of the slice. Histories and the Web UI have the public key
-and signatures. A signature is valid for one incarnation of one host at one address.
+The private key exists only at the platform and on the machines of the slice. Histories and the Web
+UI have the public key and signatures. A signature is valid for one incarnation of one host at one
+address.
 """
 
 import hmac
@@ -26,7 +28,8 @@ class MachineProof(NamedTuple):
 
 
 def derived_key(secret: bytes, slice_id: str, token: str) -> str:
-    """Returns the private key for a slice request, the same one each time that the request is repeated.
+    """Returns the private key for a slice request, the same one each time that the request is
+    repeated.
 
     Args:
         secret: known to the platform object that makes the requests, and to nothing else.
@@ -40,7 +43,12 @@ def public_key(private_key: str) -> str:
     Raises:
         ValueError: it is not a private key.
     """
-    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key)).public_key().public_bytes_raw().hex()
+    return (
+        Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key))
+        .public_key()
+        .public_bytes_raw()
+        .hex()
+    )
 
 
 def sign(private_key: str, host: Host) -> str:
@@ -49,7 +57,11 @@ def sign(private_key: str, host: Host) -> str:
     Raises:
         ValueError: it is not a private key.
     """
-    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key)).sign(_signed(host, host.slice_id)).hex()
+    return (
+        Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key))
+        .sign(_signed(host, host.slice_id))
+        .hex()
+    )
 
 
 def is_signed(public_key: str, slice_id: str, host: Host, signature: str) -> bool:
@@ -63,5 +75,9 @@ def is_signed(public_key: str, slice_id: str, host: Host, signature: str) -> boo
 
 
 def _signed(host: Host, slice_id: str) -> bytes:
-    """Returns the text that is signed. The other facts of a host may have other defaults in the slice's version."""
-    return json.dumps(["iris host ready", slice_id, host.id, host.incarnation, host.address]).encode()
+    """Returns the text that is signed. The other facts of a host may have other defaults in the
+    slice's version.
+    """
+    return json.dumps(
+        ["iris host ready", slice_id, host.id, host.incarnation, host.address]
+    ).encode()

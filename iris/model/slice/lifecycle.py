@@ -1,14 +1,17 @@
 """The lifecycle of a slice: what each event changes, and what the workflow does about it.
 
-`step` takes a slice and an event. It returns the slice after the event and effects, which the workflow performs in their order.
-An effect that has a result is the last of its step; the workflow passes the result to `step` as the next event.
+`step` takes a slice and an event. It returns the slice after the event and effects, which the
+workflow performs in their order. An effect that has a result is the last of its step; the workflow
+passes the result to `step` as the next event.
 
-Rule 1: a slice changes only in this module. `TABLE` has an entry for each event and each state in which the event can arrive.
-Rule 2: an event without an entry raises `IllegalMove` and changes nothing. An event without consequences has the entry `_ignore`.
-Rule 3: nothing here reads a clock. `now` is the workflow's time, and a deadline arrives as an event.
+Rule 1: a slice changes only in this module. `TABLE` has an entry for each event and each state in
+which the event can arrive. Rule 2: an event without an entry raises `IllegalMove` and changes
+nothing. An event without consequences has the entry `_ignore`. Rule 3: nothing here reads a clock.
+`now` is the workflow's time, and a deadline arrives as an event.
 
-A slice that is created has a request to the platform. A slice that joined has none: its machines exist, and nothing deletes them.
-Not in this module: the deletion of the machines, which the workflow repeats until the platform confirms it.
+A slice that is created has a request to the platform. A slice that joined has none: its machines
+exist, and nothing deletes them. Not in this module: the deletion of the machines, which the
+workflow repeats until the platform confirms it.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,21 +56,24 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
-#: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner. Most repairs take some
-#: minutes, maintenance of a large slice takes hours.
+#: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner.
+#: Most repairs take some minutes, maintenance of a large slice takes hours.
 REPAIR_GRACE = timedelta(minutes=15)
 #: The pause before a platform that did not answer is asked again about overdue machines.
 DESCRIBE_AGAIN = timedelta(seconds=30)
-#: The pause between two checks whether a draining slice is free: doubled each time, up to the maximum.
+#: The pause between two checks whether a draining slice is free: doubled each time, up to the
+#: maximum.
 DRAIN_CHECK = timedelta(seconds=1)
 MAX_DRAIN_CHECK = timedelta(minutes=2)
-#: The maximum once the slice's tasks have been evicted; that phase lasts a little longer than their grace.
+#: The maximum once the slice's tasks have been evicted; that phase lasts a little longer than their
+#: grace.
 MAX_EVICTION_CHECK = timedelta(seconds=5)
-#: How long after the deadline of a drain the evicted tasks have for their grace and their release, before the slice is deleted
-#: anyway.
+#: How long after the deadline of a drain the evicted tasks have for their grace and their release,
+#: before the slice is deleted anyway.
 EVICTION_GRACE = timedelta(minutes=2)
 
-#: What the autoscaler, the platform and the agents report after the decision to delete a slice comes too late.
+#: What the autoscaler, the platform and the agents report after the decision to delete a slice
+#: comes too late.
 _ENDING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
 
 
@@ -94,7 +100,9 @@ def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
 
 
 def deadline(slice: SliceRecord) -> datetime | None:
-    """Returns when `DeadlineReached` is due if no other event arrives; None: the slice can wait forever."""
+    """Returns when `DeadlineReached` is due if no other event arrives; None: the slice can wait
+    forever.
+    """
     if slice.request is None:
         return None
     pace, entered = slice.request.group.pace, slice.facts.changed_at
@@ -118,9 +126,16 @@ def deadline(slice: SliceRecord) -> datetime | None:
 
 def _start(slice: SliceRecord, event: WorkflowStarted, now: datetime) -> Transition:
     if slice.request is None:
-        return _move(slice, SliceState.BOOTSTRAPPING, f"waits for {slice.size} host(s) to report", now)
+        return _move(
+            slice, SliceState.BOOTSTRAPPING, f"waits for {slice.size} host(s) to report", now
+        )
     if slice.adopted:
-        return _move(slice, SliceState.PROVISIONING, "its machines were found without a workflow and are adopted", now)
+        return _move(
+            slice,
+            SliceState.PROVISIONING,
+            "its machines were found without a workflow and are adopted",
+            now,
+        )
     return Transition(slice, (RequestMachines(slice.request),))
 
 
@@ -128,12 +143,23 @@ def _answer_request(slice: SliceRecord, event: RequestAnswered, now: datetime) -
     outcome = event.outcome
     if outcome.fault is not None:
         return _fail(slice, outcome.fault, outcome.reason, now, quota_scope=outcome.quota_scope)
-    accepted = _move(slice, SliceState.PROVISIONING, f"the platform creates its machines in {slice.facts.zone}", now)
-    return _then(accepted, _observe, outcome.observation, now) if outcome.observation is not None else accepted
+    accepted = _move(
+        slice,
+        SliceState.PROVISIONING,
+        f"the platform creates its machines in {slice.facts.zone}",
+        now,
+    )
+    return (
+        _then(accepted, _observe, outcome.observation, now)
+        if outcome.observation is not None
+        else accepted
+    )
 
 
 def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Transition:
-    return _move(slice, SliceState.DELETING, "no longer needed before the platform answered the request", now)
+    return _move(
+        slice, SliceState.DELETING, "no longer needed before the platform answered the request", now
+    )
 
 
 def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
@@ -167,37 +193,69 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
     if not (proven := slice.proves(event.host, event.token, event.signature, event.public_key)):
         # None: cannot be told yet. The agent reports again until the slice has or refuses it.
-        return Transition(slice if proven is None else replace(slice, refused=slice.refused | {event.host.id}))
+        return Transition(
+            slice if proven is None else replace(slice, refused=slice.refused | {event.host.id})
+        )
     exist = _machines_exist(slice, now)
     host = event.host if slice.request is None else slice.request.group.with_reserve(event.host)
-    before = next((each.fault for each in slice.hosts if (each.id, each.incarnation) == (host.id, host.incarnation)), "")
+    before = next(
+        (
+            each.fault
+            for each in slice.hosts
+            if (each.id, each.incarnation) == (host.id, host.incarnation)
+        ),
+        "",
+    )
     slice = exist.slice.with_host(host, event.public_key)
     if host.fault != before:
-        slice = slice.noted(f"host {host.id} is {fault_of(host)}" if host.fault else f"host {host.id} has no fault any more", now)
+        slice = slice.noted(
+            (
+                f"host {host.id} is {fault_of(host)}"
+                if host.fault
+                else f"host {host.id} has no fault any more"
+            ),
+            now,
+        )
     complete = len(slice.hosts) >= slice.size
-    return Transition(slice, (*exist.effects, OfferHosts(slice.hosts)) if complete else exist.effects)
+    return Transition(
+        slice, (*exist.effects, OfferHosts(slice.hosts)) if complete else exist.effects
+    )
 
 
 def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
     if event.ended:
         return _note_ended(slice, event, now)
     offers = least(host.resources for host in slice.hosts) if slice.hosts else None
-    ready = _move(slice, SliceState.READY, "every host takes work", now, ready_at=now, offers=offers)
+    ready = _move(
+        slice, SliceState.READY, "every host takes work", now, ready_at=now, offers=offers
+    )
     return _then(ready, _drain_ready, slice.drain, now) if slice.drain is not None else ready
 
 
 def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
-    """Notes which hosts the scheduler has not taken. Their agents read that and report again, as new incarnations."""
+    """Notes which hosts the scheduler has not taken. Their agents read that and report again, as
+    new incarnations.
+    """
     known, slice = slice.ended, replace(slice, ended=frozenset(event.ended))
     if known.issuperset(event.ended):
         return Transition(slice)
     hosts = ", ".join(sorted(host_id for host_id, _ in event.ended))
-    return Transition(slice.noted(f"the scheduler has ended the incarnation of {hosts}; a new one has to begin", now))
+    return Transition(
+        slice.noted(
+            f"the scheduler has ended the incarnation of {hosts}; a new one has to begin", now
+        )
+    )
 
 
 def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Transition:
-    """Offers the hosts of a ready slice again. The scheduler then has them, or answers which incarnations it has ended."""
-    noted = slice if slice.ended else slice.noted("the scheduler does not have all of its hosts; offers them again", now)
+    """Offers the hosts of a ready slice again. The scheduler then has them, or answers which
+    incarnations it has ended.
+    """
+    noted = (
+        slice
+        if slice.ended
+        else slice.noted("the scheduler does not have all of its hosts; offers them again", now)
+    )
     return Transition(noted, (OfferHosts(slice.hosts),))
 
 
@@ -205,7 +263,9 @@ def _lose_host(slice: SliceRecord, event: HostGone, now: datetime) -> Transition
     """Fails the slice: the other hosts of a TPU slice cannot compute without the lost one."""
     if (event.host_id, event.incarnation) not in slice.incarnations:
         return Transition(slice)  # an earlier incarnation
-    return _fail(slice, SliceFault.HOST_LEFT if event.left else SliceFault.HOST_LOST, event.reason, now)
+    return _fail(
+        slice, SliceFault.HOST_LEFT if event.left else SliceFault.HOST_LOST, event.reason, now
+    )
 
 
 # Machines.
@@ -234,7 +294,11 @@ def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> T
     """Waits: an overdue slice may be well, and the platform does not answer."""
     slice = replace(slice, check_at=now + DESCRIBE_AGAIN)
     until = slice.facts.repair_until
-    return Transition(slice.with_facts(repair_until=until + DESCRIBE_AGAIN) if event.overdue and until is not None else slice)
+    return Transition(
+        slice.with_facts(repair_until=until + DESCRIBE_AGAIN)
+        if event.overdue and until is not None
+        else slice
+    )
 
 
 # Deadlines.
@@ -270,8 +334,17 @@ def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[S
         reported: the number of its hosts whose agents have reported.
     """
     if state is SliceState.PROVISIONING:
-        return SliceFault.BOOT_TIMEOUT, f"the platform has not created its machines within {format_duration(pace.boot_timeout)}"
-    return SliceFault.INIT_TIMEOUT, f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}"
+        return (
+            SliceFault.BOOT_TIMEOUT,
+            (
+                "the platform has not created its machines within"
+                f" {format_duration(pace.boot_timeout)}"
+            ),
+        )
+    return (
+        SliceFault.INIT_TIMEOUT,
+        f"{reported} of {size} agents have reported within {format_duration(pace.init_timeout)}",
+    )
 
 
 # Drains.
@@ -281,7 +354,9 @@ def _drain_early(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
     if slice.request is None:
         return Transition(slice)
     if slice.adopted and slice.request.token:
-        return Transition(replace(slice, drain=drain))  # tasks may run there: first its agents have to identify themselves
+        return Transition(
+            replace(slice, drain=drain)
+        )  # tasks may run there: first its agents have to identify themselves
     return _move(slice, SliceState.DELETING, drain.reason, now)
 
 
@@ -301,7 +376,9 @@ def _drain_again(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
 
 
 def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there meanwhile keeps it."""
+    """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there
+    meanwhile keeps it.
+    """
     reason = event.request.drain.reason
     if not event.problem:
         return _move(slice, SliceState.DELETING, reason, now)
@@ -310,7 +387,9 @@ def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Tr
 
 
 def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if it is free or its tasks have had their time, and otherwise checks it again later."""
+    """Deletes the slice if it is free or its tasks have had their time, and otherwise checks it
+    again later.
+    """
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
     if not event.problem or drain.is_over(event.at or event.request.due, EVICTION_GRACE):
@@ -346,14 +425,20 @@ def _ignore(slice: SliceRecord, event: Event, now: datetime) -> Transition:
 # Parts of steps.
 
 
-def _move(slice: SliceRecord, state: SliceState, reason: str, now: datetime, **facts: object) -> Transition:
+def _move(
+    slice: SliceRecord, state: SliceState, reason: str, now: datetime, **facts: object
+) -> Transition:
     slice = slice.moved(state, reason, now, **facts)
     if slice.request is not None:
         return Transition(slice, (ShowState(state), ReportFacts(slice.facts)))
-    return Transition(slice, (ShowState(state),) if state in (SliceState.READY, SliceState.DELETED) else ())
+    return Transition(
+        slice, (ShowState(state),) if state in (SliceState.READY, SliceState.DELETED) else ()
+    )
 
 
-def _fail(slice: SliceRecord, fault: SliceFault, reason: str, now: datetime, quota_scope: str = "") -> Transition:
+def _fail(
+    slice: SliceRecord, fault: SliceFault, reason: str, now: datetime, quota_scope: str = ""
+) -> Transition:
     return _move(slice, SliceState.FAILED, reason, now, fault=fault, quota_scope=quota_scope)
 
 
@@ -372,7 +457,8 @@ def _in(states: Iterable[SliceState], handler: _Handler) -> dict[SliceState, _Ha
 
 
 _COMING = (_S.PROVISIONING, _S.BOOTSTRAPPING)
-#: What happens at each event in each state. Signals wait until the request is answered, so none arrives in REQUESTED.
+#: What happens at each event in each state. Signals wait until the request is answered, so none
+#: arrives in REQUESTED.
 TABLE: dict[type[Event], dict[SliceState, _Handler]] = {
     WorkflowStarted: {_S.REQUESTED: _start, **_in((*LIVE, _S.DELETING), _ignore)},
     RequestAnswered: {_S.REQUESTED: _answer_request},

@@ -1,4 +1,6 @@
-"""The values that the autoscaler's workflows and the platforms exchange about the machines of a slice."""
+"""The values that the autoscaler's workflows and the platforms exchange about the machines of a
+slice.
+"""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,8 +13,8 @@ from iris.model.slice.scale_groups import ScaleGroup
 class SliceRequest(BaseModel):
     """A request to create a slice.
 
-    The id is generated before the first call and is the name and label of the machines. So a repeated request finds the slice
-    that it created.
+    The id is generated before the first call and is the name and label of the machines. So a
+    repeated request finds the slice that it created.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -21,8 +23,8 @@ class SliceRequest(BaseModel):
     cluster: str
     #: One of the group's zones.
     zone: str
-    #: Identifies the request, so that a repeated one recognises the machines of the first. It is not a secret. Agents of version
-    #: 0.1 present it to identify themselves.
+    #: Identifies the request, so that a repeated one recognises the machines of the first. It is
+    #: not a secret. Agents of version 0.1 present it to identify themselves.
     token: str
     group: ScaleGroup
     #: Whether the agents sign their reports. False: a request of version 0.1.
@@ -34,7 +36,9 @@ class MachineState(StrEnum):
 
     CREATING = "CREATING"  # it creates them now, or when it has capacity
     ACTIVE = "ACTIVE"  # they exist
-    REPAIRING = "REPAIRING"  # they exist, and it repairs one of them: maintenance, or a broken machine
+    REPAIRING = (
+        "REPAIRING"  # they exist, and it repairs one of them: maintenance, or a broken machine
+    )
     PREEMPTED = "PREEMPTED"  # it has preempted them; what is left has to be deleted
     FAILED = "FAILED"  # they are broken, stopped or suspended, and will not recover by themselves
     DELETING = "DELETING"  # it deletes them
@@ -73,7 +77,8 @@ class SliceObservation(BaseModel):
     token: str = ""
     #: Verifies the reports of the slice's agents; empty: unknown, or a slice of version 0.1.
     public_key: str = ""
-    #: Why it is FAILED, if the platform gives more detail. For example, it accepted the request first and then found no capacity.
+    #: Why it is FAILED, if the platform gives more detail. For example, it accepted the request
+    #: first and then found no capacity.
     fault: SliceFault | None = None
     #: With QUOTA: as in `CreateOutcome`.
     quota_scope: str = ""
@@ -89,14 +94,18 @@ class FleetListing(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     slices: tuple[SliceObservation, ...] = ()
-    #: The zones that could not be listed, with the reason. Their slices are unknown, which does not mean that there are none.
+    #: The zones that could not be listed, with the reason. Their slices are unknown, which does not
+    #: mean that there are none.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: With `ANYWHERE` in `unreachable`: the zones that were listed nevertheless, because another service has their machines.
+    #: With `ANYWHERE` in `unreachable`: the zones that were listed nevertheless, because another
+    #: service has their machines.
     listed: tuple[str, ...] = ()
 
     def knows(self, zone: str) -> bool:
         """Returns whether the listing has all slices of the zone."""
-        return zone not in self.unreachable and (ANYWHERE not in self.unreachable or zone in self.listed)
+        return zone not in self.unreachable and (
+            ANYWHERE not in self.unreachable or zone in self.listed
+        )
 
 
 class DeleteResult(StrEnum):
@@ -112,16 +121,18 @@ class CreateOutcome(BaseModel):
     observation: SliceObservation | None = None
     fault: SliceFault | None = None
     reason: str = ""
-    #: With QUOTA: the zone or region where it applies, or `ANYWHERE`; empty: the platform does not say.
+    #: With QUOTA: the zone or region where it applies, or `ANYWHERE`; empty: the platform does not
+    #: say.
     quota_scope: str = ""
 
 
-#: How long the tasks of a slice that is taken back may take to end before its machines are deleted. Google gives thirty
-#: seconds (spot) or a minute (maintenance). A task's grace is 30 s by default, and then its agent reports it.
-#: cloud.google.com/compute/docs/instances/create-use-spot and .../metadata/getting-live-migration-notice
+#: How long the tasks of a slice that is taken back may take to end before its machines are deleted.
+#: Google gives thirty seconds (spot) or a minute (maintenance). A task's grace is 30 s by default,
+#: and then its agent reports it. cloud.google.com/compute/docs/instances/create-use-spot and
+#: .../metadata/getting-live-migration-notice
 TIME_TO_LEAVE = timedelta(minutes=1)
-#: When tasks on such a slice are evicted that still run: on a host whose own agent does not leave, they know of nothing. The rest
-#: of the time is enough for the default grace and the report.
+#: When tasks on such a slice are evicted that still run: on a host whose own agent does not leave,
+#: they know of nothing. The rest of the time is enough for the default grace and the report.
 EVICTED_AFTER = timedelta(seconds=10)
 
 _LOSSES = {
@@ -132,12 +143,16 @@ _LOSSES = {
 
 
 def ends_its_tasks(fault: SliceFault | None) -> bool:
-    """Returns whether the agents of a slice with this fault may still be alive, and end their tasks in order."""
+    """Returns whether the agents of a slice with this fault may still be alive, and end their tasks
+    in order.
+    """
     return fault in (SliceFault.PREEMPTED, SliceFault.HOST_LEFT)
 
 
 def loss_of(seen: SliceObservation | None) -> tuple[SliceFault, str] | None:
-    """Returns the fault and the reason if the observation means that a wanted slice is lost, otherwise None."""
+    """Returns the fault and the reason if the observation means that a wanted slice is lost,
+    otherwise None.
+    """
     if seen is None:
         return SliceFault.VANISHED, "the platform no longer knows its machines"
     if seen.state not in _LOSSES:

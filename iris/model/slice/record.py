@@ -16,10 +16,13 @@ MAX_STEPS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRecord:
-    """One slice. `iris.model.slice.lifecycle.step` makes the next record of it; no other function does."""
+    """One slice. `iris.model.slice.lifecycle.step` makes the next record of it; no other function
+    does.
+    """
 
     cluster: str
-    #: Its id, state and times, and the reason for its state. The scale group and zone of a slice that joined are empty.
+    #: Its id, state and times, and the reason for its state. The scale group and zone of a slice
+    #: that joined are empty.
     facts: SliceFacts
     #: How many hosts the complete slice has.
     size: int
@@ -29,11 +32,14 @@ class SliceRecord:
     adopted: bool = False
     #: The hosts whose agents have reported.
     hosts: tuple[Host, ...] = ()
-    #: Verifies the reports of its agents; empty: the platform has not reported it, or the slice is of version 0.1.
+    #: Verifies the reports of its agents; empty: the platform has not reported it, or the slice is
+    #: of version 0.1.
     public_key: str = ""
-    #: For a slice that joined: the public key of each host's machine, by the host's id, from its first report.
+    #: For a slice that joined: the public key of each host's machine, by the host's id, from its
+    #: first report.
     machine_keys: Mapping[str, str] = field(default_factory=dict)
-    #: The ids of hosts whose agents could not prove that they belong to it, or that they run on the host's machine.
+    #: The ids of hosts whose agents could not prove that they belong to it, or that they run on the
+    #: host's machine.
     refused: frozenset[str] = frozenset()
     #: The (host, incarnation) of hosts whose incarnations the scheduler has ended.
     ended: frozenset[tuple[str, str]] = frozenset()
@@ -81,10 +87,12 @@ class SliceRecord:
         )
 
     def proves(self, host: Host, token: str, signature: str, public_key: str = "") -> bool | None:
-        """Returns whether a report comes from a machine of the slice; None: the slice does not know its key yet.
+        """Returns whether a report comes from a machine of the slice; None: the slice does not know
+        its key yet.
 
         Args:
-            public_key: of a machine that joined. The first one for a host is believed, and no other one after that.
+            public_key: of a machine that joined. The first one for a host is believed, and no other
+                one after that.
         """
         if self.request is None:
             key = self.machine_keys.get(host.id, public_key)
@@ -95,9 +103,15 @@ class SliceRecord:
 
     def with_key(self, seen: SliceObservation | None) -> "SliceRecord":
         """Returns the slice with the public key that the platform reports."""
-        return replace(self, public_key=seen.public_key) if seen is not None and seen.public_key else self
+        return (
+            replace(self, public_key=seen.public_key)
+            if seen is not None and seen.public_key
+            else self
+        )
 
-    def moved(self, state: SliceState, reason: str, now: datetime, **facts: object) -> "SliceRecord":
+    def moved(
+        self, state: SliceState, reason: str, now: datetime, **facts: object
+    ) -> "SliceRecord":
         """Returns the slice in another state.
 
         Args:
@@ -116,8 +130,13 @@ class SliceRecord:
         return replace(self, steps=(*self.steps, added)[-MAX_STEPS:])
 
     def waiting(self, reason: str, now: datetime) -> "SliceRecord":
-        """Returns the slice with the reason why its machines do not exist yet, if the platform gives a new one."""
-        if self.state is not SliceState.PROVISIONING or reason in ("", *(each.reason for each in self.steps)):
+        """Returns the slice with the reason why its machines do not exist yet, if the platform
+        gives a new one.
+        """
+        if self.state is not SliceState.PROVISIONING or reason in (
+            "",
+            *(each.reason for each in self.steps),
+        ):
             return self
         return self.noted(reason, now)
 
@@ -134,7 +153,13 @@ class SliceRecord:
         keys = {host.id: public_key, **self.machine_keys} if public_key else self.machine_keys
         others: Iterable[Host] = (each for each in self.hosts if each.id != host.id)
         ended = frozenset(each for each in self.ended if each[0] != host.id)
-        return replace(self, hosts=(*others, host), machine_keys=keys, refused=self.refused - {host.id}, ended=ended)
+        return replace(
+            self,
+            hosts=(*others, host),
+            machine_keys=keys,
+            refused=self.refused - {host.id},
+            ended=ended,
+        )
 
 
 def with_last_line(reason: str, output: str) -> str:

@@ -40,11 +40,12 @@ class Pace(BaseModel):
     requesting_timeout: timedelta = timedelta(seconds=120)
     #: After the platform reports a used-up quota, the group requests nothing for this long.
     quota_timeout: timedelta = timedelta(minutes=5)
-    #: The delay after a failure. It doubles with each failure in a row, up to `max_backoff`. A slice that becomes ready resets
-    #: it.
+    #: The delay after a failure. It doubles with each failure in a row, up to `max_backoff`. A
+    #: slice that becomes ready resets it.
     backoff: timedelta = timedelta(seconds=5)
     max_backoff: timedelta = timedelta(minutes=5)
-    #: The delay after a zone had no capacity. It doubles each time in a row, up to `max_stockout_delay`.
+    #: The delay after a zone had no capacity. It doubles each time in a row, up to
+    #: `max_stockout_delay`.
     stockout_delay: timedelta = timedelta(seconds=30)
     max_stockout_delay: timedelta = timedelta(minutes=10)
     #: The most slices requested and the most deleted within a minute.
@@ -69,7 +70,8 @@ class ScaleGroup(BaseModel):
     hosts: int = 1
     #: The resources of each machine.
     resources: Resources
-    #: The part of them, in bytes, that the system and Iris use, so that hosts do not offer it to tasks.
+    #: The part of them, in bytes, that the system and Iris use, so that hosts do not offer it to
+    #: tasks.
     reserved_memory: int = 0
     reserved_disk: int = 0
     #: Further attributes of each machine, besides those derived from the group.
@@ -82,7 +84,8 @@ class ScaleGroup(BaseModel):
     preemptible: bool = False
     #: The reservation that its slices use; empty: none.
     reservation: str = ""
-    #: Whether slices are requested as queued resources, which may wait for hours until there is capacity.
+    #: Whether slices are requested as queued resources, which may wait for hours until there is
+    #: capacity.
     queued: bool = False
     #: Whether a host with accelerators also accepts tasks that request none.
     accept_cpu_jobs: bool = False
@@ -92,7 +95,8 @@ class ScaleGroup(BaseModel):
     priority: int = 100
     min_slices: int = 0
     max_slices: int
-    #: The number of machines in the pool that the slices come from; 0: the platform creates machines.
+    #: The number of machines in the pool that the slices come from; 0: the platform creates
+    #: machines.
     machines: int = 0
     #: The number of slices to keep beyond the current demand.
     buffer_slices: int = 0
@@ -113,11 +117,17 @@ class ScaleGroup(BaseModel):
         """Why it has no more slices, as the end of a sentence about the group."""
         if not self.is_pool:
             return f"at max_slices {self.max_slices}"
-        return "uses the only machine of its pool" if self.machines == 1 else f"uses all {self.machines} machines of its pool"
+        return (
+            "uses the only machine of its pool"
+            if self.machines == 1
+            else f"uses all {self.machines} machines of its pool"
+        )
 
     @property
     def offers(self) -> Resources:
-        """The resources that each host promises to tasks: those of its machine without the reserved part."""
+        """The resources that each host promises to tasks: those of its machine without the reserved
+        part.
+        """
         if not self.reserved_memory and not self.reserved_disk:
             return self.resources
         return Resources(
@@ -128,7 +138,8 @@ class ScaleGroup(BaseModel):
         )
 
     def with_reserve(self, host: Host) -> Host:
-        """Returns a host as its agent reports it, without the reserved memory: it offers at most what the group promises.
+        """Returns a host as its agent reports it, without the reserved memory: it offers at most
+        what the group promises.
 
         The disk needs no such limit, because an agent reports only what is free.
         """
@@ -136,10 +147,17 @@ class ScaleGroup(BaseModel):
         if not self.reserved_memory or host.resources.memory_bytes <= most:
             return host
         found = host.resources
-        offers = Resources(cpu_millis=found.cpu_millis, memory_bytes=most, disk_bytes=found.disk_bytes, device=found.device)
+        offers = Resources(
+            cpu_millis=found.cpu_millis,
+            memory_bytes=most,
+            disk_bytes=found.disk_bytes,
+            device=found.device,
+        )
         return host.model_copy(update={"resources": offers})
 
-    def slice_hosts(self, slice_id: str, zone: str, incarnation: str = "", address: str = "") -> tuple[Host, ...]:
+    def slice_hosts(
+        self, slice_id: str, zone: str, incarnation: str = "", address: str = ""
+    ) -> tuple[Host, ...]:
         """Returns the hosts of a slice of the group, by worker id."""
         return tuple(
             Host(
@@ -155,7 +173,9 @@ class ScaleGroup(BaseModel):
         )
 
     def host_attributes(self, slice_id: str, zone: str, worker: int) -> dict[str, Attribute]:
-        """Returns the attributes of the slice's host with this worker id. The group's own attributes override derived ones."""
+        """Returns the attributes of the slice's host with this worker id. The group's own
+        attributes override derived ones.
+        """
         follows: dict[str, Attribute] = {
             constraints.SCALE_GROUP: self.name,
             constraints.ZONE: zone,
@@ -173,9 +193,18 @@ class ScaleGroup(BaseModel):
 
 
 def unknown_group(name: str, zone: str, hosts: int = 1) -> ScaleGroup:
-    """Returns a substitute for a group that the configuration no longer has. It is enough to delete the group's slices."""
+    """Returns a substitute for a group that the configuration no longer has. It is enough to delete
+    the group's slices.
+    """
     kind = SliceType.LOCAL_VM
-    return ScaleGroup(name=name or "unknown", type=kind, zones=(zone,), hosts=hosts, resources=Resources(), max_slices=0)
+    return ScaleGroup(
+        name=name or "unknown",
+        type=kind,
+        zones=(zone,),
+        hosts=hosts,
+        resources=Resources(),
+        max_slices=0,
+    )
 
 
 def is_gcp_zone(zone: str) -> bool:

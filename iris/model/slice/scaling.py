@@ -1,4 +1,6 @@
-"""The values that the autoscaler knows, decides and remembers. `iris.autoscaling.plan` makes the plan itself."""
+"""The values that the autoscaler knows, decides and remembers. `iris.autoscaling.plan` makes the
+plan itself.
+"""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,7 +11,8 @@ from iris.model.host.resources import Resources
 from iris.model.job.requests import Request
 from iris.model.slice.status import SliceState
 
-#: The most shapes whose outlook the autoscaler sends the scheduler, which stores them in its ledger.
+#: The most shapes whose outlook the autoscaler sends the scheduler, which stores them in its
+#: ledger.
 MOST_OUTLOOKS = 200
 
 
@@ -32,13 +35,15 @@ class Wanted(BaseModel):
     demands: tuple[Demand, ...] = ()
     #: The slices on whose hosts nothing runs, and since when.
     idle: dict[str, datetime] = Field(default_factory=dict)
-    #: The slices that cannot work any more because one of their hosts is quarantined, with the reason.
+    #: The slices that cannot work any more because one of their hosts is quarantined, with the
+    #: reason.
     broken: dict[str, str] = Field(default_factory=dict)
     #: The scale groups that are paused: their hosts accept no new work.
     paused: tuple[str, ...] = ()
     #: Whether the scheduler has received the outlooks of the waiting gangs.
     informed: bool = True
-    #: The time of this snapshot by the server's clock. A slice that became ready later may be one that the gangs wait for.
+    #: The time of this snapshot by the server's clock. A slice that became ready later may be one
+    #: that the gangs wait for.
     as_of: datetime
 
 
@@ -59,9 +64,11 @@ class Drain(BaseModel):
 
     slice_id: str
     reason: str
-    #: Delete only if the scheduler confirms that the slice has been idle at least since then; otherwise leave it unchanged.
+    #: Delete only if the scheduler confirms that the slice has been idle at least since then;
+    #: otherwise leave it unchanged.
     idle_since: datetime | None = None
-    #: When tasks that still run on it are stopped. None: they may run to their end. Ignored if `idle_since` is given.
+    #: When tasks that still run on it are stopped. None: they may run to their end. Ignored if
+    #: `idle_since` is given.
     deadline: datetime | None = None
 
     def is_over(self, due: datetime | None, patience: timedelta = timedelta(0)) -> bool:
@@ -70,7 +77,11 @@ class Drain(BaseModel):
 
     def beside(self, other: "Drain | None") -> "Drain":
         """Returns a copy with the earlier of the two deadlines."""
-        deadlines = [each.deadline for each in (self, other) if each is not None and each.deadline is not None]
+        deadlines = [
+            each.deadline
+            for each in (self, other)
+            if each is not None and each.deadline is not None
+        ]
         return self.model_copy(update={"deadline": min(deadlines, default=None)})
 
 
@@ -78,7 +89,9 @@ class Availability(StrEnum):
     """The availability of a group for new slices: the first state that holds."""
 
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"  # the platform reported it; demand goes to the next group
-    BACKOFF = "BACKOFF"  # slices failed, or every zone is out of stock; demand goes to the next group
+    BACKOFF = (
+        "BACKOFF"  # slices failed, or every zone is out of stock; demand goes to the next group
+    )
     REQUESTING = "REQUESTING"  # the platform has not answered the last request yet; demand waits
     COOLDOWN = "COOLDOWN"  # the group has just grown; demand waits
     AT_MAX = "AT_MAX"  # the group has its maximum; demand goes to the next group
@@ -86,7 +99,9 @@ class Availability(StrEnum):
 
 
 class GroupStatus(BaseModel):
-    """The result of an evaluation for one group: its slices, the demand for it, and why no more is done."""
+    """The result of an evaluation for one group: its slices, the demand for it, and why no more is
+    done.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -138,14 +153,17 @@ class StockedOut(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     zone: str
-    #: `SliceType`, variant or machine type or pool, and tier. Groups that need the same kind share this record.
+    #: `SliceType`, variant or machine type or pool, and tier. Groups that need the same kind share
+    #: this record.
     kind: str
     until: datetime
     #: The number of times in a row.
     times: int = 1
-    #: When the stock-out was last reported. The failure of an earlier request is the same stock-out and is not counted again.
+    #: When the stock-out was last reported. The failure of an earlier request is the same stock-out
+    #: and is not counted again.
     at: datetime
-    #: Why no machine of a pool is free; empty for machines of a cloud, which says no more than that it has none.
+    #: Why no machine of a pool is free; empty for machines of a cloud, which says no more than that
+    #: it has none.
     reason: str = ""
 
 
@@ -166,7 +184,9 @@ class UsedUp(BaseModel):
 
 
 class Freed(BaseModel):
-    """The last time that machines of a family were found deleted in a zone. Their quota has free capacity since then."""
+    """The last time that machines of a family were found deleted in a zone. Their quota has free
+    capacity since then.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -190,22 +210,25 @@ class GroupMemory(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    #: Used if a platform does not say where its quota applies. If it does, the quota is in `Memory.used_up`.
+    #: Used if a platform does not say where its quota applies. If it does, the quota is in
+    #: `Memory.used_up`.
     quota_until: datetime | None = None
     quota_reason: str = ""
-    #: The failures in a row, and when the last one was reported. The failure of a slice requested before that is not counted
-    #: again.
+    #: The failures in a row, and when the last one was reported. The failure of a slice requested
+    #: before that is not counted again.
     failures: int = 0
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
-    #: Whether so many slices failed that the group is rarely tried until the configuration is loaded again.
+    #: Whether so many slices failed that the group is rarely tried until the configuration is
+    #: loaded again.
     stopped: bool = False
     cooldown_until: datetime | None = None
     #: The times of scale-ups and scale-downs within the last minute, for the rate limits.
     scale_ups: tuple[datetime, ...] = ()
     scale_downs: tuple[datetime, ...] = ()
-    #: The ends of slices that had been ready, and whether they were ready for long enough, within the churn window.
+    #: The ends of slices that had been ready, and whether they were ready for long enough, within
+    #: the churn window.
     lives: tuple[tuple[datetime, bool], ...] = ()
     #: The sizes of its last slices, the latest last.
     sizes: tuple[SizeFound, ...] = ()

@@ -80,7 +80,8 @@ class SliceFacts(BaseModel):
     fault: SliceFault | None = None
     #: With QUOTA: as in `CreateOutcome`.
     quota_scope: str = ""
-    #: Until when the slice waits for the platform to repair its machines; None: no repair is under way.
+    #: Until when the slice waits for the platform to repair its machines; None: no repair is under
+    #: way.
     repair_until: datetime | None = None
 
 
@@ -97,10 +98,11 @@ class SliceStatus(BaseModel):
     size: int = 1
     #: The autoscaler's view of it; None: it joined by itself and was not created.
     facts: SliceFacts | None = None
-    #: Hosts whose agents could not prove that their machines were created for the slice. These agents stop.
+    #: Hosts whose agents could not prove that their machines were created for the slice. These
+    #: agents stop.
     refused: tuple[str, ...] = ()
-    #: The (host, incarnation) of hosts that the scheduler does not take, because it has ended their incarnations. Their agents
-    #: begin new ones.
+    #: The (host, incarnation) of hosts that the scheduler does not take, because it has ended their
+    #: incarnations. Their agents begin new ones.
     ended: tuple[tuple[str, str], ...] = ()
     #: The last output of its machines, if they or their agents were late.
     last_words: str = ""

@@ -1,8 +1,9 @@
 """Shares the places of a large array out to its parts. Pure.
 
-A large array is split into parts, whose workflows start the tasks. The array's limit holds for all parts together, so the job
-gives each part a number of places. A part uses a place for each task that it has started, and gives none back before the task has
-ended. The job may know of an end late, but never too early: so what is free by its knowledge is free.
+A large array is split into parts, whose workflows start the tasks. The array's limit holds for all
+parts together, so the job gives each part a number of places. A part uses a place for each task
+that it has started, and gives none back before the task has ended. The job may know of an end late,
+but never too early: so what is free by its knowledge is free.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ class PartLoad(NamedTuple):
 
 
 def shares(limit: int, parts: Sequence[PartLoad]) -> list[int]:
-    """Returns the number of places for each part, which is never less than before. Earlier parts come first."""
+    """Returns the number of places for each part, which is never less than before. Earlier parts
+    come first.
+    """
     free = limit - sum(part.used for part in parts)
     found = []
     for part in parts:

@@ -1,4 +1,6 @@
-"""Which tasks of a job of several independent tasks are cancelled, by whom, and how they end then."""
+"""Which tasks of a job of several independent tasks are cancelled, by whom, and how they end
+then.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Self
@@ -15,7 +17,9 @@ class Cancellations(NamedTuple):
     all: str | None = None
 
     def with_task(self, index: int, reason: str) -> Self:
-        """Returns the requests with that of the user for one task. An earlier request for the task counts."""
+        """Returns the requests with that of the user for one task. An earlier request for the task
+        counts.
+        """
         return self._replace(alone={index: reason, **self.alone})
 
     def with_all(self, reason: str) -> Self:
@@ -23,7 +27,9 @@ class Cancellations(NamedTuple):
         return self._replace(all=reason)
 
     def end_of(self, index: int) -> tuple[TaskState, str] | None:
-        """Returns the state and the reason with which a cancelled task ends; None: its cancellation was not requested here."""
+        """Returns the state and the reason with which a cancelled task ends; None: its cancellation
+        was not requested here.
+        """
         if index in self.alone:
             return TaskState.CANCELLED, self.alone[index]
         return (TaskState.KILLED, self.all) if self.all is not None else None

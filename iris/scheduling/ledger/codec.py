@@ -1,8 +1,9 @@
-"""Packs hosts and placements into few bytes, because the scheduler's ledger must fit into one payload of 2 MiB.
+"""Packs hosts and placements into few bytes, because the scheduler's ledger must fit into one
+payload of 2 MiB.
 
-Hosts and placements become rows. What many rows share (resources, constraints, attributes …) is written once, and rows refer to
-it by number. What follows from a key (its task, that task's workflow) is not written at all. `iris.scheduling.placement.queue` packs the
-requests.
+Hosts and placements become rows. What many rows share (resources, constraints, attributes …) is
+written once, and rows refer to it by number. What follows from a key (its task, that task's
+workflow) is not written at all. `iris.scheduling.placement.queue` packs the requests.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -28,7 +29,8 @@ _OWN = (TPU_NAME, TPU_WORKER_ID)
 class LedgerState(BaseModel):
     """The ledger's state, as one run of the scheduler passes it to the next."""
 
-    #: Hosts, placements and requests in packed form. None if version 0.1 wrote the state: then the next three lists hold them.
+    #: Hosts, placements and requests in packed form. None if version 0.1 wrote the state: then the
+    #: next three lists hold them.
     tables: dict[str, Any] | None = None
     hosts: list[Host] = Field(default_factory=list)
     live: list[Placement] = Field(default_factory=list)
@@ -71,12 +73,13 @@ class _Shared:
         return self._numbers[key]
 
 
-# -- hosts ---------------------------------------------------------------------------------------------------------------------
+# -- hosts
+# --------------------------------------------------------------------------------------------------
 
 
 def pack_hosts(hosts: Iterable[Host]) -> Table:
-    """Returns rows of (shared part, id, slice, incarnation, address, the attributes that differ from host to host), and the
-    faults of the few hosts that have one.
+    """Returns rows of (shared part, id, slice, incarnation, address, the attributes that differ
+    from host to host), and the faults of the few hosts that have one.
     """
     shared, rows, faults = _Shared(), [], {}
     for host in hosts:
@@ -86,21 +89,42 @@ def pack_hosts(hosts: Iterable[Host]) -> Table:
         common = {name: value for name, value in host.attributes.items() if name not in _OWN}
 
         def write(host: Host = host, common: Mapping[str, Any] = common) -> dict[str, Any]:
-            return {**host.model_dump(mode="json", include={"resources", "accept_cpu_jobs"}), "attributes": common}
+            return {
+                **host.model_dump(mode="json", include={"resources", "accept_cpu_jobs"}),
+                "attributes": common,
+            }
 
-        resources, typed = host.resources, tuple((name, type(value), value) for name, value in common.items())
+        resources, typed = (
+            host.resources,
+            tuple((name, type(value), value) for name, value in common.items()),
+        )
         alike = (resources.kind, resources.vector, host.accept_cpu_jobs, typed)
-        rows.append((shared.number(alike, write), host.id, host.slice_id, host.incarnation, host.address, own))
+        rows.append(
+            (
+                shared.number(alike, write),
+                host.id,
+                host.slice_id,
+                host.incarnation,
+                host.address,
+                own,
+            )
+        )
     return {"shared": shared.written, "rows": rows, **({"faults": faults} if faults else {})}
 
 
 def unpack_hosts(table: Table) -> list[Host]:
-    templates = [Host.model_validate({"id": "", "slice_id": "", "incarnation": "", **each}) for each in table["shared"]]
+    templates = [
+        Host.model_validate({"id": "", "slice_id": "", "incarnation": "", **each})
+        for each in table["shared"]
+    ]
     faults: Mapping[str, str] = table.get("faults", {})
     hosts = []
     for number, host_id, slice_id, incarnation, address, own in table["rows"]:
         template = templates[number]
-        attributes = {**template.attributes, **{name: value for name, value in zip(_OWN, own, strict=True) if value is not None}}
+        attributes = {
+            **template.attributes,
+            **{name: value for name, value in zip(_OWN, own, strict=True) if value is not None},
+        }
         hosts.append(
             Host.model_construct(
                 None,
@@ -117,7 +141,8 @@ def unpack_hosts(table: Table) -> list[Host]:
     return hosts
 
 
-# -- placements ----------------------------------------------------------------------------------------------------------------
+# -- placements
+# --------------------------------------------------------------------------------------------------
 
 
 def dated(placement: Placement) -> Placement:
@@ -125,7 +150,11 @@ def dated(placement: Placement) -> Placement:
 
     Version 0.1 did not record that time. Its placements get one long enough ago for every rule.
     """
-    return placement if placement.placed_at else placement.model_copy(update={"placed_at": EPOCH + MICROSECOND})
+    return (
+        placement
+        if placement.placed_at
+        else placement.model_copy(update={"placed_at": EPOCH + MICROSECOND})
+    )
 
 
 def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> Table:
@@ -133,21 +162,33 @@ def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> T
 
     A seat is a host's number, or is written in full if that host is no longer there.
     """
-    numbers = {(host.id, host.slice_id, host.incarnation): number for number, host in enumerate(hosts)}
+    numbers = {
+        (host.id, host.slice_id, host.incarnation): number for number, host in enumerate(hosts)
+    }
     shared, rows, before = _Shared(), [], 0
     for placement in placements:
         at = (placement.placed_at - EPOCH) // MICROSECOND if placement.placed_at else 0
         names = Names.of(placement)
 
         def write(placement: Placement = placement, names: Names = names) -> dict[str, Any]:
-            alike = {"user", "resources", "band", *(["tasks_per_host"] if placement.tasks_per_host > 1 else [])}
+            alike = {
+                "user",
+                "resources",
+                "band",
+                *(["tasks_per_host"] if placement.tasks_per_host > 1 else []),
+            }
             return {"names": names, **placement.model_dump(mode="json", include=alike)}
 
         resources, each = placement.resources, placement.tasks_per_host
         alike = (resources.kind, resources.vector, placement.user, placement.band, each, names)
-        incarnations = [((seat.host_id, seat.slice_id, seat.incarnation), seat.group) for seat in placement.seats]
+        incarnations = [
+            ((seat.host_id, seat.slice_id, seat.incarnation), seat.group)
+            for seat in placement.seats
+        ]
         seats = [[numbers.get(each, each), group] for each, group in incarnations]
-        rows.append((shared.number(alike, write), placement.key, at - before, placement.coordinator, seats))
+        rows.append(
+            (shared.number(alike, write), placement.key, at - before, placement.coordinator, seats)
+        )
         before = at
     return {"shared": shared.written, "rows": rows}
 
@@ -156,16 +197,21 @@ def unpack_placements(table: Table, hosts: list[Host], contact: Contact) -> list
     """Returns the packed placements.
 
     Args:
-        contact: used for all of them. Only an owner that has not received its placement yet uses it.
+        contact: used for all of them. Only an owner that has not received its placement yet uses
+            it.
     """
-    templates = [Placement.model_validate({"key": "", "task": "", "owner": "", "seats": (), **each}) for each in table["shared"]]
+    templates = [
+        Placement.model_validate({"key": "", "task": "", "owner": "", "seats": (), **each})
+        for each in table["shared"]
+    ]
     names = [Names(*each["names"]) for each in table["shared"]]
     placements, at = [], 0
     for number, key, delta, coordinator, seats in table["rows"]:
         at += delta
         template = templates[number]
         task, owner = names[number].follow(key)
-        # Packed values were valid. Validating every row again would take longer than the limit of a workflow task.
+        # Packed values were valid. Validating every row again would take longer than the limit of a
+        # workflow task.
         placements.append(
             Placement.model_construct(
                 None,

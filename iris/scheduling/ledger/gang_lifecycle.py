@@ -1,12 +1,13 @@
-"""Decides how a gang gets from its submission to its end. Pure: `iris.workflows.jobs.gang_run` does what each state stands for.
+"""Decides how a gang gets from its submission to its end. Pure: `iris.workflows.jobs.gang_run` does
+what each state stands for.
 
     BACKOFF ──▶ HELD ──▶ WAITING ──▶ RUNNING ──▶ RELEASING ──▶ ENDED
        ▲  └────────────────▲ └──────────────────────▲ │
        └──────────────────────────────────────────────┘
 
-Every path from WAITING and RUNNING leads through RELEASING, so a gang that has ended holds nothing. The table is in
-`iris.model.job.gangs`. If a placement and the timeout meet, the first that the workflow takes counts: the release that follows the
-timeout releases the placement, too.
+Every path from WAITING and RUNNING leads through RELEASING, so a gang that has ended holds nothing.
+The table is in `iris.model.job.gangs`. If a placement and the timeout meet, the first that the
+workflow takes counts: the release that follows the timeout releases the placement, too.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.wording import counted
 
-#: The delay before a gang sends a request with a new key, when the scheduler does not accept the old one.
+#: The delay before a gang sends a request with a new key, when the scheduler does not accept the
+#: old one.
 NEW_KEY_DELAY = timedelta(seconds=1)
 #: From this delay on, a gang shows when its next attempt is due.
 SHOWN_DELAY = timedelta(seconds=10)
@@ -34,12 +36,19 @@ NAMED_HOSTS = 2
 _NOBODY: frozenset[int] = frozenset()
 _PROGRESS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 #: The state of an attempt when it begins.
-_NOTHING_YET: dict[str, Any] = {"offer": None, "eviction": "", "outcomes": (), "forgotten": False, "refusal": None}
+_NOTHING_YET: dict[str, Any] = {
+    "offer": None,
+    "eviction": "",
+    "outcomes": (),
+    "forgotten": False,
+    "refusal": None,
+}
 
 
 @dataclass(frozen=True)
 class GangLifecycle:
-    """A gang and the state of its current attempt. Each method is an event and returns the lifecycle after it.
+    """A gang and the state of its current attempt. Each method is an event and returns the
+    lifecycle after it.
 
     Raises:
         IllegalMove: the event is not legal in the gang's state; nothing has changed.
@@ -62,7 +71,8 @@ class GangLifecycle:
     placed_at: datetime | None = None
     #: The hosts of a gang that waits, before it takes them.
     offer: Placement | None = None
-    #: Why the scheduler takes the hosts away; once the programs have ended, only if that ended them.
+    #: Why the scheduler takes the hosts away; once the programs have ended, only if that ended
+    #: them.
     eviction: str = ""
     #: The places of the tasks that are prepared, or that run.
     prepared: frozenset[int] = frozenset()
@@ -70,49 +80,73 @@ class GangLifecycle:
     outcomes: tuple[TaskOutcome, ...] = ()
     #: The scheduler does not accept the request's key.
     forgotten: bool = False
-    #: Why the gang waits, by the scheduler; None: it does not wait, or the scheduler has not said it yet.
+    #: Why the gang waits, by the scheduler; None: it does not wait, or the scheduler has not said
+    #: it yet.
     refusal: Refusal | None = None
 
     def ready(self, now: datetime) -> Self:
-        """Begins to count the time that the gang waits for hosts: the last job that it depends on has ended."""
+        """Begins to count the time that the gang waits for hosts: the last job that it depends on
+        has ended.
+        """
         held_since = now if self.gang.overrides.hold is not None else None
         return replace(self._with(ready_at=now, held_for=timedelta(0)), held_since=held_since)
 
-    # -- steps of the workflow -------------------------------------------------------------------------------------------------
+    # -- steps of the workflow
+    # ----------------------------------------------------------------------------------------------
 
     def waited(self) -> Self:
         """Ends the delay before an attempt: its end is past, and not shown any more."""
         first = self.gang.first
-        told = bool(self.retried_after) and first.state is TaskState.PENDING and first.reason.startswith(self.retried_after)
+        told = (
+            bool(self.retried_after)
+            and first.state is TaskState.PENDING
+            and first.reason.startswith(self.retried_after)
+        )
         gang = self.gang.with_tasks(reason=self.retried_after) if told else self.gang
         return replace(self, gang=gang, delay=timedelta(0), retried_after="")
 
     def begin(self, key: str) -> Self:
-        """Begins an attempt. The request of a held gang is sent later, unless the scheduler has it already."""
+        """Begins an attempt. The request of a held gang is sent later, unless the scheduler has it
+        already.
+        """
         now, hold, repeated = self.waited(), self.gang.overrides.hold, self.gang.first.key == key
         if hold is not None and not repeated:
             gang = now.gang.with_tasks(key=key, reason=str(hold))
             return now._move(GangEvent.HOLD, gang=gang, repeated=False, **_NOTHING_YET)
         gang, amended = now.gang.with_tasks(key=key), repeated and self.amended
-        return now._move(GangEvent.BEGIN, gang=gang, repeated=repeated, amended=amended, **_NOTHING_YET)
+        return now._move(
+            GangEvent.BEGIN, gang=gang, repeated=repeated, amended=amended, **_NOTHING_YET
+        )
 
     def unheld(self) -> Self:
         """Goes on with an attempt that began while the user held the gang."""
         return self._move(GangEvent.BEGIN, amended=False)
 
     def requested(self, request: Request) -> Self:
-        """Records the request. It does not carry a hold, and has no effect if the scheduler has it already: overrides follow."""
-        return self._move(GangEvent.ASK, request=request, amended=self.amended or self.gang.overrides.hold is not None)
+        """Records the request. It does not carry a hold, and has no effect if the scheduler has it
+        already: overrides follow.
+        """
+        return self._move(
+            GangEvent.ASK,
+            request=request,
+            amended=self.amended or self.gang.overrides.hold is not None,
+        )
 
     def refused(self, refusal: Refusal | None, before: str = "") -> Self:
-        """Shows why there are no hosts yet, and why the gang is retried (`before`). A held gang shows its hold."""
+        """Shows why there are no hosts yet, and why the gang is retried (`before`). A held gang
+        shows its hold.
+        """
         if refusal is None or self.gang.overrides.hold is not None:
             return self
         reason = f"{refusal.message}; {before}" if before else refusal.message
-        return self._move(GangEvent.REFUSE, gang=self.gang.with_tasks(reason=reason), refusal=refusal)
+        return self._move(
+            GangEvent.REFUSE, gang=self.gang.with_tasks(reason=reason), refusal=refusal
+        )
 
     def turned_away(self) -> Self:
-        """Records that the scheduler has not accepted the request, which is sent again later, with the overrides of that time."""
+        """Records that the scheduler has not accepted the request, which is sent again later, with
+        the overrides of that time.
+        """
         return replace(self, request=None, amended=False)
 
     def placed(self, placement: Placement, now: datetime) -> Self:
@@ -131,11 +165,19 @@ class GangLifecycle:
         )
         gang = self.gang.model_copy(update={"tasks": tasks})
         return self._move(
-            GangEvent.PLACE, gang=gang, request=None, placement=placement, placed_at=now, refusal=None, prepared=_NOBODY
+            GangEvent.PLACE,
+            gang=gang,
+            request=None,
+            placement=placement,
+            placed_at=now,
+            refusal=None,
+            prepared=_NOBODY,
         )
 
     def forget(self) -> Self:
-        """Gives up the request's key: the scheduler does not accept it, as after a reset of the gang's workflow."""
+        """Gives up the request's key: the scheduler does not accept it, as after a reset of the
+        gang's workflow.
+        """
         return self._move(GangEvent.FORGET, forgotten=True)
 
     def timed_out(self) -> Self:
@@ -155,13 +197,18 @@ class GangLifecycle:
 
         Args:
             refusal: why a gang that still waited had no hosts.
-            cancelled: the reason of the workflow's cancellation; None: it is not cancelled. Only success counts nevertheless.
+            cancelled: the reason of the workflow's cancellation; None: it is not cancelled. Only
+                success counts nevertheless.
         """
         empty = replace(self, request=None, placement=None)
         result = retries.judge(self.outcomes, self.eviction) if self.outcomes else None
-        if cancelled is not None and (result is None or result.outcome.state is not TaskState.SUCCEEDED):
+        if cancelled is not None and (
+            result is None or result.outcome.state is not TaskState.SUCCEEDED
+        ):
             killed = empty._killed(cancelled, now)
-            return (killed._recorded(result, Account.NONE, now) if result else killed)._move(GangEvent.END)
+            return (killed._recorded(result, Account.NONE, now) if result else killed)._move(
+                GangEvent.END
+            )
         if self.forgotten:
             # The key is used up: the next attempt has the next number.
             gang = self.gang.with_tasks(attempt=self.gang.first.attempt + 1)
@@ -175,38 +222,69 @@ class GangLifecycle:
         # The siblings of the culprit were ended because of it, and retry with it.
         again = move_task(after.gang.tasks[result.culprit].state, TaskState.PENDING)
         why = f"retry after: {result.outcome.reason}"
-        shown = f"{why}; attempt {self.gang.first.attempt + 1} at {now + decision.delay:%H:%M:%S} UTC"
-        gang = after.gang.with_tasks(state=again, reason=shown if decision.delay >= SHOWN_DELAY else why)
+        shown = (
+            f"{why}; attempt {self.gang.first.attempt + 1} at {now + decision.delay:%H:%M:%S} UTC"
+        )
+        gang = after.gang.with_tasks(
+            state=again, reason=shown if decision.delay >= SHOWN_DELAY else why
+        )
         spoilt_by = retries.hosts_after(self.placement, self.outcomes).spoilt_by
         spoilt_by = spoilt_by or retries.unprepared(self.placement, self.outcomes)
         gang = gang.model_copy(update={"avoided": retries.avoided_after(gang.avoided, spoilt_by)})
         return after._move(GangEvent.RETRY, gang=gang, delay=decision.delay, retried_after=why)
 
-    # -- signals ---------------------------------------------------------------------------------------------------------------
+    # -- signals
+    # ----------------------------------------------------------------------------------------------
 
     def offered(self, placement: Placement) -> Self:
         """Records hosts. Those for another attempt are stale: that attempt has released its key."""
-        return self._move(GangEvent.OFFER, offer=placement) if placement.key == self.gang.first.key else self
+        return (
+            self._move(GangEvent.OFFER, offer=placement)
+            if placement.key == self.gang.first.key
+            else self
+        )
 
     def evicted(self, key: str, reason: str) -> Self:
-        """Records that the scheduler takes the hosts away, for a gang of a higher band or for an operator."""
+        """Records that the scheduler takes the hosts away, for a gang of a higher band or for an
+        operator.
+        """
         return self._move(GangEvent.EVICT, eviction=reason) if key == self.gang.first.key else self
 
     def explained(self, key: str, refusal: Refusal) -> Self:
         """Shows the new reason why the gang waits."""
         first = self.gang.first
-        if key != first.key or first.state is not TaskState.PENDING or self.gang.overrides.hold is not None:
+        if (
+            key != first.key
+            or first.state is not TaskState.PENDING
+            or self.gang.overrides.hold is not None
+        ):
             return self
-        return self._move(GangEvent.EXPLAIN, gang=self.gang.with_tasks(reason=refusal.message), refusal=refusal)
+        return self._move(
+            GangEvent.EXPLAIN, gang=self.gang.with_tasks(reason=refusal.message), refusal=refusal
+        )
 
-    def progressed(self, member_key: str, state: TaskState, at: datetime, reason: str = "", *, prepared: bool = False) -> Self:
-        """Records that a host prepares or runs a program. A late report, or one of an earlier attempt, has no effect.
+    def progressed(
+        self,
+        member_key: str,
+        state: TaskState,
+        at: datetime,
+        reason: str = "",
+        *,
+        prepared: bool = False,
+    ) -> Self:
+        """Records that a host prepares or runs a program. A late report, or one of an earlier
+        attempt, has no effect.
 
         Args:
             reason: what the host does to prepare it, or what it waits for after the program's end.
-            prepared: whether the program is prepared, and waits for those of the gang's other tasks. The task's state stays.
+            prepared: whether the program is prepared, and waits for those of the gang's other
+                tasks. The task's state stays.
         """
-        places = (place for place, task in enumerate(self.gang.tasks) if self.member_key(task) == member_key)
+        places = (
+            place
+            for place, task in enumerate(self.gang.tasks)
+            if self.member_key(task) == member_key
+        )
         place = next(places, None)
         if place is None or self.gang.tasks[place].state not in _PROGRESS:
             return self
@@ -226,7 +304,9 @@ class GangLifecycle:
             return self
         moved = state if state is task.state else move_task(task.state, state)
         started_at = at if state is TaskState.RUNNING else task.started_at
-        status = task.model_copy(update={"state": moved, "started_at": started_at, "reason": reason})
+        status = task.model_copy(
+            update={"state": moved, "started_at": started_at, "reason": reason}
+        )
         return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, status))
 
     def _why_building(self, task: TaskStatus, doing: str) -> str:
@@ -238,7 +318,9 @@ class GangLifecycle:
         return f"{again}; attempt {last.number}: {last.reason}"
 
     def _with_barrier(self) -> Self:
-        """Shows for which hosts the tasks that are prepared wait; nothing, once they wait for none."""
+        """Shows for which hosts the tasks that are prepared wait; nothing, once they wait for
+        none.
+        """
         waits, gang = self.waits_for_hosts, self.gang
         for place in sorted(self.prepared):
             task = gang.tasks[place]
@@ -252,17 +334,24 @@ class GangLifecycle:
         gang = self.carried(now).model_copy(update={"overrides": overrides})
         if first.state is TaskState.PENDING and hold is not None:
             gang = gang.with_tasks(reason=str(hold))
-        elif first.state is TaskState.PENDING and before is not None and first.reason == str(before):
+        elif (
+            first.state is TaskState.PENDING and before is not None and first.reason == str(before)
+        ):
             gang = gang.with_tasks(reason="")
-        return self._move(GangEvent.OVERRIDE, gang=gang, held_since=now if hold else None, amended=True)
+        return self._move(
+            GangEvent.OVERRIDE, gang=gang, held_since=now if hold else None, amended=True
+        )
 
-    # -- views -----------------------------------------------------------------------------------------------------------------
+    # -- views
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def all_prepared(self) -> bool:
         """Returns whether the programs of all tasks may start."""
         tasks = self.gang.tasks
-        return len(self.prepared) == len(tasks) or any(task.state is TaskState.RUNNING for task in tasks)
+        return len(self.prepared) == len(tasks) or any(
+            task.state is TaskState.RUNNING for task in tasks
+        )
 
     @property
     def waits_for_hosts(self) -> str:
@@ -270,25 +359,34 @@ class GangLifecycle:
         if not self.prepared or self.all_prepared:
             return ""
         late = [task for place, task in enumerate(self.gang.tasks) if place not in self.prepared]
-        hosts, slow = len({task.host for task in self.gang.tasks}), list(dict.fromkeys(task.host or "" for task in late))
-        named = ", ".join(slow[:NAMED_HOSTS]) + (f" and {len(slow) - NAMED_HOSTS} more" if len(slow) > NAMED_HOSTS else "")
+        hosts, slow = (
+            len({task.host for task in self.gang.tasks}),
+            list(dict.fromkeys(task.host or "" for task in late)),
+        )
+        named = ", ".join(slow[:NAMED_HOSTS]) + (
+            f" and {len(slow) - NAMED_HOSTS} more" if len(slow) > NAMED_HOSTS else ""
+        )
         return f"{WAITS_FOR} {len(slow)} of {counted(hosts, 'host')}: {named}"
 
     def carried(self, now: datetime) -> Gang:
-        """Returns the gang for the workflow's next run: with the time of the current hold until now."""
+        """Returns the gang for the workflow's next run: with the time of the current hold until
+        now.
+        """
         held = now - self.held_since if self.held_since is not None else timedelta(0)
         return self.gang.model_copy(update={"held_for": self.gang.held_for + held})
 
     def time_left(self, now: datetime) -> timedelta | None:
         """Returns the rest of the scheduling timeout; None if the gang may wait without limit.
 
-        The clock runs from submission to the first placement, but not while the gang is held, depends on other jobs, or waits for
-        its place within the limit of an array.
+        The clock runs from submission to the first placement, but not while the gang is held,
+        depends on other jobs, or waits for its place within the limit of an array.
         """
         gang = self.gang
         if gang.spec.scheduling_timeout is None or gang.first.host or gang.overrides.hold:
             return None
-        return max(timedelta(0), gang.could_ask_at + gang.spec.scheduling_timeout + gang.held_for - now)
+        return max(
+            timedelta(0), gang.could_ask_at + gang.spec.scheduling_timeout + gang.held_for - now
+        )
 
     @property
     def interrupted(self) -> bool:
@@ -296,7 +394,9 @@ class GangLifecycle:
         return self.offer is not None or self.amended
 
     def member_key(self, task: TaskStatus) -> str:
-        """Returns the key by which a task's host identifies the current attempt. It names the same run as the gang's key."""
+        """Returns the key by which a task's host identifies the current attempt. It names the same
+        run as the gang's key.
+        """
         run = (self.gang.first.key or "").rpartition("/")[2]
         return names.attempt_key(names.attempt_id(self.gang.spec.id, task.index, task.attempt), run)
 
@@ -311,7 +411,9 @@ class GangLifecycle:
         )
 
     def _move(self, event: GangEvent, **changes: Any) -> Self:
-        """Returns the lifecycle in its next state, with these changes; unchanged if the event is ignored."""
+        """Returns the lifecycle in its next state, with these changes; unchanged if the event is
+        ignored.
+        """
         after = move_gang(self.state, event)
         return self if after is None else replace(self, state=after, **changes)
 
@@ -334,9 +436,14 @@ class GangLifecycle:
         return self._with(tasks=tasks)
 
     def _unschedulable(self, refusal: Refusal | None) -> list[TaskOutcome]:
-        why = refusal.message if refusal else self.gang.first.reason or "the scheduler gave no reason"
+        why = (
+            refusal.message if refusal else self.gang.first.reason or "the scheduler gave no reason"
+        )
         waited = format_duration(self.gang.spec.scheduling_timeout or timedelta())
-        outcome = TaskOutcome(state=TaskState.UNSCHEDULABLE, reason=f"no host within the scheduling timeout of {waited}: {why}")
+        outcome = TaskOutcome(
+            state=TaskState.UNSCHEDULABLE,
+            reason=f"no host within the scheduling timeout of {waited}: {why}",
+        )
         return [outcome] * len(self.gang.tasks)
 
     def _recorded(self, result: retries.AttemptResult, account: Account, now: datetime) -> Self:
@@ -346,7 +453,9 @@ class GangLifecycle:
             number=self.gang.first.attempt,
             hosts=tuple(task.host or "" for task in tasks),
             placed_at=self.placed_at or now,
-            started_at=min((each.started_at for each in result.outcomes if each.started_at), default=None),
+            started_at=min(
+                (each.started_at for each in result.outcomes if each.started_at), default=None
+            ),
             ended_at=now,
             account=account,
             reason=tasks[result.culprit].reason,

@@ -1,15 +1,19 @@
-"""Holds the scheduler's state: the hosts, the placements on them, and the waiting requests. It uses no clock and no Temporal.
+"""Holds the scheduler's state: the hosts, the placements on them, and the waiting requests. It uses
+no clock and no Temporal.
 
-Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger handles that:
+Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger
+handles that:
 
-1. *A repeated request has no effect.* The key identifies a request. A key that already waits or holds hosts is left as it is.
-2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a request that arrives after
-   its own withdrawal is not queued again.
-3. *A placement ends with the incarnations of its hosts.* Releasing it later has no effect on newer incarnations, because free
-   resources are derived from the placements, never counted.
-4. *The latest change of a request counts.* A change that the gang made before one that has already arrived is ignored.
-5. *An ended incarnation stays ended.* The ledger remembers the last ones, so that a late "host ready" message does not bring
-   back a host that is gone, or replace its successor.
+1. *A repeated request has no effect.* The key identifies a request. A key that already waits or
+   holds hosts is left as it is.
+2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a
+   request that arrives after its own withdrawal is not queued again.
+3. *A placement ends with the incarnations of its hosts.* Releasing it later has no effect on newer
+   incarnations, because free resources are derived from the placements, never counted.
+4. *The latest change of a request counts.* A change that the gang made before one that has already
+   arrived is ignored.
+5. *An ended incarnation stays ended.* The ledger remembers the last ones, so that a late "host
+   ready" message does not bring back a host that is gone, or replace its successor.
 """
 
 import copy
@@ -49,24 +53,33 @@ class Settled(NamedTuple):
 
     placed: list[Placement]
     evicted: list[Eviction]
-    #: There is reason for another pass at once: this one stopped at its limit, or resources became free during its round.
+    #: There is reason for another pass at once: this one stopped at its limit, or resources became
+    #: free during its round.
     stopped: bool
-    #: When a gang that is protected by `Rules.min_run_time` may be evicted; None if no request waits for that.
+    #: When a gang that is protected by `Rules.min_run_time` may be evicted; None if no request
+    #: waits for that.
     again_at: datetime | None
 
 
 class Ledger:
-    """The scheduler's state. The other methods record what happened; `settle` runs a scheduling pass."""
+    """The scheduler's state. The other methods record what happened; `settle` runs a scheduling
+    pass.
+    """
 
     def __init__(self, state: LedgerState | None = None) -> None:
         state = state or LedgerState()
         tables = state.tables
         hosts = codec.unpack_hosts(tables["hosts"]) if tables else state.hosts
         contact = Contact(state.rules.lease.total_seconds())
-        live = codec.unpack_placements(tables["live"], hosts, contact) if tables else [codec.dated(each) for each in state.live]
+        live = (
+            codec.unpack_placements(tables["live"], hosts, contact)
+            if tables
+            else [codec.dated(each) for each in state.live]
+        )
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
-        #: The keys of the placements on each host: the placements of a lost host are found without a search through all.
+        #: The keys of the placements on each host: the placements of a lost host are found without
+        #: a search through all.
         self._seated: dict[str, set[str]] = {}
         for placement in live:
             self._seat(placement)
@@ -87,8 +100,9 @@ class Ledger:
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved for a shape.
         self._reserved: dict[int, Shape] = {}
-        #: A round is a series of passes that stopped at their limit, up to the pass that did not. The shapes that did not fit in
-        #: this round, and whether anything became free since it began.
+        #: A round is a series of passes that stopped at their limit, up to the pass that did not.
+        #: The shapes that did not fit in this round, and whether anything became free since it
+        #: began.
         self.passed_over: set[Shape] = set()
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
@@ -138,7 +152,11 @@ class Ledger:
 
     def ask(self, request: Request) -> None:
         """Queues the request, unless its key is known already."""
-        if request.key not in self.live and request.key not in self._forgotten and request.key not in self.held:
+        if (
+            request.key not in self.live
+            and request.key not in self._forgotten
+            and request.key not in self.held
+        ):
             self.waiting.add(request)
 
     def adopt(self, placement: Placement) -> None:
@@ -149,11 +167,15 @@ class Ledger:
             if placement.key not in self.live:
                 self._seat(codec.dated(placement))
 
-    def amend(self, key: str, band: Band, *, held: bool, changed_at: datetime | None = None) -> None:
-        """Changes the band of a request, or holds or releases a waiting request. A gang that has hosts keeps them.
+    def amend(
+        self, key: str, band: Band, *, held: bool, changed_at: datetime | None = None
+    ) -> None:
+        """Changes the band of a request, or holds or releases a waiting request. A gang that has
+        hosts keeps them.
 
         Args:
-            changed_at: when the gang made the change, by its own clock. A change older than the last one is ignored.
+            changed_at: when the gang made the change, by its own clock. A change older than the
+                last one is ignored.
         """
         if key not in self.live and key not in self.waiting and key not in self.held:
             return
@@ -170,11 +192,19 @@ class Ledger:
                 self._recent_use.ended(before)
                 self._recent_use.goes_on(self.live[key])
 
-    def forget(self, key: str, spoilt_by: Iterable[str] = (), *, ran: bool = False, placed_at: datetime | None = None) -> None:
+    def forget(
+        self,
+        key: str,
+        spoilt_by: Iterable[str] = (),
+        *,
+        ran: bool = False,
+        placed_at: datetime | None = None,
+    ) -> None:
         """Removes the request from the queue, or frees its hosts.
 
         Args:
-            spoilt_by: the hosts that did not take their part of the attempt, or ended it by a fault of theirs.
+            spoilt_by: the hosts that did not take their part of the attempt, or ended it by a fault
+                of theirs.
             ran: whether the attempt ran on the other hosts.
             placed_at: when it was placed; None: as the ledger knows it.
         """
@@ -184,17 +214,25 @@ class Ledger:
         self._amended.pop(key, None)
         placement = self._unseat(key)
         if key not in self._forgotten:  # a repeated message is not a second attempt
-            struck = self._strikes.count(spoilt_by, placement, ran=ran, placed_at=placed_at, now=self._passed_at)
+            struck = self._strikes.count(
+                spoilt_by, placement, ran=ran, placed_at=placed_at, now=self._passed_at
+            )
             for host_id in (each for each in struck if each not in self.closed):
                 self.close(host_id, QUARANTINE)
         remember(self._forgotten, key, None)
 
     def vacate(self, key: str, host_id: str, incarnation: str) -> None:
-        """Frees one of the gang's hosts, as the host reports. The gang is forgotten when its last host is free."""
+        """Frees one of the gang's hosts, as the host reports. The gang is forgotten when its last
+        host is free.
+        """
         placement = self._unseat(key)
         if placement is None:
             return
-        left = tuple(seat for seat in placement.seats if (seat.host_id, seat.incarnation) != (host_id, incarnation))
+        left = tuple(
+            seat
+            for seat in placement.seats
+            if (seat.host_id, seat.incarnation) != (host_id, incarnation)
+        )
         if left:
             self._seat(Placement(**{**dict(placement), "seats": left}))
             self._recent_use.goes_on(self.live[key])
@@ -204,8 +242,12 @@ class Ledger:
     # Messages from slices.
 
     def hosts_up(self, hosts: Sequence[Host]) -> tuple[tuple[str, str], ...]:
-        """Adds ready hosts, except ended incarnations, which it returns. A new incarnation ends what runs on the old one."""
-        ended = tuple(pair for host in hosts if (pair := (host.id, host.incarnation)) in self._ended)
+        """Adds ready hosts, except ended incarnations, which it returns. A new incarnation ends
+        what runs on the old one.
+        """
+        ended = tuple(
+            pair for host in hosts if (pair := (host.id, host.incarnation)) in self._ended
+        )
         for host in (each for each in hosts if (each.id, each.incarnation) not in ended):
             before = self.hosts.get(host.id)
             if before is None:
@@ -222,7 +264,9 @@ class Ledger:
         self.slice_down([(host_id, incarnation)])
 
     def slice_down(self, incarnations: Iterable[tuple[str, str]]) -> None:
-        """Removes a slice's hosts, given as (host, incarnation) pairs. Other incarnations of the same hosts stay."""
+        """Removes a slice's hosts, given as (host, incarnation) pairs. Other incarnations of the
+        same hosts stay.
+        """
         incarnations, gone = list(incarnations), set()
         for host_id, incarnation in incarnations:
             remember(self._ended, (host_id, incarnation), None)
@@ -234,8 +278,11 @@ class Ledger:
         self._drop_orphans(host_id for host_id, _ in incarnations)
         self._uses.gone(gone)
 
-    def retire(self, incarnations: Iterable[tuple[str, str]], idle_since: datetime | None = None) -> str:
-        """Removes the hosts of a slice that is to be deleted, if nothing runs there. Returns why they stay; empty if removed.
+    def retire(
+        self, incarnations: Iterable[tuple[str, str]], idle_since: datetime | None = None
+    ) -> str:
+        """Removes the hosts of a slice that is to be deleted, if nothing runs there. Returns why
+        they stay; empty if removed.
 
         Args:
             idle_since: remove them only if nothing has run there since then.
@@ -243,9 +290,15 @@ class Ledger:
         incarnations = list(incarnations)
         for host_id, _ in incarnations:
             if running := sorted(self.live[key].task for key in self._seated.get(host_id, ())):
-                return f"host {host_id} runs {', '.join(running[:3])}{' …' if len(running) > 3 else ''}"
+                return (
+                    f"host {host_id} runs"
+                    f" {', '.join(running[:3])}{' …' if len(running) > 3 else ''}"
+                )
             host = self.hosts.get(host_id)
-            if host is not None and (used := self._uses.after(host.slice_id, idle_since)) is not None:
+            if (
+                host is not None
+                and (used := self._uses.after(host.slice_id, idle_since)) is not None
+            ):
                 return f"something ran on it until {used:%H:%M:%S} UTC"
         self.slice_down(incarnations)
         for host_id, _ in incarnations:
@@ -253,7 +306,9 @@ class Ledger:
         return ""
 
     def idle(self) -> dict[str, datetime | None]:
-        """Returns the idle slices of scale groups, each with the time since when; None while that time is not known yet."""
+        """Returns the idle slices of scale groups, each with the time since when; None while that
+        time is not known yet.
+        """
         busy = {seat.slice_id for placement in self.live.values() for seat in placement.seats}
         made = {host.slice_id for host in self.hosts.values() if SCALE_GROUP in host.attributes}
         return {slice_id: self._uses.at.get(slice_id) for slice_id in sorted(made - busy)}
@@ -275,9 +330,17 @@ class Ledger:
         self._host_index = None
 
     def evict(self, host_id: str, reason: str) -> list[Eviction]:
-        """Marks the placements on the host as being evicted, and returns those that were not marked before."""
-        here = (self.live[key] for key in sorted(self._seated.get(host_id, ())) if key not in self.evicting)
-        going = [Eviction(key=placement.key, owner=placement.owner, reason=reason) for placement in here]
+        """Marks the placements on the host as being evicted, and returns those that were not marked
+        before.
+        """
+        here = (
+            self.live[key]
+            for key in sorted(self._seated.get(host_id, ()))
+            if key not in self.evicting
+        )
+        going = [
+            Eviction(key=placement.key, owner=placement.owner, reason=reason) for placement in here
+        ]
         self.evicting.update(dict.fromkeys(each.key for each in going))
         return going
 
@@ -311,12 +374,34 @@ class Ledger:
             self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
         index = self.host_index  # first: changed hosts have other numbers, which ends reservations
-        live, over, reserved = self.live.values(), self.passed_over, self._reserved if self.passed_over else None
-        self._freed = self._freed and bool(self.passed_over)  # a new round counts everything that is free at its start
+        live, over, reserved = (
+            self.live.values(),
+            self.passed_over,
+            self._reserved if self.passed_over else None,
+        )
+        self._freed = self._freed and bool(
+            self.passed_over
+        )  # a new round counts everything that is free at its start
         lately = self._recent_use.lately(live, now, self.rules.owed_after)
-        done = place(index, live, self.waiting, now, self.rules, most, self.evicting, over, reserved, lately, self.effort)
+        done = place(
+            index,
+            live,
+            self.waiting,
+            now,
+            self.rules,
+            most,
+            self.evicting,
+            over,
+            reserved,
+            lately,
+            self.effort,
+        )
         self._reserved = done.capacity.reserved
-        fit = {request.shape for each in done.placed if (request := self.waiting.remove(each.key)) is not None} - done.refused
+        fit = {
+            request.shape
+            for each in done.placed
+            if (request := self.waiting.remove(each.key)) is not None
+        } - done.refused
         for placement in done.placed:
             self._seat(placement)
         if done.stopped:
@@ -324,22 +409,41 @@ class Ledger:
             self.unfit = self.unfit - fit | done.refused if self.unfit is not None else None
             return Settled(done.placed, [], stopped=True, again_at=None)
         self.unfit = self.passed_over | done.refused
-        # If something became free during this round, shapes that it passed over may fit now. Then there is another round.
+        # If something became free during this round, shapes that it passed over may fit now. Then
+        # there is another round.
         again, self.passed_over, self._freed = bool(self.passed_over) and self._freed, set(), False
-        going = evictions(index, live, self.waiting, self.evicting, now, self.rules, done.capacity, self._fruitless, lately)
+        going = evictions(
+            index,
+            live,
+            self.waiting,
+            self.evicting,
+            now,
+            self.rules,
+            done.capacity,
+            self._fruitless,
+            lately,
+        )
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
         self._fruitless = set() if going.complete else self._fruitless | going.fruitless
         again_at = going.again_at if going.complete else now + CONTINUE_AFTER
         return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
 
     def explain(self, key: str, now: datetime | None = None) -> Refusal:
-        """Returns why the request with this key has no hosts, and its position; as of the last pass if no time is given."""
+        """Returns why the request with this key has no hosts, and its position; as of the last pass
+        if no time is given.
+        """
         return self.wait_reasons(now).explain_all([key])[0]
 
     def forecast(self, request: Request, now: datetime) -> Forecast:
-        """Returns what would happen to the request if it arrived now. The ledger does not change."""
+        """Returns what would happen to the request if it arrived now. The ledger does not
+        change.
+        """
         trial = copy.copy(self)  # it shares all that `ask` and a pass do not change
-        trial.live, trial.waiting, trial.evicting = dict(self.live), self.waiting.copy(), dict(self.evicting)
+        trial.live, trial.waiting, trial.evicting = (
+            dict(self.live),
+            self.waiting.copy(),
+            dict(self.evicting),
+        )
         trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
         trial._recent_use = RecentUse(self._recent_use.state())
         trial.ask(request)
@@ -360,10 +464,22 @@ class Ledger:
         live, at, after = self.live.values(), now or self._passed_at, self.rules.owed_after
 
         def state() -> ClusterState:
-            return ClusterState.of(self.host_index, live, self._reserved, self.evicting, self.paused, self.catalog, self.outlooks)
+            return ClusterState.of(
+                self.host_index,
+                live,
+                self._reserved,
+                self.evicting,
+                self.paused,
+                self.catalog,
+                self.outlooks,
+            )
 
         def usage() -> Usage:
-            return Usage.of(live, self.waiting, at - after, self._recent_use.lately(live, at, after)) if at else Usage.of(live)
+            return (
+                Usage.of(live, self.waiting, at - after, self._recent_use.lately(live, at, after))
+                if at
+                else Usage.of(live)
+            )
 
         return WaitReasons(self.waiting, self.held, self.live, state, usage)
 
@@ -387,11 +503,15 @@ class Ledger:
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:
-        """Removes placements whose hosts are all gone or have a new incarnation. Gangs release the hosts that are left."""
+        """Removes placements whose hosts are all gone or have a new incarnation. Gangs release the
+        hosts that are left.
+        """
 
         def stands(placement: Placement) -> bool:
             hosts = ((seat, self.hosts.get(seat.host_id)) for seat in placement.seats)
-            return any(host is not None and host.incarnation == seat.incarnation for seat, host in hosts)
+            return any(
+                host is not None and host.incarnation == seat.incarnation for seat, host in hosts
+            )
 
         for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
             if key in self.live and not stands(self.live[key]):

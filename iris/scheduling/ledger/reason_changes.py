@@ -1,6 +1,7 @@
 """Finds the waiting gangs whose reason has changed.
 
-Gangs of one shape wait for the same reason. So the reported reasons are stored and compared by shape.
+Gangs of one shape wait for the same reason. So the reported reasons are stored and compared by
+shape.
 """
 
 import hashlib
@@ -35,7 +36,8 @@ def reason_changes(
     """Returns the changed reasons, and the updated `reported`.
 
     Args:
-        reported: the code of the last reported reason for each shape, as short text: users choose how long a shape is.
+        reported: the code of the last reported reason for each shape, as short text: users choose
+            how long a shape is.
         short: False for a run of the scheduler that began when the text was the whole shape.
     """
 
@@ -44,12 +46,15 @@ def reason_changes(
 
     shapes = {written(shape): shape for band in Band for shape in ledger.waiting.shapes(band)}
     reported = {text: code for text, code in reported.items() if text in shapes}
-    # New shapes first, then those that were not examined for longest: `reported` is kept in that order.
+    # New shapes first, then those that were not examined for longest: `reported` is kept in that
+    # order.
     order = [*(text for text in shapes if text not in reported), *reported][:MAX_SHAPES]
     changes: list[ReasonChange] = []
     for shape, refusal in ledger.wait_reasons().by_shape(shapes[text] for text in order).items():
         code = RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code
         if reported.pop(written(shape), None) != code:
-            changes.append(ReasonChange(written(shape), refusal, ledger.waiting.of_shape(shape, MAX_GANGS)))
+            changes.append(
+                ReasonChange(written(shape), refusal, ledger.waiting.of_shape(shape, MAX_GANGS))
+            )
         reported[written(shape)] = code
     return changes, reported

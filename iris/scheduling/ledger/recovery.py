@@ -44,7 +44,9 @@ class RecoveryPage(BaseModel):
 
 
 class LedgerRecovery:
-    """Enters pages of reports into a ledger. Messages that arrive after a page was requested are newer than the page."""
+    """Enters pages of reports into a ledger. Messages that arrive after a page was requested are
+    newer than the page.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -62,7 +64,9 @@ class LedgerRecovery:
         self._newer.clear()
 
     def enter(self, page: RecoveryPage, requested_at: datetime) -> int:
-        """Enters a page that was requested at that time. Returns the number of hosts and gangs in it."""
+        """Enters a page that was requested at that time. Returns the number of hosts and gangs in
+        it.
+        """
         self._ledger.hosts_up([host for host in page.hosts if host.id not in self._newer])
         for host_id, reason in page.draining.items():
             if host_id not in self._newer:
@@ -73,7 +77,9 @@ class LedgerRecovery:
                 continue
             before = self._keys.get(gang.owner)
             if before is not None and before != gang.key:
-                self._ledger.forget(before)  # the gang released the earlier key before it reported this one
+                self._ledger.forget(
+                    before
+                )  # the gang released the earlier key before it reported this one
             self._keys[gang.owner] = gang.key
             if report.placement is not None:
                 self._ledger.adopt(report.placement)

@@ -1,4 +1,6 @@
-"""Counts the events in a row by which each host spoils attempts, and decides when a host is quarantined."""
+"""Counts the events in a row by which each host spoils attempts, and decides when a host is
+quarantined.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -7,7 +9,8 @@ from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.requests import Placement
 from iris.scheduling.ledger.bounded_memory import remember
 
-#: A host is quarantined after it spoils attempts this many times in a row: it does not take them, or a fault of it ends them.
+#: A host is quarantined after it spoils attempts this many times in a row: it does not take them,
+#: or a fault of it ends them.
 STRIKES = 3
 QUARANTINE = Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a row failed there")
 
@@ -15,9 +18,10 @@ QUARANTINE = Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a ro
 class Strikes:
     """The strikes in a row of each host.
 
-    A strike is an event, not an attempt: attempts that were placed before the last strike may have been lost by the same cause,
-    such as a short loss of the network, and do not count again. Strikes count across incarnations: an agent that crashes in each
-    attempt is back, in a new incarnation, before the attempt is given up.
+    A strike is an event, not an attempt: attempts that were placed before the last strike may have
+    been lost by the same cause, such as a short loss of the network, and do not count again.
+    Strikes count across incarnations: an agent that crashes in each attempt is back, in a new
+    incarnation, before the attempt is given up.
     """
 
     def __init__(self, counts: Mapping[str, int], struck_at: Mapping[str, datetime]) -> None:
@@ -40,17 +44,28 @@ class Strikes:
             spoilt_by: the hosts that spoilt the attempt.
             placement: its hosts; None: a new incarnation of them has ended it.
             ran: whether it ran on the other hosts; their counts begin anew.
-            placed_at: when it was placed, if there is no placement; None: unknown, then it counts as an event by itself.
+            placed_at: when it was placed, if there is no placement; None: unknown, then it counts
+                as an event by itself.
             now: the time of the last placements; None: none is known.
         """
         spoilt = set(spoilt_by)
-        for host_id in {seat.host_id for seat in placement.seats} - spoilt if placement is not None and ran else ():
+        for host_id in (
+            {seat.host_id for seat in placement.seats} - spoilt
+            if placement is not None and ran
+            else ()
+        ):
             self.forgive(host_id)
         placed_at = placement.placed_at if placement is not None else placed_at
-        struck = [host_id for host_id in sorted(spoilt) if placed_at is None or self._is_news(host_id, placed_at)]
+        struck = [
+            host_id
+            for host_id in sorted(spoilt)
+            if placed_at is None or self._is_news(host_id, placed_at)
+        ]
         for host_id in struck:
             remember(self.counts, host_id, self.counts.get(host_id, 0) + 1)
-            if (at := max((each for each in (placed_at, now) if each is not None), default=None)) is not None:
+            if (
+                at := max((each for each in (placed_at, now) if each is not None), default=None)
+            ) is not None:
                 remember(self.struck_at, host_id, at)
         return [host_id for host_id in struck if self.counts.get(host_id, 0) >= STRIKES]
 

@@ -1,15 +1,16 @@
 """Tracks the free resources of every host during one scheduling pass, and chooses hosts for gangs.
 
-Free resources are derived from the placements. Each gang that the pass places is deducted. Hosts can be reserved for gangs that
-have waited too long.
+Free resources are derived from the placements. Each gang that the pass places is deducted. Hosts
+can be reserved for gangs that have waited too long.
 
 The choice of hosts:
 
 1. Hosts that meet more of the preferred constraints come first.
-2. A single task with devices goes to the host with the tightest fit, so that whole hosts stay free for large tasks. Tasks
-   without devices are spread: the least used host first, and hosts with devices last.
-3. A gang of several tasks goes to the host group with the fewest hosts that have capacity, if they are enough, so that large
-   groups stay whole.
+2. A single task with devices goes to the host with the tightest fit, so that whole hosts stay free
+   for large tasks. Tasks without devices are spread: the least used host first, and hosts with
+   devices last.
+3. A gang of several tasks goes to the host group with the fewest hosts that have capacity, if they
+   are enough, so that large groups stay whole.
 """
 
 import heapq
@@ -23,8 +24,9 @@ _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
 #: Shapes without their amounts, each with the smallest amounts that something is true of.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
-#: The most amounts in one list of `_Smallest`. Users could choose thousands of which none is smaller than another, and each would
-#: be compared with all others. Amounts that are not in the list are compared with the hosts instead.
+#: The most amounts in one list of `_Smallest`. Users could choose thousands of which none is
+#: smaller than another, and each would be compared with all others. Amounts that are not in the
+#: list are compared with the hosts instead.
 MOST_SMALLEST = 50
 
 
@@ -35,7 +37,9 @@ class Capacity:
         effort: counts the work; None: nobody reads the count.
     """
 
-    def __init__(self, index: HostIndex, live: Iterable[Placement], effort: Effort | None = None) -> None:
+    def __init__(
+        self, index: HostIndex, live: Iterable[Placement], effort: Effort | None = None
+    ) -> None:
         self.index = index
         self.effort = effort or Effort()
         self.effort.looks += len(index.hosts)
@@ -46,22 +50,26 @@ class Capacity:
         #: The reserved hosts: only gangs of the given shape may still go there.
         self.reserved: dict[int, Shape] = {}
         self._reserved_for: set[Shape] = set()
-        #: For each shape of a single task: its candidates, and a heap of the candidates with enough capacity, the best first.
+        #: For each shape of a single task: its candidates, and a heap of the candidates with enough
+        #: capacity, the best first.
         self._singles: dict[Shape, tuple[Candidates, list[tuple[_Rank, int]]]] = {}
-        #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the best first.
+        #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the
+        #: best first.
         self._groups: dict[Shape, list[tuple[int, int, str]]] = {}
         #: For each shape in `_groups`: how many entries of `_changed` it has taken into account.
         self._followed: dict[Shape, int] = {}
         #: The hosts that were given or reserved, in that order.
         self._changed: list[int] = []
-        #: For shapes that differ only in their amounts: the smallest amounts that did not fit. Until something is released,
-        #: larger ones do not fit either.
+        #: For shapes that differ only in their amounts: the smallest amounts that did not fit.
+        #: Until something is released, larger ones do not fit either.
         self._unfit: _Smallest = {}
         #: The same for shapes for which not enough hosts are left to reserve.
         self._unreservable: _Smallest = {}
 
     def without(self, gone: Iterable[Placement]) -> "Capacity":
-        """Returns a copy as it will be when these placements are gone. The copy has no reserved hosts."""
+        """Returns a copy as it will be when these placements are gone. The copy has no reserved
+        hosts.
+        """
         later = Capacity(self.index, (), self.effort)
         later.free = [list(free) for free in self.free]
         for placement in gone:
@@ -69,7 +77,9 @@ class Capacity:
         return later
 
     def find(self, request: Request) -> list[int] | None:
-        """Returns hosts for the gang, one for each task in the order of the tasks; None when the capacity does not suffice."""
+        """Returns hosts for the gang, one for each task in the order of the tasks; None when the
+        capacity does not suffice.
+        """
         shape = request.shape
         # Hosts that are reserved for the shape itself were not available to the others.
         if _has_smaller(self._unfit, shape) and shape not in self._reserved_for:
@@ -104,8 +114,9 @@ class Capacity:
     def reserve(self, request: Request) -> list[int]:
         """Reserves for the gang's shape the hosts that lack the least to take the gang.
 
-        Reserves nothing when there are not enough hosts, or when some are reserved for that shape already. Every pass chooses the
-        hosts again. Nothing new is placed on them in the meantime, so what they lack only shrinks.
+        Reserves nothing when there are not enough hosts, or when some are reserved for that shape
+        already. Every pass chooses the hosts again. Nothing new is placed on them in the meantime,
+        so what they lack only shrinks.
 
         Returns:
             The reserved hosts.
@@ -128,16 +139,28 @@ class Capacity:
                 distances = self._distances(members, shape)
                 if len(distances) >= each:
                     closest = sorted(distances)[:each] if len(distances) > each else distances
-                    groups.append((sum(distance for distance, _ in closest), name, [number for _, number in closest]))
+                    groups.append(
+                        (
+                            sum(distance for distance, _ in closest),
+                            name,
+                            [number for _, number in closest],
+                        )
+                    )
             if len(groups) >= request.groups:
-                chosen = [number for _, _, numbers in sorted(groups)[: request.groups] for number in numbers]
+                chosen = [
+                    number
+                    for _, _, numbers in sorted(groups)[: request.groups]
+                    for number in numbers
+                ]
         if not chosen:
             _add(self._unreservable, shape)  # a reservation lasts until the end of the pass
         self.reserve_hosts(chosen, shape)
         return chosen
 
     def reserve_hosts(self, numbers: list[int], shape: Shape) -> None:
-        """Reserves the hosts for the shape, unless some are reserved for it already. Hosts reserved for another shape stay so."""
+        """Reserves the hosts for the shape, unless some are reserved for it already. Hosts reserved
+        for another shape stay so.
+        """
         if shape not in self._reserved_for:
             self.keep_reserved({number: shape for number in numbers if number not in self.reserved})
             self._changed += numbers
@@ -149,14 +172,18 @@ class Capacity:
 
     def takes(self, number: int, shape: Shape) -> bool:
         """Returns true if one task of the shape fits on the host now."""
-        return covers(self.free[number], shape.amounts) and self.reserved.get(number, shape) == shape
+        return (
+            covers(self.free[number], shape.amounts) and self.reserved.get(number, shape) == shape
+        )
 
     def fitting(self, numbers: Collection[int], shape: Shape) -> list[int]:
         """Returns those of the given hosts on which one task of the shape fits now."""
         devices, cpu, memory, disk = shape.amounts
         self.effort.looks += len(numbers)
         found = []
-        for number in numbers:  # `covers`, inlined: a pass checks this a hundred thousand times, and most checks fail
+        for number in (
+            numbers
+        ):  # `covers`, inlined: a pass checks this a hundred thousand times, and most checks fail
             free = self.free[number]
             if (
                 (free[0] >= devices or not devices)
@@ -165,7 +192,11 @@ class Capacity:
                 and (free[3] >= disk or not disk)
             ):
                 found.append(number)
-        return [number for number in found if self.reserved.get(number, shape) == shape] if self.reserved else found
+        return (
+            [number for number in found if self.reserved.get(number, shape) == shape]
+            if self.reserved
+            else found
+        )
 
     def _distances(self, numbers: Collection[int], shape: Shape) -> list[tuple[float, int]]:
         """Returns the shortfall of each host that is not reserved, with its number."""
@@ -188,12 +219,15 @@ class Capacity:
         shape = request.shape
         if shape not in self._singles:
             candidates = self.index.candidates(request)
-            heap = [(self._rank(n, shape, candidates), n) for n in self.fitting(candidates.hosts, shape)]
+            heap = [
+                (self._rank(n, shape, candidates), n) for n in self.fitting(candidates.hosts, shape)
+            ]
             heapq.heapify(heap)
             self._singles[shape] = (candidates, heap)
         candidates, heap = self._singles[shape]
-        # Tasks of other shapes may have been placed on a host since it was ranked. For tasks without devices that makes the
-        # host worse, so it is ranked again here. For tasks with devices `_rank_anew` ranked it again at that time.
+        # Tasks of other shapes may have been placed on a host since it was ranked. For tasks
+        # without devices that makes the host worse, so it is ranked again here. For tasks with
+        # devices `_rank_anew` ranked it again at that time.
         while heap:
             rank, number = heap[0]
             now = self._rank(number, shape, candidates) if self.takes(number, shape) else None
@@ -212,14 +246,25 @@ class Capacity:
         if shape.device is not None:
             return (disliked, free[0], free[1], number)
         offers = self.index.hosts[number].resources
-        return (disliked, int(offers.device is not None), -free[1] / max(1, offers.cpu_millis), -free[2])
+        return (
+            disliked,
+            int(offers.device is not None),
+            -free[1] / max(1, offers.cpu_millis),
+            -free[2],
+        )
 
     def _rank_anew(self, number: int) -> None:
-        """Ranks a host with devices again after a placement: with less free it is a better fit for shapes with devices."""
+        """Ranks a host with devices again after a placement: with less free it is a better fit for
+        shapes with devices.
+        """
         if self.index.hosts[number].resources.device is None:
             return
         for shape, (candidates, heap) in self._singles.items():
-            if shape.device is not None and number in candidates.members and self.takes(number, shape):
+            if (
+                shape.device is not None
+                and number in candidates.members
+                and self.takes(number, shape)
+            ):
                 heapq.heappush(heap, (self._rank(number, shape, candidates), number))
 
     # Groups of hosts.
@@ -230,21 +275,30 @@ class Capacity:
         candidates = self.index.candidates(request)
         heap = self._groups.get(shape)
         if heap is None:
-            heap = [entry for name in candidates.groups if (entry := self._group_rank(name, shape, candidates, each))]
+            heap = [
+                entry
+                for name in candidates.groups
+                if (entry := self._group_rank(name, shape, candidates, each))
+            ]
             heapq.heapify(heap)
             self._groups[shape] = heap
         else:
-            # A group with fewer free hosts is a better fit, as long as it has enough. So groups that lost hosts are ranked again.
+            # A group with fewer free hosts is a better fit, as long as it has enough. So groups
+            # that lost hosts are ranked again.
             self.effort.looks += len(self._changed) - self._followed[shape]
             lost = {n for n in self._changed[self._followed[shape] :] if n in candidates.members}
-            for name in sorted({self.index.group_of(n, request) for n in lost} & candidates.groups.keys()):
+            for name in sorted(
+                {self.index.group_of(n, request) for n in lost} & candidates.groups.keys()
+            ):
                 if entry := self._group_rank(name, shape, candidates, each):
                     heapq.heappush(heap, entry)
         self._followed[shape] = len(self._changed)
         chosen: dict[str, tuple[int, int, str]] = {}
         while heap and len(chosen) < request.groups:
             entry = heapq.heappop(heap)
-            if entry == self._group_rank(entry[2], shape, candidates, each):  # otherwise the entry is out of date
+            if entry == self._group_rank(
+                entry[2], shape, candidates, each
+            ):  # otherwise the entry is out of date
                 chosen[entry[2]] = entry
         for entry in chosen.values():
             heapq.heappush(heap, entry)
@@ -252,14 +306,19 @@ class Capacity:
             return None
         return [n for name in chosen for n in self._best_of(name, shape, candidates, each)[1]]
 
-    def _group_rank(self, name: str, shape: Shape, candidates: Candidates, each: int) -> tuple[int, int, str] | None:
+    def _group_rank(
+        self, name: str, shape: Shape, candidates: Candidates, each: int
+    ) -> tuple[int, int, str] | None:
         fitting, best = self._best_of(name, shape, candidates, each)
         if len(best) < each:
             return None
         return (sum(candidates.dislikes.get(n, 0) for n in best), fitting, name)
 
-    def _best_of(self, name: str, shape: Shape, candidates: Candidates, each: int) -> tuple[int, list[int]]:
-        """Returns the number of the group's hosts that have capacity, and those of them that a gang would get, in the group's
+    def _best_of(
+        self, name: str, shape: Shape, candidates: Candidates, each: int
+    ) -> tuple[int, list[int]]:
+        """Returns the number of the group's hosts that have capacity, and those of them that a gang
+        would get, in the group's
         order: those that meet most preferred constraints.
         """
         fitting = self.fitting(candidates.groups[name], shape)
@@ -287,7 +346,9 @@ def seats_of(index: HostIndex, placement: Placement) -> list[int]:
 
 
 def shortfall(there: Sequence[int], wanted: _Amounts) -> float:
-    """Returns how much a host lacks for the task: the sum of the missing fractions, 0 when the task fits."""
+    """Returns how much a host lacks for the task: the sum of the missing fractions, 0 when the task
+    fits.
+    """
     missing = 0.0
     for place in (0, 1, 2, 3):
         has, amount = there[place], wanted[place]
@@ -297,14 +358,23 @@ def shortfall(there: Sequence[int], wanted: _Amounts) -> float:
 
 
 def _has_smaller(smallest: _Smallest, shape: Shape) -> bool:
-    """Returns true if there is a shape that differs only in its amounts, of which none is larger."""
+    """Returns true if there is a shape that differs only in its amounts, of which none is
+    larger.
+    """
     return any(_at_most(each, shape.amounts) for each in smallest.get((*shape[:2], *shape[3:]), ()))
 
 
 def _add(smallest: _Smallest, shape: Shape) -> None:
     found = smallest.setdefault((*shape[:2], *shape[3:]), [])
-    found[:] = [shape.amounts, *(each for each in found if not _at_most(shape.amounts, each))][:MOST_SMALLEST]
+    found[:] = [shape.amounts, *(each for each in found if not _at_most(shape.amounts, each))][
+        :MOST_SMALLEST
+    ]
 
 
 def _at_most(these: _Amounts, those: _Amounts) -> bool:
-    return these[0] <= those[0] and these[1] <= those[1] and these[2] <= those[2] and these[3] <= those[3]
+    return (
+        these[0] <= those[0]
+        and these[1] <= those[1]
+        and these[2] <= those[2]
+        and these[3] <= those[3]
+    )

@@ -1,4 +1,6 @@
-"""Finds the scale groups and zones that could serve a request, ignoring what blocks them at the moment."""
+"""Finds the scale groups and zones that could serve a request, ignoring what blocks them at the
+moment.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,15 +23,17 @@ class CandidateGroup(NamedTuple):
     group: ScaleGroup
     #: Its zones, the preferred one first.
     zones: tuple[str, ...]
-    #: The zones by the value of the attribute that a part of the gang must share, in the same order. One entry for a gang of one
-    #: or over slices.
+    #: The zones by the value of the attribute that a part of the gang must share, in the same
+    #: order. One entry for a gang of one or over slices.
     places: tuple[tuple[str, ...], ...]
     #: Whole slices for each part; 0: the gang is one task, which shares a host with others.
     slices: int
 
 
 class Share(NamedTuple):
-    """What a group's slices could contribute to a part of a gang whose hosts come from several groups."""
+    """What a group's slices could contribute to a part of a gang whose hosts come from several
+    groups.
+    """
 
     group: ScaleGroup
     #: The zones in which the hosts have the attribute's value, the preferred one first.
@@ -42,16 +46,19 @@ class Catalog:
     """The scale groups, in the order in which they are tried.
 
     Args:
-        mixes: whether hosts of several groups may serve one part of a gang. False for runs of the scheduler that began before.
+        mixes: whether hosts of several groups may serve one part of a gang. False for runs of the
+            scheduler that began before.
     """
 
     def __init__(self, groups: Iterable[ScaleGroup] = (), *, mixes: bool = True) -> None:
         self.mixes = mixes
         self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
         self._by_number = [group for group in self.groups for _ in group.zones]
-        #: Cached: the groups that could serve a shape. Every batch of requests needs them, until the configuration changes.
+        #: Cached: the groups that could serve a shape. Every batch of requests needs them, until
+        #: the configuration changes.
         self._candidates: dict[Shape, list[CandidateGroup]] = {}
-        #: Cached: the name of the first of them. Every evaluation of the autoscaler needs it for every waiting shape.
+        #: Cached: the name of the first of them. Every evaluation of the autoscaler needs it for
+        #: every waiting shape.
         self._first: dict[Shape, str | None] = {}
         self._hosts: dict[tuple[str, str, int], Host] = {}
         self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}
@@ -59,7 +66,8 @@ class Catalog:
     def candidates(self, request: Request) -> list[CandidateGroup]:
         """Returns the groups that could serve the request, in the order in which they are tried.
 
-        The order is by priority. For a task without devices, groups without devices come before all others.
+        The order is by priority. For a task without devices, groups without devices come before all
+        others.
         """
         found = self._candidates.get(request.shape)
         if found is None:
@@ -70,18 +78,24 @@ class Catalog:
         return found
 
     def first_group(self, request: Request) -> str | None:
-        """Returns the name of the group that is tried first; None when no group could serve the request."""
+        """Returns the name of the group that is tried first; None when no group could serve the
+        request.
+        """
         if request.shape not in self._first:
             if len(self._first) >= REMEMBERED_FIRST:
                 self._first.clear()
-            self._first[request.shape] = next((candidate.group.name for candidate in self.candidates(request)), None)
+            self._first[request.shape] = next(
+                (candidate.group.name for candidate in self.candidates(request)), None
+            )
         return self._first[request.shape]
 
     def mixed(self, request: Request, index: HostIndex | None = None) -> list[tuple[Share, ...]]:
-        """Returns the shares of groups that could serve the parts of a gang together, although no group could alone.
+        """Returns the shares of groups that could serve the parts of a gang together, although no
+        group could alone.
 
-        The result has an entry for each value of the attribute that a part must share; it is empty if there are not enough.
-        Together they may still be too small for several parts, because each slice of a group can be used only once.
+        The result has an entry for each value of the attribute that a part must share; it is empty
+        if there are not enough. Together they may still be too small for several parts, because
+        each slice of a group can be used only once.
 
         Args:
             index: hosts that exist. Those of no scale group count in addition to new slices.
@@ -93,35 +107,55 @@ class Catalog:
         if index is not None:
             known = {group.name for group in self.groups}
             numbers = index.matching(request, index.large_enough(request))
-            joined = index.grouped(request, (n for n in numbers if index.facts(n).get(SCALE_GROUP) not in known))
+            joined = index.grouped(
+                request, (n for n in numbers if index.facts(n).get(SCALE_GROUP) not in known)
+            )
         by_value = of_all.grouped(request, of_all.matching(request, of_all.large_enough(request)))
         shares = {value: self._shares(members) for value, members in by_value.items()}
         there = {
-            value: len(joined.get(value, ())) + sum(share.hosts * share.group.max_slices for share in shares.get(value, ()))
+            value: len(joined.get(value, ()))
+            + sum(share.hosts * share.group.max_slices for share in shares.get(value, ()))
             for value in {**shares, **joined}
         }
         places = [value for value, hosts in there.items() if hosts >= request.group_size]
-        each = {share.group.name: share.hosts * share.group.max_slices for value in places for share in shares.get(value, ())}
+        each = {
+            share.group.name: share.hosts * share.group.max_slices
+            for value in places
+            for share in shares.get(value, ())
+        }
         total = sum(each.values()) + sum(len(joined.get(value, ())) for value in places)
         if len(places) < request.groups or total < request.tasks:
             return []
         return [shares.get(value, ()) for value in places]
 
     def fits_slices_of_others(self, request: Request) -> bool:
-        """Returns whether slices that other jobs or `min_slices` bring could serve the gang, though none is created for it.
+        """Returns whether slices that other jobs or `min_slices` bring could serve the gang, though
+        none is created for it.
 
-        A slice is created only for a gang that needs all its hosts, and all slices of a gang are created in one group.
+        A slice is created only for a gang that needs all its hosts, and all slices of a gang are
+        created in one group.
         """
         if request.group_by != TPU_NAME:
             return False
-        suitable = {self.group_of(number).name: self.group_of(number) for number in self.host_index.large_enough(request)}
-        large = (each for each in suitable.values() if each.hosts >= request.group_size and self.zones(each, request))
+        suitable = {
+            self.group_of(number).name: self.group_of(number)
+            for number in self.host_index.large_enough(request)
+        }
+        large = (
+            each
+            for each in suitable.values()
+            if each.hosts >= request.group_size and self.zones(each, request)
+        )
         return sum(group.max_slices for group in large) >= request.groups
 
     def creators(self, request: Request, index: HostIndex) -> list[str]:
-        """Returns the names of the groups whose new slices could serve the request, perhaps beside the hosts of the index."""
+        """Returns the names of the groups whose new slices could serve the request, perhaps beside
+        the hosts of the index.
+        """
         alone = [each.group.name for each in self.candidates(request)]
-        return alone or list(dict.fromkeys(each.group.name for place in self.mixed(request, index) for each in place))
+        return alone or list(
+            dict.fromkeys(each.group.name for place in self.mixed(request, index) for each in place)
+        )
 
     def _shares(self, numbers: Iterable[int]) -> tuple[Share, ...]:
         """Returns the share of each group that has one of these hosts of `all_hosts`."""
@@ -130,26 +164,43 @@ class Catalog:
             group, zone = self._slots[number]
             zones.setdefault(group.name, Counter())[zone] += 1
         return tuple(
-            Share(group, tuple(zone for zone in group.zones if zone in zones[group.name]), max(zones[group.name].values()))
+            Share(
+                group,
+                tuple(zone for zone in group.zones if zone in zones[group.name]),
+                max(zones[group.name].values()),
+            )
             for group in self.groups
             if group.name in zones and group.max_slices
         )
 
     @cached_property
     def host_index(self) -> HostIndex:
-        """The first host of a new slice of each group in each of its zones. They have no ids, because they do not exist."""
+        """The first host of a new slice of each group in each of its zones. They have no ids,
+        because they do not exist.
+        """
         return HostIndex(self.host(group, zone) for group in self.groups for zone in group.zones)
 
     @cached_property
     def all_hosts(self) -> HostIndex:
-        """All hosts of a new slice of each group in each of its zones, for constraints on the worker id."""
+        """All hosts of a new slice of each group in each of its zones, for constraints on the
+        worker id.
+        """
         places = ((group, zone) for group in self.groups for zone in group.zones)
-        return HostIndex(self.host(group, zone, worker) for group, zone in places for worker in range(group.hosts))
+        return HostIndex(
+            self.host(group, zone, worker)
+            for group, zone in places
+            for worker in range(group.hosts)
+        )
 
     @cached_property
     def _slots(self) -> list[tuple[ScaleGroup, str]]:
         """The group and zone of each host of `all_hosts`."""
-        return [(group, zone) for group in self.groups for zone in group.zones for _ in range(group.hosts)]
+        return [
+            (group, zone)
+            for group in self.groups
+            for zone in group.zones
+            for _ in range(group.hosts)
+        ]
 
     def group_of(self, number: int) -> ScaleGroup:
         """Returns the group of the host with this number in `host_index`."""
@@ -158,7 +209,11 @@ class Catalog:
     def _find(self, request: Request) -> list[CandidateGroup]:
         large = sorted(self.host_index.large_enough(request))
         groups = {group.name: group for group in (self.group_of(number) for number in large)}
-        found = [each for group in groups.values() if (each := self._candidate(group, request)) is not None]
+        found = [
+            each
+            for group in groups.values()
+            if (each := self._candidate(group, request)) is not None
+        ]
         plain = request.resources.device is None
         if plain or any(constraint.preferred for constraint in request.constraints):
             found.sort(
@@ -171,7 +226,9 @@ class Catalog:
         return found
 
     def zones(self, group: ScaleGroup, request: Request) -> tuple[str, ...]:
-        """Returns the group's zones in which its hosts meet all required constraints, those that meet most preferences first."""
+        """Returns the group's zones in which its hosts meet all required constraints, those that
+        meet most preferences first.
+        """
         return self._meeting(group, request)[0]
 
     def host(self, group: ScaleGroup, zone: str, worker: int = 0) -> Host:
@@ -213,17 +270,29 @@ class Catalog:
         if key not in self._zones:
             required = request.required
             preferred = [constraint for constraint in request.constraints if constraint.preferred]
-            zones = [zone for zone in group.zones if self._meets(group, zone, required, request.group_by is not None)]
-            dislikes = {zone: sum(not each.holds(self.host(group, zone).facts) for each in preferred) for zone in zones}
+            zones = [
+                zone
+                for zone in group.zones
+                if self._meets(group, zone, required, request.group_by is not None)
+            ]
+            dislikes = {
+                zone: sum(not each.holds(self.host(group, zone).facts) for each in preferred)
+                for zone in zones
+            }
             zones.sort(key=dislikes.__getitem__)
             self._zones[key] = (tuple(zones), dislikes[zones[0]] if zones else 0)
         return self._zones[key]
 
-    def _meets(self, group: ScaleGroup, zone: str, required: Sequence[Constraint], all_hosts: bool) -> bool:
+    def _meets(
+        self, group: ScaleGroup, zone: str, required: Sequence[Constraint], all_hosts: bool
+    ) -> bool:
         if not required:
             return True
         workers = range(group.hosts if on_worker_id(required) else 1)
-        meet = (all(each.holds(self.host(group, zone, worker).facts) for each in required) for worker in workers)
+        meet = (
+            all(each.holds(self.host(group, zone, worker).facts) for each in required)
+            for worker in workers
+        )
         return all(meet) if all_hosts else any(meet)
 
 

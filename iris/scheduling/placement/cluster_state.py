@@ -12,15 +12,19 @@ from iris.scheduling.placement.host_index import HostIndex
 
 
 class ClusterState(NamedTuple):
-    """The state of the cluster that reasons are computed from. It is built once for all requests of a query."""
+    """The state of the cluster that reasons are computed from. It is built once for all requests of
+    a query.
+    """
 
     host_index: HostIndex
     capacity: Capacity
-    #: The capacity after the placements that are being evicted have stopped; None if there are none.
+    #: The capacity after the placements that are being evicted have stopped; None if there are
+    #: none.
     after_evictions: Capacity | None
     #: The bands of the placements that are being evicted.
     evicting: list[Band]
-    #: The capacity with the hosts that the last pass reserved for a shape; None if it reserved none.
+    #: The capacity with the hosts that the last pass reserved for a shape; None if it reserved
+    #: none.
     reserved: Capacity | None
     #: Why the cluster is paused; None when it is not.
     paused: str | None
@@ -53,4 +57,13 @@ class ClusterState(NamedTuple):
             with_reserved.keep_reserved(reserved)
         after = capacity.without(going) if going else None
         by_shape = {outlook.example.shape: outlook for outlook in outlooks}
-        return cls(host_index, capacity, after, [each.band for each in going], with_reserved, paused, catalog, by_shape)
+        return cls(
+            host_index,
+            capacity,
+            after,
+            [each.band for each in going],
+            with_reserved,
+            paused,
+            catalog,
+            by_shape,
+        )

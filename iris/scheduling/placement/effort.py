@@ -1,7 +1,7 @@
 """Counts the work of the scheduler's passes, because a replay of its history repeats all of them.
 
-The count depends only on the messages and the ledger, so a replay counts the same. It depends on no clock, and on no cache:
-queries fill caches, and a replay has no queries.
+The count depends only on the messages and the ledger, so a replay counts the same. It depends on no
+clock, and on no cache: queries fill caches, and a replay has no queries.
 """
 
 from collections.abc import Sized
@@ -51,7 +51,9 @@ class Effort:
             self._matched.add(shape)
             # Constraints and variants are compared with hosts that do not become candidates, too.
             examined = index.hosts if shape.constraints or shape.group_by else candidates.hosts
-            self.looks += _MATCHED * (1 + len(shape.constraints)) * len(examined) + len(shape.variants)
+            self.looks += _MATCHED * (1 + len(shape.constraints)) * len(examined) + len(
+                shape.variants
+            )
 
     def placed(self) -> None:
         """A request got hosts."""

@@ -1,6 +1,8 @@
-"""Indexes the cluster's hosts: which are closed, and which could serve a request if they were empty.
+"""Indexes the cluster's hosts: which are closed, and which could serve a request if they were
+empty.
 
-The candidates of a shape stay the same until the hosts change, so they are computed once for each shape.
+The candidates of a shape stay the same until the hosts change, so they are computed once for each
+shape.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +17,14 @@ REMEMBERED_SHAPES = 500
 
 
 class Candidates(NamedTuple):
-    """The hosts that could serve a request if they were empty, by their numbers in the `HostIndex`."""
+    """The hosts that could serve a request if they were empty, by their numbers in the
+    `HostIndex`.
+    """
 
     hosts: list[int]
     members: frozenset[int]
-    #: The hosts of each group that has enough of them, ordered by worker id; empty without grouping.
+    #: The hosts of each group that has enough of them, ordered by worker id; empty without
+    #: grouping.
     groups: dict[str, list[int]]
     #: How many preferred constraints each host fails; empty when there are none.
     dislikes: dict[int, int]
@@ -41,10 +46,13 @@ class HostIndex:
         self._open = [self.closed(host) is None for host in self.hosts]
         self._alike: dict[object, list[int]] = {}
         for number, host in enumerate(self.hosts):
-            self._alike.setdefault((host.resources.kind, host.resources.vector, host.accept_cpu_jobs), []).append(number)
+            self._alike.setdefault(
+                (host.resources.kind, host.resources.vector, host.accept_cpu_jobs), []
+            ).append(number)
         self._facts: dict[int, Mapping[str, Attribute]] = {}
         self._candidates: dict[Shape, Candidates] = {}
-        #: The same by what decides them: as hosts have few sizes, shapes that differ only in their amounts share candidates.
+        #: The same by what decides them: as hosts have few sizes, shapes that differ only in their
+        #: amounts share candidates.
         self._distinct: dict[tuple[object, ...], Candidates] = {}
 
     def closed(self, host: Host) -> str | None:
@@ -82,25 +90,40 @@ class HostIndex:
     def feasible(self, request: Request) -> bool:
         """Returns true if the request could be served if nothing else ran."""
         candidates = self.candidates(request)
-        return bool(candidates.hosts) if request.group_by is None else len(candidates.groups) >= request.groups
+        return (
+            bool(candidates.hosts)
+            if request.group_by is None
+            else len(candidates.groups) >= request.groups
+        )
 
     def of_kind(self, request: Request) -> list[int]:
         """Returns the hosts, open or closed, with the right kind of device."""
-        return [n for alike in self._alike.values() if self.hosts[alike[0]].may_run(request.resources) for n in alike]
+        return [
+            n
+            for alike in self._alike.values()
+            if self.hosts[alike[0]].may_run(request.resources)
+            for n in alike
+        ]
 
     def large_enough(self, request: Request) -> list[int]:
-        """Returns the hosts of the right kind, open or closed, that are large enough for one task."""
+        """Returns the hosts of the right kind, open or closed, that are large enough for one
+        task.
+        """
         return [n for alike in self._kinds_large_enough(request) for n in alike]
 
     def matching(self, request: Request, numbers: Iterable[int]) -> list[int]:
-        """Returns those of the hosts that meet every required constraint and, if the request is grouped, belong to a group."""
+        """Returns those of the hosts that meet every required constraint and, if the request is
+        grouped, belong to a group.
+        """
         required = request.required
         if not required:
             return list(numbers)
         return [n for n in numbers if _meets(self.facts(n), required)]
 
     def group_of(self, number: int, request: Request) -> str:
-        """Returns the name of the host's group. The host must have the attribute that the request groups by."""
+        """Returns the name of the host's group. The host must have the attribute that the request
+        groups by.
+        """
         assert request.group_by is not None
         value = self.facts(number)[request.group_by]
         # A leading quote keeps strings apart from other values: `true` and `"true"` are two groups.
@@ -125,7 +148,12 @@ class HostIndex:
 
     def _find(self, request: Request) -> Candidates:
         kinds = self._kinds_large_enough(request)
-        decisive = (request.shape.constraints, request.group_by, request.group_size, *(alike[0] for alike in kinds))
+        decisive = (
+            request.shape.constraints,
+            request.group_by,
+            request.group_size,
+            *(alike[0] for alike in kinds),
+        )
         if decisive not in self._distinct:
             self._distinct[decisive] = self._select(request, (n for alike in kinds for n in alike))
         return self._distinct[decisive]
@@ -135,9 +163,17 @@ class HostIndex:
         groups: dict[str, list[int]] = {}
         if request.group_by is not None:
             each = request.group_size
-            groups = {name: members for name, members in self.grouped(request, hosts).items() if len(members) >= each}
+            groups = {
+                name: members
+                for name, members in self.grouped(request, hosts).items()
+                if len(members) >= each
+            }
         preferred = [constraint for constraint in request.constraints if constraint.preferred]
-        dislikes = {n: sum(not each.holds(self.facts(n)) for each in preferred) for n in hosts} if preferred else {}
+        dislikes = (
+            {n: sum(not each.holds(self.facts(n)) for each in preferred) for n in hosts}
+            if preferred
+            else {}
+        )
         return Candidates(hosts, frozenset(hosts), groups, dislikes)
 
     def _by_worker(self, number: int) -> tuple[int, str]:
@@ -151,7 +187,8 @@ def _meets(facts: Mapping[str, Attribute], required: list[Constraint]) -> bool:
 
 def covers(there: Sequence[int], wanted: tuple[int, int, int, int]) -> bool:
     """Returns true if there is enough of every resource."""
-    # A free amount is negative if a host came back smaller than what runs on it. A task that needs none of that resource fits.
+    # A free amount is negative if a host came back smaller than what runs on it. A task that needs
+    # none of that resource fits.
     return (
         (there[0] >= wanted[0] or not wanted[0])
         and (there[1] >= wanted[1] or not wanted[1])

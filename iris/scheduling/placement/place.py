@@ -1,18 +1,20 @@
 """Runs the scheduling pass: decides which waiting requests get which hosts.
 
-1. **Nothing is given twice.** Free resources are derived from the live placements, and each placement of this pass is deducted
-   at once.
+1. **Nothing is given twice.** Free resources are derived from the live placements, and each
+   placement of this pass is deducted at once.
 2. **A gang gets all its hosts or none.**
-3. **Every user has a turn, and no request blocks another.** `iris.scheduling.placement.queue` gives the order. A request that does not fit
-   is skipped, together with all others of its shape. So a pass costs O(hosts + shapes x candidates + placements), however many
-   requests wait.
-4. **No request is overtaken for ever.** What a user holds does not count after `Rules.owed_after` without a placement (overdue).
-   If a gang has waited longer than `Rules.patience` and does not fit at its turn, the pass reserves for its shape the hosts that
-   lack the least. Until the gang fits, no later turn of its own band or a lower one gets these hosts. Higher bands may still
-   take them. If others are being evicted for a gang, the pass reserves their hosts at once. Otherwise the resources that the
-   first of them frees would be taken before the last one has stopped.
+3. **Every user has a turn, and no request blocks another.** `iris.scheduling.placement.queue` gives
+   the order. A request that does not fit is skipped, together with all others of its shape. So a
+   pass costs O(hosts + shapes x candidates + placements), however many requests wait.
+4. **No request is overtaken for ever.** What a user holds does not count after `Rules.owed_after`
+   without a placement (overdue). If a gang has waited longer than `Rules.patience` and does not fit
+   at its turn, the pass reserves for its shape the hosts that lack the least. Until the gang fits,
+   no later turn of its own band or a lower one gets these hosts. Higher bands may still take them.
+   If others are being evicted for a gang, the pass reserves their hosts at once. Otherwise the
+   resources that the first of them frees would be taken before the last one has stopped.
 
-The pass uses no clock and no randomness: the same queue, hosts and time give the same placements. So it can run in a workflow.
+The pass uses no clock and no randomness: the same queue, hosts and time give the same placements.
+So it can run in a workflow.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -31,17 +33,19 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import UNUSED, Lately
 from iris.scheduling.placement.usage import Usage
 
-#: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing connections (32768-60999). So
-#: this is the range that users of the original Iris know. Linux hands out only the upper part of it.
+#: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing
+#: connections (32768-60999). So this is the range that users of the original Iris know. Linux hands
+#: out only the upper part of it.
 FIRST_PORT, LAST_PORT = 30_000, 39_999
-#: How many of them are used first: the next ones are for the ports of programs (`activities/host/machine/ports.py`).
+#: How many of them are used first: the next ones are for the ports of programs
+#: (`activities/host/machine/ports.py`).
 FIRST_PORTS = 1_000
 
-#: The most hosts that one bounded pass examines, each counted once for every shape that it could serve. That takes less than half
-#: a second.
+#: The most hosts that one bounded pass examines, each counted once for every shape that it could
+#: serve. That takes less than half a second.
 MAX_CHECKS = 500_000
-#: The most work of one bounded pass beside its beginning, in looks of `Effort`: half a second. It also limits requests of many
-#: shapes for which there is no host.
+#: The most work of one bounded pass beside its beginning, in looks of `Effort`: half a second. It
+#: also limits requests of many shapes for which there is no host.
 MAX_LOOKS = 1_500_000
 
 
@@ -69,12 +73,14 @@ def place(
     lately: Lately = UNUSED,
     effort: Effort | None = None,
 ) -> Pass:
-    """Runs one pass and returns the placements that are possible now, in the order in which they were decided.
+    """Runs one pass and returns the placements that are possible now, in the order in which they
+    were decided.
 
     Args:
         most: the most placements; None means that the pass has no limit.
         evicting: the keys of the placements that are being evicted and have not stopped yet.
-        passed_over: the shapes that did not fit in the earlier passes of this round, which stopped at their limit.
+        passed_over: the shapes that did not fit in the earlier passes of this round, which stopped
+            at their limit.
         reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user.
         effort: counts the work; None: nobody reads the count.
@@ -99,7 +105,9 @@ def place(
             held[placement.user] = held.get(placement.user, 0) + placement.weight
         turns, served = waiting.turns(band, held, usage.recent[band]), set[Shape]()
         for request in turns:
-            if most is not None and (len(placed) >= most or checks > MAX_CHECKS or effort.looks - began > MAX_LOOKS):
+            if most is not None and (
+                len(placed) >= most or checks > MAX_CHECKS or effort.looks - began > MAX_LOOKS
+            ):
                 return Pass(placed, capacity, stopped=True, refused=refused)
             if request.shape in passed_over:
                 turns.skip()
@@ -117,7 +125,11 @@ def place(
                     since = turns.oldest(request.shape)
                     effort.compared(waiting.lines)
                 turns.skip()
-                next_hosts = after_evictions.find(request) if after_evictions is not None and band is not Band.BATCH else None
+                next_hosts = (
+                    after_evictions.find(request)
+                    if after_evictions is not None and band is not Band.BATCH
+                    else None
+                )
                 if after_evictions is not None and next_hosts is not None:
                     after_evictions.give(next_hosts, request)
                     capacity.reserve_hosts(next_hosts, request.shape)
@@ -148,13 +160,15 @@ class _Ports:
     def take(self, address: str, key: str) -> int:
         """Takes a port that no other gang uses at the address.
 
-        Each attempt starts its search elsewhere. Other clusters may have hosts on the same machine, and the next attempt of a
-        gang whose port is in use there should get another one.
+        Each attempt starts its search elsewhere. Other clusters may have hosts on the same machine,
+        and the next attempt of a gang whose port is in use there should get another one.
         """
         taken = self._taken.setdefault(address, set())
         start = FIRST_PORT + crc32(key.encode()) % FIRST_PORTS
         order = chain(
-            range(start, FIRST_PORT + FIRST_PORTS), range(FIRST_PORT, start), range(FIRST_PORT + FIRST_PORTS, LAST_PORT + 1)
+            range(start, FIRST_PORT + FIRST_PORTS),
+            range(FIRST_PORT, start),
+            range(FIRST_PORT + FIRST_PORTS, LAST_PORT + 1),
         )
         port = next((port for port in order if port not in taken), FIRST_PORT)
         taken.add(port)
@@ -162,14 +176,21 @@ class _Ports:
 
 
 def _placement(
-    request: Request, index: HostIndex, numbers: list[int], ports: _Ports, now: datetime, contact: Contact
+    request: Request,
+    index: HostIndex,
+    numbers: list[int],
+    ports: _Ports,
+    now: datetime,
+    contact: Contact,
 ) -> Placement:
     hosts = [index.hosts[number] for number in numbers]
     each = request.group_size
     coordinator = ""
     if request.tasks * request.tasks_per_host > 1:
         address = hosts[0].address or hosts[0].id
-        coordinator = f"{f'[{address}]' if ':' in address else address}:{ports.take(address, request.key)}"
+        coordinator = (
+            f"{f'[{address}]' if ':' in address else address}:{ports.take(address, request.key)}"
+        )
     return Placement(
         key=request.key,
         owner=request.owner,
@@ -178,7 +199,12 @@ def _placement(
         resources=request.resources,
         band=request.band,
         seats=tuple(
-            Seat(host_id=host.id, slice_id=host.slice_id, incarnation=host.incarnation, group=place // each)
+            Seat(
+                host_id=host.id,
+                slice_id=host.slice_id,
+                incarnation=host.incarnation,
+                group=place // each,
+            )
             for place, host in enumerate(hosts)
         ),
         tasks_per_host=request.tasks_per_host,

@@ -1,9 +1,12 @@
 """Chooses the gangs to evict for gangs of higher bands.
 
-1. Only a gang of a strictly higher band evicts, and a batch gang never does. Gangs of one band never evict each other.
-2. No gang is evicted for one that fits, or will fit once the gangs that are being evicted have stopped.
+1. Only a gang of a strictly higher band evicts, and a batch gang never does. Gangs of one band
+   never evict each other.
+2. No gang is evicted for one that fits, or will fit once the gangs that are being evicted have
+   stopped.
 3. A victim is evicted whole, once, and not before it has run for `Rules.min_run_time`.
-4. Victims are chosen from the lowest band first, then by the least weight, then by the latest start, so that the least is lost.
+4. Victims are chosen from the lowest band first, then by the least weight, then by the latest
+   start, so that the least is lost.
 5. Victims are chosen only if the gang of the higher band fits on the hosts that they free.
 """
 
@@ -22,10 +25,12 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import UNUSED, Lately
 from iris.scheduling.placement.usage import Usage
 
-#: The most gangs for which one pass searches victims; gangs without possible victims on their candidate hosts do not count. The
-#: cost of each search grows with the number of possible victims. The next pass continues with the other gangs.
+#: The most gangs for which one pass searches victims; gangs without possible victims on their
+#: candidate hosts do not count. The cost of each search grows with the number of possible victims.
+#: The next pass continues with the other gangs.
 MOST_SEARCHES = 6
-#: The most work of one search beside its beginning, in looks of `Effort`: half a second. The next pass continues.
+#: The most work of one search beside its beginning, in looks of `Effort`: half a second. The next
+#: pass continues.
 MAX_LOOKS = 1_500_000
 
 _LOWER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
@@ -77,7 +82,8 @@ def evictions(
     """Returns the gangs to evict for the requests that a pass has left waiting.
 
     Args:
-        evicting: the keys of the placements that are being evicted already and have not stopped yet.
+        evicting: the keys of the placements that are being evicted already and have not stopped
+            yet.
         capacity: the capacity that the live placements leave, if the caller has it already.
         passed_over: the shapes for which earlier searches that were not complete found no victims.
         lately: the recent use of each user.
@@ -85,11 +91,15 @@ def evictions(
     if not rules.preemption:
         return Evictions([], None, set(), complete=True)
     live, going = list(live), set(evicting)
-    lowest = max((placement.band.rank for placement in live if placement.key not in going), default=0)
+    lowest = max(
+        (placement.band.rank for placement in live if placement.key not in going), default=0
+    )
     if not any(waiting.any_in(band) for band in Band if band.rank < lowest):
         return Evictions([], None, set(), complete=True)
     # Placements that are being evicted count as gone.
-    capacity = (capacity or Capacity(index, live)).without(placement for placement in live if placement.key in going)
+    capacity = (capacity or Capacity(index, live)).without(
+        placement for placement in live if placement.key in going
+    )
     effort = capacity.effort
     effort.began(index, live, waiting.lines)
     began = effort.looks
@@ -101,7 +111,11 @@ def evictions(
     for band, held in usage.held.items():
         if band is Band.BATCH:
             break
-        lower = [placement for placement in live if placement.band in _LOWER[band] and placement.key not in going]
+        lower = [
+            placement
+            for placement in live
+            if placement.band in _LOWER[band] and placement.key not in going
+        ]
         by_host: dict[int, list[_Victim]] | None = None
         turns = waiting.turns(band, held, usage.recent[band])
         for request in turns:
@@ -118,8 +132,16 @@ def evictions(
                     turns.skip()
                     continue
                 if by_host is None:
-                    ripe = [placement for placement in lower if now - (placement.placed_at or now) >= rules.min_run_time]
-                    young = [at for each in lower if (at := each.placed_at) is not None and now - at < rules.min_run_time]
+                    ripe = [
+                        placement
+                        for placement in lower
+                        if now - (placement.placed_at or now) >= rules.min_run_time
+                    ]
+                    young = [
+                        at
+                        for each in lower
+                        if (at := each.placed_at) is not None and now - at < rules.min_run_time
+                    ]
                     by_host = _by_host(index, ripe)
                     effort.searched(ripe)
                 chosen = []
@@ -136,7 +158,9 @@ def evictions(
                     for number in seats_of(index, placement):
                         by_host[number].remove(victim)
                     going.add(placement.key)
-                    victims.append(Eviction(key=placement.key, owner=placement.owner, reason=_reason(request)))
+                    victims.append(
+                        Eviction(key=placement.key, owner=placement.owner, reason=_reason(request))
+                    )
                 numbers = capacity.find(request) if chosen else None
             if numbers is None:
                 fruitless.add(request.shape)
@@ -154,7 +178,10 @@ def _reason(request: Request) -> str:
 def _by_host(index: HostIndex, placements: Iterable[Placement]) -> dict[int, list[_Victim]]:
     """Returns the possible victims by host, the cheapest first."""
     victims = [
-        _Victim(each, each.band.rank, each.weight, each.placed_at.timestamp() if each.placed_at else 0.0) for each in placements
+        _Victim(
+            each, each.band.rank, each.weight, each.placed_at.timestamp() if each.placed_at else 0.0
+        )
+        for each in placements
     ]
     by_host: dict[int, list[_Victim]] = {}
     for victim in sorted(victims, key=lambda each: _cost([each])):
@@ -163,21 +190,34 @@ def _by_host(index: HostIndex, placements: Iterable[Placement]) -> dict[int, lis
     return by_host
 
 
-def _victims(capacity: Capacity, request: Request, by_host: Mapping[int, list[_Victim]]) -> list[_Victim]:
-    """Returns the cheapest gangs whose eviction makes the request fit; empty when there are none."""
+def _victims(
+    capacity: Capacity, request: Request, by_host: Mapping[int, list[_Victim]]
+) -> list[_Victim]:
+    """Returns the cheapest gangs whose eviction makes the request fit; empty when there are
+    none.
+    """
     if not by_host:
         return []
     candidates = capacity.index.candidates(request)
     if request.group_by is None:
-        # Hosts without victims need no check: if the request fitted there, it would have been placed.
+        # Hosts without victims need no check: if the request fitted there, it would have been
+        # placed.
         hosts = (number for number in by_host if number in candidates.members)
-        options = [option for number in hosts if (option := _on_host(capacity, number, request.shape, by_host)) is not None]
+        options = [
+            option
+            for number in hosts
+            if (option := _on_host(capacity, number, request.shape, by_host)) is not None
+        ]
         return min(options, key=_cost, default=[])
     each = request.group_size
     groups = []
     for name, members in candidates.groups.items():
         if any(number in by_host for number in members):
-            freed = [option for number in members if (option := _on_host(capacity, number, request.shape, by_host)) is not None]
+            freed = [
+                option
+                for number in members
+                if (option := _on_host(capacity, number, request.shape, by_host)) is not None
+            ]
             if len(freed) >= each:
                 groups.append((name, _together(sorted(freed, key=_cost)[:each])))
         elif len(capacity.fitting(members, request.shape)) >= each:
@@ -191,23 +231,39 @@ def _victims(capacity: Capacity, request: Request, by_host: Mapping[int, list[_V
         # A gang on several hosts frees other hosts too, so some victims may not be needed.
         for victim in sorted(victims, key=lambda each: _cost([each]), reverse=True):
             others = {each.placement.key for each in victims if each is not victim}
-            if all(_freed(capacity, candidates.groups[name], request.shape, by_host, others) >= each for name, _ in groups):
+            if all(
+                _freed(capacity, candidates.groups[name], request.shape, by_host, others) >= each
+                for name, _ in groups
+            ):
                 victims.remove(victim)
     return victims
 
 
 def _freed(
-    capacity: Capacity, numbers: Iterable[int], shape: Shape, by_host: Mapping[int, list[_Victim]], gone: Container[str]
+    capacity: Capacity,
+    numbers: Iterable[int],
+    shape: Shape,
+    by_host: Mapping[int, list[_Victim]],
+    gone: Container[str],
 ) -> int:
     """Returns the number of hosts on which a task fits once the gangs with these keys are gone."""
     count = 0
     for number in numbers:
-        held = [victim.placement.resources.vector for victim in by_host.get(number, ()) if victim.placement.key in gone]
-        count += covers([sum(amounts) for amounts in zip(capacity.free[number], *held, strict=True)], shape.amounts)
+        held = [
+            victim.placement.resources.vector
+            for victim in by_host.get(number, ())
+            if victim.placement.key in gone
+        ]
+        count += covers(
+            [sum(amounts) for amounts in zip(capacity.free[number], *held, strict=True)],
+            shape.amounts,
+        )
     return count
 
 
-def _on_host(capacity: Capacity, number: int, shape: Shape, by_host: Mapping[int, list[_Victim]]) -> list[_Victim] | None:
+def _on_host(
+    capacity: Capacity, number: int, shape: Shape, by_host: Mapping[int, list[_Victim]]
+) -> list[_Victim] | None:
     """Returns the fewest gangs of this host whose eviction makes a task fit, the cheapest first.
 
     Returns None when the task does not fit even after all of them are evicted.
@@ -220,11 +276,18 @@ def _on_host(capacity: Capacity, number: int, shape: Shape, by_host: Mapping[int
             break
         chosen.append(victim)
         taken = victim.placement.resources.vector
-        devices, cpu, memory, disk = devices + taken[0], cpu + taken[1], memory + taken[2], disk + taken[3]
+        devices, cpu, memory, disk = (
+            devices + taken[0],
+            cpu + taken[1],
+            memory + taken[2],
+            disk + taken[3],
+        )
     if not covers((devices, cpu, memory, disk), wanted):
         return None
     if len(chosen) > 1:
-        for victim in list(chosen):  # a larger victim chosen later may make an earlier one unnecessary
+        for victim in list(
+            chosen
+        ):  # a larger victim chosen later may make an earlier one unnecessary
             taken = victim.placement.resources.vector
             without = (devices - taken[0], cpu - taken[1], memory - taken[2], disk - taken[3])
             if covers(without, wanted):

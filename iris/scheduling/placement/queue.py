@@ -1,17 +1,19 @@
 """Holds the waiting requests in the order in which they are served.
 
-    bands, the highest first  >  users of a band, the one with the least use first, then the one with the least recent use  >
-    a user's requests, the oldest first
+    bands, the highest first  >  users of a band, the one with the least use first, then the one
+    with the least recent use  > a user's requests, the oldest first
 
-*Use* is the weight of what a user holds in that band and the higher ones. So batch work never counts against a user's
-interactive jobs, and a user with a thousand jobs shares equally with a user with one. *Recent use* decides between users who
-hold the same, for example nothing (`iris.scheduling.placement.recent_use`). A user who has waited for long and was given nothing in that
-time is *overdue*: then what the user holds does not count.
+*Use* is the weight of what a user holds in that band and the higher ones. So batch work never
+counts against a user's interactive jobs, and a user with a thousand jobs shares equally with a user
+with one. *Recent use* decides between users who hold the same, for example nothing
+(`iris.scheduling.placement.recent_use`). A user who has waited for long and was given nothing in
+that time is *overdue*: then what the user holds does not count.
 
-Requests that differ only in their keys and times share one line, which is ordered by time. A pass looks only at the heads of
-lines. If a head does not fit, the pass skips the rest of its line, and every other line of its shape. A line is stored as plain
-numbers and keys, and a request object is made only on demand. So a hundred thousand requests are passed from run to run in
-little space and time.
+Requests that differ only in their keys and times share one line, which is ordered by time. A pass
+looks only at the heads of lines. If a head does not fit, the pass skips the rest of its line, and
+every other line of its shape. A line is stored as plain numbers and keys, and a request object is
+made only on demand. So a hundred thousand requests are passed from run to run in little space and
+time.
 """
 
 import heapq
@@ -34,12 +36,15 @@ from iris.model.job.spec import Band
 
 #: Microseconds and key: the order within a line.
 _Order = tuple[int, str]
-#: The precedence of a user in a band, the lowest first: what the user holds, the recent use, and the oldest request.
+#: The precedence of a user in a band, the lowest first: what the user holds, the recent use, and
+#: the oldest request.
 _Precedence = tuple[int, int, _Order]
 
 
 class _Kind:
-    """The part that the requests of one line share. It is compared by identity: each `Queue` has one for each line."""
+    """The part that the requests of one line share. It is compared by identity: each `Queue` has
+    one for each line.
+    """
 
     def __init__(self, template: Request, names: Names) -> None:
         self.template = template
@@ -52,7 +57,12 @@ class _Kind:
         at, key = order
         if self._last[0] != order:  # in pass after pass, the head of the line has its turn
             task, owner = self.names.follow(key)
-            changes = {"key": key, "task": task, "owner": owner, "submitted_at": EPOCH + at * MICROSECOND}
+            changes = {
+                "key": key,
+                "task": task,
+                "owner": owner,
+                "submitted_at": EPOCH + at * MICROSECOND,
+            }
             self._last = (order, self.template.model_copy(update=changes))
         return self._last[1]
 
@@ -95,10 +105,17 @@ class Queue:
     def copy(self) -> "Queue":
         """Returns a copy, for a trial."""
         same = Queue()
-        same._kinds, same._found, same._counts = dict(self._kinds), dict(self._found), dict(self._counts)
+        same._kinds, same._found, same._counts = (
+            dict(self._kinds),
+            dict(self._found),
+            dict(self._counts),
+        )
         same._line_count = self._line_count
         same._lines = {
-            band: {user: {kind: list(line) for kind, line in lines.items()} for user, lines in users.items()}
+            band: {
+                user: {kind: list(line) for kind, line in lines.items()}
+                for user, lines in users.items()
+            }
             for band, users in self._lines.items()
         }
         return same
@@ -174,23 +191,37 @@ class Queue:
     def users(self, band: Band) -> dict[str, datetime]:
         """Returns the users who wait in this band, each with the time of the oldest request."""
         return {
-            user: EPOCH + min(line[0][0] for line in lines.values()) * MICROSECOND for user, lines in self._lines[band].items()
+            user: EPOCH + min(line[0][0] for line in lines.values()) * MICROSECOND
+            for user, lines in self._lines[band].items()
         }
 
     def firsts(self, of: Container[Shape] | None = None) -> dict[Shape, Request]:
-        """Returns for each shape, or each of these, the oldest request in the highest band that has one."""
+        """Returns for each shape, or each of these, the oldest request in the highest band that has
+        one.
+        """
         found: dict[Shape, Request] = {}
         for users in self._lines.values():
             heads: dict[Shape, tuple[_Order, _Kind]] = {}
             for kind, line in (entry for lines in users.values() for entry in lines.items()):
-                if (of is None or kind.shape in of) and (kind.shape not in heads or line[0] < heads[kind.shape][0]):
+                if (of is None or kind.shape in of) and (
+                    kind.shape not in heads or line[0] < heads[kind.shape][0]
+                ):
                     heads[kind.shape] = (line[0], kind)
-            found |= {shape: kind.request(order) for shape, (order, kind) in heads.items() if shape not in found}
+            found |= {
+                shape: kind.request(order)
+                for shape, (order, kind) in heads.items()
+                if shape not in found
+            }
         return found
 
     def of_shape(self, shape: Shape, most: int) -> list[Request]:
         """Returns at most `most` requests of this shape, line by line."""
-        lines = (entry for users in self._lines.values() for lines in users.values() for entry in lines.items())
+        lines = (
+            entry
+            for users in self._lines.values()
+            for lines in users.values()
+            for entry in lines.items()
+        )
         found: list[Request] = []
         for kind, line in lines:
             if kind.shape == shape:
@@ -201,7 +232,9 @@ class Queue:
         """Returns the number of waiting requests by shape, in no particular order."""
         return dict(self._counts)
 
-    def turns(self, band: Band, held: Mapping[str, int], recent: Mapping[str, int] | None = None) -> "Turns":
+    def turns(
+        self, band: Band, held: Mapping[str, int], recent: Mapping[str, int] | None = None
+    ) -> "Turns":
         """Returns an iterator over the requests of a band in the order of service.
 
         Args:
@@ -214,11 +247,15 @@ class Queue:
         """Returns the user who has the first turn in this band."""
 
         def precedence(user: str) -> _Precedence:
-            return _precedence(held.get(user, 0), recent.get(user, 0), self._by_age(band, user)[0][0])
+            return _precedence(
+                held.get(user, 0), recent.get(user, 0), self._by_age(band, user)[0][0]
+            )
 
         return min(self._lines[band], key=precedence)
 
-    def ahead(self, request: Request, held: Mapping[str, int], recent: Mapping[str, int] | None = None) -> int:
+    def ahead(
+        self, request: Request, held: Mapping[str, int], recent: Mapping[str, int] | None = None
+    ) -> int:
         """Returns how many requests would be served before this one if all of them fitted."""
         recent = recent or {}
         count = 0
@@ -241,7 +278,12 @@ class Queue:
                 # What a user holds grows with each turn, so the weights are sorted.
                 before = bisect_left(weights, turn - held.get(user, 0), hi=len(orders))
                 if before < len(orders):
-                    count += _precedence(held.get(user, 0) + weights[before], recent.get(user, 0), orders[before]) < own
+                    count += (
+                        _precedence(
+                            held.get(user, 0) + weights[before], recent.get(user, 0), orders[before]
+                        )
+                        < own
+                    )
                 count += before
         return count
 
@@ -254,8 +296,13 @@ class Queue:
         for users in self._lines.values():
             for lines in users.values():
                 for kind, line in lines.items():
-                    kinds.append({"request": kind.template.model_dump(mode="json"), "names": kind.names})
-                    deltas = [line[0][0], *(after[0] - before[0] for before, after in pairwise(line))]
+                    kinds.append(
+                        {"request": kind.template.model_dump(mode="json"), "names": kind.names}
+                    )
+                    deltas = [
+                        line[0][0],
+                        *(after[0] - before[0] for before, after in pairwise(line)),
+                    ]
                     short = [shorten_key(key, at) for at, key in line]
                     packed.append([deltas, [key for key, _ in short], [run for _, run in short]])
         return {"kinds": kinds, "lines": packed}
@@ -266,7 +313,9 @@ class Queue:
         for written, (deltas, keys, runs) in zip(packed["kinds"], packed["lines"], strict=True):
             template = Request.model_validate(written["request"])
             names = Names(*written["names"])
-            kind = waiting._kinds[(template.shape, template.user, template.band, names)] = _Kind(template, names)
+            kind = waiting._kinds[(template.shape, template.user, template.band, names)] = _Kind(
+                template, names
+            )
             line: list[_Order] = []
             at = 0
             for delta, short, run in zip(deltas, keys, runs, strict=True):
@@ -288,7 +337,10 @@ class Queue:
         if found is None:
             lines = self._lines[band].get(user, {})
             entries = sorted((order, kind.weight) for kind, line in lines.items() for order in line)
-            found = ([order for order, _ in entries], [0, *accumulate(weight for _, weight in entries)])
+            found = (
+                [order for order, _ in entries],
+                [0, *accumulate(weight for _, weight in entries)],
+            )
             self._ages[(band, user)] = found
         return found
 
@@ -297,25 +349,35 @@ class Queue:
         alike = (request.shape, request.user, request.band, names)
         kind = self._kinds.get(alike)
         if kind is None:
-            template = request.model_copy(update={"key": "", "task": "", "owner": "", "submitted_at": EPOCH})
+            template = request.model_copy(
+                update={"key": "", "task": "", "owner": "", "submitted_at": EPOCH}
+            )
             kind = self._kinds[alike] = _Kind(template, names)
         return kind
 
 
 class Turns:
-    """An iterator over the requests of a band in the order of service. A shape that is skipped stays skipped."""
+    """An iterator over the requests of a band in the order of service. A shape that is skipped
+    stays skipped.
+    """
 
-    def __init__(self, users: Mapping[str, _Lines], held: Mapping[str, int], recent: Mapping[str, int]) -> None:
+    def __init__(
+        self, users: Mapping[str, _Lines], held: Mapping[str, int], recent: Mapping[str, int]
+    ) -> None:
         self._held = {user: held.get(user, 0) for user in users}
         self._recent = recent
         self._skipped: set[Shape] = set()
-        #: For each user a heap of the heads of the lines, the oldest first, each with its line and its place in the line. The
-        #: number makes equal heads differ, because kinds cannot be ordered.
+        #: For each user a heap of the heads of the lines, the oldest first, each with its line and
+        #: its place in the line. The number makes equal heads differ, because kinds cannot be
+        #: ordered.
         self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
         #: A heap of the users, each with the precedence at the time it was added.
         self._heap: list[tuple[_Precedence, str]] = []
         for user, lines in users.items():
-            self._heads[user] = [(*line[0], number, kind, line, 0) for number, (kind, line) in enumerate(lines.items())]
+            self._heads[user] = [
+                (*line[0], number, kind, line, 0)
+                for number, (kind, line) in enumerate(lines.items())
+            ]
             heapq.heapify(self._heads[user])
             self._queue_up(user)
 
@@ -323,7 +385,9 @@ class Turns:
         return self
 
     def __next__(self) -> Request:
-        """Returns the next request. The caller must call `served` or `skip` before it asks for another."""
+        """Returns the next request. The caller must call `served` or `skip` before it asks for
+        another.
+        """
         while self._heap:
             self._user = heapq.heappop(self._heap)[1]
             self._head = heapq.heappop(self._heads[self._user])
@@ -337,7 +401,9 @@ class Turns:
         """Records that the last request got hosts."""
         _, _, number, kind, line, place = self._head
         if place + 1 < len(line):
-            heapq.heappush(self._heads[self._user], (*line[place + 1], number, kind, line, place + 1))
+            heapq.heappush(
+                self._heads[self._user], (*line[place + 1], number, kind, line, place + 1)
+            )
         self._held[self._user] += kind.weight
         self._queue_up(self._user)
 
@@ -347,8 +413,15 @@ class Turns:
         self._queue_up(self._user)
 
     def oldest(self, shape: Shape) -> datetime:
-        """Returns the time of the oldest request of this shape that has not been served. The shape must not be skipped."""
-        heads = (head for heads in (*self._heads.values(), [self._head]) for head in heads if head[3].shape == shape)
+        """Returns the time of the oldest request of this shape that has not been served. The shape
+        must not be skipped.
+        """
+        heads = (
+            head
+            for heads in (*self._heads.values(), [self._head])
+            for head in heads
+            if head[3].shape == shape
+        )
         return EPOCH + min(at for at, *_ in heads) * MICROSECOND
 
     def _queue_up(self, user: str) -> None:
@@ -356,7 +429,10 @@ class Turns:
         while heads and heads[0][3].shape in self._skipped:
             heapq.heappop(heads)
         if heads:
-            heapq.heappush(self._heap, (_precedence(self._held[user], self._recent.get(user, 0), heads[0][:2]), user))
+            heapq.heappush(
+                self._heap,
+                (_precedence(self._held[user], self._recent.get(user, 0), heads[0][:2]), user),
+            )
 
 
 def _precedence(held: int, recent: int, oldest: _Order) -> _Precedence:

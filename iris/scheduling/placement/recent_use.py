@@ -1,12 +1,13 @@
-"""Accounts for each user's recent use: the weight of placements, multiplied by how long they were held, with a half-life.
+"""Accounts for each user's recent use: the weight of placements, multiplied by how long they were
+held, with a half-life.
 
-The use of ended placements is stored in one account per user and band. The use of live placements is derived from the time at
-which they were placed.
+The use of ended placements is stored in one account per user and band. The use of live placements
+is derived from the time at which they were placed.
 
-No account is multiplied by a decay factor. Instead, a unit of use counts more the later it is used: twice as much after each
-half-life, and linearly in between. So accounts can be compared as they are, and the order of entries does not matter. All numbers
-are integers, so a replay computes the same on every machine. When a half-life begins, all accounts are halved, which keeps them
-small.
+No account is multiplied by a decay factor. Instead, a unit of use counts more the later it is used:
+twice as much after each half-life, and linearly in between. So accounts can be compared as they
+are, and the order of entries does not matter. All numbers are integers, so a replay computes the
+same on every machine. When a half-life begins, all accounts are halved, which keeps them small.
 """
 
 from collections import Counter
@@ -19,8 +20,9 @@ from pydantic import BaseModel, Field
 from iris.model.job.requests import EPOCH, Placement
 from iris.model.job.spec import Band
 
-#: The time after which use counts half, as by default in HTCondor (PRIORITY_HALFLIFE). It is longer than most gangs run, so that
-#: one long gang counts as much as many short ones. A user who had the whole cluster waits for about a day, not for a week.
+#: The time after which use counts half, as by default in HTCondor (PRIORITY_HALFLIFE). It is longer
+#: than most gangs run, so that one long gang counts as much as many short ones. A user who had the
+#: whole cluster waits for about a day, not for a week.
 HALF_LIFE = timedelta(days=1)
 #: The least time that a placement is charged for: a job that fails at once has had its turn too.
 LEAST = timedelta(seconds=1)
@@ -42,14 +44,18 @@ class RecentUseState(BaseModel):
     #: The half-lives between `EPOCH` and the time to which the accounts refer.
     half_lives: int = 0
     accounts: dict[Band, dict[str, int]] = Field(default_factory=dict)
-    #: For each user the latest time at which a placement began that has ended, in milliseconds since `EPOCH`.
+    #: For each user the latest time at which a placement began that has ended, in milliseconds
+    #: since `EPOCH`.
     given: dict[str, int] = Field(default_factory=dict)
-    #: Ended placements that are not charged yet: user, band, weight, and their begin in milliseconds since `EPOCH`.
+    #: Ended placements that are not charged yet: user, band, weight, and their begin in
+    #: milliseconds since `EPOCH`.
     ended: list[tuple[str, Band, int, int]] = Field(default_factory=list)
 
 
 class Lately(NamedTuple):
-    """The recent use of each user in each band at one moment, of ended and of running placements."""
+    """The recent use of each user in each band at one moment, of ended and of running
+    placements.
+    """
 
     ended: Mapping[Band, Mapping[str, int]] = {}
     running: Mapping[Band, Mapping[str, int]] = {}
@@ -61,7 +67,8 @@ class Lately(NamedTuple):
     def by_band(self, overdue: Mapping[Band, Collection[str]]) -> dict[Band, dict[str, int]]:
         """Returns the recent use that counts in each band: the use in it and in higher ones.
 
-        For overdue users, running placements hardly count: only users who have used nothing at all come before them.
+        For overdue users, running placements hardly count: only users who have used nothing at all
+        come before them.
         """
         counts: dict[Band, dict[str, int]] = {}
         ended, running = Counter[str](), Counter[str]()
@@ -70,7 +77,8 @@ class Lately(NamedTuple):
             running.update(self.running.get(band, {}))
             exempt = overdue.get(band, ())
             counts[band] = {
-                user: ended[user] + (min(1, running[user]) if user in exempt else running[user]) for user in {**ended, **running}
+                user: ended[user] + (min(1, running[user]) if user in exempt else running[user])
+                for user in {**ended, **running}
             }
         return counts
 
@@ -100,13 +108,16 @@ class RecentUse:
         )
 
     def ended(self, placement: Placement) -> None:
-        """Records that the placement has ended. `now_is` charges it, because only then is the time known."""
+        """Records that the placement has ended. `now_is` charges it, because only then is the time
+        known.
+        """
         began = _since(placement)
         self._ended.append((placement.user, placement.band, placement.weight, began))
         self._given[placement.user] = max(began, self._given.pop(placement.user, began))
 
     def goes_on(self, placement: Placement) -> None:
-        """Records that a placement which `ended` in another form (another band, more hosts) continues in this one.
+        """Records that a placement which `ended` in another form (another band, more hosts)
+        continues in this one.
 
         The time up to now is then charged only once.
         """
@@ -121,10 +132,14 @@ class RecentUse:
             self._began_at.clear()
             for band, users in self._accounts.items():
                 left = {user: used >> passed for user, used in users.items()}
-                self._accounts[band] = Counter({user: used for user, used in left.items() if abs(used) >= _NEGLIGIBLE})
+                self._accounts[band] = Counter(
+                    {user: used for user, used in left.items() if abs(used) >= _NEGLIGIBLE}
+                )
         for user, band, weight, began in self._ended:
             least = began + _LEAST if weight > 0 else began
-            self._accounts[band][user] += weight * (self._grown(max(at, least)) - self._grown(began))
+            self._accounts[band][user] += weight * (
+                self._grown(max(at, least)) - self._grown(began)
+            )
         self._ended.clear()
         self._drop_the_least()
 
@@ -142,14 +157,20 @@ class RecentUse:
                 began = began_at[placed] = self._grown(_milliseconds(placed))
             until = grown if placed <= young else self._grown(_milliseconds(placed) + _LEAST)
             users = running[placement.band]
-            users[placement.user] = users.get(placement.user, 0) + placement.weight * (until - began)
+            users[placement.user] = users.get(placement.user, 0) + placement.weight * (
+                until - began
+            )
         half_lives, rest = divmod(at, _HALF_LIFE)
         unit = (2 * (_HALF_LIFE + rest) * 1000) << max(0, half_lives - self._half_lives)
         ended = {band: dict(users) for band, users in self._accounts.items()}
-        return Lately(ended, running, unit, {user for user, given in self._given.items() if given > since})
+        return Lately(
+            ended, running, unit, {user for user, given in self._given.items() if given > since}
+        )
 
     def _grown(self, at: int) -> int:
-        """Returns the integral of the value of use up to this time, times twice the half-life, which makes it an integer."""
+        """Returns the integral of the value of use up to this time, times twice the half-life,
+        which makes it an integer.
+        """
         half_lives, rest = divmod(at, _HALF_LIFE)
         area = (_HALF_LIFE + rest) ** 2 + 2 * _HALF_LIFE**2
         shift = half_lives - self._half_lives
@@ -157,7 +178,11 @@ class RecentUse:
 
     def _drop_the_least(self) -> None:
         if sum(len(users) for users in self._accounts.values()) > MOST_ACCOUNTS:
-            accounts = [(used, band, user) for band, users in self._accounts.items() for user, used in users.items()]
+            accounts = [
+                (used, band, user)
+                for band, users in self._accounts.items()
+                for user, used in users.items()
+            ]
             accounts.sort(key=lambda each: (each[0], each[1].rank, each[2]))
             for _, band, user in accounts[:-MOST_ACCOUNTS]:
                 del self._accounts[band][user]

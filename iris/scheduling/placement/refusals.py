@@ -31,13 +31,20 @@ class RefusalCode(StrEnum):
     BUSY = "BUSY"  # the suitable hosts have too little free capacity
     KEPT = "KEPT"  # the free capacity is reserved for gangs ahead of it
     QUEUED = "QUEUED"  # it fits; the next pass decides
-    LEDGER_FULL = "LEDGER_FULL"  # the scheduler has no space for the request, which the gang sends again later
+    # the scheduler has no space for the request, which the gang sends again later
+    LEDGER_FULL = "LEDGER_FULL"
     UNKNOWN = "UNKNOWN"  # the scheduler has no such request
 
 
 #: The codes that mean that no host of the cluster could ever serve the request.
 INFEASIBLE = frozenset(
-    {RefusalCode.NO_HOSTS, RefusalCode.NO_DEVICE, RefusalCode.TOO_BIG, RefusalCode.CONSTRAINTS, RefusalCode.NO_GROUP}
+    {
+        RefusalCode.NO_HOSTS,
+        RefusalCode.NO_DEVICE,
+        RefusalCode.TOO_BIG,
+        RefusalCode.CONSTRAINTS,
+        RefusalCode.NO_GROUP,
+    }
 )
 #: The codes of requests that wait for their turn.
 IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
@@ -48,7 +55,9 @@ def _within_limit(text: str) -> str:
 
 
 class Refusal(BaseModel):
-    """The reason why a gang waits. Amounts are for one task, in the units of `Resources.amounts` (millicores, bytes, devices)."""
+    """The reason why a gang waits. Amounts are for one task, in the units of `Resources.amounts`
+    (millicores, bytes, devices).
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -57,16 +66,20 @@ class Refusal(BaseModel):
     message: Annotated[str, AfterValidator(_within_limit)]
     #: The amounts needed, for each resource that is short.
     needed: dict[str, int] = Field(default_factory=dict)
-    #: The amounts that the best host has of the resources in `needed`: free amounts for BUSY, total amounts for TOO_BIG.
+    #: The amounts that the best host has of the resources in `needed`: free amounts for BUSY, total
+    #: amounts for TOO_BIG.
     free: dict[str, int] = Field(default_factory=dict)
-    #: The number of hosts that passed the checks before: of the right kind for TOO_BIG, large enough for CONSTRAINTS, and so on.
+    #: The number of hosts that passed the checks before: of the right kind for TOO_BIG, large
+    #: enough for CONSTRAINTS, and so on.
     hosts: int = 0
-    #: How many requests are served before this one, and the tasks of the first of them, where one request is explained.
+    #: How many requests are served before this one, and the tasks of the first of them, where one
+    #: request is explained.
     ahead: int = 0
     ahead_first: tuple[str, ...] = ()
     #: For CONSTRAINTS: how many hosts each constraint alone excludes, the highest count first.
     excluded: dict[str, int] = Field(default_factory=dict)
-    #: For a gang: the hosts that it needs in one group, and the most that any group has (for BUSY: has free).
+    #: For a gang: the hosts that it needs in one group, and the most that any group has (for BUSY:
+    #: has free).
     group_needs: int = 0
     group_has: int = 0
     #: The event or action that would end the wait.

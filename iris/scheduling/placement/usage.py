@@ -1,4 +1,6 @@
-"""Derives each user's use from the placements, which decides whose turn is next (`iris.scheduling.placement.queue`)."""
+"""Derives each user's use from the placements, which decides whose turn is next
+(`iris.scheduling.placement.queue`).
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -23,12 +25,17 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(
-        cls, live: Iterable[Placement], waiting: Queue | None = None, since: datetime = EPOCH, lately: Lately = UNUSED
+        cls,
+        live: Iterable[Placement],
+        waiting: Queue | None = None,
+        since: datetime = EPOCH,
+        lately: Lately = UNUSED,
     ) -> "Usage":
         """Derives the use from the live placements.
 
         Args:
-            since: users who have waited since before this time and were given nothing after it are overdue.
+            since: users who have waited since before this time and were given nothing after it are
+                overdue.
         """
         live = list(live)
         overdue = _overdue_users(live, waiting, since, lately.given) if waiting is not None else {}
@@ -40,22 +47,39 @@ class Usage(NamedTuple):
 def _overdue_users(
     live: Iterable[Placement], waiting: Queue, since: datetime, given: Collection[str] = ()
 ) -> dict[Band, set[str]]:
-    """Returns the users who have waited in a band since before that time and were given nothing after it.
+    """Returns the users who have waited in a band since before that time and were given nothing
+    after it.
 
-    Their use does not count in that band. Otherwise a user whose one job runs for a week could not start another as long as
-    users who hold less keep submitting.
+    Their use does not count in that band. Otherwise a user whose one job runs for a week could not
+    start another as long as users who hold less keep submitting.
 
     Args:
         given: the users who were given something after that time that has already ended.
     """
-    given = {*given, *(placement.user for placement in live if placement.placed_at is None or placement.placed_at > since)}
-    return {band: {user for user, oldest in waiting.users(band).items() if oldest < since and user not in given} for band in Band}
+    given = {
+        *given,
+        *(
+            placement.user
+            for placement in live
+            if placement.placed_at is None or placement.placed_at > since
+        ),
+    }
+    return {
+        band: {
+            user
+            for user, oldest in waiting.users(band).items()
+            if oldest < since and user not in given
+        }
+        for band in Band
+    }
 
 
 def use_by_band(
     live: Iterable[Placement], overdue: Mapping[Band, Collection[str]] = MappingProxyType({})
 ) -> dict[Band, dict[str, int]]:
-    """Returns the weight that each user holds in each band and the higher ones; 0 where the user is overdue."""
+    """Returns the weight that each user holds in each band and the higher ones; 0 where the user is
+    overdue.
+    """
     use: dict[Band, dict[str, int]] = {band: {} for band in Band}
     for placement in live:
         held = use[placement.band]

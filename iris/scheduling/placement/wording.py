@@ -39,7 +39,9 @@ def kind_of(device: Device | None) -> str:
 
 
 def pools(groups: Sequence[ScaleGroup]) -> str:
-    """Returns how many machines the pools of these groups have; empty: not all of them are pools."""
+    """Returns how many machines the pools of these groups have; empty: not all of them are
+    pools.
+    """
     if not all(group.is_pool for group in groups):
         return ""
     first = f"the pool of scale group {groups[0].name} has {counted(groups[0].machines, 'machine')}"

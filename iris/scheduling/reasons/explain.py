@@ -18,19 +18,26 @@ from iris.scheduling.reasons.queue_position import (
     position,
 )
 
-#: The most shapes whose reason is computed for one answer. For the others the answer refers to `iris explain`.
+#: The most shapes whose reason is computed for one answer. For the others the answer refers to
+#: `iris explain`.
 MOST_REASONS = 50
-#: The most checks of a constraint or an amount of a host for the reasons of one answer, and the most users that are compared for
-#: the positions: half a second each. The first reason and the first position are computed in any case.
+#: The most checks of a constraint or an amount of a host for the reasons of one answer, and the
+#: most users that are compared for the positions: half a second each. The first reason and the
+#: first position are computed in any case.
 MOST_CHECKS = 500_000
 MOST_COMPARED = 100_000
 #: The most requests ahead of one that are named.
 MOST_NAMED = 5
-_MANY = Refusal(code=RefusalCode.QUEUED, message="many requests arrived at once; run iris explain to see why this one waits")
+_MANY = Refusal(
+    code=RefusalCode.QUEUED,
+    message="many requests arrived at once; run iris explain to see why this one waits",
+)
 
 
 class WaitReasons:
-    """Answers why requests wait at one moment. It builds the state of the cluster once, when it is first needed."""
+    """Answers why requests wait at one moment. It builds the state of the cluster once, when it is
+    first needed.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,9 @@ class WaitReasons:
     @cached_property
     def _users(self) -> int:
         """How many users are compared for one position, at most."""
-        return sum(len(users) for users in self._usage.recent.values()) + sum(len(self._waiting.users(band)) for band in Band)
+        return sum(len(users) for users in self._usage.recent.values()) + sum(
+            len(self._waiting.users(band)) for band in Band
+        )
 
     def _checks(self, shape: Shape) -> int:
         """How many checks the reason of a shape takes, at most."""
@@ -70,11 +79,15 @@ class WaitReasons:
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
         """Returns why the requests with these keys have no hosts.
 
-        Among the given requests of one user, band and shape, `ahead` is exact for the oldest and a lower bound for the others.
-        Computing it for each would take too long.
+        Among the given requests of one user, band and shape, `ahead` is exact for the oldest and a
+        lower bound for the others. Computing it for each would take too long.
         """
         keys = list(keys)
-        requests = [request for key in dict.fromkeys(keys) if (request := self._waiting.get(key)) is not None]
+        requests = [
+            request
+            for key in dict.fromkeys(keys)
+            if (request := self._waiting.get(key)) is not None
+        ]
         answers: dict[str, Refusal] = {}
         reasons: dict[tuple[Shape, Band], Refusal] = {}
         releases: dict[tuple[Shape, Band], Releases] = {}
@@ -89,20 +102,31 @@ class WaitReasons:
                     answers.update((request.key, _MANY) for request in line)
                     continue
                 refusal = reasons[shape, band] = feasibility.reason(self._state, line[0])
-                releases[shape, band] = self._holders.releases(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
+                releases[shape, band] = (
+                    self._holders.releases(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
+                )
             refusal = reasons[shape, band]
             if number and number * self._users > MOST_COMPARED:
                 answers.update((request.key, refusal) for request in line)
                 continue
             answers.update(self._in_queue(line, refusal, releases[shape, band]))
             oldest = answers[line[0].key]
-            if len(keys) == 1 and oldest.ahead and refusal.code in IN_QUEUE and self._waiting.lines <= MOST_COMPARED:
-                first = first_ahead(self._waiting, self._usage, line[0], releases[shape, band], MOST_NAMED)
+            if (
+                len(keys) == 1
+                and oldest.ahead
+                and refusal.code in IN_QUEUE
+                and self._waiting.lines <= MOST_COMPARED
+            ):
+                first = first_ahead(
+                    self._waiting, self._usage, line[0], releases[shape, band], MOST_NAMED
+                )
                 answers[line[0].key] = oldest.model_copy(update={"ahead_first": first})
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 
     def by_shape(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
-        """Returns for each of these shapes why its requests wait; only for the first ones if all would take too long."""
+        """Returns for each of these shapes why its requests wait; only for the first ones if all
+        would take too long.
+        """
         shapes = list(shapes)
         firsts = self._waiting.firsts(set(shapes))
         found: dict[Shape, Refusal] = {}
@@ -114,13 +138,16 @@ class WaitReasons:
             found[shape] = feasibility.reason(self._state, firsts[shape])
         return found
 
-    def with_positions(self, reasons: Iterable[tuple[Refusal, Sequence[Request]]]) -> dict[str, Refusal]:
+    def with_positions(
+        self, reasons: Iterable[tuple[Refusal, Sequence[Request]]]
+    ) -> dict[str, Refusal]:
         """Returns the reasons of requests that wait for their turn with their positions, by key.
 
         Leaves out the last ones if all would take too long.
 
         Args:
-            reasons: each reason, and requests of one shape that wait for it, in the order of the queue.
+            reasons: each reason, and requests of one shape that wait for it, in the order of the
+                queue.
         """
         found: dict[str, Refusal] = {}
         compared = 0
@@ -134,28 +161,42 @@ class WaitReasons:
                     return found
                 compared += self._users
                 if band not in releases:
-                    releases[band] = self._holders.releases(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
+                    releases[band] = (
+                        self._holders.releases(line[0])
+                        if refusal.code is RefusalCode.BUSY
+                        else NOTHING
+                    )
                 found.update(self._in_queue(line, refusal, releases[band]))
         return found
 
-    def _in_queue(self, line: Sequence[Request], refusal: Refusal, releases: Releases) -> dict[str, Refusal]:
-        """Returns the reason of the requests of one user, band and shape with their positions, by key."""
+    def _in_queue(
+        self, line: Sequence[Request], refusal: Refusal, releases: Releases
+    ) -> dict[str, Refusal]:
+        """Returns the reason of the requests of one user, band and shape with their positions, by
+        key.
+        """
         first = line[0]
         found = position(self._waiting, self._usage, first, releases)
         answers = {
-            request.key: _with_position(refusal, request, found.least + place, "at least ", found.why)
+            request.key: _with_position(
+                refusal, request, found.least + place, "at least ", found.why
+            )
             for place, request in enumerate(line)
         }
         bound = "up to " if found.least < found.ahead else ""
         return {**answers, first.key: _with_position(refusal, first, found.ahead, bound, found.why)}
 
     def infeasible(self, request: Request) -> Refusal | None:
-        """Returns why no host, present or to be created, could ever serve the request; None when some could."""
+        """Returns why no host, present or to be created, could ever serve the request; None when
+        some could.
+        """
         return feasibility.infeasible(self._state.host_index, request, self._state.catalog)
 
     def _not_waiting(self, key: str) -> Refusal:
         if key in self._held:
-            return Refusal(code=RefusalCode.HELD, message="held by its user", remedy="release it: iris release")
+            return Refusal(
+                code=RefusalCode.HELD, message="held by its user", remedy="release it: iris release"
+            )
         text = "it already has hosts" if key in self._live else "the scheduler has no such request"
         return Refusal(code=RefusalCode.UNKNOWN, message=text)
 
@@ -169,7 +210,10 @@ def _with_position(refusal: Refusal, request: Request, ahead: int, bound: str, w
     """
     message = refusal.message
     if refusal.code in IN_QUEUE:
-        requests = f"{ahead} request{'' if ahead == 1 else 's'} ahead of it in band {request.band} and above"
+        requests = (
+            f"{ahead} request{'' if ahead == 1 else 's'} ahead of it in band {request.band} and"
+            " above"
+        )
         place = f"{bound}{requests}" if ahead else f"first in the queue of band {request.band}"
         message = f"{message}; {place}{'; ' if why else ''}{why}"
     return refusal.model_copy(update={"message": message, "ahead": ahead})

@@ -20,7 +20,9 @@ MOST_FITS = 1_000
 
 
 class Fit(BaseModel):
-    """The fit of one task on hosts of one scale group, with the reason if it does not fit. Its fields are keys of the JSON."""
+    """The fit of one task on hosts of one scale group, with the reason if it does not fit. Its
+    fields are keys of the JSON.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -69,16 +71,31 @@ def forecast(
     capacity.keep_reserved(reserved)
     alike: dict[tuple[str, bool, str], list[str]] = {}
     for host, why in zip(index.hosts, host_reasons(index, capacity, request), strict=True):
-        alike.setdefault((str(host.attributes.get(SCALE_GROUP, "")), not why, why or "fits now"), []).append(host.id)
+        alike.setdefault(
+            (str(host.attributes.get(SCALE_GROUP, "")), not why, why or "fits now"), []
+        ).append(host.id)
     fits = [
         Fit(group=group, fits=fits, why=why, hosts=len(ids), named=tuple(sorted(ids)[:NAMED]))
-        for (group, fits, why), ids in sorted(alike.items(), key=lambda entry: (not entry[0][1], entry[0]))
+        for (group, fits, why), ids in sorted(
+            alike.items(), key=lambda entry: (not entry[0][1], entry[0])
+        )
     ]
     fits = fitting(((fit, size_of(fit)) for fit in fits), MOST_FITS)
     present, creators = {fit.group for fit in fits}, catalog.creators(request, index)
     for group in catalog.groups:
         if group.max_slices and group.name not in present:
-            absent = no_scale_group(Catalog([group]), request) if group.name not in creators else None
-            why = absent.message if absent is not None else "has no slice yet; the autoscaler can create one"
+            absent = (
+                no_scale_group(Catalog([group]), request) if group.name not in creators else None
+            )
+            why = (
+                absent.message
+                if absent is not None
+                else "has no slice yet; the autoscaler can create one"
+            )
             fits.append(Fit(group=group.name, fits=False, why=why, hosts=0, named=()))
-    return Forecast(hosts=hosts, refusal=refusal, infeasible=infeasible(index, request, catalog), fits=tuple(fits))
+    return Forecast(
+        hosts=hosts,
+        refusal=refusal,
+        infeasible=infeasible(index, request, catalog),
+        fits=tuple(fits),
+    )

@@ -1,4 +1,6 @@
-"""Which hosts an observer gives up over time, on services that know more or less of their workers."""
+"""Which hosts an observer gives up over time, on services that know more or less of their
+workers.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -94,7 +96,10 @@ class FakeService:
         if not self.reports and not self.lists:
             raise RPCError("method ListWorkers not supported", RPCStatusCode.UNIMPLEMENTED, b"")
         queues = {"control": (names.control_queue("c"), "control", FakeHost("control", "", 0.0))}
-        queues |= {host.name: (names.host_queue("c", host.name), f"{host.name}@first", host) for host in self.hosts}
+        queues |= {
+            host.name: (names.host_queue("c", host.name), f"{host.name}@first", host)
+            for host in self.hosts
+        }
         now = min(self.now, self.starved[0]) if self.is_starved else self.now
         reports = [
             WorkerInfo(
@@ -110,8 +115,14 @@ class FakeService:
         return ListWorkersResponse(workers_info=reports if self.reports else [])
 
     async def describe_task_queue(self, request: Any) -> DescribeTaskQueueResponse:
-        host = next(host for host in self.hosts if names.host_queue("c", host.name) == request.task_queue.name)
-        poll = PollerInfo(identity=f"{host.name}@first", last_access_time=_timestamp(host.last(self.now, POLL)))
+        host = next(
+            host
+            for host in self.hosts
+            if names.host_queue("c", host.name) == request.task_queue.name
+        )
+        poll = PollerInfo(
+            identity=f"{host.name}@first", last_access_time=_timestamp(host.last(self.now, POLL))
+        )
         return DescribeTaskQueueResponse(pollers=[poll])
 
     async def start_activity_method(self, *_: Any, task_queue: str, **__: Any) -> Any:
@@ -131,10 +142,23 @@ class FakeService:
         async def query(*_: Any, **__: Any) -> Snapshot | SliceStatus:
             if (slice_id := workflow_id.removeprefix(names.slice_workflow("c", ""))) != workflow_id:
                 self.queried.append(slice_id)
-                hosts = tuple(a_host(each.name, slice_id=slice_id) for each in self.hosts if each.slice == slice_id)
-                return SliceStatus(id=slice_id, state=self.states.get(slice_id, SliceState.READY), hosts=hosts)
-            left = [host for host in self.hosts if host.slice not in self.lost and host.name not in self.lacks]
-            views = [HostView(host=a_host(each.name, slice_id=each.slice), free={}, running=()) for each in left]
+                hosts = tuple(
+                    a_host(each.name, slice_id=slice_id)
+                    for each in self.hosts
+                    if each.slice == slice_id
+                )
+                return SliceStatus(
+                    id=slice_id, state=self.states.get(slice_id, SliceState.READY), hosts=hosts
+                )
+            left = [
+                host
+                for host in self.hosts
+                if host.slice not in self.lost and host.name not in self.lacks
+            ]
+            views = [
+                HostView(host=a_host(each.name, slice_id=each.slice), free={}, running=())
+                for each in left
+            ]
             return Snapshot(hosts=tuple(views), total_hosts=len(views), waiting=0, running=0)
 
         return SimpleNamespace(query=query)
@@ -145,7 +169,9 @@ class FakeService:
             yield SimpleNamespace(id=names.slice_workflow("c", slice_id))
 
     async def observe(self, until: timedelta) -> dict[str, float]:
-        """Observes until then, as the autoscaler does. Returns the lost slices, each with the time of its loss."""
+        """Observes until then, as the autoscaler does. Returns the lost slices, each with the time
+        of its loss.
+        """
         observer, losses = FleetObserver(self), {}  # type: ignore[arg-type]
         suspects: list[Silent] = []
         while self.now < until.total_seconds():
@@ -167,13 +193,17 @@ def _timestamp(at: float) -> Timestamp:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """All clocks are that of the service; a test sets `service`."""
     holder = SimpleNamespace(service=None)
-    fake = SimpleNamespace(monotonic=lambda: holder.service.now, time=lambda: holder.service.now + 1_000)
+    fake = SimpleNamespace(
+        monotonic=lambda: holder.service.now, time=lambda: holder.service.now + 1_000
+    )
     monkeypatch.setattr(observe, "time", fake)
     monkeypatch.setattr(polls, "time", fake)
     return holder
 
 
-def observed(clock: SimpleNamespace, hosts: Sequence[FakeHost], minutes: float, **service: Any) -> dict[str, float]:
+def observed(
+    clock: SimpleNamespace, hosts: Sequence[FakeHost], minutes: float, **service: Any
+) -> dict[str, float]:
     """Returns the slices that are lost within so many minutes."""
     clock.service = FakeService(hosts, **service)
     return asyncio.run(clock.service.observe(timedelta(minutes=minutes)))
@@ -183,13 +213,21 @@ def fleet(size: int, gone: int = 0, at: float = 200.0, back: float = NEVER) -> l
     """Hosts that are slices by themselves; the first so many are gone at that time."""
     away = dict.fromkeys(range(gone), at)
     return [
-        FakeHost(f"h{n}", f"s{n}", phase=(n * 37) % POLL + 0.5, gone=away.get(n, NEVER), back=back if n in away else NEVER)
+        FakeHost(
+            f"h{n}",
+            f"s{n}",
+            phase=(n * 37) % POLL + 0.5,
+            gone=away.get(n, NEVER),
+            back=back if n in away else NEVER,
+        )
         for n in range(size)
     ]
 
 
 WITHOUT_REPORTS = [
-    pytest.param({"reports": False, "lists": lists, "pings": pings}, id=f"lists={lists}, pings={pings}")
+    pytest.param(
+        {"reports": False, "lists": lists, "pings": pings}, id=f"lists={lists}, pings={pings}"
+    )
     for lists in (True, False)
     for pings in (True, False)
 ]
@@ -200,7 +238,9 @@ WITHOUT_REPORTS = [
 def test_where_reports_do_not_exist_a_host_that_polls_is_never_lost(
     clock: SimpleNamespace, service: dict[str, bool], size: int
 ) -> None:
-    """Worker heartbeats are off by default before server 1.32; every created slice was deleted after half a minute."""
+    """Worker heartbeats are off by default before server 1.32; every created slice was deleted
+    after half a minute.
+    """
     assert observed(clock, fleet(size), 20, **service) == {}
     assert clock.service.pinged == 0
 
@@ -221,18 +261,26 @@ def test_where_reports_do_not_exist_a_dead_host_is_lost_by_its_polls(
 def test_no_host_is_given_up_while_all_are_cut_off_and_none_when_they_are_back(
     clock: SimpleNamespace, service: dict[str, bool]
 ) -> None:
-    """A fleet that falls silent at once is the network's or the service's doing; new machines would be silent as well."""
+    """A fleet that falls silent at once is the network's or the service's doing; new machines would
+    be silent as well.
+    """
     assert observed(clock, fleet(12, gone=12, at=200, back=900), 30, **service) == {}
 
 
-def test_no_host_is_given_up_while_the_service_delays_reports_and_pings(clock: SimpleNamespace) -> None:
-    """Reports have a low priority in a loaded frontend. The control plane's own come no more than those of the hosts."""
+def test_no_host_is_given_up_while_the_service_delays_reports_and_pings(
+    clock: SimpleNamespace,
+) -> None:
+    """Reports have a low priority in a loaded frontend. The control plane's own come no more than
+    those of the hosts.
+    """
     assert observed(clock, fleet(12), 30, starved=(300.0, 900.0)) == {}
     assert observed(clock, fleet(1), 30, starved=(300.0, 900.0)) == {}
 
 
 def test_most_of_a_fleet_is_lost_when_the_rest_answers(clock: SimpleNamespace) -> None:
-    """A zone without power, for example: the service reaches the other hosts, so it is not the cause."""
+    """A zone without power, for example: the service reaches the other hosts, so it is not the
+    cause.
+    """
     lost = observed(clock, fleet(10, gone=7), 10)
 
     assert sorted(lost) == [f"s{n}" for n in range(7)]
@@ -240,7 +288,9 @@ def test_most_of_a_fleet_is_lost_when_the_rest_answers(clock: SimpleNamespace) -
 
 
 @pytest.mark.parametrize(("size", "gone"), [(1, 1), (2, 2), (4, 2)])
-def test_a_few_dead_hosts_are_lost_within_a_minute_without_witnesses(clock: SimpleNamespace, size: int, gone: int) -> None:
+def test_a_few_dead_hosts_are_lost_within_a_minute_without_witnesses(
+    clock: SimpleNamespace, size: int, gone: int
+) -> None:
     """As before: their jobs try again after a minute and must not be sent there."""
     lost = observed(clock, fleet(size, gone=gone), 10)
 
@@ -258,7 +308,9 @@ def test_the_hosts_of_one_slice_count_once(clock: SimpleNamespace) -> None:
 def missing(clock: SimpleNamespace, hosts: Sequence[FakeHost], **service: Any) -> list[str]:
     """Returns the hosts of READY slices that the ledger does not have, as one look finds them."""
     clock.service = FakeService(hosts, now=100.0, **service)
-    report = asyncio.run(FleetObserver(clock.service).observe_fleet(ObserveFleet(cluster="c", ledger=True)))
+    report = asyncio.run(
+        FleetObserver(clock.service).observe_fleet(ObserveFleet(cluster="c", ledger=True))
+    )
     assert report.missing is not None
     return [each.host_id for each in report.missing]
 
@@ -267,7 +319,9 @@ def missing(clock: SimpleNamespace, hosts: Sequence[FakeHost], **service: Any) -
 def test_hosts_of_a_ready_slice_that_the_ledger_lacks_are_reported_on_every_service(
     clock: SimpleNamespace, service: dict[str, Any]
 ) -> None:
-    """Such a slice was in the list of slices as READY, its host in no list. Only slices with a doubt are asked."""
+    """Such a slice was in the list of slices as READY, its host in no list. Only slices with a
+    doubt are asked.
+    """
     slices = {"states": {"s2": SliceState.DRAINING}, "lacks": {"h1", "h2"}}
 
     assert missing(clock, fleet(4), **slices, **service) == ["h1"]

@@ -1,4 +1,6 @@
-"""What the outbox does with a message that the scheduler or the server rejects, and with a scheduler that is away."""
+"""What the outbox does with a message that the scheduler or the server rejects, and with a
+scheduler that is away.
+"""
 
 import asyncio
 from typing import Any, cast
@@ -20,13 +22,17 @@ from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Release
 
 REJECTED = WorkflowUpdateFailedError(ApplicationError("cannot decode the message"))
 INVALID = RPCError("invalid argument", RPCStatusCode.INVALID_ARGUMENT, b"")
-ENDING = WorkflowUpdateFailedError(ApplicationError("the workflow completed", type="AcceptedUpdateCompletedWorkflow"))
+ENDING = WorkflowUpdateFailedError(
+    ApplicationError("the workflow completed", type="AcceptedUpdateCompletedWorkflow")
+)
 FAILING = RPCError("unexpected workflow task failure", RPCStatusCode.FAILED_PRECONDITION, b"")
 AWAY = RPCError("no server", RPCStatusCode.UNAVAILABLE, b"")
 
 
 class Scheduler:
-    """Answers every batch, unless one of its messages has an error: then the batch gets the error, so many times."""
+    """Answers every batch, unless one of its messages has an error: then the batch gets the error,
+    so many times.
+    """
 
     def __init__(self, errors: dict[str, Exception], times: int = 10**6) -> None:
         self._errors = errors
@@ -47,14 +53,18 @@ class Scheduler:
 
 
 async def send(scheduler: Scheduler, count: int) -> list[Any]:
-    """Sends messages with the keys 0, 1, 2, … at once. Returns their answers and errors in order."""
+    """Sends messages with the keys 0, 1, 2, … at once. Returns their answers and errors in
+    order.
+    """
     box = Outbox(cast(Client, scheduler), "trial")
     sent = (box.exchange(Envelope(message=Release(key=str(i)))) for i in range(count))
     async with asyncio.timeout(30):
         return await asyncio.gather(*sent, return_exceptions=True)
 
 
-@pytest.mark.parametrize("error", [REJECTED, INVALID, ValueError("not an answer")], ids=["update", "rpc", "client"])
+@pytest.mark.parametrize(
+    "error", [REJECTED, INVALID, ValueError("not an answer")], ids=["update", "rpc", "client"]
+)
 async def test_a_message_that_is_rejected_fails_alone(error: Exception) -> None:
     """Other jobs must not wait for ever because they share a batch with it."""
     scheduler = Scheduler({"5": error, "17": error})
@@ -70,7 +80,9 @@ async def test_a_message_that_is_rejected_fails_alone(error: Exception) -> None:
     assert len(scheduler.batches) < 20, "each rejected batch is halved"
 
 
-@pytest.mark.parametrize("error", [ENDING, FAILING, AWAY], ids=["continues as new", "fails its task", "away"])
+@pytest.mark.parametrize(
+    "error", [ENDING, FAILING, AWAY], ids=["continues as new", "fails its task", "away"]
+)
 async def test_a_batch_that_meets_a_scheduler_that_is_away_is_sent_again_whole(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +97,9 @@ async def test_a_batch_that_meets_a_scheduler_that_is_away_is_sent_again_whole(
 
 
 class Away:
-    """A scheduler that never answers; as the client does, it hides a cancellation in an error of its own."""
+    """A scheduler that never answers; as the client does, it hides a cancellation in an error of
+    its own.
+    """
 
     def __init__(self) -> None:
         self.calls, self.called = 0, asyncio.Event()
@@ -107,7 +121,9 @@ async def exchanged(details: ActivityCancellationDetails) -> BaseException:
     """Returns the error of an exchange that is cancelled while it waits for the scheduler."""
     scheduler, environment = Away(), ActivityEnvironment()
     box = Outbox(cast(Client, scheduler), "trial")
-    exchange = asyncio.ensure_future(environment.run(box.exchange, Envelope(message=Release(key="1"))))
+    exchange = asyncio.ensure_future(
+        environment.run(box.exchange, Envelope(message=Release(key="1")))
+    )
     await scheduler.called.wait()
     environment.cancel(details)
     await asyncio.wait({exchange})
@@ -119,12 +135,16 @@ async def exchanged(details: ActivityCancellationDetails) -> BaseException:
 
 
 async def test_an_exchange_that_is_too_late_ends_without_a_traceback() -> None:
-    """The SDK logs one for a cancellation that no workflow requested: for each message while the scheduler is away."""
+    """The SDK logs one for a cancellation that no workflow requested: for each message while the
+    scheduler is away.
+    """
     late = await exchanged(ActivityCancellationDetails(timed_out=True))
     assert isinstance(late, ApplicationError)
     assert late.category is ApplicationErrorCategory.BENIGN
 
-    assert isinstance(await exchanged(ActivityCancellationDetails(cancel_requested=True)), asyncio.CancelledError)
+    assert isinstance(
+        await exchanged(ActivityCancellationDetails(cancel_requested=True)), asyncio.CancelledError
+    )
 
 
 async def test_the_sender_of_a_process_that_ends_does_not_try_again() -> None:

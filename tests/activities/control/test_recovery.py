@@ -1,4 +1,6 @@
-"""What the recovery of the scheduler does with a workflow that cannot be queried, and with a server that is away."""
+"""What the recovery of the scheduler does with a workflow that cannot be queried, and with a server
+that is away.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +28,9 @@ class Server:
     next_page_token: bytes | None = None
 
     def list_workflows(self, query: str, **settings: Any) -> "Server":
-        self.current_page = [SimpleNamespace(id=names.job_workflow("here", job), run_id="run") for job in ("a", "b")]
+        self.current_page = [
+            SimpleNamespace(id=names.job_workflow("here", job), run_id="run") for job in ("a", "b")
+        ]
         return self
 
     async def fetch_next_page(self, *, page_size: int) -> None:
@@ -58,8 +62,13 @@ async def recover(errors: dict[str, Exception], attempt: int = 1) -> list[str]:
     return [report.request.key for report in page.claims if report.request is not None]
 
 
-@pytest.mark.parametrize("code", [RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.INTERNAL, RPCStatusCode.INVALID_ARGUMENT])
-async def test_a_workflow_whose_answer_is_always_an_error_does_not_block_the_recovery(code: RPCStatusCode) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.INTERNAL, RPCStatusCode.INVALID_ARGUMENT],
+)
+async def test_a_workflow_whose_answer_is_always_an_error_does_not_block_the_recovery(
+    code: RPCStatusCode,
+) -> None:
     """Nothing at all is placed before the recovery ends."""
     stuck = {"a": RPCError("cannot answer", code, b"")}
     with pytest.raises(RPCError):

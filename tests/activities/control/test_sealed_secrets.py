@@ -1,4 +1,6 @@
-"""What a control plane deletes of the secrets that jobs and schedules were given: all that nothing needs, and nothing else."""
+"""What a control plane deletes of the secrets that jobs and schedules were given: all that nothing
+needs, and nothing else.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +31,9 @@ OLD = timedelta(0)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[Client]:
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         client = await connect(server.client.service_client.config.target_host, "default")
         await register_search_attributes(client)
         yield client
@@ -41,7 +45,9 @@ def store(tmp_path: Path) -> Store:
 
 
 async def start(client: Client, cluster: str, job: str) -> str:
-    """Starts a job, which then waits for a control plane, and returns its run once lists show it."""
+    """Starts a job, which then waits for a control plane, and returns its run once lists show
+    it.
+    """
     user, name = job.split("/", 1)
     spec = JobSpec(user=user, name=name.rpartition("/")[2], command=("true",))
     workflow_id, (_, attributes) = names.job_workflow(cluster, job), job_facts(cluster, spec)
@@ -69,16 +75,24 @@ async def left(store: Store, cluster: str) -> list[str]:
     return sorted(each.path.removeprefix(folder) for each in await store.stored(folder.rstrip("/")))
 
 
-async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_second_sweep(client: Client, store: Store) -> None:
-    """A job that was terminated, a deleted schedule. A job that continues as new is in no list for a moment, so one sweep is not
-    enough; a child that lives on keeps the secrets of the job above it.
+async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_second_sweep(
+    client: Client, store: Store
+) -> None:
+    """A job that was terminated, a deleted schedule. A job that continues as new is in no list for
+    a moment, so one sweep is not enough; a child that lives on keeps the secrets of the job above
+    it.
     """
     await start(client, "swept", "ada/live")
     await start(client, "swept", "ada/parent/child")
     action = ScheduleActionStartWorkflow("ScheduledJobWorkflow", id="x", task_queue="swept")
-    await client.create_schedule(names.schedule_id("swept", "ada/nightly"), Schedule(action=action, spec=ScheduleSpec()))
+    await client.create_schedule(
+        names.schedule_id("swept", "ada/nightly"), Schedule(action=action, spec=ScheduleSpec())
+    )
     kept = [
-        *(names.sealed_for_job(job, TOKEN) for job in ("ada/live", "ada/parent", "ada/parent/child")),
+        *(
+            names.sealed_for_job(job, TOKEN)
+            for job in ("ada/live", "ada/parent", "ada/parent/child")
+        ),
         *(names.sealed_for_schedule(job, TOKEN) for job in ("ada/live", "ada/nightly")),
         names.sealed_by_user("ada", "HF_TOKEN"),
     ]
@@ -90,7 +104,9 @@ async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_se
 
     await secrets.sweep("swept")
     await secrets.sweep("swept")
-    assert await left(store, "swept") == sorted([*kept, *gone])  # they are young: their jobs may be about to start
+    assert await left(store, "swept") == sorted(
+        [*kept, *gone]
+    )  # they are young: their jobs may be about to start
     await secrets.sweep("swept", OLD)
     assert await left(store, "swept") == sorted([*kept, *gone])
     await secrets.sweep("swept", OLD)
@@ -98,7 +114,9 @@ async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_se
     assert await left(store, "another") == sorted(gone)
 
 
-async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with_them(client: Client, store: Store) -> None:
+async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with_them(
+    client: Client, store: Store
+) -> None:
     """Children of a job that succeeded go on, and their retries look the secrets up again."""
     run = await start(client, "ended", "ada/train/child")
     other = await start(client, "ended", "ada/train/other")
@@ -107,7 +125,10 @@ async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with
     await put(store, "ended", own, names.sealed_for_job("ada/train", TOKEN[::-1]))
     secrets = SealedSecrets(client, store.url)
     live = ChildRef(job="ada/train/child", run_id=run)
-    dead = (ChildRef(job="ada/train/other", run_id=other), ChildRef(job="ada/train/none", run_id=run))
+    dead = (
+        ChildRef(job="ada/train/other", run_id=other),
+        ChildRef(job="ada/train/none", run_id=run),
+    )
 
     unneeded = UnneededSecrets(cluster="ended", objects=(own,), children=(*dead, live))
     await secrets.delete_secrets(unneeded)
@@ -117,8 +138,12 @@ async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with
     assert await left(store, "ended") == [names.sealed_for_job("ada/train", TOKEN[::-1])]
 
 
-async def test_a_grandchild_keeps_the_secrets_of_a_job_whose_children_have_ended(client: Client, store: Store) -> None:
-    """Secrets are inherited over generations, and a job knows only the jobs that it started itself."""
+async def test_a_grandchild_keeps_the_secrets_of_a_job_whose_children_have_ended(
+    client: Client, store: Store
+) -> None:
+    """Secrets are inherited over generations, and a job knows only the jobs that it started
+    itself.
+    """
     run = await start(client, "above", "ada/top/child")
     await start(client, "above", "ada/top/child/grandchild")
     await start(client, "above", "ada/topper")
@@ -126,6 +151,8 @@ async def test_a_grandchild_keeps_the_secrets_of_a_job_whose_children_have_ended
     own = names.sealed_for_job("ada/top", TOKEN)
     await put(store, "above", own)
 
-    ended = UnneededSecrets(cluster="above", objects=(own,), children=(ChildRef(job="ada/top/child", run_id=run),))
+    ended = UnneededSecrets(
+        cluster="above", objects=(own,), children=(ChildRef(job="ada/top/child", run_id=run),)
+    )
     await SealedSecrets(client, store.url).delete_secrets(ended)
     assert await left(store, "above") == [own]

@@ -1,4 +1,6 @@
-"""The control plane sends one HTTP request to a machine that it has checked, over TLS with the name of the address."""
+"""The control plane sends one HTTP request to a machine that it has checked, over TLS with the name
+of the address.
+"""
 
 import asyncio
 import datetime
@@ -39,8 +41,12 @@ def notification(url: str) -> Notification:
 
 
 @asynccontextmanager
-async def service(answer: bytes, *, tls: Certificate | None = None) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A service on 127.0.0.1 that answers each call with these bytes and hangs up: its port, and the heads of the calls."""
+async def service(
+    answer: bytes, *, tls: Certificate | None = None
+) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """A service on 127.0.0.1 that answers each call with these bytes and hangs up: its port, and
+    the heads of the calls.
+    """
     heads: list[bytes] = []
 
     async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,7 +79,9 @@ def trusts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], C
     return trusted
 
 
-async def test_a_request_over_tls_has_the_path_and_the_name_of_the_address(trusts: Callable[[str], Certificate]) -> None:
+async def test_a_request_over_tls_has_the_path_and_the_name_of_the_address(
+    trusts: Callable[[str], Certificate],
+) -> None:
     """The connection goes to an IP address that was checked; the service must not notice."""
     async with service(OK, tls=trusts("localhost")) as (port, heads):
         await called(f"https://localhost:{port}/hook?token=1")
@@ -83,16 +91,22 @@ async def test_a_request_over_tls_has_the_path_and_the_name_of_the_address(trust
     assert f"Host: localhost:{port}" in lines
 
 
-async def test_a_certificate_of_an_unknown_authority_is_refused_with_the_remedy(tmp_path: Path) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_refused_with_the_remedy(
+    tmp_path: Path,
+) -> None:
     """A user with a service inside a company sees what the administrator of the cluster must do."""
     async with service(OK, tls=certificate_for("localhost", tmp_path)) as (port, heads):
-        with pytest.raises(ApplicationError, match=r"its certificate is not accepted: .*SSL_CERT_FILE") as refused:
+        with pytest.raises(
+            ApplicationError, match=r"its certificate is not accepted: .*SSL_CERT_FILE"
+        ) as refused:
             await called(f"https://localhost:{port}/hook")
 
     assert (heads, refused.value.non_retryable) == ([], False)
 
 
-async def test_a_certificate_for_another_name_is_refused(trusts: Callable[[str], Certificate]) -> None:
+async def test_a_certificate_for_another_name_is_refused(
+    trusts: Callable[[str], Certificate],
+) -> None:
     """Else a machine that answers at the address could read the message."""
     async with service(OK, tls=trusts("elsewhere.example")) as (port, heads):
         with pytest.raises(ApplicationError, match="not valid for 'localhost'"):
@@ -103,11 +117,18 @@ async def test_a_certificate_for_another_name_is_refused(trusts: Callable[[str],
 
 @pytest.mark.parametrize(
     "answer",
-    [b"", b"HTTP", b"SSH-2.0-OpenSSH_9.6\r\n", b"\x00\xff\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2 * HEAD_BYTES],
+    [
+        b"",
+        b"HTTP",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x00\xff\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2 * HEAD_BYTES,
+    ],
     ids=["nothing", "a part", "another protocol", "bytes", "a head without end"],
 )
 async def test_an_answer_that_is_not_http_is_a_failure_to_try_again(answer: bytes) -> None:
-    """A proxy that restarts, or a wrong port: the call is repeated, and nothing is taken for success.
+    """A proxy that restarts, or a wrong port: the call is repeated, and nothing is taken for
+    success.
 
     It does not quote the answer: the user may not be allowed to read what the machine says.
     """

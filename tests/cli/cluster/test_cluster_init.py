@@ -1,4 +1,6 @@
-"""`iris cluster init`, against real `sshd` processes: what the machines have becomes a configuration."""
+"""`iris cluster init`, against real `sshd` processes: what the machines have becomes a
+configuration.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +31,16 @@ def init(lab: list[Machine], *options: str) -> int:
     """Types the command with the addresses of the machines as one range."""
     known = lab[0].key.parent / "known_hosts"
     return run(
-        ["cluster", "init", f"127.0.0.[111-113]:{lab[0].port}", "--key", str(lab[0].key), "--known-hosts", str(known), *options]
+        [
+            "cluster",
+            "init",
+            f"127.0.0.[111-113]:{lab[0].port}",
+            "--key",
+            str(lab[0].key),
+            "--known-hosts",
+            str(known),
+            *options,
+        ]
     )
 
 
@@ -39,7 +50,9 @@ def give_gpus(machine: Machine) -> None:
     program.parent.mkdir()
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
-    (machine.home / ".bashrc").write_text("echo welcome to this machine\nexport PATH=$HOME/bin:$PATH\n")
+    (machine.home / ".bashrc").write_text(
+        "echo welcome to this machine\nexport PATH=$HOME/bin:$PATH\n"
+    )
 
 
 def test_usable_machines_become_groups_and_the_others_are_named(
@@ -56,7 +69,10 @@ def test_usable_machines_become_groups_and_the_others_are_named(
 
     printed = capsys.readouterr()
     assert f"next: iris cluster start --config {file}" in printed.out
-    assert f"127.0.0.113 cannot be used: port {lab[0].port} is not reached: Connection refused" in printed.err
+    assert (
+        f"127.0.0.113 cannot be used: port {lab[0].port} is not reached: Connection refused"
+        in printed.err
+    )
     config = load_config(file)
     assert {name: group.hosts for name, group in config.scale_groups.items()} == {
         "cpu": ("127.0.0.111",),
@@ -80,14 +96,18 @@ def test_a_file_stays_unless_it_is_to_be_overwritten(
     assert "exists; choose another file, or add --force" in capsys.readouterr().err
 
     assert init(lab, "-o", str(file), "--force") == 0
-    assert "next: write the place of the store to controller.bundle_prefix" in capsys.readouterr().out
+    assert (
+        "next: write the place of the store to controller.bundle_prefix" in capsys.readouterr().out
+    )
     assert "127.0.0.113" in file.read_text()
 
 
 def test_machines_without_a_tunnel_or_with_another_store_are_left_out(
     lab: list[Machine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Else the start would fail with it, minutes later. Nothing is written if no machine remains."""
+    """Else the start would fail with it, minutes later. Nothing is written if no machine
+    remains.
+    """
     for each in lab[:2]:
         each.stop()
     lab[0].settings = "AllowTcpForwarding no"
@@ -103,8 +123,14 @@ def test_machines_without_a_tunnel_or_with_another_store_are_left_out(
 
     printed = capsys.readouterr().err
     assert "no machine can be used, so no file is written" in printed
-    assert "127.0.0.111 cannot be used: its sshd allows no tunnels; set AllowTcpForwarding yes in sshd_config there" in printed
-    assert f"127.0.0.112 cannot be used: its {store} does not exist; mount the shared directory" in printed
+    assert (
+        "127.0.0.111 cannot be used: its sshd allows no tunnels; set AllowTcpForwarding yes in"
+        " sshd_config there" in printed
+    )
+    assert (
+        f"127.0.0.112 cannot be used: its {store} does not exist; mount the shared directory"
+        in printed
+    )
     assert not file.exists()
 
 
@@ -112,7 +138,10 @@ def test_machines_without_a_tunnel_or_with_another_store_are_left_out(
     ("options", "problem"),
     [
         (["--name", "my lab"], "name: 'my lab' is not a valid name"),
-        (["--store", "bucket:iris"], "is no directory of this machine; create or mount the shared directory first"),
+        (
+            ["--store", "bucket:iris"],
+            "is no directory of this machine; create or mount the shared directory first",
+        ),
         (["--store", "nfs:"], "is no directory of this machine"),
         (["--jump-host", "a b"], "jump_host: 'a b' is not a machine; write [USER@]HOST[:PORT]"),
     ],

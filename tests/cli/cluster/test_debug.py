@@ -1,4 +1,6 @@
-"""`iris debug` before any cluster is reached, what it promises to programs, and its logins, which a stand-in of gcloud plays."""
+"""`iris debug` before any cluster is reached, what it promises to programs, and its logins, which a
+stand-in of gcloud plays.
+"""
 
 import json
 import shlex
@@ -58,7 +60,9 @@ def vm(file: Path) -> ControllerVm:
 
 @pytest.fixture
 def gcloud(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Puts a gcloud on PATH that keeps its arguments in the file that is returned, and then runs this shell text."""
+    """Puts a gcloud on PATH that keeps its arguments in the file that is returned, and then runs
+    this shell text.
+    """
 
     def put(text: str) -> Path:
         said, program = home / "arguments", home / "bin" / "gcloud"
@@ -73,21 +77,40 @@ def gcloud(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]
 
 def a_local_cluster(name: str = "here") -> ClusterRecord:
     """The record of a cluster on this machine that does not run."""
-    record = ClusterRecord(name=name, address="127.0.0.1:1", store="file:///x", supervisor=ProcessRef(pid=2**22 + 1, created=0))
+    record = ClusterRecord(
+        name=name,
+        address="127.0.0.1:1",
+        store="file:///x",
+        supervisor=ProcessRef(pid=2**22 + 1, created=0),
+    )
     write_record(record)
     return record
 
 
-def test_a_login_names_machine_project_and_zone_and_goes_through_iap_where_there_is_no_other_way(vm: ControllerVm) -> None:
-    """Without a question: nobody is there to answer it. A machine that says nothing is waited for for a minute at most."""
-    expected = ["gcloud", "compute", "ssh", "iris-euw4-controller", "--project=my-project", "--zone=europe-west4-b", "--quiet"]
+def test_a_login_names_machine_project_and_zone_and_goes_through_iap_where_there_is_no_other_way(
+    vm: ControllerVm,
+) -> None:
+    """Without a question: nobody is there to answer it. A machine that says nothing is waited for
+    for a minute at most.
+    """
+    expected = [
+        "gcloud",
+        "compute",
+        "ssh",
+        "iris-euw4-controller",
+        "--project=my-project",
+        "--zone=europe-west4-b",
+        "--quiet",
+    ]
     flags = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=15")
     ways = [*(f"--ssh-flag=-o{flag}" for flag in flags), "--command=true"]
     assert ssh_command(vm, "true") == [*expected, "--tunnel-through-iap", *ways]
     assert ssh_command(vm.model_copy(update={"iap": False}), "true") == [*expected, *ways]
 
 
-def test_what_a_login_shows_is_put_into_words(vm: ControllerVm, gcloud: Callable[[str], Path]) -> None:
+def test_what_a_login_shows_is_put_into_words(
+    vm: ControllerVm, gcloud: Callable[[str], Path]
+) -> None:
     """Lines that make no sense, as of a message of the day, are passed over."""
     gcloud(
         r"printf 'hello\nhostname|host-1\nup|up 2 days\ndisk|1G 50G 2%%\n'"
@@ -105,17 +128,29 @@ def test_what_a_login_shows_is_put_into_words(vm: ControllerVm, gcloud: Callable
     assert "iris-controller  controller:1  Up 2 days" in debug_render.machine_text(found)
 
 
-def test_a_login_that_fails_says_what_gcloud_said_last(vm: ControllerVm, gcloud: Callable[[str], Path]) -> None:
+def test_a_login_that_fails_says_what_gcloud_said_last(
+    vm: ControllerVm, gcloud: Callable[[str], Path]
+) -> None:
     """The remedy stands there: it is Google's own."""
-    gcloud("echo 'ERROR: (gcloud.compute.ssh) Reauthentication required. Please run: gcloud auth login' >&2; exit 1")
-    with pytest.raises(Unreachable, match=r"ssh to iris-euw4-controller in europe-west4-b ended with 1:\nERROR: .*auth login"):
+    gcloud(
+        "echo 'ERROR: (gcloud.compute.ssh) Reauthentication required. Please run: gcloud auth"
+        " login' >&2; exit 1"
+    )
+    with pytest.raises(
+        Unreachable,
+        match=r"ssh to iris-euw4-controller in europe-west4-b ended with 1:\nERROR: .*auth login",
+    ):
         machine_status(vm)
 
 
-def test_without_gcloud_one_is_told_to_install_it(vm: ControllerVm, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+def test_without_gcloud_one_is_told_to_install_it(
+    vm: ControllerVm, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
     """It is the only way in, and no part of Iris."""
     monkeypatch.setenv("PATH", str(home))
-    with pytest.raises(Rejected, match="gcloud is not installed here; install the Google Cloud CLI"):
+    with pytest.raises(
+        Rejected, match="gcloud is not installed here; install the Google Cloud CLI"
+    ):
         container_log(vm, 10)
 
 
@@ -126,11 +161,16 @@ def test_logs_of_a_cluster_on_google_cloud_are_those_of_its_container(
     said = gcloud("printf 'first\\nsecond\\n'")
     assert run(["debug", "logs", "--config", str(file), "--tail", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"lines": ["first", "second"]}
-    assert said.read_text().splitlines()[-1] == "--command=sudo docker logs --tail=2 iris-controller 2>&1"
+    assert (
+        said.read_text().splitlines()[-1]
+        == "--command=sudo docker logs --tail=2 iris-controller 2>&1"
+    )
 
 
 @pytest.mark.parametrize("part", ["controller", "temporal"])
-def test_logs_of_a_local_cluster_are_its_files(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_of_a_local_cluster_are_its_files(
+    part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Also when it does not run: that is when one wants to read them."""
     record = a_local_cluster()
     log = cluster_dir(record.name) / "logs" / f"{part}.log"
@@ -142,7 +182,9 @@ def test_logs_of_a_local_cluster_are_its_files(part: str, capsys: pytest.Capture
     assert f"has no log of 'other'; there are logs of: {part}" in capsys.readouterr().err
 
 
-def test_a_configuration_does_not_mean_a_simulation_of_its_name_that_was_stopped(file: Path) -> None:
+def test_a_configuration_does_not_mean_a_simulation_of_its_name_that_was_stopped(
+    file: Path,
+) -> None:
     """It must not stand before the real one."""
     assert resolve_cluster(None, file).platform == "gcp"
     a_local_cluster("euw4")
@@ -153,7 +195,9 @@ def test_a_configuration_does_not_mean_a_simulation_of_its_name_that_was_stopped
 def test_of_a_cluster_elsewhere_that_was_used_from_here_its_name_says_all(file: Path) -> None:
     """Its configuration was kept, and its machine is where it was found."""
     vm = ControllerVm(project="my-project", zone="europe-west4-a", machine="moved", port=12000)
-    write_record(ClusterRecord(name="euw4", address="127.0.0.1:1", store="file:///x", remote=True, vm=vm))
+    write_record(
+        ClusterRecord(name="euw4", address="127.0.0.1:1", store="file:///x", remote=True, vm=vm)
+    )
     (cluster_dir("euw4") / "config.yaml").write_text(file.read_text())
     known = resolve_cluster("euw4", None)
     assert (known.platform, known.controller_vm("")) == ("gcp", vm)
@@ -167,11 +211,27 @@ def test_of_a_cluster_elsewhere_that_was_used_from_here_its_name_says_all(file: 
             5,
             "cluster here runs on this machine: its control plane has no machine of its own",
         ),
-        (["bootstrap-logs", "--cluster", "here"], 5, "runs on this machine: its control plane has no machine of its own"),
-        (["tunnel", "--cluster", "here"], 5, "cluster here runs on this machine: it needs no tunnel"),
+        (
+            ["bootstrap-logs", "--cluster", "here"],
+            5,
+            "runs on this machine: its control plane has no machine of its own",
+        ),
+        (
+            ["tunnel", "--cluster", "here"],
+            5,
+            "cluster here runs on this machine: it needs no tunnel",
+        ),
         (["ssh-status", "--cluster", "10.0.0.1:7233"], 5, "not known to be on Google Cloud"),
-        (["logs", "--cluster", "10.0.0.1:7233"], 5, "is not known; name its configuration with --config"),
-        (["discover", "--cluster", "other"], 3, "cluster 'other' is not known here: there is no local cluster 'other'"),
+        (
+            ["logs", "--cluster", "10.0.0.1:7233"],
+            5,
+            "is not known; name its configuration with --config",
+        ),
+        (
+            ["discover", "--cluster", "other"],
+            3,
+            "cluster 'other' is not known here: there is no local cluster 'other'",
+        ),
         (["discover"], 4, "no cluster: no local cluster runs"),
         (["health"], 4, "no cluster: no local cluster runs"),
         (["list-workers", "--config", "nowhere.yaml"], 2, "'nowhere.yaml' does not exist"),
@@ -188,15 +248,21 @@ def test_what_cannot_be_looked_at_is_said_in_a_sentence(
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["debug", "tunnel", "--cluster", "here"], ["cluster", "tunnel", "here"]])
-def test_a_tunnel_is_the_same_whoever_asks_for_it(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command", [["debug", "tunnel", "--cluster", "here"], ["cluster", "tunnel", "here"]]
+)
+def test_a_tunnel_is_the_same_whoever_asks_for_it(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two commands that differ in what they refuse would have people try the other one."""
     a_local_cluster()
     assert run([*command, "--json"]) == 5
     assert "cluster here runs on this machine: it needs no tunnel" in capsys.readouterr().err
 
 
-def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """What cannot be asked without the service is not asked; a program sees it by the exit code."""
     a_local_cluster()
     assert run(["debug", "health", "--cluster", "here", "--json"]) == 1
@@ -216,7 +282,13 @@ def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(capsys: p
         ),
         (
             debug_render.WORKERS.json(
-                WorkerRow(host="h1", slice="s1", state=WorkerState.CLOSED, reported_at=at(0), running=("ada/a:0",))
+                WorkerRow(
+                    host="h1",
+                    slice="s1",
+                    state=WorkerState.CLOSED,
+                    reported_at=at(0),
+                    running=("ada/a:0",),
+                )
             ),
             {
                 "host": "h1",
@@ -230,7 +302,10 @@ def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(capsys: p
         ),
         (
             Discovery(
-                cluster="c", platform="gcp", running=True, machine=MachineSeen(name="m", zone="z", project="p", status="RUNNING")
+                cluster="c",
+                platform="gcp",
+                running=True,
+                machine=MachineSeen(name="m", zone="z", project="p", status="RUNNING"),
             ).model_dump(mode="json"),
             {
                 "cluster": "c",
@@ -241,12 +316,20 @@ def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(capsys: p
                 "namespace": "",
                 "store": "",
                 "ui": "",
-                "machine": {"name": "m", "zone": "z", "project": "p", "status": "RUNNING", "address": ""},
+                "machine": {
+                    "name": "m",
+                    "zone": "z",
+                    "project": "p",
+                    "status": "RUNNING",
+                    "address": "",
+                },
             },
         ),
     ],
 )
-def test_what_is_found_is_a_promise_to_programs(shown: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_what_is_found_is_a_promise_to_programs(
+    shown: dict[str, Any], expected: dict[str, Any]
+) -> None:
     """A change here breaks somebody's script."""
     assert shown == expected
 
@@ -255,7 +338,13 @@ def test_where_a_cluster_is_reads_as_a_sentence() -> None:
     """What is not known is left out."""
     machine = MachineSeen(name="m", zone="z", project="p", status="RUNNING")
     found = Discovery(
-        cluster="c", platform="gcp", running=True, healthy=True, address="127.0.0.1:5", namespace="n", machine=machine
+        cluster="c",
+        platform="gcp",
+        running=True,
+        healthy=True,
+        address="127.0.0.1:5",
+        namespace="n",
+        machine=machine,
     )
     assert debug_render.discovery_text(found).splitlines() == [
         "cluster c (gcp) runs, and answers",
@@ -263,5 +352,6 @@ def test_where_a_cluster_is_reads_as_a_sentence() -> None:
         "  Temporal  127.0.0.1:5, namespace n",
     ]
     assert (
-        debug_render.discovery_text(Discovery(cluster="c", platform="local", running=False)) == "cluster c (local) does not run"
+        debug_render.discovery_text(Discovery(cluster="c", platform="local", running=False))
+        == "cluster c (local) does not run"
     )

@@ -1,4 +1,6 @@
-"""`iris cluster …` of clusters that are not on this machine: what is shown beforehand, and what slips are answered with."""
+"""`iris cluster …` of clusters that are not on this machine: what is shown beforehand, and what
+slips are answered with.
+"""
 
 import asyncio
 import json
@@ -34,7 +36,9 @@ def iris(*arguments: str) -> Result:
 def know(name: str) -> None:
     """A cluster elsewhere that was started from here."""
     vm = ControllerVm(project="p", zone="z", machine="m", port=10000)
-    write_record(ClusterRecord(name=name, address="127.0.0.1:1", store="gs://bucket", remote=True, vm=vm))
+    write_record(
+        ClusterRecord(name=name, address="127.0.0.1:1", store="gs://bucket", remote=True, vm=vm)
+    )
     write_config(name, Path(CONFIG).read_text().replace("name: eu-west4", f"name: {name}"))
 
 
@@ -93,9 +97,15 @@ def test_a_cluster_that_nobody_here_knows_is_meant_by_its_configuration() -> Non
 def test_a_cluster_that_was_never_used_from_here_is_found_by_its_configuration(
     command: str, google: FakeGoogle, tmp_path: Path
 ) -> None:
-    """The store has its uid, and Google its machine. What is missing is an error with the remedy, before and after a start."""
+    """The store has its uid, and Google its machine. What is missing is an error with the remedy,
+    before and after a start.
+    """
     endpoints = f'endpoints: {{tpu: "{google.tpu}", compute: "{google.compute}"}}'
-    text = Path(CONFIG).read_text().replace("project_id: my-project", f"project_id: my-project\n    {endpoints}")
+    text = (
+        Path(CONFIG)
+        .read_text()
+        .replace("project_id: my-project", f"project_id: my-project\n    {endpoints}")
+    )
     store = Store((tmp_path / "store").as_uri(), create=True)
     text = text.replace(load_config(text).controller.bundle_prefix, store.url)
     (tmp_path / "far.yaml").write_text(text)
@@ -110,7 +120,9 @@ def test_a_cluster_that_was_never_used_from_here_is_found_by_its_configuration(
 
 
 def test_a_name_is_that_of_one_cluster() -> None:
-    """What is started from here is found by its name: a simulation cannot take that of a cluster that costs money."""
+    """What is started from here is found by its name: a simulation cannot take that of a cluster
+    that costs money.
+    """
     know("far")
     ran = iris("start", "--local", "--name", "far", "-d")
     assert isinstance(ran.exception, InvalidValue)
@@ -131,14 +143,29 @@ def test_what_a_reload_would_change_is_shown_of_a_cluster_elsewhere_too(tmp_path
     file = tmp_path / "new.yaml"
     text = Path(CONFIG).read_text().replace("name: eu-west4", "name: far")
     file.write_text(text.replace("max_slices: 16", "max_slices: 17"))
-    assert iris("reload", "far", "--config", str(file), "--dry-run").output == "~ cpu: max_slices 16 → 17\n"
+    assert (
+        iris("reload", "far", "--config", str(file), "--dry-run").output
+        == "~ cpu: max_slices 16 → 17\n"
+    )
 
 
 @pytest.mark.parametrize(
-    "command", [("start",), ("stop",), ("restart",), ("reload", "far"), ("status",), ("validate",), ("cleanup",), ("tunnel",)]
+    "command",
+    [
+        ("start",),
+        ("stop",),
+        ("restart",),
+        ("reload", "far"),
+        ("status",),
+        ("validate",),
+        ("cleanup",),
+        ("tunnel",),
+    ],
 )
 @pytest.mark.parametrize("written", [b"\xff\xfe\x00", b"name: [a, b\n", b"\x00"])
-def test_a_file_that_is_no_configuration_is_named(command: tuple[str, ...], written: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_configuration_is_named(
+    command: tuple[str, ...], written: bytes, tmp_path: Path
+) -> None:
     """By whichever command it is read: there may be several of them in a line."""
     know("far")
     file = tmp_path / "broken.yaml"
@@ -154,11 +181,16 @@ def test_a_configuration_keeps_its_line_ends_on_its_way_to_a_cluster(tmp_path: P
     file.write_bytes(Path(CONFIG).read_bytes().replace(b"\n", b"\r\n"))
     assert load_written(file)[1] == file.read_bytes().decode()
     shown = json.loads(iris("start", "--config", str(file), "--dry-run").stdout)
-    told = {item["key"]: item["value"] for item in shown["controller"]["instanceResource"]["metadata"]["items"]}
+    told = {
+        item["key"]: item["value"]
+        for item in shown["controller"]["instanceResource"]["metadata"]["items"]
+    }
     assert told["iris-config"] == file.read_bytes().decode()
 
 
 def test_slices_are_called_in_a_dry_run_as_they_will_be() -> None:
     """By the same rule, with the part that is chosen for each left open."""
     shown = json.loads(iris("start", "--config", CONFIG, "--dry-run").stdout)
-    assert shown["slices"]["tpu_v5e_16"]["nodeId"] == names.slice_id("iris-euw4", "tpu_v5e_16", "00000000")
+    assert shown["slices"]["tpu_v5e_16"]["nodeId"] == names.slice_id(
+        "iris-euw4", "tpu_v5e_16", "00000000"
+    )

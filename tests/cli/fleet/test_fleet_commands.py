@@ -1,4 +1,6 @@
-"""Commands of operators before any cluster is reached, and on the remains of clusters that are dead."""
+"""Commands of operators before any cluster is reached, and on the remains of clusters that are
+dead.
+"""
 
 import asyncio
 import subprocess
@@ -26,7 +28,10 @@ def _nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def config(tmp_path: Path) -> str:
     """A configuration that begins with more hosts than one machine can have."""
     file = tmp_path / "cluster.yaml"
-    file.write_text("platform: {local: {}}\nscale_groups: {cpus: {type: local_vm, min_slices: 501, max_slices: 600}}\n")
+    file.write_text(
+        "platform: {local: {}}\nscale_groups: {cpus: {type: local_vm, min_slices: 501, max_slices:"
+        " 600}}\n"
+    )
     return str(file)
 
 
@@ -46,9 +51,21 @@ def config(tmp_path: Path) -> str:
         (["cluster", "stop", "../other"], 2, "cluster: '../other' is not a valid name"),
         (["cluster", "stop", "", "--yes"], 2, "cluster: '' is not a valid name"),
         (["jobs", "--cluster", ""], 2, "cluster: '' is not a valid name"),
-        (["--cluster", "x", "cluster", "status", "local"], 2, "NAME is 'local' and --cluster is 'x': name one cluster"),
-        (["cluster", "stop", "local", "--cluster", "x"], 2, "NAME is 'local' and --cluster is 'x': name one cluster"),
-        (["--cluster", "other", "cluster", "stop", "other"], 3, "there is no local cluster 'other'"),
+        (
+            ["--cluster", "x", "cluster", "status", "local"],
+            2,
+            "NAME is 'local' and --cluster is 'x': name one cluster",
+        ),
+        (
+            ["cluster", "stop", "local", "--cluster", "x"],
+            2,
+            "NAME is 'local' and --cluster is 'x': name one cluster",
+        ),
+        (
+            ["--cluster", "other", "cluster", "stop", "other"],
+            3,
+            "there is no local cluster 'other'",
+        ),
         (["cluster", "restart", "other"], 3, "there is no local cluster 'other'"),
         (["cluster", "reload", "other"], 2, "Missing option '--config'"),
         (["cluster", "reload", "--config", "nowhere.yaml"], 2, "'nowhere.yaml' does not exist"),
@@ -63,7 +80,9 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert words in capsys.readouterr().err
 
 
-def test_a_name_overrides_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_overrides_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A variable is the default of a session; an argument is what its user wants now."""
     monkeypatch.setenv("IRIS_CLUSTER", "x")
     assert run(["cluster", "stop", "other"]) == 3
@@ -90,7 +109,9 @@ async def a_slice_of(directory: Path, *agents: ProcessRef) -> None:
     """A slice that is wanted there, and agents of which the room has written."""
     machines = machines_dir(directory)
     await LocalPlatform(machines).create_slice(wanted("left-1"))
-    said = LocalMachines(state=MachineState.ACTIVE, agents={f"host-{ref.pid}": ref for ref in agents})
+    said = LocalMachines(
+        state=MachineState.ACTIVE, agents={f"host-{ref.pid}": ref for ref in agents}
+    )
     (machines / "left-1" / "machines.json").write_text(said.model_dump_json())
 
 
@@ -113,7 +134,9 @@ def ref_of(process: "subprocess.Popen[bytes]") -> ProcessRef:
 async def test_the_stop_of_a_dead_cluster_clears_what_it_has_left(
     ephemeral: bool, sleeper: "subprocess.Popen[bytes]", capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Agents, machines and, unless its jobs are to go on, the directory; a dry run only tells; the second stop finds nothing."""
+    """Agents, machines and, unless its jobs are to go on, the directory; a dry run only tells; the
+    second stop finds nothing.
+    """
     directory = a_dead_cluster("dead", ephemeral=ephemeral)
     agent = ref_of(sleeper)
     await a_slice_of(directory, agent)
@@ -124,7 +147,9 @@ async def test_the_stop_of_a_dead_cluster_clears_what_it_has_left(
     assert agent.alive()
 
     assert await stopped("dead") == 0
-    assert "cluster dead did not run; deleted: 1 slice(s) and 1 process(es)" in capsys.readouterr().out
+    assert (
+        "cluster dead did not run; deleted: 1 slice(s) and 1 process(es)" in capsys.readouterr().out
+    )
     assert not agent.alive()
     assert directory.exists() != ephemeral
     assert not machines_dir(directory).exists()
@@ -139,7 +164,9 @@ async def stopped(*arguments: str) -> int:
 def test_a_cleanup_shows_what_dead_clusters_have_left_and_deletes_it_when_told_to(
     sleeper: "subprocess.Popen[bytes]", capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a stopped cluster needs for its next start stays, and so does a directory where somebody is at work."""
+    """What a stopped cluster needs for its next start stays, and so does a directory where somebody
+    is at work.
+    """
     left = ref_of(sleeper)
     dead = a_dead_cluster("dead", ephemeral=True, processes=(left,))
     kept = a_dead_cluster("kept", ephemeral=False)
@@ -166,7 +193,9 @@ def test_a_cleanup_shows_what_dead_clusters_have_left_and_deletes_it_when_told_t
     assert capsys.readouterr().out == "there is nothing to delete\n"
 
 
-def test_a_reload_of_a_cluster_that_does_not_run_is_refused(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reload_of_a_cluster_that_does_not_run_is_refused(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It says how to start it; nothing is written."""
     directory = a_dead_cluster("dead", ephemeral=False)
     assert run(["cluster", "reload", "dead", "--config", config]) == 4
@@ -175,7 +204,12 @@ def test_a_reload_of_a_cluster_that_does_not_run_is_refused(config: str, capsys:
     assert not (directory / "config.yaml").exists()
 
 
-def test_more_hosts_than_one_machine_can_have_are_refused(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_hosts_than_one_machine_can_have_are_refused(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Before anything is started."""
     assert run(["cluster", "start", "--local", "-d", "--config", config]) == 2
-    assert "the cluster would start 501 hosts; the limit for one machine is 500" in capsys.readouterr().err
+    assert (
+        "the cluster would start 501 hosts; the limit for one machine is 500"
+        in capsys.readouterr().err
+    )

@@ -44,7 +44,13 @@ def file(lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
     store, key = tmp_path / "store", lab[0].key
     store.mkdir()
-    there = {"store": store.as_uri(), "user": user(), "port": lab[0].port, "key": key, "known": key.parent / "known_hosts"}
+    there = {
+        "store": store.as_uri(),
+        "user": user(),
+        "port": lab[0].port,
+        "key": key,
+        "known": key.parent / "known_hosts",
+    }
     path = tmp_path / "lab.yaml"
     path.write_text(CONFIG.format(**there, first=lab[0].address, second=lab[1].address))
     path.chmod(0o640)
@@ -52,22 +58,30 @@ def file(lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def lease(file: Path, machine: Machine) -> None:
-    """Leaves a slice of the cluster on the machine, as a cluster does whose machine was down when it stopped."""
+    """Leaves a slice of the cluster on the machine, as a cluster does whose machine was down when
+    it stopped.
+    """
     config = load_config(file)
-    settings = manual_settings(config, asyncio.run(cluster_uid(Store(config.controller.bundle_prefix, create=True), "lab")))
+    settings = manual_settings(
+        config, asyncio.run(cluster_uid(Store(config.controller.bundle_prefix, create=True), "lab"))
+    )
     hosts = {"desks": tuple(each for each in settings.all_hosts if each.address == machine.address)}
     left = ManualPlatform(settings.model_copy(update={"hosts": hosts}))
     asyncio.run(left.create_slice(wanted("left", a_group("desks", **MANUAL_KIND), cluster="lab")))
 
 
 def changes(before: str, after: str) -> list[str]:
-    return [each for each in difflib.ndiff(before.splitlines(), after.splitlines()) if each[0] in "+-"]
+    return [
+        each for each in difflib.ndiff(before.splitlines(), after.splitlines()) if each[0] in "+-"
+    ]
 
 
 def test_a_machine_is_added_with_a_check_and_without_one(
     lab: list[Machine], file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file is the user's: only what has to be is changed, its mode stays, and a dry run changes nothing."""
+    """The file is the user's: only what has to be is changed, its mode stays, and a dry run changes
+    nothing.
+    """
     before, new = file.read_text(), lab[2]
     assert run(["host", "add", new.address, "--config", str(file), "--dry-run"]) == 0
     assert f"+      - {new.address}" in capsys.readouterr().out
@@ -75,12 +89,18 @@ def test_a_machine_is_added_with_a_check_and_without_one(
 
     new.stop()
     assert run(["host", "add", new.address, "--config", str(file)]) == 5
-    assert f"{new.address} cannot be used: port {new.port} is not reached: Connection refused" in capsys.readouterr().err
+    assert (
+        f"{new.address} cannot be used: port {new.port} is not reached: Connection refused"
+        in capsys.readouterr().err
+    )
     assert file.read_text() == before
     new.start()
 
     assert run(["host", "add", new.address, "--config", str(file)]) == 0
-    assert f"{new.address} is in scale group desks; the next start of the cluster uses {file}" in capsys.readouterr().out
+    assert (
+        f"{new.address} is in scale group desks; the next start of the cluster uses {file}"
+        in capsys.readouterr().out
+    )
     added = ["-     min_slices: 2", f"+       - {new.address}", "+     min_slices: 3"]
     assert sorted(changes(before, file.read_text())) == sorted(added)
     assert file.stat().st_mode & 0o777 == 0o640
@@ -100,7 +120,10 @@ def test_a_removed_machine_keeps_nothing_of_the_cluster(
 
     assert run(["host", "remove", leaving.address, "--config", str(file)]) == 0
 
-    assert f"{leaving.address} is removed; nothing of cluster lab is left there" in capsys.readouterr().out
+    assert (
+        f"{leaving.address} is removed; nothing of cluster lab is left there"
+        in capsys.readouterr().out
+    )
     assert leaving.left() == []
     removed = [f"-       - {leaving.address}", "-     min_slices: 2", "+     min_slices: 1"]
     assert sorted(changes(before, file.read_text())) == sorted(removed)

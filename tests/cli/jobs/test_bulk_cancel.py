@@ -1,4 +1,6 @@
-"""Cancelling many jobs: what was shown is what is cancelled. The service is replaced: no test waits for 10,000 jobs."""
+"""Cancelling many jobs: what was shown is what is cancelled. The service is replaced: no test waits
+for 10,000 jobs.
+"""
 
 import asyncio
 from types import SimpleNamespace
@@ -24,7 +26,11 @@ class Service:
         self.cancelled: list[tuple[str, str | None]] = []
 
     async def list(self, wanted: JobFilter, *, limit: int) -> list[JobRow]:
-        return [row for row in self._rows if row.id.startswith(wanted.prefix) and wanted.takes(tags=row.tags)][:limit]
+        return [
+            row
+            for row in self._rows
+            if row.id.startswith(wanted.prefix) and wanted.takes(tags=row.tags)
+        ][:limit]
 
     async def run(self, job: str, number: int | None) -> None:
         """The latest run has no number."""
@@ -51,25 +57,49 @@ def run(service: Service, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
 
 
 def row(job: str, run_id: str, **tags: str) -> JobRow:
-    return JobRow(id=job, state=JobState.RUNNING, user="ada", submitted_at=T0, command="x", run_id=run_id, tags=tags)
+    return JobRow(
+        id=job,
+        state=JobState.RUNNING,
+        user="ada",
+        submitted_at=T0,
+        command="x",
+        run_id=run_id,
+        tags=tags,
+    )
 
 
-def test_many_jobs_are_cancelled_by_the_runs_that_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the user reads the question, a job may end and another one take its name. Nobody has agreed to end that one."""
+def test_many_jobs_are_cancelled_by_the_runs_that_were_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the user reads the question, a job may end and another one take its name. Nobody has
+    agreed to end that one.
+    """
     service = Service([row("ada/sweep-2", "r2"), row("ada/sweep-1", "r1"), row("ada/other", "r0")])
     result = run(service, monkeypatch, "--prefix", "ada/sweep", "--yes")
 
-    assert result.output == "cancelling ada/sweep-2 (grace period 30s)\ncancelling ada/sweep-1 (grace period 30s)\n"
+    assert (
+        result.output
+        == "cancelling ada/sweep-2 (grace period 30s)\ncancelling ada/sweep-1 (grace period 30s)\n"
+    )
     assert service.cancelled == [("ada/sweep-2", "first of r2"), ("ada/sweep-1", "first of r1")]
 
 
-def test_a_tag_selects_among_the_users_own_jobs_or_those_of_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tag_selects_among_the_users_own_jobs_or_those_of_a_prefix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A tag of somebody else's sweep is the same text."""
     monkeypatch.setenv("IRIS_USER", "ada")
-    rows = [row("ada/b", "r3", sweep="lr"), row("ada/a", "r2", sweep="wd"), row("bob/a", "r1", sweep="lr")]
+    rows = [
+        row("ada/b", "r3", sweep="lr"),
+        row("ada/a", "r2", sweep="wd"),
+        row("bob/a", "r1", sweep="lr"),
+    ]
     service = Service(rows)
 
-    assert run(service, monkeypatch, "--tag", "sweep=lr", "--yes").output == "cancelling ada/b (grace period 30s)\n"
+    assert (
+        run(service, monkeypatch, "--tag", "sweep=lr", "--yes").output
+        == "cancelling ada/b (grace period 30s)\n"
+    )
     assert (
         run(service, monkeypatch, "--tag", "sweep", "--prefix", "bob/a", "--yes").output
         == "cancelling bob/a (grace period 30s)\n"
@@ -80,11 +110,15 @@ def test_a_tag_selects_among_the_users_own_jobs_or_those_of_a_prefix(monkeypatch
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_more_jobs_than_one_command_cancels_are_announced(beyond: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_jobs_than_one_command_cancels_are_announced(
+    beyond: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The others seemed to be cancelled too. Jobs with other names do not count."""
     rows = [row(f"ada/other-{number}", "r") for number in range(5)]
     rows += [row(f"ada/sweep-{number}", "r") for number in range(MAX_JOBS + beyond)]
     result = run(Service(rows), monkeypatch, "--prefix", "ada/sweep", "--dry-run")
 
     assert result.output.count("ada/sweep-") == MAX_JOBS
-    assert ("the newest of more than 10,000 jobs; run the command again for the others" in result.output) is bool(beyond)
+    assert (
+        "the newest of more than 10,000 jobs; run the command again for the others" in result.output
+    ) is bool(beyond)

@@ -1,4 +1,6 @@
-"""`iris exec` and `iris profile` before any cluster is reached, and what `--resources` promises to programs."""
+"""`iris exec` and `iris profile` before any cluster is reached, and what `--resources` promises to
+programs.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,11 @@ def refusal(command: click.Command, *arguments: str) -> str:
     """What is said to a command line that cannot be meant; before any cluster is looked for."""
     result = CliRunner().invoke(command, arguments, obj={"cluster": None})
     assert result.exit_code != 0
-    return result.output if result.exception is None or isinstance(result.exception, SystemExit) else str(result.exception)
+    return (
+        result.output
+        if result.exception is None or isinstance(result.exception, SystemExit)
+        else str(result.exception)
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,21 +48,29 @@ def refusal(command: click.Command, *arguments: str) -> str:
         (exec_, ["train", "--", "echo", "x" * 70_000], "is too long with its arguments"),
         (exec_, ["train:x", "--", "sh"], "write NAME:NUMBER"),
         (exec_, ["--timeout", "soon", "train", "--", "sh"], "'soon' is not a duration"),
-        (profile, ["train", "--dump", "--duration", "3s"], "--dump excludes --duration and --format"),
+        (
+            profile,
+            ["train", "--dump", "--duration", "3s"],
+            "--dump excludes --duration and --format",
+        ),
         (profile, ["train", "--duration", "100ms"], "use at least 1s"),
         (profile, ["train", "--format", "pdf"], "'pdf' is not one of"),
         (profile, ["train", "--rate", "0"], "0 is not in the range"),
         (status, ["--resources"], "Missing argument 'JOB'"),
     ],
 )
-def test_wrong_usage_is_answered_with_what_would_be_right(command: click.Command, arguments: list[str], words: str) -> None:
+def test_wrong_usage_is_answered_with_what_would_be_right(
+    command: click.Command, arguments: list[str], words: str
+) -> None:
     """Before a connection is made, and in words."""
     assert words in refusal(command, *arguments)
 
 
 def test_the_commands_own_options_are_the_commands() -> None:
     """What stands behind -- is not read by Iris; and no cluster runs here."""
-    result = CliRunner().invoke(exec_, ["train", "-i", "--", "ls", "-t", "--timeout"], obj={"cluster": None})
+    result = CliRunner().invoke(
+        exec_, ["train", "-i", "--", "ls", "-t", "--timeout"], obj={"cluster": None}
+    )
     assert isinstance(result.exception, IrisError)
     assert "iris cluster start" in str(result.exception)
 
@@ -88,7 +102,15 @@ def in_use(**known: Any) -> InUse:
 
 def test_resources_are_null_until_the_host_has_said_something() -> None:
     """Sizes in bytes, cores in percent of one, times in ISO 8601."""
-    known = in_use(at=at(0), pid=7, cpu_percent=150.5, memory_bytes=5, peak_memory_bytes=6, processes=2, ports={"http": 80})
+    known = in_use(
+        at=at(0),
+        pid=7,
+        cpu_percent=150.5,
+        memory_bytes=5,
+        peak_memory_bytes=6,
+        processes=2,
+        ports={"http": 80},
+    )
     assert [render.uses(some(cpu=2, memory=1)).json(each) for each in (known, in_use())] == [
         {
             "task": 3,
@@ -117,8 +139,30 @@ def test_resources_are_null_until_the_host_has_said_something() -> None:
 
 def test_the_table_shows_what_is_used_beside_what_is_requested() -> None:
     """And a dash for what is not known."""
-    known = in_use(pid=7, cpu_percent=150.5, memory_bytes=2**29, peak_memory_bytes=2**30, processes=2, ports={"http": 80})
+    known = in_use(
+        pid=7,
+        cpu_percent=150.5,
+        memory_bytes=2**29,
+        peak_memory_bytes=2**30,
+        processes=2,
+        ports={"http": 80},
+    )
     lines = render.uses(some(cpu=2, memory=4)).table([known, in_use()]).splitlines()
-    assert lines[1].split() == ["3", "h1", "7", "1.50", "of", "2", "512", "MiB", "1", "GiB", "4", "GiB", "2", "http=80"]
+    assert lines[1].split() == [
+        "3",
+        "h1",
+        "7",
+        "1.50",
+        "of",
+        "2",
+        "512",
+        "MiB",
+        "1",
+        "GiB",
+        "4",
+        "GiB",
+        "2",
+        "http=80",
+    ]
     assert lines[2].split() == ["3", "h1", "-", "-", "-", "-", "4", "GiB", "-", "-"]
     assert render.uses(some()).table([]) == "no task is on a host now"

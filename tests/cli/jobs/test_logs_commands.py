@@ -50,27 +50,44 @@ class Stopped:
         self._chunks: dict[str, int] = {}
         write_record(ClusterRecord(name="room", address="127.0.0.1:1", store=self.store.url))
 
-    def has(self, job: str, *pieces: tuple[int, Stream, bytes, bool], task: int = 0, attempt: int = 1, run: str = RUN) -> None:
+    def has(
+        self,
+        job: str,
+        *pieces: tuple[int, Stream, bytes, bool],
+        task: int = 0,
+        attempt: int = 1,
+        run: str = RUN,
+    ) -> None:
         """A chunk of a job's log: seconds after eight, stream, bytes, whether the line goes on."""
         self.has_chunk(names.attempt_logs(f"ada/{job}", run, task, attempt), *pieces)
 
     def has_chunk(self, prefix: str, *pieces: tuple[int, Stream, bytes, bool]) -> None:
-        chunk = b"".join(encode(EIGHT + at * 1000, stream, [(data, goes_on)]) for at, stream, data, goes_on in pieces)
+        chunk = b"".join(
+            encode(EIGHT + at * 1000, stream, [(data, goes_on)])
+            for at, stream, data, goes_on in pieces
+        )
         sequence = self._chunks[prefix] = self._chunks.get(prefix, -1) + 1
         asyncio.run(self.store.put(names.log_chunk(prefix, sequence), chunk))
 
     def has_outputs(self, job: str, directory: Path, task: int = 0, attempt: int = 1) -> None:
-        asyncio.run(keep(self.store, directory, names.attempt_outputs(f"ada/{job}", RUN, task, attempt)))
+        asyncio.run(
+            keep(self.store, directory, names.attempt_outputs(f"ada/{job}", RUN, task, attempt))
+        )
 
-    def has_checkpoint(self, job: str, task: int, *, attempt: int, number: int, **contents: str) -> None:
+    def has_checkpoint(
+        self, job: str, task: int, *, attempt: int, number: int, **contents: str
+    ) -> None:
         folder = names.task_checkpoints(f"ada/{job}", RUN, task)
         items = tuple(
-            SavedItem(path=path, size=len(text), stored_as=f"{folder}/{attempt}/files/{path}") for path, text in contents.items()
+            SavedItem(path=path, size=len(text), stored_as=f"{folder}/{attempt}/files/{path}")
+            for path, text in contents.items()
         )
         save = Save(attempt=attempt, number=number, items=items)
         for path, text in contents.items():
             asyncio.run(self.store.put(f"{folder}/{attempt}/files/{path}", text.encode()))
-        asyncio.run(self.store.put(save_name(folder, attempt, number), save.model_dump_json().encode()))
+        asyncio.run(
+            self.store.put(save_name(folder, attempt, number), save.model_dump_json().encode())
+        )
 
     def iris(self, *arguments: str) -> Said:
         self._capfd.readouterr()
@@ -79,7 +96,9 @@ class Stopped:
 
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Stopped:
+def room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Stopped:
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("IRIS_USER", "ada")
     monkeypatch.delenv("IRIS_CLUSTER", raising=False)
@@ -100,7 +119,8 @@ def files(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-# -- logs ----------------------------------------------------------------------------------------------------------------------
+# -- logs
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_logs_of_a_stopped_cluster_are_shown_and_why_from_the_store(room: Stopped) -> None:
@@ -108,7 +128,11 @@ def test_the_logs_of_a_stopped_cluster_are_shown_and_why_from_the_store(room: St
     room.has("train", (0, OUT, b"old", False), run="0193a000-0000")
     room.has("train", (0, OUT, b"hello", False), (1, ERR, b"warning", False))
 
-    assert room.iris("logs", "train") == (0, "hello\nwarning\n", "cluster room does not run; showing the files in its store\n")
+    assert room.iris("logs", "train") == (
+        0,
+        "hello\nwarning\n",
+        "cluster room does not run; showing the files in its store\n",
+    )
     assert room.iris("--cluster", "room", "logs", "ada/train:0", "-f").out == "hello\nwarning\n"
 
 
@@ -128,22 +152,42 @@ def test_what_the_store_does_not_have_is_not_found(room: Stopped) -> None:
 
 def test_streams_attempts_and_times_narrow_what_is_shown(room: Stopped) -> None:
     """Each alone and together; the set-up's output has a switch of its own."""
-    room.has("train", (0, BUILD, b"installing", False), (1, OUT, b"one", False), (2, ERR, b"warning", False))
+    room.has(
+        "train",
+        (0, BUILD, b"installing", False),
+        (1, OUT, b"one", False),
+        (2, ERR, b"warning", False),
+    )
     room.has("train", (60, BUILD, b"installing", False), (61, OUT, b"two", False), attempt=2)
 
     assert room.iris("logs", "train", "--build").out == "installing\ninstalling\n"
     assert room.iris("logs", "train", "--stream", "stdout").out == "one\ntwo\n"
-    assert room.iris("logs", "train", "--stream", "stdout", "--stream", "stderr", "--attempt", "1").out == "one\nwarning\n"
+    assert (
+        room.iris("logs", "train", "--stream", "stdout", "--stream", "stderr", "--attempt", "1").out
+        == "one\nwarning\n"
+    )
     assert room.iris("logs", "train", "--since", "2026-01-31T08:00:30Z").out == "installing\ntwo\n"
     assert (
-        room.iris("logs", "train", "--since", "2026-01-31T09:00:02+01:00", "--tail", "9", "--stream", "stderr").out == "warning\n"
+        room.iris(
+            "logs",
+            "train",
+            "--since",
+            "2026-01-31T09:00:02+01:00",
+            "--tail",
+            "9",
+            "--stream",
+            "stderr",
+        ).out
+        == "warning\n"
     )
     assert room.iris("logs", "train", "--since", "10m").out == ""
     assert room.iris("logs", "train", "--tail", "1").out == "two\n"
 
 
 def test_another_attempt_is_announced_beside_the_output(room: Stopped) -> None:
-    """On standard error, so that what the programs printed is all there is on standard output; unless one was asked for."""
+    """On standard error, so that what the programs printed is all there is on standard output;
+    unless one was asked for.
+    """
     room.has("train", (0, OUT, b"one, and it was killed in the middle of", True))
     room.has("train", (5, OUT, b"two", False), attempt=2)
 
@@ -154,20 +198,29 @@ def test_another_attempt_is_announced_beside_the_output(room: Stopped) -> None:
 
 
 def test_lines_of_several_tasks_have_their_number_and_may_have_their_time(room: Stopped) -> None:
-    """In the order of time; pieces of a line are put together, and its time is that of its end, when it is printed."""
+    """In the order of time; pieces of a line are put together, and its time is that of its end,
+    when it is printed.
+    """
     room.has("train", (0, OUT, b"from ", True), (3, OUT, b"zero", False))
     room.has("train", (1, OUT, b"from one", False), task=1)
 
     assert room.iris("logs", "train", "--all-tasks").out == "[1] from one\n[0] from zero\n"
-    assert room.iris("logs", "train", "--timestamps").out == (
-        "[1] 2026-01-31T08:00:01.000Z from one\n[0] 2026-01-31T08:00:03.000Z from zero\n"
+    assert (
+        room.iris("logs", "train", "--timestamps").out
+        == "[1] 2026-01-31T08:00:01.000Z from one\n[0] 2026-01-31T08:00:03.000Z from zero\n"
     )
-    assert room.iris("logs", "train:0", "--timestamps").out == "2026-01-31T08:00:03.000Z from zero\n"
+    assert (
+        room.iris("logs", "train:0", "--timestamps").out == "2026-01-31T08:00:03.000Z from zero\n"
+    )
 
 
 def test_the_times_of_lines_never_go_back(room: Stopped) -> None:
-    """Lines of two streams that were stored in pieces, and some that are not complete yet: who sorts by time changes nothing."""
-    room.has("train", (0, OUT, b"loading ", True), (1, ERR, b"warning", False), (2, ERR, b"retry ", True))
+    """Lines of two streams that were stored in pieces, and some that are not complete yet: who
+    sorts by time changes nothing.
+    """
+    room.has(
+        "train", (0, OUT, b"loading ", True), (1, ERR, b"warning", False), (2, ERR, b"retry ", True)
+    )
     room.has("train", (3, OUT, b"done", False), (4, OUT, b"step ", True), (5, ERR, b"in 5s ", True))
 
     lines = room.iris("logs", "train", "--timestamps").out.splitlines()
@@ -179,8 +232,16 @@ def test_the_times_of_lines_never_go_back(room: Stopped) -> None:
 
 
 def test_a_progress_bar_leaves_prefixes_alone(room: Stopped) -> None:
-    """What returns to the start of its line would write over the task's number: only its last state is shown."""
-    room.has("train", (0, ERR, b"10%\r", True), (1, ERR, b"50%\r", True), (2, ERR, b"100%", False), (3, OUT, b"dos\r", False))
+    """What returns to the start of its line would write over the task's number: only its last state
+    is shown.
+    """
+    room.has(
+        "train",
+        (0, ERR, b"10%\r", True),
+        (1, ERR, b"50%\r", True),
+        (2, ERR, b"100%", False),
+        (3, OUT, b"dos\r", False),
+    )
     room.has("train", (4, OUT, b"other", False), task=1)
 
     assert room.iris("logs", "train").out == "[0] 100%\n[0] dos\n[1] other\n"
@@ -188,9 +249,17 @@ def test_a_progress_bar_leaves_prefixes_alone(room: Stopped) -> None:
 
 
 def test_json_has_an_object_for_each_piece(room: Stopped) -> None:
-    """Programs get what the terminal shows, and what it does not; a character that was cut in two is whole."""
+    """Programs get what the terminal shows, and what it does not; a character that was cut in two
+    is whole.
+    """
     cut = "é".encode()
-    room.has("train", (0, BUILD, b"\xff", False), (1, OUT, b"caf" + cut[:1], True), (2, OUT, cut[1:], False), attempt=3)
+    room.has(
+        "train",
+        (0, BUILD, b"\xff", False),
+        (1, OUT, b"caf" + cut[:1], True),
+        (2, OUT, cut[1:], False),
+        attempt=3,
+    )
 
     lines = [json.loads(line) for line in room.iris("logs", "train", "--json").out.splitlines()]
 
@@ -213,9 +282,13 @@ def test_raw_output_is_the_bytes_of_one_task(capfdbinary: pytest.CaptureFixture[
 
 
 def test_raw_output_has_no_newline_that_its_program_did_not_write(room: Stopped) -> None:
-    """An archive on standard output has a checksum. What the host says is beside it, as the attempts are."""
+    """An archive on standard output has a checksum. What the host says is beside it, as the
+    attempts are.
+    """
     prefix = names.attempt_logs("ada/train", RUN, 0, 1)
-    chunk = encode(1, BUILD, [(b"[iris] environment ready", False)]) + encode(2, OUT, [(b"\r", False), (b"\0\xff", False)])
+    chunk = encode(1, BUILD, [(b"[iris] environment ready", False)]) + encode(
+        2, OUT, [(b"\r", False), (b"\0\xff", False)]
+    )
     chunk += encode(3, ERR, [(b"oops", True)]) + encode(4, OUT, [(b"end", False)], cut=True)
     asyncio.run(room.store.put(names.log_chunk(prefix, 0), chunk))
 
@@ -229,8 +302,12 @@ def test_raw_output_has_no_newline_that_its_program_did_not_write(room: Stopped)
         assert (ran.stdout, b"[iris] environment ready" in ran.stderr) == (out, err)
 
 
-@pytest.mark.parametrize("options", [[], ["--raw"], ["--json"], ["--tail", "5"], ["--timestamps"], ["-f"]])
-def test_a_full_disk_of_the_reader_is_no_fault_of_the_store(room: Stopped, options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "options", [[], ["--raw"], ["--json"], ["--tail", "5"], ["--timestamps"], ["-f"]]
+)
+def test_a_full_disk_of_the_reader_is_no_fault_of_the_store(
+    room: Stopped, options: list[str]
+) -> None:
     """Who redirects the output has to free space here, and not to look at the store."""
     room.has("train", (0, OUT, b"hello", False))
     command = [*IRIS, "logs", "train", *options]
@@ -277,7 +354,9 @@ def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
 
     assert room.iris("logs", "--agent", "host-1").out == "taking work\ntaking work again\n"
     assert room.iris("logs", "--agent", "host-1", "--tail", "1").out == "taking work again\n"
-    (line,) = room.iris("logs", "--agent", "host-1", "--since", "2026-01-31T08:30:00Z", "--json").out.splitlines()
+    (line,) = room.iris(
+        "logs", "--agent", "host-1", "--since", "2026-01-31T08:30:00Z", "--json"
+    ).out.splitlines()
     assert json.loads(line)["host"] == "host-1"
     missing = room.iris("logs", "--agent", "host-2")
     assert (missing.code, "there are logs of: host-1" in missing.err) == (3, True)
@@ -288,7 +367,10 @@ def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
     [
         ([], "give either JOB or --agent HOST"),
         (["train", "--agent", "host-1"], "give either JOB or --agent HOST"),
-        (["--agent", "host-1", "--build"], "--agent excludes --task, --all-tasks, --attempt, --stream and --build"),
+        (
+            ["--agent", "host-1", "--build"],
+            "--agent excludes --task, --all-tasks, --attempt, --stream and --build",
+        ),
         (["train:1", "--all-tasks"], "--all-tasks and task 1 exclude each other"),
         (["train", "--since", "yesterday"], "since: 'yesterday' is neither a duration nor a time"),
         (["train", "--stream", "stdin"], "'stdin' is not one of"),
@@ -296,7 +378,9 @@ def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
         (["train", "--exit-code"], "--exit-code needs -f and JOB"),
     ],
 )
-def test_options_that_do_not_go_together_are_wrong_usage(room: Stopped, arguments: list[str], words: str) -> None:
+def test_options_that_do_not_go_together_are_wrong_usage(
+    room: Stopped, arguments: list[str], words: str
+) -> None:
     """Before anything is asked of anybody."""
     said = room.iris("logs", *arguments)
     assert said.code == 2
@@ -317,16 +401,32 @@ def test_a_time_that_is_none_is_refused(text: str) -> None:
 
 def test_a_program_gives_a_time_as_python_has_it() -> None:
     """A number is a duration in seconds, as everywhere in the Python API."""
-    assert milliseconds_since(datetime(2026, 1, 31, 8, tzinfo=UTC)) == milliseconds_since("2026-01-31T08:00:00Z") == EIGHT
-    ago = [milliseconds_since("10m"), milliseconds_since(600), milliseconds_since(timedelta(minutes=10))]
+    assert (
+        milliseconds_since(datetime(2026, 1, 31, 8, tzinfo=UTC))
+        == milliseconds_since("2026-01-31T08:00:00Z")
+        == EIGHT
+    )
+    ago = [
+        milliseconds_since("10m"),
+        milliseconds_since(600),
+        milliseconds_since(timedelta(minutes=10)),
+    ]
     assert max(ago) - min(ago) < 60_000
 
 
 def test_a_terminal_is_spared_what_would_break_it(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Binary output switches character sets and hides the cursor; colours and progress bars stay. A file gets every byte."""
-    line = LogLine(0, OUT, b"\x1b[32mok\x1b[0m \x1b[2K\x1b[1Aup\r \x0e\x1bc\x1b(0\x1b[?25l\x00\x07 \xc2\x9b \xff tab\t", False)
+    """Binary output switches character sets and hides the cursor; colours and progress bars stay. A
+    file gets every byte.
+    """
+    line = LogLine(
+        0,
+        OUT,
+        b"\x1b[32mok\x1b[0m \x1b[2K\x1b[1Aup\r \x0e\x1bc\x1b(0\x1b[?25l\x00\x07 \xc2\x9b \xff"
+        b" tab\t",
+        False,
+    )
     for terminal, shown in (
         (True, "\x1b[32mok\x1b[0m ��up\r ��c�(0��� � � tab\t\n".encode()),
         (False, line.data + b"\n"),
@@ -336,7 +436,9 @@ def test_a_terminal_is_spared_what_would_break_it(
         assert capfdbinary.readouterr().out == shown
 
 
-def test_the_bytes_of_a_log_are_not_for_a_terminal(room: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_a_log_are_not_for_a_terminal(
+    room: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There, they could not be unchanged: what would control the terminal is replaced."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     said = room.iris("logs", "train", "--raw")
@@ -344,7 +446,8 @@ def test_the_bytes_of_a_log_are_not_for_a_terminal(room: Stopped, monkeypatch: p
     assert "a terminal gets the log without" in said.err
 
 
-# -- fetch ---------------------------------------------------------------------------------------------------------------------
+# -- fetch
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_outputs_of_a_job_of_one_task_are_fetched_into_a_folder_of_its_name(
@@ -365,8 +468,12 @@ def test_the_outputs_of_a_job_of_one_task_are_fetched_into_a_folder_of_its_name(
     assert room.iris("fetch", "ada/train").err.endswith("in train-outputs; 2 existed already\n")
 
 
-def test_each_task_has_a_folder_unless_one_was_asked_for(room: Stopped, files: Files, tmp_path: Path) -> None:
-    """Tasks leave files of the same name; of a task that was tried again the latest attempt's that left any count."""
+def test_each_task_has_a_folder_unless_one_was_asked_for(
+    room: Stopped, files: Files, tmp_path: Path
+) -> None:
+    """Tasks leave files of the same name; of a task that was tried again the latest attempt's that
+    left any count.
+    """
     room.has("train", (0, OUT, b"attempt 3 left nothing", False), task=1, attempt=3)
     room.has_outputs("train", files("zero", rank="0"))
     room.has_outputs("train", files("one-first", rank="1, first", more="x"), task=1, attempt=1)
@@ -375,14 +482,19 @@ def test_each_task_has_a_folder_unless_one_was_asked_for(room: Stopped, files: F
     room.iris("fetch", "train", "-o", "all")
     room.iris("fetch", "train:1", "-o", "one-only", "--attempt", "1")
 
-    assert {str(path.relative_to(tmp_path / "all")): path.read_text() for path in (tmp_path / "all").rglob("rank")} == {
+    assert {
+        str(path.relative_to(tmp_path / "all")): path.read_text()
+        for path in (tmp_path / "all").rglob("rank")
+    } == {
         "0/rank": "0",
         "1/rank": "1",
     }
     assert (tmp_path / "one-only" / "rank").read_text() == "1, first"
 
 
-def test_outputs_are_listed_for_people_and_for_programs(room: Stopped, files: Files, tmp_path: Path) -> None:
+def test_outputs_are_listed_for_people_and_for_programs(
+    room: Stopped, files: Files, tmp_path: Path
+) -> None:
     """Before gigabytes are fetched."""
     room.has_outputs("train", files("left", weights="12345"))
     (tmp_path / "left" / "odd\nname").touch()
@@ -414,14 +526,18 @@ def test_a_job_without_outputs_says_when_there_would_be_some(room: Stopped) -> N
     assert not Path("empty").exists()
 
 
-def test_the_checkpoints_of_all_tasks_are_fetched_as_they_were_saved_last(room: Stopped, tmp_path: Path) -> None:
+def test_the_checkpoints_of_all_tasks_are_fetched_as_they_were_saved_last(
+    room: Stopped, tmp_path: Path
+) -> None:
     """The latest attempt counts, also if its number of saves is smaller."""
     room.has("train", (0, OUT, b"said", False))
     room.has_checkpoint("train", 0, attempt=1, number=12, state="old")
     room.has_checkpoint("train", 0, attempt=2, number=3, state="new")
     room.has_checkpoint("train", 1, attempt=1, number=1, state="of the other task")
 
-    assert room.iris("fetch", "train", "--checkpoint").err.endswith("2 files, 20 B, in train-checkpoint\n")
+    assert room.iris("fetch", "train", "--checkpoint").err.endswith(
+        "2 files, 20 B, in train-checkpoint\n"
+    )
     assert (tmp_path / "train-checkpoint" / "0" / "state").read_text() == "new"
     assert (tmp_path / "train-checkpoint" / "1" / "state").read_text() == "of the other task"
     assert room.iris("fetch", "train:1", "--checkpoint", "--list").out == "   1  17 B  state\n"
@@ -433,14 +549,19 @@ def test_a_job_without_a_checkpoint_is_told_where_it_would_write_one(room: Stopp
 
     said = room.iris("fetch", "train", "--checkpoint")
     assert (said.code, said.out) == (3, "")
-    assert "the store has no checkpoint of train: files in $IRIS_CHECKPOINT_DIR are saved some seconds after" in said.err
+    assert (
+        "the store has no checkpoint of train: files in $IRIS_CHECKPOINT_DIR are saved some seconds"
+        " after" in said.err
+    )
     assert room.iris("fetch", "train", "--checkpoint", "--attempt", "1").code == 2
 
 
 # -- where files are written ---------------------------------------------------------------------
 
 
-def test_a_fetch_to_a_full_disk_names_the_directory_and_not_the_store(room: Stopped, files: Files, tmp_path: Path) -> None:
+def test_a_fetch_to_a_full_disk_names_the_directory_and_not_the_store(
+    room: Stopped, files: Files, tmp_path: Path
+) -> None:
     """The store has everything; a file is whole or not there."""
     room.has_outputs("train", files("made", small="x", large="x" * 3_000_000))
     with small_disk(tmp_path / "small", 1_000) as disk:
@@ -448,22 +569,32 @@ def test_a_fetch_to_a_full_disk_names_the_directory_and_not_the_store(room: Stop
         left = [path.name for path in (disk / "into").iterdir()]
 
     assert said.code == 1
-    problem = f"{disk / 'into'} cannot be written: No space left on device; free disk space there, or use another directory"
+    problem = (
+        f"{disk / 'into'} cannot be written: No space left on device; free disk space there, or use"
+        " another directory"
+    )
     assert said.err.splitlines()[-1] == f"error: {problem}"
     assert left in ([], ["small"])
 
 
-def test_a_fetch_into_a_directory_that_cannot_be_made_names_it(room: Stopped, files: Files, tmp_path: Path) -> None:
+def test_a_fetch_into_a_directory_that_cannot_be_made_names_it(
+    room: Stopped, files: Files, tmp_path: Path
+) -> None:
     """A file is in its place, which has nothing to do with the store."""
     room.has_outputs("train", files("made", small="x"))
     (tmp_path / "there").write_text("a file")
 
     said = room.iris("fetch", "train", "-o", str(tmp_path / "there/into"))
     assert said.code == 1
-    assert f"error: {tmp_path / 'there/into'} cannot be written: Not a directory; check that you may write there" in said.err
+    assert (
+        f"error: {tmp_path / 'there/into'} cannot be written: Not a directory; check that you may"
+        " write there" in said.err
+    )
 
 
-def test_a_fetch_goes_on_when_its_progress_has_no_reader(room: Stopped, files: Files, tmp_path: Path) -> None:
+def test_a_fetch_goes_on_when_its_progress_has_no_reader(
+    room: Stopped, files: Files, tmp_path: Path
+) -> None:
     """`iris fetch train 2>&1 | head -1` once left the other files out, and ended with 0."""
     room.has_outputs("train", files("made", **{f"file{number}": "x" for number in range(50)}))
     command = [*IRIS, "fetch", "train", "-o", "into"]
@@ -476,7 +607,9 @@ def test_a_fetch_goes_on_when_its_progress_has_no_reader(room: Stopped, files: F
     assert len(list((tmp_path / "into").iterdir())) == 50
 
 
-def test_a_full_disk_of_the_state_directory_is_named(room: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_of_the_state_directory_is_named(
+    room: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was taken for the output's."""
     with small_disk(tmp_path / "small", 400) as disk:
         monkeypatch.setenv("IRIS_STATE_DIR", str(disk))
@@ -484,6 +617,8 @@ def test_a_full_disk_of_the_state_directory_is_named(room: Stopped, tmp_path: Pa
         with pytest.raises(OSError, match="No space left"), (disk / "filler").open("wb") as filler:
             filler.write(bytes(1_000_000))
         with pytest.raises(CannotWrite) as refused:
-            write_record(ClusterRecord(name="room", address="127.0.0.1:1" * 1000, store=room.store.url))
+            write_record(
+                ClusterRecord(name="room", address="127.0.0.1:1" * 1000, store=room.store.url)
+            )
 
     assert refused.value.filename == str(disk / "clusters/room/cluster.json")

@@ -43,7 +43,9 @@ def test_the_end_of_a_job_tells_the_wait_from_the_run(
 
 def test_a_failure_says_the_same_before_its_reason() -> None:
     """Also of a job that never ran, which has waited only."""
-    with pytest.raises(JobFailed, match=r"^ada/train FAILED after 44s \(ran 4s\): exited with code 3$"):
+    with pytest.raises(
+        JobFailed, match=r"^ada/train FAILED after 44s \(ran 4s\): exited with code 3$"
+    ):
         print_end(ended(JobState.FAILED, 40, 44, "exited with code 3"))
     with pytest.raises(JobFailed, match=r"^ada/train UNSCHEDULABLE after 44s: no host has room$"):
         print_end(ended(JobState.UNSCHEDULABLE, None, 44, "no host has room"))

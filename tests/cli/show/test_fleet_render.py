@@ -1,4 +1,6 @@
-"""What people and programs see of the autoscaler, its groups and its slices. The keys of the JSON are a promise."""
+"""What people and programs see of the autoscaler, its groups and its slices. The keys of the JSON
+are a promise.
+"""
 
 import sys
 from typing import Any
@@ -72,9 +74,19 @@ def a_status(**changes: Any) -> AutoscalerStatus:
         "slices": (some_facts(), some_facts(id="tpus-2", state=SliceState.FAILED)),
         "actions": (
             Action(at=at(0), group="tpus", what="scale_up", reason="for ada/train, in west-a"),
-            Action(at=at(60), group="tpus", what="quota_exceeded", slice_id="tpus-2", reason="QUOTA: no more"),
+            Action(
+                at=at(60),
+                group="tpus",
+                what="quota_exceeded",
+                slice_id="tpus-2",
+                reason="QUOTA: no more",
+            ),
         ),
-        "outlooks": (Outlook(example=a_request("k", task="ada/train", submitted_at=at(0)), message="no quota"),),
+        "outlooks": (
+            Outlook(
+                example=a_request("k", task="ada/train", submitted_at=at(0)), message="no quota"
+            ),
+        ),
         "evaluated_at": at(60),
         "next_at": at(90),
         "settings": ScalingSettings(groups=(a_group(),)),
@@ -101,12 +113,23 @@ def test_the_autoscaler_shows_groups_outlooks_and_actions() -> None:
 
 def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
     """Whoever wonders why nothing happens reads the first lines."""
-    stray = SliceObservation(slice_id="stray", group="tpus", zone="west-a", state=MachineState.ACTIVE)
-    troubled = a_status(paused="by ada", closing="stop", unreachable={"west-b": "timeout"}, unowned=(stray,), held_hosts=12)
+    stray = SliceObservation(
+        slice_id="stray", group="tpus", zone="west-a", state=MachineState.ACTIVE
+    )
+    troubled = a_status(
+        paused="by ada",
+        closing="stop",
+        unreachable={"west-b": "timeout"},
+        unowned=(stray,),
+        held_hosts=12,
+    )
     assert plain(render_fleet.autoscaler_text(troubled, at(70)))[1:6] == [
         "PAUSED    the autoscaler: by ada",
         "CLOSING   all slices are being deleted: stop",
-        "12 hosts are silent and no other host answers; none is given up: the cause may be the service or the network",
+        (
+            "12 hosts are silent and no other host answers; none is given up: the cause may be the"
+            " service or the network"
+        ),
         "zone west-b could not be listed: timeout",
         "no workflow manages slice stray in west-a",
     ]
@@ -114,10 +137,14 @@ def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
 
 def test_missing_hosts_are_problems_of_the_cluster() -> None:
     """`iris cluster status` prints each of these lines."""
-    missing = (MissingHost(host_id="h1", incarnation="first", slice_id=each, since=at(0), looks=2) for each in ("tpus-1", "own"))
+    missing = (
+        MissingHost(host_id="h1", incarnation="first", slice_id=each, since=at(0), looks=2)
+        for each in ("tpus-1", "own")
+    )
     created, joined = render_fleet.problems(a_status(missing=tuple(missing)))
     assert created.startswith(
-        "the scheduler does not have host h1 of slice tpus-1, which is READY, since 2026-01-01 12:00:00 UTC"
+        "the scheduler does not have host h1 of slice tpus-1, which is READY, since 2026-01-01"
+        " 12:00:00 UTC"
     )
     assert created.endswith("if it lasts, delete the slice: iris slice delete tpus-1")
     assert joined.endswith("if it lasts, restart its agent")
@@ -129,7 +156,9 @@ def test_an_autoscaler_without_groups_or_before_its_first_evaluation_says_that()
         "the autoscaler only watches hosts: the cluster has no scale groups"
     ]
     young = a_status(groups=(), actions=(), outlooks=(), evaluated_at=None)
-    assert plain(render_fleet.autoscaler_text(young, at(0))) == ["the autoscaler has not evaluated yet"]
+    assert plain(render_fleet.autoscaler_text(young, at(0))) == [
+        "the autoscaler has not evaluated yet"
+    ]
     assert render_fleet.groups(AutoscalerStatus()).table(()) == "no scale groups"
     assert render_fleet.slices([]).table([]) == "no slices"
 
@@ -153,10 +182,24 @@ def test_the_status_of_the_autoscaler_for_programs() -> None:
                 "slices": {"READY": 1, "FAILED": 1},
             }
         ],
-        "waiting": [{"example": "ada/train", "message": "no quota", "since": None, "possible": True}],
+        "waiting": [
+            {"example": "ada/train", "message": "no quota", "since": None, "possible": True}
+        ],
         "actions": [
-            {"slice": "", "at": NOON, "group": "tpus", "what": "scale_up", "reason": "for ada/train, in west-a"},
-            {"slice": "tpus-2", "at": LATER, "group": "tpus", "what": "quota_exceeded", "reason": "QUOTA: no more"},
+            {
+                "slice": "",
+                "at": NOON,
+                "group": "tpus",
+                "what": "scale_up",
+                "reason": "for ada/train, in west-a",
+            },
+            {
+                "slice": "tpus-2",
+                "at": LATER,
+                "group": "tpus",
+                "what": "quota_exceeded",
+                "reason": "QUOTA: no more",
+            },
         ],
         "unowned": [],
     }
@@ -165,7 +208,8 @@ def test_the_status_of_the_autoscaler_for_programs() -> None:
 def test_groups_that_cannot_grow_are_blocked_and_those_that_need_not_are_not() -> None:
     """`cluster status` names only what somebody should look at."""
     statuses = tuple(
-        GroupStatus(group=availability.lower(), availability=availability, why="because") for availability in Availability
+        GroupStatus(group=availability.lower(), availability=availability, why="because")
+        for availability in Availability
     )
     assert render_fleet.blocked(a_status(groups=statuses)) == {
         "quota_exceeded": "QUOTA_EXCEEDED: because",
@@ -179,9 +223,18 @@ def test_a_group_shows_its_kind_its_limits_and_how_many_slices_it_has() -> None:
     both = (a_group(), a_group(name="new"))
     listed = plain(render_fleet.groups(a_status()).table(both))
     assert listed == [
-        "NAME  TYPE    ACCELERATOR   HOSTS  SLICES  MIN  MAX  PRIORITY  PREEMPTIBLE  AVAILABILITY    ZONES",
-        "tpus  tpu_vm  v5litepod-16  4      1       0    3    100       yes          QUOTA_EXCEEDED  west-a, west-b",
-        "new   tpu_vm  v5litepod-16  4      -       0    3    100       yes          -               west-a, west-b",
+        (
+            "NAME  TYPE    ACCELERATOR   HOSTS  SLICES  MIN  MAX  PRIORITY  PREEMPTIBLE "
+            " AVAILABILITY    ZONES"
+        ),
+        (
+            "tpus  tpu_vm  v5litepod-16  4      1       0    3    100       yes         "
+            " QUOTA_EXCEEDED  west-a, west-b"
+        ),
+        (
+            "new   tpu_vm  v5litepod-16  4      -       0    3    100       yes          -         "
+            "      west-a, west-b"
+        ),
     ]
     shown = render_fleet.groups(a_status()).json(a_group())
     assert shown == {
@@ -210,15 +263,22 @@ def test_a_group_shows_its_kind_its_limits_and_how_many_slices_it_has() -> None:
 def views() -> list[HostView]:
     """Two hosts of slice tpus-1, one of which works, and one of another slice."""
     return [
-        HostView(host=a_host("h0", slice_id="tpus-1"), free={"cpu": 3000}, running=("ada/train:0",)),
+        HostView(
+            host=a_host("h0", slice_id="tpus-1"), free={"cpu": 3000}, running=("ada/train:0",)
+        ),
         HostView(host=a_host("h1", slice_id="tpus-1"), free={}, running=()),
-        HostView(host=a_host("h2", slice_id="other", address="10.0.0.12"), free={}, running=("ada/x:0",)),
+        HostView(
+            host=a_host("h2", slice_id="other", address="10.0.0.12"), free={}, running=("ada/x:0",)
+        ),
     ]
 
 
 def test_a_list_of_slices_shows_where_they_are_and_what_runs_there() -> None:
     """One that joined by itself belongs to no group."""
-    rows = [SliceRow.of(some_facts()), SliceRow(id="other", state=SliceState.READY, requested_at=at(0))]
+    rows = [
+        SliceRow.of(some_facts()),
+        SliceRow(id="other", state=SliceState.READY, requested_at=at(0)),
+    ]
     assert plain(render_fleet.slices(views()).table(rows, at(90))) == [
         "ID      STATE  GROUP     ZONE    HOSTS  ADDRESS    RUNNING  AGE     REASON",
         "tpus-1  READY  tpus      west-a  2                 1        1m 30s  every host takes work",
@@ -261,7 +321,10 @@ def test_a_slice_shows_its_history_its_hosts_and_every_step() -> None:
     """With the time since the first step, which is what people compute in their heads."""
     assert plain(render_fleet.slice_text(a_slice_status(refused=("h9",)), views(), at(90))) == [
         "tpus-1  FAILED  taken back",
-        "scale group tpus, west-a, requested 1m 30s ago, ready after 1m, 1 of 2 host(s) reported, PREEMPTED",
+        (
+            "scale group tpus, west-a, requested 1m 30s ago, ready after 1m, 1 of 2 host(s)"
+            " reported, PREEMPTED"
+        ),
         "stopped because their machines were not created for this slice: h9",
         "",
         "HOST  OFFERS  FREE   RUNNING",
@@ -271,9 +334,20 @@ def test_a_slice_shows_its_history_its_hosts_and_every_step() -> None:
         "2026-01-01 12:00:00  +0s    PROVISIONING  asked",
         "2026-01-01 12:01:00  +1m    FAILED        taken back",
     ]
-    failed = plain(render_fleet.slice_text(a_slice_status(last_words="[iris-init] pulling\n[iris-init] FAILED"), [], at(90)))
-    assert failed[-4:] == ["", "last console output:", "  [iris-init] pulling", "  [iris-init] FAILED"]
-    joined = plain(render_fleet.slice_text(a_slice_status(facts=None, hosts=(), steps=()), [], at(0)))
+    failed = plain(
+        render_fleet.slice_text(
+            a_slice_status(last_words="[iris-init] pulling\n[iris-init] FAILED"), [], at(90)
+        )
+    )
+    assert failed[-4:] == [
+        "",
+        "last console output:",
+        "  [iris-init] pulling",
+        "  [iris-init] FAILED",
+    ]
+    joined = plain(
+        render_fleet.slice_text(a_slice_status(facts=None, hosts=(), steps=()), [], at(0))
+    )
     assert joined == ["tpus-1  FAILED  taken back", "joined by itself, 0 of 2 host(s) reported"]
 
 
@@ -360,7 +434,11 @@ LONG = "tpu-v5litepod-16-spot"
         (
             render.HOSTS,
             HostView(
-                host=a_host(f"{LONG}-4fef0c89-w-0", some(8, 1, 1, "tpu:v5litepod-16:4"), slice_id=f"{LONG}-4fef0c89"),
+                host=a_host(
+                    f"{LONG}-4fef0c89-w-0",
+                    some(8, 1, 1, "tpu:v5litepod-16:4"),
+                    slice_id=f"{LONG}-4fef0c89",
+                ),
                 free=some(8, 1, 1, "tpu:v5litepod-16:4").amounts(),
                 running=("ada/a-long-name-of-a-job:0",),
             ),
@@ -387,9 +465,15 @@ LONG = "tpu-v5litepod-16-spot"
     ids=["hosts", "groups", "slices"],
 )
 def test_a_list_of_a_fleet_fits_80_columns(
-    listing: Listing[Any], row: Any, headings: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    listing: Listing[Any],
+    row: Any,
+    headings: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The id of a host begins with that of its slice, and this with its group: they give way to what only the table says."""
+    """The id of a host begins with that of its slice, and this with its group: they give way to
+    what only the table says.
+    """
     for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

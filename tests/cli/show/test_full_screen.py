@@ -24,12 +24,20 @@ with contextlib.suppress(KeyboardInterrupt):
 
 @pytest.mark.parametrize("wait", ["time.sleep(100)", "await asyncio.sleep(100)"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_told_to_end_gives_the_terminal_back(wait: str, number: signal.Signals) -> None:
+def test_a_command_that_is_told_to_end_gives_the_terminal_back(
+    wait: str, number: signal.Signals
+) -> None:
     """Else the shell goes on upon the other screen, on which nothing wraps or scrolls back."""
     leader, follower = os.openpty()
-    environment = {**os.environ, "TERM": "xterm", "CI": "true"}  # which has no part in what a user asked to watch
+    environment = {
+        **os.environ,
+        "TERM": "xterm",
+        "CI": "true",
+    }  # which has no part in what a user asked to watch
     program = [sys.executable, "-c", WAITS.format(wait=wait)]
-    with subprocess.Popen(program, stdout=follower, stderr=subprocess.PIPE, env=environment) as watching:
+    with subprocess.Popen(
+        program, stdout=follower, stderr=subprocess.PIPE, env=environment
+    ) as watching:
         os.close(follower)
         shown = b""
         try:
@@ -53,7 +61,9 @@ def test_q_ends_the_command_and_the_terminal_echoes_again(wait: str, keys: bytes
     before = termios.tcgetattr(follower)
     program = [sys.executable, "-c", WAITS.format(wait=wait)]
     environment = {**os.environ, "TERM": "xterm"}
-    with subprocess.Popen(program, stdin=follower, stdout=follower, stderr=subprocess.PIPE, env=environment) as watching:
+    with subprocess.Popen(
+        program, stdin=follower, stdout=follower, stderr=subprocess.PIPE, env=environment
+    ) as watching:
         shown = b""
         try:
             while b"shown" not in shown:

@@ -1,4 +1,6 @@
-"""Live progress: what a block says, and that it never damages the output above it or the terminal after it."""
+"""Live progress: what a block says, and that it never damages the output above it or the terminal
+after it.
+"""
 
 import contextlib
 import io
@@ -32,10 +34,17 @@ def at(seconds: float) -> datetime:
 
 def status(*states: TaskState, job: JobState = JobState.RUNNING, reason: str = "") -> JobStatus:
     tasks = [
-        TaskStatus(index=index, state=state, attempt=1, host=None if state is TaskState.PENDING else f"host-{index}")
+        TaskStatus(
+            index=index,
+            state=state,
+            attempt=1,
+            host=None if state is TaskState.PENDING else f"host-{index}",
+        )
         for index, state in enumerate(states)
     ]
-    return JobStatus(id="ada/train", state=job, reason=reason, user="ada", submitted_at=T0, tasks=tuple(tasks))
+    return JobStatus(
+        id="ada/train", state=job, reason=reason, user="ada", submitted_at=T0, tasks=tuple(tasks)
+    )
 
 
 WAITS = status(TaskState.PENDING, job=JobState.PENDING)
@@ -64,7 +73,9 @@ def test_a_block_whose_terminal_is_gone_is_silent() -> None:
 
 
 def test_a_job_s_block_tells_its_day_from_the_queue_to_the_hosts() -> None:
-    """The transcript of one job: each phase with its reason and its time, and the times of the phases before it."""
+    """The transcript of one job: each phase with its reason and its time, and the times of the
+    phases before it.
+    """
     look, shown = Look(width=100), []
     progress = JobProgress("ada/train", since=at(0))
     shown.append(progress.lines(at(1), look))
@@ -101,16 +112,22 @@ def test_a_job_s_block_tells_its_day_from_the_queue_to_the_hosts() -> None:
 )
 def test_the_trail_begins_with_an_upload_that_took_time(upload: float, trail: list[str]) -> None:
     """Who waits for a job that starts late must see that the time went into its files."""
-    progress = JobProgress("ada/train", since=at(0), upload=timedelta(seconds=upload)).seen(WAITS, BEHIND, at(1))
+    progress = JobProgress("ada/train", since=at(0), upload=timedelta(seconds=upload)).seen(
+        WAITS, BEHIND, at(1)
+    )
     assert progress.lines(at(3), Look())[2:] == trail
 
 
 def test_a_cancelled_job_says_until_when_its_programs_may_run() -> None:
-    """Who watches it has cancelled it from another terminal, or somebody else has, and the output goes on."""
+    """Who watches it has cancelled it from another terminal, or somebody else has, and the output
+    goes on.
+    """
     cancelling = Cancelling.begun("cancelled by bob", at(2), timedelta(seconds=30))
     runs = status(TaskState.RUNNING)
     cancelled = runs.model_copy(update={"cancelling": cancelling, "reason": str(cancelling)})
-    progress = JobProgress("ada/train", since=at(0)).seen(runs, None, at(1)).seen(cancelled, None, at(3))
+    progress = (
+        JobProgress("ada/train", since=at(0)).seen(runs, None, at(1)).seen(cancelled, None, at(3))
+    )
 
     assert progress.lines(at(5), Look(width=120))[:2] == [
         "ada/train  cancelling on host-0  2s",
@@ -119,9 +136,19 @@ def test_a_cancelled_job_says_until_when_its_programs_may_run() -> None:
 
 
 def test_tasks_that_differ_are_counted_and_silence_is_told() -> None:
-    """A job of many tasks has no single state; and a control plane that does not answer is not a job that stands still."""
-    mixed = status(TaskState.RUNNING, TaskState.BUILDING, TaskState.PENDING, TaskState.SUCCEEDED, TaskState.FAILED)
-    progress = JobProgress("ada/train", since=at(0)).seen(mixed, None, at(0)).silent(at(5)).silent(at(9))
+    """A job of many tasks has no single state; and a control plane that does not answer is not a
+    job that stands still.
+    """
+    mixed = status(
+        TaskState.RUNNING,
+        TaskState.BUILDING,
+        TaskState.PENDING,
+        TaskState.SUCCEEDED,
+        TaskState.FAILED,
+    )
+    progress = (
+        JobProgress("ada/train", since=at(0)).seen(mixed, None, at(0)).silent(at(5)).silent(at(9))
+    )
     assert progress.lines(at(12), Look()) == [
         "ada/train  running on 2 hosts  12s",
         "  5 tasks: 1 running, 1 preparing, 1 waiting, 1 succeeded, 1 failed",
@@ -135,21 +162,32 @@ def test_tasks_that_differ_are_counted_and_silence_is_told() -> None:
     [
         (status(TaskState.PENDING, job=JobState.HELD), None, Phase.HELD),
         (WAITS, None, Phase.QUEUED),
-        (WAITS, BEHIND.model_copy(update={"scaling": "every scale group is blocked"}), Phase.QUEUED),
+        (
+            WAITS,
+            BEHIND.model_copy(update={"scaling": "every scale group is blocked"}),
+            Phase.QUEUED,
+        ),
         (WAITS, COMING, Phase.SLICE),
         (status(TaskState.PENDING, TaskState.ASSIGNED), COMING, Phase.STARTING),
         (status(TaskState.RUNNING, TaskState.PENDING), COMING, Phase.RUNNING),
     ],
 )
-def test_the_phase_is_that_of_the_task_that_is_furthest(seen: JobStatus, refusal: Refusal | None, phase: Phase) -> None:
-    """A job waits for a slice only if one is on its way or asked for: behind other jobs it is queued."""
+def test_the_phase_is_that_of_the_task_that_is_furthest(
+    seen: JobStatus, refusal: Refusal | None, phase: Phase
+) -> None:
+    """A job waits for a slice only if one is on its way or asked for: behind other jobs it is
+    queued.
+    """
     assert phase_of(seen, refusal) is phase
 
 
 def test_a_transfer_shows_a_bar_the_rate_and_the_time_left_as_far_as_they_fit() -> None:
     """The rate needs some time to mean anything; a narrow terminal keeps the sizes."""
     wide, ascii_only = Look(width=100), Look(width=60, unicode=False)
-    assert transfer_line("workspace", 0, 12 * MIB, timedelta(0), wide) == f"workspace  {'─' * 24}  0 B of 12 MiB"
+    assert (
+        transfer_line("workspace", 0, 12 * MIB, timedelta(0), wide)
+        == f"workspace  {'─' * 24}  0 B of 12 MiB"
+    )
     half = f"workspace  {'━' * 12}{'─' * 12}  6 MiB of 12 MiB  2 MiB/s  3s left"
     assert transfer_line("workspace", 6 * MIB, 12 * MIB, timedelta(seconds=3), wide) == half
     narrow = transfer_line("workspace", 6 * MIB, 12 * MIB, timedelta(seconds=3), ascii_only)
@@ -160,11 +198,19 @@ _TEXTS = st.text(st.sampled_from("aé漢😀 \n\t\x1b[2J\x7f…→\u202e\ud800")
 
 
 @given(_TEXTS, st.integers(10, 200), st.booleans(), st.booleans())
-def test_no_text_makes_a_line_longer_than_the_terminal(text: str, width: int, colours: bool, unicode: bool) -> None:
-    """A line that wraps could not be erased. Reasons contain what users and hosts wrote: wide characters and escapes, too."""
+def test_no_text_makes_a_line_longer_than_the_terminal(
+    text: str, width: int, colours: bool, unicode: bool
+) -> None:
+    """A line that wraps could not be erased. Reasons contain what users and hosts wrote: wide
+    characters and escapes, too.
+    """
     look = Look(width=width, colours=colours, unicode=unicode)
     waits = status(TaskState.PENDING, job=JobState.PENDING, reason=text)
-    progress = JobProgress(text, since=at(0)).seen(waits, BEHIND.model_copy(update={"message": text}), at(1)).silent(at(2))
+    progress = (
+        JobProgress(text, since=at(0))
+        .seen(waits, BEHIND.model_copy(update={"message": text}), at(1))
+        .silent(at(2))
+    )
     for line in [*progress.lines(at(100), look), step_line(text, timedelta(seconds=90), look)]:
         screen = Screen(width)
         screen.feed(line.replace("\x1b[0m", ""))
@@ -183,11 +229,15 @@ class Terminal(io.StringIO):
         return True
 
 
-_CHUNKS = st.tuples(st.sampled_from(["", "log", "two\nlines", "x" * 100]), st.booleans(), st.integers(0, 4))
+_CHUNKS = st.tuples(
+    st.sampled_from(["", "log", "two\nlines", "x" * 100]), st.booleans(), st.integers(0, 4)
+)
 
 
 @given(st.lists(_CHUNKS, max_size=12))
-def test_output_above_a_block_is_never_torn_and_nothing_else_stays(chunks: list[tuple[str, bool, int]]) -> None:
+def test_output_above_a_block_is_never_torn_and_nothing_else_stays(
+    chunks: list[tuple[str, bool, int]],
+) -> None:
     """Whatever the order of output, with and without line ends, and blocks of any height."""
     terminal, output, own = Terminal(), Output(), [""]
     block = LiveBlock(lambda _: own, terminal)
@@ -195,7 +245,9 @@ def test_output_above_a_block_is_never_torn_and_nothing_else_stays(chunks: list[
         own = [f"block {number}" for number in range(lines)]
         with block.above(output.in_line):
             terminal.write(output.add(text + "\n" * ends))
-        assert seen(terminal.getvalue()) == seen(output.text + "\n".join(own) * (not output.in_line()))
+        assert seen(terminal.getvalue()) == seen(
+            output.text + "\n".join(own) * (not output.in_line())
+        )
     block.close()
     assert seen(terminal.getvalue()) == seen(output.text)
 
@@ -243,7 +295,9 @@ def test_a_terminal_gets_what_it_can_show(
 
 
 def test_the_numbers_of_tasks_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of neighbouring tasks differ at a glance; the text of the line is as its program wrote it."""
+    """Lines of neighbouring tasks differ at a glance; the text of the line is as its program wrote
+    it.
+    """
     ours, theirs = os.openpty()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -20,7 +20,9 @@ def test_of_many_tasks_those_that_did_not_succeed_come_first_and_every_task_has_
 
     assert [task.index for page in pages for task in page.tasks] == [4, 7, 0, 1, 2, 3, 5, 6, 8, 9]
     assert pages[0].counts == "8 SUCCEEDED, 1 FAILED, 1 RUNNING"
-    assert pages[2].rest == "page 3 of 3: 2 of 10 tasks; see others with --page, --limit and --filter"
+    assert (
+        pages[2].rest == "page 3 of 3: 2 of 10 tasks; see others with --page, --limit and --filter"
+    )
 
 
 def test_a_filter_finds_tasks_by_state_host_or_reason() -> None:

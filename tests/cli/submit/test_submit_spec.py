@@ -40,7 +40,9 @@ def params(*arguments: str, command: tuple[str, ...] = ("true",)) -> dict[str, A
     return submit.make_context("submit", [*arguments, "--", *command]).params
 
 
-def job(*arguments: str, command: tuple[str, ...] = ("true",), shares_files: bool = False) -> JobSpec:
+def job(
+    *arguments: str, command: tuple[str, ...] = ("true",), shares_files: bool = False
+) -> JobSpec:
     """The job of `iris submit ARGUMENTS -- COMMAND`."""
     return make_spec(params(*arguments, command=command), shares_files=shares_files)
 
@@ -63,7 +65,12 @@ def test_tags_and_the_note_arrive_in_the_job() -> None:
 def test_each_webhook_is_called_once() -> None:
     """An address that is given twice, as by a file and a flag of a script, is one call."""
     spec = job(
-        "--notify", "https://chat.example/hook", "--notify", "https://log.example", "--notify", "https://chat.example/hook"
+        "--notify",
+        "https://chat.example/hook",
+        "--notify",
+        "https://log.example",
+        "--notify",
+        "https://chat.example/hook",
     )
     assert spec.notify == ("https://chat.example/hook", "https://log.example")
 
@@ -76,7 +83,9 @@ def test_each_webhook_is_called_once() -> None:
         ("https://ada:SECRET@chat.example", "put a token into the path or the query"),
     ],
 )
-def test_an_address_that_cannot_be_called_is_refused_without_its_secret(address: str, remedy: str) -> None:
+def test_an_address_that_cannot_be_called_is_refused_without_its_secret(
+    address: str, remedy: str
+) -> None:
     """A message of the command line ends in logs of CI."""
     with pytest.raises(click.BadParameter, match=re.escape(remedy)) as refused:
         params("--notify", address)
@@ -86,36 +95,112 @@ def test_an_address_that_cannot_be_called_is_refused_without_its_secret(address:
 def test_every_option_arrives_in_the_job() -> None:
     """Nothing that a user says is dropped."""
     spec = job(
-        *("--pip", "numpy", "--pip", "jax[tpu]>=0.5", "--setup", "make data", "--setup", "ls", "--no-sync"),
+        *(
+            "--pip",
+            "numpy",
+            "--pip",
+            "jax[tpu]>=0.5",
+            "--setup",
+            "make data",
+            "--setup",
+            "ls",
+            "--no-sync",
+        ),
         *("--image", "python:3.11", "--port", "metrics", "--port", "rpc"),
-        *("-n", "train", "--cpu", "2.5", "--memory", "3g", "--disk", "4g", "--device", "gpu:H100:8", "--replicas", "3"),
-        *("--env", "A=1", "--env", "A=2", "-e", "B=x=y", "--workdir", "/data", "--priority", "batch"),
-        *("--secret", "HF_TOKEN", "--secret", "KEY=gcp:wandb", "--scheduling-timeout", "1m", "--timeout", "2h"),
+        *(
+            "-n",
+            "train",
+            "--cpu",
+            "2.5",
+            "--memory",
+            "3g",
+            "--disk",
+            "4g",
+            "--device",
+            "gpu:H100:8",
+            "--replicas",
+            "3",
+        ),
+        *(
+            "--env",
+            "A=1",
+            "--env",
+            "A=2",
+            "-e",
+            "B=x=y",
+            "--workdir",
+            "/data",
+            "--priority",
+            "batch",
+        ),
+        *(
+            "--secret",
+            "HF_TOKEN",
+            "--secret",
+            "KEY=gcp:wandb",
+            "--scheduling-timeout",
+            "1m",
+            "--timeout",
+            "2h",
+        ),
         *("--grace", "90s"),
         *("--max-retries", "4", "--max-retries-preemption", "5", "--max-task-failures", "2"),
         command=("python", "train.py", "--lr", "0.1"),
     )
     assert (spec.id, spec.command) == ("ada/train", ("python", "train.py", "--lr", "0.1"))
-    assert (spec.resources.cpu_millis, spec.resources.memory_bytes, spec.resources.disk_bytes) == (2500, 3 * GIB, 4 * GIB)
+    assert (spec.resources.cpu_millis, spec.resources.memory_bytes, spec.resources.disk_bytes) == (
+        2500,
+        3 * GIB,
+        4 * GIB,
+    )
     assert spec.resources.device == Device(kind=DeviceKind.GPU, variant="H100", count=8)
     assert (spec.replicas, spec.coscheduling, spec.constraints) == (3, None, ())
     assert (spec.workdir, spec.env, spec.band) == ("/data", {"A": "2", "B": "x=y"}, Band.BATCH)
     assert spec.secrets == {"HF_TOKEN": "own:HF_TOKEN", "KEY": "gcp:wandb"}
-    assert (spec.environment.pip, spec.environment.setup) == (("numpy", "jax[tpu]>=0.5"), ("make data", "ls"))
-    assert (spec.environment.sync, spec.image, spec.ports) == (False, "python:3.11", ("metrics", "rpc"))
+    assert (spec.environment.pip, spec.environment.setup) == (
+        ("numpy", "jax[tpu]>=0.5"),
+        ("make data", "ls"),
+    )
+    assert (spec.environment.sync, spec.image, spec.ports) == (
+        False,
+        "python:3.11",
+        ("metrics", "rpc"),
+    )
     assert (spec.scheduling_timeout, spec.timeout) == (timedelta(minutes=1), timedelta(hours=2))
     assert spec.grace == timedelta(seconds=90)
-    assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (4, 5, 2)
+    assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (
+        4,
+        5,
+        2,
+    )
 
 
 def test_a_job_of_which_nothing_is_said_is_one_interactive_task_that_is_not_tried_again() -> None:
     """The least that a command needs; a lost machine is forgiven a hundred times."""
     spec = job()
-    assert (spec.resources.cpu_millis, spec.resources.memory_bytes, spec.resources.device) == (1000, GIB, None)
-    assert (spec.replicas, spec.coscheduling, spec.constraints, spec.band) == (1, None, (), Band.INTERACTIVE)
-    assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (0, 100, 0)
+    assert (spec.resources.cpu_millis, spec.resources.memory_bytes, spec.resources.device) == (
+        1000,
+        GIB,
+        None,
+    )
+    assert (spec.replicas, spec.coscheduling, spec.constraints, spec.band) == (
+        1,
+        None,
+        (),
+        Band.INTERACTIVE,
+    )
+    assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (
+        0,
+        100,
+        0,
+    )
     assert (spec.scheduling_timeout, spec.timeout) == (None, None)
-    assert (spec.environment, spec.image, spec.ports, spec.bundle) == (EnvironmentSpec(), None, (), None)
+    assert (spec.environment, spec.image, spec.ports, spec.bundle) == (
+        EnvironmentSpec(),
+        None,
+        (),
+        None,
+    )
 
 
 def by_slice(groups: int) -> Coscheduling:
@@ -148,25 +233,55 @@ DERIVED: list[tuple[str, str, int, Coscheduling | None]] = [
     # None at all.
     ("--replicas 20", "cpu", 20, None),
     ("--replicas 4 --gang-by rack", "cpu", 4, Coscheduling(group_by="rack")),
-    ("--replicas 4 --gang-by rack --tasks-per-host 2", "cpu", 4, Coscheduling(group_by="rack", tasks_per_host=2)),
+    (
+        "--replicas 4 --gang-by rack --tasks-per-host 2",
+        "cpu",
+        4,
+        Coscheduling(group_by="rack", tasks_per_host=2),
+    ),
     ("--device cpu", "cpu", 1, None),
 ]
 
 
-@pytest.mark.parametrize(("options", "device", "replicas", "together"), DERIVED, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("options", "device", "replicas", "together"), DERIVED, ids=lambda value: str(value)
+)
 def test_the_accelerator_says_how_many_tasks_there_are_and_which_go_together(
     options: str, device: str, replicas: int, together: Coscheduling | None
 ) -> None:
     """Nobody counts hosts and chips by hand."""
     spec = job(*options.split())
-    assert (str(spec.resources.device or "cpu"), spec.replicas, spec.coscheduling) == (device, replicas, together)
+    assert (str(spec.resources.device or "cpu"), spec.replicas, spec.coscheduling) == (
+        device,
+        replicas,
+        together,
+    )
 
 
 def test_constraints_preferences_and_the_short_forms_all_arrive() -> None:
     """Required ones and preferred ones, in whatever way they were said."""
     spec = job(
-        *("--constraint", "driver >= 550", "--constraint", "zone in (a, b)", "--constraint", "nvlink exists"),
-        *("--prefer", "rack = 4", "--region", "us", "--region", "eu", "--zone", "eu-a", "--zone", "us-b", "--no-preemptible"),
+        *(
+            "--constraint",
+            "driver >= 550",
+            "--constraint",
+            "zone in (a, b)",
+            "--constraint",
+            "nvlink exists",
+        ),
+        *(
+            "--prefer",
+            "rack = 4",
+            "--region",
+            "us",
+            "--region",
+            "eu",
+            "--zone",
+            "eu-a",
+            "--zone",
+            "us-b",
+            "--no-preemptible",
+        ),
     )
     found = {f"{'?' if each.preferred else ''}{each}" for each in spec.constraints}
     assert found == {
@@ -182,7 +297,11 @@ def test_constraints_preferences_and_the_short_forms_all_arrive() -> None:
 
 @pytest.mark.parametrize(
     ("options", "shown"),
-    [("--preemptible", "preemptible = true"), ("--region us", "region = us"), ("--constraint !spot", "spot absent")],
+    [
+        ("--preemptible", "preemptible = true"),
+        ("--region us", "region = us"),
+        ("--constraint !spot", "spot absent"),
+    ],
 )
 def test_a_short_form_is_the_constraint_that_it_stands_for(options: str, shown: str) -> None:
     """So that a refusal can name it in the words of `--constraint`."""
@@ -212,14 +331,25 @@ def test_options_that_contradict_each_other_are_wrong_usage(options: str, words:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--replicas 3", "replicas: '3' is not a task for each host of a slice of 4; leave it out, and use --slices N"),
+        (
+            "--replicas 3",
+            (
+                "replicas: '3' is not a task for each host of a slice of 4; leave it out, and use"
+                " --slices N"
+            ),
+        ),
         ("--replicas 0", "replicas: '0' is out of range; ask for 1 to 1,000 tasks"),
         ("--replicas -4", "replicas: '-4' is out of range; ask for 1 to 1,000 tasks"),
-        ("--slices 2 --replicas 4", "replicas: '4' is not a task for each host of 2 slices of 4; leave it out"),
+        (
+            "--slices 2 --replicas 4",
+            "replicas: '4' is not a task for each host of 2 slices of 4; leave it out",
+        ),
         ("--slices 251", "replicas: '1004' is out of range; ask for 1 to 1,000 tasks"),
     ],
 )
-def test_a_number_of_tasks_that_leaves_hosts_of_a_slice_idle_is_refused(options: str, said: str) -> None:
+def test_a_number_of_tasks_that_leaves_hosts_of_a_slice_idle_is_refused(
+    options: str, said: str
+) -> None:
     """With field, value and remedy: half a slice helps nobody."""
     with pytest.raises(Rejected) as refused:
         job("--tpu", "v5litepod-16", *options.split())
@@ -257,8 +387,8 @@ def test_a_job_starts_in_the_present_directory_only_where_the_host_has_it(
     assert job("--workdir", "/data", shares_files=True).workdir == "/data"
 
 
-#: Options, whether the present directory is a project's, the workspace, and where the program starts: among the files that
-#: go along, here, or there.
+#: Options, whether the present directory is a project's, the workspace, and where the program
+#: starts: among the files that go along, here, or there.
 STARTS = [
     ("", True, "here", "files"),
     ("", False, "", "here"),
@@ -279,10 +409,16 @@ STARTS = [
 
 @pytest.mark.parametrize(("options", "project", "workspace", "start"), STARTS)
 def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, project: bool, workspace: str, start: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    project: bool,
+    workspace: str,
+    start: str,
 ) -> None:
-    """From a project's directory its files go along without being asked; elsewhere a laptop's job starts where its user is, but
-    not in a container, which does not have that directory."""
+    """From a project's directory its files go along without being asked; elsewhere a laptop's job
+    starts where its user is, but not in a container, which does not have that directory.
+    """
     here, there = tmp_path / "here", tmp_path / "there"
     for directory in (here, there):
         directory.mkdir()
@@ -292,19 +428,29 @@ def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
     monkeypatch.chdir(here)
     arguments = options.format(there=there).split()
     where = {"here": (str(here), None), "there": (str(there), str(there))}.get(start, (None, None))
-    assert (job(*arguments, shares_files=True).workdir, job(*arguments, shares_files=False).workdir) == where
+    assert (
+        job(*arguments, shares_files=True).workdir,
+        job(*arguments, shares_files=False).workdir,
+    ) == where
     assert workspace_of(params(*arguments)) == {"here": here, "there": there, "": None}[workspace]
 
 
-def test_a_job_from_a_member_of_a_uv_workspace_gets_all_of_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock and the packages beside it; the program starts in the member. `--workspace .` sends the member alone."""
+def test_a_job_from_a_member_of_a_uv_workspace_gets_all_of_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock and the packages beside it; the program starts in the member. `--workspace .` sends
+    the member alone.
+    """
     member = tmp_path / "apps" / "train"
     member.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["apps/*"]\n')
     (member / "pyproject.toml").write_text('[project]\nname = "train"\nversion = "1"\n')
 
     def where(*options: str) -> tuple[Path | None, str]:
-        return files_of(params(*options), shares_files=False).directory, job(*options).environment.project
+        return (
+            files_of(params(*options), shares_files=False).directory,
+            job(*options).environment.project,
+        )
 
     monkeypatch.chdir(member)
     assert where() == (tmp_path, "apps/train")
@@ -315,27 +461,45 @@ def test_a_job_from_a_member_of_a_uv_workspace_gets_all_of_the_workspace(tmp_pat
     assert where("--project", "apps/train/") == (tmp_path, "apps/train")
 
 
-def test_a_requirements_file_goes_along_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the workspace keeps its path, also if git ignores it; a host that has this machine's files needs no copy."""
+def test_a_requirements_file_goes_along_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the workspace keeps its path, also if git ignores it; a host that has this machine's
+    files needs no copy.
+    """
     project, other = tmp_path / "project", tmp_path / "other"
     for directory in (project / "app", other):
         directory.mkdir(parents=True)
         (directory / "dev.txt").write_text("numpy\n")
     (project / "pyproject.toml").touch()
 
-    def sent(*options: str, shares_files: bool = False) -> tuple[tuple[str, ...], list[str | None], str | None]:
+    def sent(
+        *options: str, shares_files: bool = False
+    ) -> tuple[tuple[str, ...], list[str | None], str | None]:
         files = files_of(params(*options), shares_files=shares_files)
         spec = job(*options, shares_files=shares_files)
         return spec.environment.pip, [extra.dest for extra in files.extra], spec.workdir
 
     monkeypatch.chdir(project)
-    assert sent("--pip", "-r", "app/dev.txt", "--pip", "six") == (("-r app/dev.txt", "six"), [None], None)
+    assert sent("--pip", "-r", "app/dev.txt", "--pip", "six") == (
+        ("-r app/dev.txt", "six"),
+        [None],
+        None,
+    )
     assert sent("--pip=-r", "app/dev.txt", "--project", "app") == (("-r dev.txt",), [None], None)
     copy = ".iris-requirements/0/dev.txt"
-    assert sent("--pip", f"-r {other}/dev.txt", "--project", "app") == ((f"-r ../{copy}",), [copy], None)
+    assert sent("--pip", f"-r {other}/dev.txt", "--project", "app") == (
+        (f"-r ../{copy}",),
+        [copy],
+        None,
+    )
     monkeypatch.chdir(other)
     assert sent("--pip", "-r", "dev.txt") == ((f"-r {copy}",), [copy], None)
-    assert sent("--pip", "-r", "dev.txt", shares_files=True) == ((f"-r {other}/dev.txt",), [], str(other))
+    assert sent("--pip", "-r", "dev.txt", shares_files=True) == (
+        (f"-r {other}/dev.txt",),
+        [],
+        str(other),
+    )
 
 
 @pytest.mark.parametrize("text", ["-r ../lib/more.txt", "-e .", "-c constraints.txt"])
@@ -345,7 +509,9 @@ def test_a_requirements_file_from_elsewhere_brings_no_other_files(
     """The host would not have them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.txt").write_text(f"{text}\n")
-    with pytest.raises(Rejected, match="and is not in the workspace; send both with --workspace DIR"):
+    with pytest.raises(
+        Rejected, match="and is not in the workspace; send both with --workspace DIR"
+    ):
         job("--pip", "-r", "dev.txt")
     with pytest.raises(Rejected, match="there is no file 'nothing'"):
         job("--pip", "-r", "nothing")
@@ -383,7 +549,10 @@ def test_words_about_files_that_make_no_sense_are_wrong_usage(
         (("--pip", "--index-url=x"), "pip: '--index-url=x' is not a requirement"),
         (("--setup", " "), "setup: ' ' is not a command"),
         (("--extra", "a b", "--file", __file__), "extra: 'a b' is not a valid name of an extra"),
-        (("--extra", "tpu", "--no-sync", "--file", __file__), "extra: 'tpu' requires a synced project"),
+        (
+            ("--extra", "tpu", "--no-sync", "--file", __file__),
+            "extra: 'tpu' requires a synced project",
+        ),
         (("--image", ""), "image: '' is not a valid name of a container image"),
         (("--port", "80"), "port: '80' is not a valid name of a port"),
         (("--port", "a-b", "--port", "a_b"), "port: 'a-b, a_b' names the same port twice"),
@@ -397,8 +566,19 @@ def test_an_environment_that_cannot_be_is_refused(options: tuple[str, ...], said
 
 
 def test_a_variable_that_looks_like_a_secret_is_warned_of_without_its_value() -> None:
-    """Histories keep it, and everybody who reaches the cluster reads them. A secret by reference and an empty one are fine."""
-    given = ("-e", "WANDB_API_KEY=hunter2", "-e", "LR=0.1", "-e", "HF_TOKEN=", "--secret", "PASSWORD=file:/etc/password")
+    """Histories keep it, and everybody who reaches the cluster reads them. A secret by reference
+    and an empty one are fine.
+    """
+    given = (
+        "-e",
+        "WANDB_API_KEY=hunter2",
+        "-e",
+        "LR=0.1",
+        "-e",
+        "HF_TOKEN=",
+        "--secret",
+        "PASSWORD=file:/etc/password",
+    )
 
     (warning,) = job_warnings(job(*given))
 
@@ -417,7 +597,9 @@ def test_a_secret_that_is_no_reference_is_refused_and_not_shown(option: str) -> 
     assert "write NAME, NAME=env:VARIABLE" in refused.value.format_message()
 
 
-async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_was_sent_is_said_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On standard error, without a bar where nobody looks; in silence for scripts."""
     store = Store((tmp_path / "store").as_uri(), create=True)
     root = tmp_path / "project"
@@ -427,7 +609,10 @@ async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr() == ("", "sends it: 1 file\nworkspace: 2 KiB, uploaded\n")
     (root / "main.py").touch()
     assert await send_workspace(store, root, (), "sends it: {}", quiet=False) == bundle
-    assert capsys.readouterr() == ("", "sends it: 1 file\nworkspace: 2 KiB, unchanged, nothing sent\n")
+    assert capsys.readouterr() == (
+        "",
+        "sends it: 1 file\nworkspace: 2 KiB, unchanged, nothing sent\n",
+    )
     (root / "more.py").write_text("print(2)")
     assert await send_workspace(store, root, (), "sends it: {}", quiet=True) != bundle
     assert capsys.readouterr() == ("", "")
@@ -437,7 +622,10 @@ async def test_what_was_sent_is_said_in_a_line(tmp_path: Path, capsys: pytest.Ca
     ("options", "said"),
     [
         ((), "sends the project at {here}: 2 files; --no-workspace sends none"),
-        (("--file", "{here}/../more"), "sends the project at {here}: 3 files; --no-workspace sends none"),
+        (
+            ("--file", "{here}/../more"),
+            "sends the project at {here}: 3 files; --no-workspace sends none",
+        ),
         (("--workspace", "."), "sends {here}: 2 files"),
         (("--no-workspace", "--file", "main.py"), "sends 1 file"),
         (("--no-workspace",), None),
@@ -450,7 +638,9 @@ async def test_the_first_line_says_what_is_sent_and_why(
     options: tuple[str, ...],
     said: str | None,
 ) -> None:
-    """A first submit typed in a large checkout sends all of it: whoever did not mean that must learn it, and how to avoid it."""
+    """A first submit typed in a large checkout sends all of it: whoever did not mean that must
+    learn it, and how to avoid it.
+    """
     here = tmp_path / "a {project}"
     here.mkdir()
     (here / "main.py").write_text("print(1)")
@@ -466,7 +656,9 @@ async def test_the_first_line_says_what_is_sent_and_why(
     assert first == (None if said is None else said.replace("{here}", str(here)))
 
 
-async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_terminal_sees_how_much_has_been_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bar with sizes, which the line at the end replaces."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project/noise").write_bytes(os.urandom(12 * 1024 * 1024))
@@ -485,7 +677,10 @@ async def test_a_terminal_sees_how_much_has_been_sent(tmp_path: Path, monkeypatc
     assert re.search(r"workspace +.*━*─+.* of 12 MiB", shown.decode()), shown
     screen = Screen()
     screen.feed(shown.decode())
-    assert [line.partition(" in ")[0] for line in screen.lines] == ["sends it: 1 file", "workspace: 12 MiB, uploaded"]
+    assert [line.partition(" in ")[0] for line in screen.lines] == [
+        "sends it: 1 file",
+        "workspace: 12 MiB, uploaded",
+    ]
 
 
 def test_the_help_has_every_option_under_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
@@ -493,7 +688,13 @@ def test_the_help_has_every_option_under_a_heading(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         submit.main(["--help"])
     said = capsys.readouterr().out
-    for heading in ("Each task:", "Files and packages:", "Where and when:", "When it ends:", "This command:"):
+    for heading in (
+        "Each task:",
+        "Files and packages:",
+        "Where and when:",
+        "When it ends:",
+        "This command:",
+    ):
         assert f"\n{heading}\n" in said
     for option in submit.params:
         assert isinstance(option, click.Argument) or f" {option.opts[0]}" in said
@@ -501,7 +702,16 @@ def test_the_help_has_every_option_under_a_heading(capsys: pytest.CaptureFixture
 
 def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:
     """In sentences, without a word of the library that checks."""
-    wrong: tuple[Any, ...] = ("-n", "a b", "--replicas", "0", "--env", "IRIS_X=1", "--max-retries", "-1")
+    wrong: tuple[Any, ...] = (
+        "-n",
+        "a b",
+        "--replicas",
+        "0",
+        "--env",
+        "IRIS_X=1",
+        "--max-retries",
+        "-1",
+    )
     with pytest.raises(Rejected) as refused:
         job(*wrong)
     said = str(refused.value)
@@ -524,14 +734,25 @@ def test_all_that_is_wrong_with_a_job_is_said_at_once() -> None:
 def test_arrays_of_other_tasks_are_other_work_to_the_retry_of_a_parent(
     first: tuple[str, ...], second: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would take the results of one array for those of the other, which has the same command and as many tasks."""
+    """It would take the results of one array for those of the other, which has the same command and
+    as many tasks.
+    """
     monkeypatch.chdir(tmp_path)
     for name, rate in (("a.csv", "0.1"), ("b.csv", "0.2")):
         (tmp_path / name).write_text(f"lr\n{rate}\n")
 
     def work(*arguments: str) -> str:
         parent = EnclosingJob(
-            a_spec(), "ada/top", "r", "r", 0, 1, 1, None, registers=True, submitted=defaultdict(lambda: itertools.count(1))
+            a_spec(),
+            "ada/top",
+            "r",
+            "r",
+            0,
+            1,
+            1,
+            None,
+            registers=True,
+            submitted=defaultdict(lambda: itertools.count(1)),
         )
         child = make_spec(params(*arguments), shares_files=False, within=parent).parent
         assert child is not None
@@ -541,11 +762,15 @@ def test_arrays_of_other_tasks_are_other_work_to_the_retry_of_a_parent(
     assert work(*first) != work(*second)
 
 
-async def test_demands_that_exclude_each_other_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
+async def test_demands_that_exclude_each_other_are_refused_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
     """The workspace can have gigabytes."""
     store, root = tmp_path / "store", tmp_path / "project"
     root.mkdir()
-    options = params("--workspace", str(root), "--constraint", "zone = a", "--constraint", "zone = b")
+    options = params(
+        "--workspace", str(root), "--constraint", "zone = a", "--constraint", "zone = b"
+    )
     record = ClusterRecord(name="trial", address="127.0.0.1:1", store=store.as_uri())
 
     with pytest.raises(InvalidValue, match="exclude each other"):

@@ -1,4 +1,6 @@
-"""The connections of actors without a cluster: who proves what, and what is noticed of messages that are changed on their way."""
+"""The connections of actors without a cluster: who proves what, and what is noticed of messages
+that are changed on their way.
+"""
 
 import asyncio
 import contextlib
@@ -26,14 +28,22 @@ from iris.storage.object_store import Store
 TOKEN, ADDRESS, NONCES = b"t" * 32, "127.0.0.1:1", b"n" * 64
 
 
-def sides(token: bytes = TOKEN, address: str = ADDRESS, nonces: bytes = NONCES) -> tuple[Session, Session]:
+def sides(
+    token: bytes = TOKEN, address: str = ADDRESS, nonces: bytes = NONCES
+) -> tuple[Session, Session]:
     """The caller with the usual secrets, and a server with these."""
-    return Session(TOKEN, ADDRESS, NONCES, server=False), Session(token, address, nonces, server=True)
+    return Session(TOKEN, ADDRESS, NONCES, server=False), Session(
+        token, address, nonces, server=True
+    )
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=4), st.data())
-def test_a_side_reads_only_what_the_other_one_has_sent_and_in_its_order(messages: list[bytes], data: st.DataObject) -> None:
-    """Who can change what passes on the network can end a call, and cannot make another one of it."""
+def test_a_side_reads_only_what_the_other_one_has_sent_and_in_its_order(
+    messages: list[bytes], data: st.DataObject
+) -> None:
+    """Who can change what passes on the network can end a call, and cannot make another one of
+    it.
+    """
     caller, server = sides()
     sent = [(caller.head(each), each) for each in messages]
     mirrored = [(server.head(each), each) for each in messages]
@@ -54,12 +64,18 @@ def test_a_side_reads_only_what_the_other_one_has_sent_and_in_its_order(messages
     [sides(token=b"x" * 32), sides(address="127.0.0.1:2"), sides(nonces=b"m" * 64)],
     ids=["token", "address", "connection"],
 )
-def test_a_proof_is_one_of_the_token_the_actor_and_the_connection(other: tuple[Session, Session]) -> None:
+def test_a_proof_is_one_of_the_token_the_actor_and_the_connection(
+    other: tuple[Session, Session],
+) -> None:
     """So it can be neither repeated nor passed on to another actor."""
     caller, server = sides()
     server.check_proof(caller.proof)
     caller.check_proof(server.proof)
-    for session, proof in ((other[1], other[0].proof), (other[0], other[1].proof), (caller, caller.proof)):
+    for session, proof in (
+        (other[1], other[0].proof),
+        (other[0], other[1].proof),
+        (caller, caller.proof),
+    ):
         with pytest.raises(BrokenSeal):
             session.check_proof(proof)
 
@@ -101,7 +117,9 @@ async def test_messages_of_any_size_pass_between_an_actor_and_its_caller(size: i
 async def test_a_call_of_an_actor_whose_host_vanishes_is_interrupted(
     call_timeout: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system reports that with the exception of a call that takes too long. The user must not believe that it continues."""
+    """The system reports that with the exception of a call that takes too long. The user must not
+    believe that it continues.
+    """
 
     async def vanishes(*_: object) -> bytes:
         raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
@@ -111,13 +129,20 @@ async def test_a_call_of_an_actor_whose_host_vanishes_is_interrupted(
     store = Store(tmp_path.as_uri())
     await store.put_new(names.actor_token(uid), TOKEN)
     async with a_server(echo) as address:
-        found = Endpoint(name="replay", address=address, metadata={RUN: uid}, job="ada/train", task=0, attempt=1)
+        found = Endpoint(
+            name="replay", address=address, metadata={RUN: uid}, job="ada/train", task=0, attempt=1
+        )
 
         async def listed(*_: object) -> list[Endpoint]:
             return [found]
 
-        client: Any = SimpleNamespace(endpoints=SimpleNamespace(list=listed), record=SimpleNamespace(store=tmp_path.as_uri()))
-        with pytest.raises(CallInterrupted, match=r"went away during replay\.add, which may have run or not: .*timed out"):
+        client: Any = SimpleNamespace(
+            endpoints=SimpleNamespace(list=listed), record=SimpleNamespace(store=tmp_path.as_uri())
+        )
+        with pytest.raises(
+            CallInterrupted,
+            match=r"went away during replay\.add, which may have run or not: .*timed out",
+        ):
             await Actors(client, "replay", None, call_timeout, 1.0).call(first, "add", b"")
 
 
@@ -152,15 +177,21 @@ class Counter:
         return self.calls
 
 
-async def test_a_server_that_was_stopped_begins_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even on a connection that a caller keeps: the actor's state may be saved by then. A call that runs is answered."""
+async def test_a_server_that_was_stopped_begins_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even on a connection that a caller keeps: the actor's state may be saved by then. A call
+    that runs is answered.
+    """
     loop, addresses = asyncio.get_running_loop(), []
     task = SimpleNamespace(
         address="127.0.0.1",
         client=SimpleNamespace(
             parts=(
                 SimpleNamespace(record=SimpleNamespace(store=tmp_path.as_uri())),
-                SimpleNamespace(run=lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()),
+                SimpleNamespace(
+                    run=lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
+                ),
             )
         ),
         register_endpoint=lambda name, address, metadata: addresses.append(address),

@@ -1,4 +1,6 @@
-"""The client that blocks has what the asynchronous one has: decision 66 writes it by hand, so a test compares both."""
+"""The client that blocks has what the asynchronous one has: decision 66 writes it by hand, so a
+test compares both.
+"""
 
 import inspect
 from typing import Any
@@ -40,7 +42,9 @@ INTERNAL = {
         (SchedulesClient, Schedules),
     ],
 )
-def test_every_operation_of_the_asynchronous_client_has_one_that_blocks(both: type, blocking: type) -> None:
+def test_every_operation_of_the_asynchronous_client_has_one_that_blocks(
+    both: type, blocking: type
+) -> None:
     """With the same arguments in the same order; `wait` can also print, and `jobs` lists."""
     wanted = {name for name in vars(both) if not name.startswith("_")} - INTERNAL.get(both, set())
     assert wanted - set(vars(blocking)) == set()
@@ -55,10 +59,18 @@ def test_every_operation_of_the_asynchronous_client_has_one_that_blocks(both: ty
     ("given", "problem"),
     [
         ({"tpu": "v5litepod-17"}, r"tpu: 'v5litepod-17' is not a TPU variant"),
-        ({"tpu": "v5litepod-4", "config": make_local_config(load_config("platform: {local: {}}"))}, "add a scale group to the"),
+        (
+            {
+                "tpu": "v5litepod-4",
+                "config": make_local_config(load_config("platform: {local: {}}")),
+            },
+            "add a scale group to the",
+        ),
     ],
 )
-def test_a_local_cluster_of_a_wrong_shape_is_not_started(given: dict[str, Any], problem: str) -> None:
+def test_a_local_cluster_of_a_wrong_shape_is_not_started(
+    given: dict[str, Any], problem: str
+) -> None:
     """Nothing has to be taken back."""
     with pytest.raises(InvalidValue, match=problem):
         IrisClient.local(**given)

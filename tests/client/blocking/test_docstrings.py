@@ -102,13 +102,19 @@ SHARED = [
     pytest.param(blocking, getattr(twin, name), id=f"{kind.__name__}.{name}")
     for kind, twin in TWINS.items()
     for name, blocking, is_attribute in methods(kind)
-    if not is_attribute and callable(getattr(twin, name, None)) and f"{kind.__name__}.{name}" not in DIFFERENT
+    if not is_attribute
+    and callable(getattr(twin, name, None))
+    and f"{kind.__name__}.{name}" not in DIFFERENT
 ]
 
 
 @pytest.mark.parametrize(("blocking", "twin"), SHARED)
-def test_a_blocking_method_says_the_same_as_its_twin(blocking: Callable[..., Any], twin: Callable[..., Any]) -> None:
-    """There are two texts for the reader's sake; one that is corrected alone would make the other wrong."""
+def test_a_blocking_method_says_the_same_as_its_twin(
+    blocking: Callable[..., Any], twin: Callable[..., Any]
+) -> None:
+    """There are two texts for the reader's sake; one that is corrected alone would make the other
+    wrong.
+    """
     ours, theirs = (" ".join((inspect.getdoc(each) or "").split()) for each in (blocking, twin))
 
     assert ours == theirs.replace("Async", "")

@@ -58,7 +58,9 @@ def test_a_closed_loop_says_so_and_may_be_closed_again() -> None:
 
 
 def test_a_process_that_was_forked_is_told_to_make_a_client_of_its_own() -> None:
-    """The thread stays in the parent, and a call would wait for ever. `multiprocessing` forks by default on Linux."""
+    """The thread stays in the parent, and a call would wait for ever. `multiprocessing` forks by
+    default on Linux.
+    """
     loop = BackgroundLoop()
     read, write = os.pipe()
     if (child := os.fork()) == 0:

@@ -47,10 +47,15 @@ def a_file(directory: Path, text: str, mode: int = 0o600) -> Path:
 
 
 async def test_an_encrypted_payload_shows_nothing_of_its_content_and_is_read_back() -> None:
-    """Neither its data nor its kind; large ones are compressed first, because what is encrypted does not compress."""
+    """Neither its data nor its kind; large ones are compressed first, because what is encrypted
+    does not compress.
+    """
     encoded = await codec(keys(new=NEW)).encode([SMALL, LARGE])
 
-    assert not any(b"hunter2" in each.SerializeToString() or b"json" in each.SerializeToString() for each in encoded)
+    assert not any(
+        b"hunter2" in each.SerializeToString() or b"json" in each.SerializeToString()
+        for each in encoded
+    )
     assert encoded[1].ByteSize() < LARGE.ByteSize() / 10
     assert await codec(keys(new=NEW)).decode(encoded) == [SMALL, LARGE]
 
@@ -69,7 +74,9 @@ async def test_a_new_key_is_put_first_and_the_old_one_still_reads() -> None:
     (after,) = await both.encode([SMALL])
 
     assert await both.decode([before, after, SMALL]) == [SMALL, SMALL, SMALL]
-    with pytest.raises(Rejected, match="encrypted with key 'new', which is not in keys; name the file"):
+    with pytest.raises(
+        Rejected, match="encrypted with key 'new', which is not in keys; name the file"
+    ):
         await codec(keys(old=OLD)).decode([after])
 
 
@@ -77,7 +84,13 @@ async def test_without_the_key_the_error_names_the_key_and_the_remedy() -> None:
     """A client that was not told of the keys is the common case."""
     (encoded,) = await codec(keys(new=NEW)).encode([SMALL])
 
-    with pytest.raises(Rejected, match="key 'new', which is not known here; name the file with its keys: IRIS_PAYLOAD_KEYS=FILE"):
+    with pytest.raises(
+        Rejected,
+        match=(
+            "key 'new', which is not known here; name the file with its keys:"
+            " IRIS_PAYLOAD_KEYS=FILE"
+        ),
+    ):
         await codec(None).decode([encoded])
 
 
@@ -116,13 +129,19 @@ def test_a_file_of_keys_is_read_in_order(tmp_path: Path) -> None:
         (line("new", NEW), 0o640, "is open to other users of this machine; close it: chmod 600"),
         ("", 0o600, "has no keys; make one: "),
         ("# none\n", 0o600, "has no keys"),
-        (line("new", NEW) + "old\n", 0o600, "has no key of 32 bytes in base64 after the name on line 2"),
+        (
+            line("new", NEW) + "old\n",
+            0o600,
+            "has no key of 32 bytes in base64 after the name on line 2",
+        ),
         (line("new", b"short"), 0o600, "has no key of 32 bytes in base64 after the name on line 1"),
         ("new =?=\n", 0o600, "has no key of 32 bytes"),
         (line("new", NEW) + line("new", OLD), 0o600, "has two keys of the name new"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_with_the_remedy(tmp_path: Path, text: str, mode: int, problem: str) -> None:
+def test_a_file_that_cannot_be_used_is_refused_with_the_remedy(
+    tmp_path: Path, text: str, mode: int, problem: str
+) -> None:
     """Falling back to plain text would give away what was to be hidden."""
     with pytest.raises(InvalidValue) as refused:
         read_keys(a_file(tmp_path, text, mode))
@@ -148,7 +167,9 @@ def server() -> Iterator[str]:
 
 
 def ask(url: str, body: object, **headers: str) -> tuple[int, bytes, dict[str, str]]:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json", **headers}
+    )
     try:
         with urllib.request.urlopen(request) as answer:
             return answer.status, answer.read(), dict(answer.headers)
@@ -160,7 +181,10 @@ def encoded_json(payload: Payload) -> dict[str, object]:
     def text(data: bytes) -> str:
         return base64.b64encode(data).decode()
 
-    return {"metadata": {name: text(value) for name, value in payload.metadata.items()}, "data": text(payload.data)}
+    return {
+        "metadata": {name: text(value) for name, value in payload.metadata.items()},
+        "data": text(payload.data),
+    }
 
 
 def test_the_codec_server_decrypts_for_the_web_ui(server: str) -> None:
@@ -178,9 +202,13 @@ def test_the_codec_server_decrypts_for_the_web_ui(server: str) -> None:
     [{}, {"Origin": "https://elsewhere.example"}, {"Origin": UI, "Host": "elsewhere.example:80"}],
 )
 def test_the_codec_server_answers_no_other_page(server: str, headers: dict[str, str]) -> None:
-    """A page in the user's browser can reach every port of this machine, by a name of its own too."""
+    """A page in the user's browser can reach every port of this machine, by a name of its own
+    too.
+    """
     (encoded,) = asyncio.run(codec(keys(new=NEW)).encode([SMALL]))
-    status, body, answered = ask(f"{server}/decode", {"payloads": [encoded_json(encoded)]}, **headers)
+    status, body, answered = ask(
+        f"{server}/decode", {"payloads": [encoded_json(encoded)]}, **headers
+    )
 
     assert (status, body) == (403, b"")
     assert answered.get("Access-Control-Allow-Origin") in (None, UI)
@@ -188,7 +216,9 @@ def test_the_codec_server_answers_no_other_page(server: str, headers: dict[str, 
 
 @pytest.mark.parametrize("path", ["/", "/a/b", "/decode", "/HALF/decode", "//decode", "/é/decode"])
 @pytest.mark.parametrize("method", ["POST", "OPTIONS"])
-def test_the_codec_server_answers_only_who_knows_its_secret(server: str, path: str, method: str) -> None:
+def test_the_codec_server_answers_only_who_knows_its_secret(
+    server: str, path: str, method: str
+) -> None:
     """Another user of the machine, or a job on its network, can send any header."""
     (encoded,) = asyncio.run(codec(keys(new=NEW)).encode([SMALL]))
     body = json.dumps({"payloads": [encoded_json(encoded)]})

@@ -15,14 +15,21 @@ from iris.workflows.search_attributes import keywords
 
 @pytest.mark.long
 async def test_questions_that_wait_for_a_control_plane_are_told_that_it_does_not_answer() -> None:
-    """The service keeps one query of a workflow that no worker runs, and refuses the others: not a fault of the one who asks.
+    """The service keeps one query of a workflow that no worker runs, and refuses the others: not a
+    fault of the one who asks.
 
     Long: the client repeats a refused query for ten seconds.
     """
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         address = server.client.service_client.config.target_host
-        connection = Connection(server.client, ClusterRecord(name="silent", address=address, store="file:///nowhere"))
-        await server.client.start_workflow("Scheduler", id=connection.scheduler, task_queue="nobody")
+        connection = Connection(
+            server.client, ClusterRecord(name="silent", address=address, store="file:///nowhere")
+        )
+        await server.client.start_workflow(
+            "Scheduler", id=connection.scheduler, task_queue="nobody"
+        )
         asked = [connection.query(connection.scheduler, "snapshot", str) for _ in range(3)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
 
@@ -35,24 +42,47 @@ async def test_questions_that_wait_for_a_control_plane_are_told_that_it_does_not
 
 
 async def test_a_job_that_ends_while_it_is_signalled_has_just_ended() -> None:
-    """Of many jobs that are held together some always end meanwhile, and the others must be held nevertheless."""
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    """Of many jobs that are held together some always end meanwhile, and the others must be held
+    nevertheless.
+    """
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         address = server.client.service_client.config.target_host
-        connection = Connection(server.client, ClusterRecord(name="busy", address=address, store="file:///nowhere"))
+        connection = Connection(
+            server.client, ClusterRecord(name="busy", address=address, store="file:///nowhere")
+        )
         handle = await server.client.start_workflow("Job", id="job", task_queue="nobody")
         await handle.terminate()
-        with pytest.raises(Rejected, match=r"^job ada/train has just ended$"), connection.signal_errors("job ada/train"):
+        with (
+            pytest.raises(Rejected, match=r"^job ada/train has just ended$"),
+            connection.signal_errors("job ada/train"),
+        ):
             await handle.signal("hold")
 
 
 async def test_a_cluster_of_an_older_version_is_named_with_the_remedy() -> None:
-    """Its service does not know the search attributes of new options, such as `--tag`, and answers INVALID_ARGUMENT."""
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    """Its service does not know the search attributes of new options, such as `--tag`, and answers
+    INVALID_ARGUMENT.
+    """
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         address = server.client.service_client.config.target_host
-        connection = Connection(server.client, ClusterRecord(name="old", address=address, store="file:///nowhere"))
+        connection = Connection(
+            server.client, ClusterRecord(name="old", address=address, store="file:///nowhere")
+        )
         attributes = keywords({names.SA_TAGS: ["sweep=lr"]})
         with (
-            pytest.raises(Rejected, match=r"cluster old has an older version of Iris.*IrisTags.*`iris cluster restart old`"),
+            pytest.raises(
+                Rejected,
+                match=(
+                    r"cluster old has an older version of Iris.*IrisTags.*`iris cluster restart"
+                    r" old`"
+                ),
+            ),
             connection.rpc_errors(),
         ):
-            await server.client.start_workflow("Job", id="job", task_queue="nobody", search_attributes=attributes)
+            await server.client.start_workflow(
+                "Job", id="job", task_queue="nobody", search_attributes=attributes
+            )

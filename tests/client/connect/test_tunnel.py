@@ -1,4 +1,6 @@
-"""Tunnels: opened when somebody needs one, there again when they break, and gone when the cluster is not wanted any more."""
+"""Tunnels: opened when somebody needs one, there again when they break, and gone when the cluster
+is not wanted any more.
+"""
 
 import asyncio
 import contextlib
@@ -60,18 +62,31 @@ def tunnel_of(record: ClusterRecord) -> psutil.Process:
 
 
 def test_the_command_line_is_what_a_person_would_type() -> None:
-    """Both ports lead to the machine, a way that cannot be opened is an error, and a dead one is noticed."""
+    """Both ports lead to the machine, a way that cannot be opened is an error, and a dead one is
+    noticed.
+    """
     vm = ControllerVm(project="p", zone="europe-west4-b", machine="iris-c-controller", port=10000)
     command = tunnel_command(vm, 7233, 8233)
     ways = "-L 127.0.0.1:7233:localhost:10000 -L 127.0.0.1:8233:localhost:10001"
     begin = "gcloud compute ssh iris-c-controller --project=p --zone=europe-west4-b --quiet -- -N"
-    assert " ".join(command).startswith(f"{begin} {ways} -o ExitOnForwardFailure=yes -o ServerAliveInterval=15")
-    assert "--tunnel-through-iap" in tunnel_command(vm.model_copy(update={"iap": True}), 7233, 8233)[: command.index("--") + 1]
+    assert " ".join(command).startswith(
+        f"{begin} {ways} -o ExitOnForwardFailure=yes -o ServerAliveInterval=15"
+    )
+    assert (
+        "--tunnel-through-iap"
+        in tunnel_command(vm.model_copy(update={"iap": True}), 7233, 8233)[
+            : command.index("--") + 1
+        ]
+    )
 
 
 async def test_a_tunnel_serves_all_who_come_and_comes_back_whatever_dies(home: Path) -> None:
-    """One process for a cluster; a connection that breaks and a process that is killed are replaced, at the same address."""
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    """One process for a cluster; a connection that breaks and a process that is killed are
+    replaced, at the same address.
+    """
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         know(int(server.client.service_client.config.target_host.rpartition(":")[2]))
         (_, first), (_, second) = await asyncio.gather(connect_remote("far"), connect_remote("far"))
         assert first.tunnel == second.tunnel
@@ -97,13 +112,21 @@ async def test_a_tunnel_serves_all_who_come_and_comes_back_whatever_dies(home: P
 
 async def test_a_port_that_somebody_else_has_meanwhile_is_left_to_him(home: Path) -> None:
     """The next tunnel begins elsewhere, and the record says where."""
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         vm = know(int(server.client.service_client.config.target_host.rpartition(":")[2]))
         with closing(socket.socket()) as somebody:
             somebody.bind(("127.0.0.1", 0))
             somebody.listen()
             taken = f"127.0.0.1:{somebody.getsockname()[1]}"
-            record = ClusterRecord(name="far", address=taken, ui="http://127.0.0.1:1", store="file:///nowhere", remote=True)
+            record = ClusterRecord(
+                name="far",
+                address=taken,
+                ui="http://127.0.0.1:1",
+                store="file:///nowhere",
+                remote=True,
+            )
             write_record(record.model_copy(update={"vm": vm}))
             _, found = await connect_remote("far")
         assert found.address != taken
@@ -112,10 +135,15 @@ async def test_a_port_that_somebody_else_has_meanwhile_is_left_to_him(home: Path
 async def test_a_refusal_is_told_in_the_words_of_who_refuses(home: Path) -> None:
     """An account without rights, a machine that is gone: what `gcloud` says is what helps."""
     know(free_ports()[0])
-    (home / "refuse").write_text("ERROR: (gcloud.compute.ssh) Could not fetch resource: m was not found\n")
+    (home / "refuse").write_text(
+        "ERROR: (gcloud.compute.ssh) Could not fetch resource: m was not found\n"
+    )
     await asyncio.to_thread(open_tunnel, "far")
     await asyncio.to_thread(eventually, lambda: "was not found" in tunnel_log("far").read_text())
-    with pytest.raises(Unreachable, match=r"cluster far does not answer: (.|\n)*Could not fetch resource: m was not found"):
+    with pytest.raises(
+        Unreachable,
+        match=r"cluster far does not answer: (.|\n)*Could not fetch resource: m was not found",
+    ):
         await connect_remote("far", SOON)
 
 
@@ -123,12 +151,17 @@ def test_without_gcloud_the_remedy_is_told(home: Path, monkeypatch: pytest.Monke
     """Nobody has it by birth; and inside the network nobody needs it."""
     know(7233)
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(Unreachable, match=r"no gcloud on PATH; install the Google Cloud CLI .*iris --cluster HOST:7233/far"):
+    with pytest.raises(
+        Unreachable,
+        match=r"no gcloud on PATH; install the Google Cloud CLI .*iris --cluster HOST:7233/far",
+    ):
         open_tunnel("far")
 
 
 def test_a_record_that_has_lost_its_tunnel_gets_it_back(home: Path) -> None:
-    """Two commands write it at once, and the one that has not seen the tunnel comes last: there is one, and no second may be."""
+    """Two commands write it at once, and the one that has not seen the tunnel comes last: there is
+    one, and no second may be.
+    """
     vm = know(free_ports()[0])
     first = open_tunnel("far")
     write_record(ClusterRecord(name="far", address="", store="file:///nowhere", remote=True, vm=vm))
@@ -158,8 +191,12 @@ def tunnels() -> list[psutil.Process]:
     return found
 
 
-def test_what_a_killed_tunnel_has_left_goes_and_the_next_one_is_where_it_was(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The `gcloud` of Google is a shell's text that runs another program: that one outlives it, and has the ports."""
+def test_what_a_killed_tunnel_has_left_goes_and_the_next_one_is_where_it_was(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The `gcloud` of Google is a shell's text that runs another program: that one outlives it, and
+    has the ports.
+    """
     shell = home / "bin" / "gcloud"
     shell.parent.mkdir()
     shell.write_text(f'#!/bin/sh\n"{BIN}/gcloud" "$@"\nexit $?\n')
@@ -201,12 +238,16 @@ def test_a_tunnel_ends_when_its_cluster_is_forgotten(home: Path) -> None:
 
 def test_a_cluster_that_nobody_here_knows_is_answered_with_how_to_know_it(home: Path) -> None:
     """A name alone does not say where it is."""
-    with pytest.raises(Unreachable, match="cluster 'far' is not known here; name its configuration"):
+    with pytest.raises(
+        Unreachable, match="cluster 'far' is not known here; name its configuration"
+    ):
         open_tunnel("far")
 
 
 def test_what_is_kept_of_a_cluster_elsewhere_goes_and_a_local_ones_state_stays(home: Path) -> None:
-    """One simulates a cluster, stops it, and starts it for real under the same name: the simulation's jobs are still there."""
+    """One simulates a cluster, stops it, and starts it for real under the same name: the
+    simulation's jobs are still there.
+    """
     state = home / "clusters" / "far" / "temporal.sqlite"
     state.parent.mkdir(parents=True)
     state.touch()

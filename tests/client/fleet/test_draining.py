@@ -1,4 +1,6 @@
-"""Hosts that are to be empty by a moment: what runs may end until then, and nobody has to be there to see to it."""
+"""Hosts that are to be empty by a moment: what runs may end until then, and nobody has to be there
+to see to it.
+"""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -31,7 +33,9 @@ async def reason(cluster: Cluster) -> str:
     return view.closed
 
 
-async def test_what_runs_on_a_host_runs_until_the_deadline_and_is_evicted_then(cluster: Cluster) -> None:
+async def test_what_runs_on_a_host_runs_until_the_deadline_and_is_evicted_then(
+    cluster: Cluster,
+) -> None:
     """A maintenance window has a beginning: what has not ended by then goes back into the queue."""
     await cluster.join("h1", program=Held(), offers=some(cpu=1))
     job = await cluster.submit("long")
@@ -69,13 +73,17 @@ async def test_a_host_that_is_opened_again_keeps_what_runs_and_a_later_plan_take
     await client.drain("h1", deadline=timedelta(hours=1))
     await client.uncordon("h1")
     assert await reason(cluster) == ""
-    plan = cluster.client.get_activity_handle(f"{names.host_queue(cluster.users.record.name, 'h1')}/drain")
+    plan = cluster.client.get_activity_handle(
+        f"{names.host_queue(cluster.users.record.name, 'h1')}/drain"
+    )
     assert (await plan.describe()).status is ActivityExecutionStatus.TERMINATED
     program.let_go()
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
 
 
-async def test_a_host_without_a_deadline_is_drained_at_once_and_an_unknown_one_not_at_all(cluster: Cluster) -> None:
+async def test_a_host_without_a_deadline_is_drained_at_once_and_an_unknown_one_not_at_all(
+    cluster: Cluster,
+) -> None:
     """As it always was."""
     await cluster.join("tpu-one", program=Held(), offers=some(cpu=1))
     job = await cluster.submit("long")

@@ -21,7 +21,11 @@ async def health(polled: dict[str, str], status: AutoscalerStatus) -> dict[str, 
     """
 
     async def pollers(queue: str, *, activities: bool = False) -> set[str]:
-        return {"1@controller"} if ("activities" if activities else "workflows") in polled.get(queue, "") else set()
+        return (
+            {"1@controller"}
+            if ("activities" if activities else "workflows") in polled.get(queue, "")
+            else set()
+        )
 
     async def answers() -> AutoscalerStatus:
         return status
@@ -33,7 +37,9 @@ async def health(polled: dict[str, str], status: AutoscalerStatus) -> dict[str, 
         raise Unreachable("no answer")
 
     client = SimpleNamespace(
-        connection=SimpleNamespace(pollers=pollers, client=SimpleNamespace(namespace="default"), rpc_errors=no_calls),
+        connection=SimpleNamespace(
+            pollers=pollers, client=SimpleNamespace(namespace="default"), rpc_errors=no_calls
+        ),
         record=SimpleNamespace(name="c"),
         autoscaler=SimpleNamespace(status=answers),
         cluster=SimpleNamespace(status=silent),
@@ -49,19 +55,27 @@ ALL = {"c/control": "workflows and activities", "c/planner": "workflows", "c/pat
 
 @pytest.mark.parametrize("away", [None, *ALL])
 async def test_each_queue_of_the_control_plane_must_be_polled(away: str | None) -> None:
-    """Without the worker of the patient queue, jobs wait for ever whose scheduler was slow to answer once."""
+    """Without the worker of the patient queue, jobs wait for ever whose scheduler was slow to
+    answer once.
+    """
     polled = {queue: kinds for queue, kinds in ALL.items() if queue != away}
     found = (await health(polled, AutoscalerStatus()))["control plane"]
 
     assert found.ok is (away is None)
     assert found.said == (
-        "1 process(es) poll its task queues" if away is None else f"no process polls task queue {away}; see: iris debug logs"
+        "1 process(es) poll its task queues"
+        if away is None
+        else f"no process polls task queue {away}; see: iris debug logs"
     )
 
 
 async def test_a_host_that_the_scheduler_lacks_fails_the_check_also_without_scale_groups() -> None:
     """Hosts that join by themselves belong to no group."""
-    status = AutoscalerStatus(missing=(MissingHost(host_id="h1", incarnation="first", slice_id="s1", since=at(0), looks=2),))
+    status = AutoscalerStatus(
+        missing=(
+            MissingHost(host_id="h1", incarnation="first", slice_id="s1", since=at(0), looks=2),
+        )
+    )
     found = (await health(ALL, status))["autoscaler"]
 
     assert not found.ok

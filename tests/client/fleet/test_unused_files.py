@@ -1,4 +1,6 @@
-"""What `iris cluster gc` finds and deletes: nothing that another cluster, or a job submitted meanwhile, may need."""
+"""What `iris cluster gc` finds and deletes: nothing that another cluster, or a job submitted
+meanwhile, may need.
+"""
 
 import asyncio
 import os
@@ -34,7 +36,9 @@ MONTH = timedelta(days=30)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client() -> AsyncIterator[Client]:
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         client = await connect(server.client.service_client.config.target_host, "default")
         await register_search_attributes(client)
         yield client
@@ -85,28 +89,42 @@ async def test_a_store_that_another_cluster_uses_is_refused(client: Client, stor
         await find_unused(connected(client, store), MONTH)
 
 
-async def test_a_cluster_of_the_same_name_in_another_namespace_is_another_cluster(client: Client, store: Store) -> None:
+async def test_a_cluster_of_the_same_name_in_another_namespace_is_another_cluster(
+    client: Client, store: Store
+) -> None:
     """Temporal knows the jobs of one namespace only."""
     await mark_store(client, "local", store.url)
     await store.put(names.cluster_namespace("local", "0198c0de"), b"namespace research\n")
 
-    with pytest.raises(Rejected, match="another Temporal namespace: clusters/local/namespaces/0198c0de"):
+    with pytest.raises(
+        Rejected, match="another Temporal namespace: clusters/local/namespaces/0198c0de"
+    ):
         await find_unused(connected(client, store), MONTH)
 
 
-async def test_a_store_without_the_mark_of_the_cluster_is_refused(client: Client, store: Store) -> None:
-    """The address may be wrong, or the control plane of another cluster may not have left its mark either."""
+async def test_a_store_without_the_mark_of_the_cluster_is_refused(
+    client: Client, store: Store
+) -> None:
+    """The address may be wrong, or the control plane of another cluster may not have left its mark
+    either.
+    """
     with pytest.raises(Rejected, match="has no mark of the cluster local"):
         await find_unused(connected(client, store), MONTH)
 
 
-async def test_what_a_job_that_was_submitted_meanwhile_writes_or_needs_is_not_deleted(client: Client, store: Store) -> None:
-    """Deleting takes long: the bundle of a job is uploaded again, to the same place, and a checkpoint gets a new use."""
+async def test_what_a_job_that_was_submitted_meanwhile_writes_or_needs_is_not_deleted(
+    client: Client, store: Store
+) -> None:
+    """Deleting takes long: the bundle of a job is uploaded again, to the same place, and a
+    checkpoint gets a new use.
+    """
     await mark_store(client, "local", store.url)
     run, again, other = "0198c0de-aaaa", names.bundle("ab" * 32), names.bundle("cd" * 32)
     source, of_family = names.job_checkpoints("ada/source", run), names.job_logs("ada/late", run)
     logs, written = names.job_logs("ada/ended", run), names.job_outputs("ada/ended", run)
-    await put_old(store, again, other, *(f"{each}/0/1/x" for each in (source, of_family, logs, written)))
+    await put_old(
+        store, again, other, *(f"{each}/0/1/x" for each in (source, of_family, logs, written))
+    )
     connection = connected(client, store)
     found = await find_unused(connection, MONTH)
     assert {each.folder for each in found} == {again, other, source, of_family, logs, written}
@@ -114,10 +132,22 @@ async def test_what_a_job_that_was_submitted_meanwhile_writes_or_needs_is_not_de
     await store.put(again, b"x")
     await store.put(f"{written}/0/2/y", b"x")
     taken = CheckpointSource(job="ada/source", folder=source, tasks=(0,))
-    spec = JobSpec(user="ada", name="late", command=("true",), bundle=Bundle(sha256="ab" * 32), from_checkpoint=taken)
+    spec = JobSpec(
+        user="ada",
+        name="late",
+        command=("true",),
+        bundle=Bundle(sha256="ab" * 32),
+        from_checkpoint=taken,
+    )
     await start(client, spec)
     deleted = await delete_unused(connection, found)
 
     assert {each.folder for each in deleted} == {other, logs}
     left = {each.path for each in await store.stored() if not each.path.startswith("clusters/")}
-    assert left == {again, f"{source}/0/1/x", f"{of_family}/0/1/x", f"{written}/0/1/x", f"{written}/0/2/y"}
+    assert left == {
+        again,
+        f"{source}/0/1/x",
+        f"{of_family}/0/1/x",
+        f"{written}/0/1/x",
+        f"{written}/0/2/y",
+    }

@@ -1,4 +1,6 @@
-"""Functions that travel to a job's interpreter, and their results that come back: each call is run by a real interpreter."""
+"""Functions that travel to a job's interpreter, and their results that come back: each call is run
+by a real interpreter.
+"""
 
 import asyncio
 import importlib.util
@@ -54,17 +56,23 @@ class Odd(Exception):
 class Ran:
     """A call that a job's interpreter has run in a directory of its own."""
 
-    def __init__(self, directory: Path, packed_in: Path, process: "subprocess.CompletedProcess[str]") -> None:
+    def __init__(
+        self, directory: Path, packed_in: Path, process: "subprocess.CompletedProcess[str]"
+    ) -> None:
         self.call = packed_in
         self.code, self.out, self.err = process.returncode, process.stdout, process.stderr
         self._store = directory / "store"
 
     async def result(self) -> Any:
-        return await read_result(Store(self._store.as_uri()), JOB, RUN, 0, 1, patience=timedelta(milliseconds=1))
+        return await read_result(
+            Store(self._store.as_uri()), JOB, RUN, 0, 1, patience=timedelta(milliseconds=1)
+        )
 
 
 class Place:
-    """What a host makes of a call, without the host: the unpacked call, a working directory and an output directory."""
+    """What a host makes of a call, without the host: the unpacked call, a working directory and an
+    output directory.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._dir = directory
@@ -80,21 +88,31 @@ class Place:
         params: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> Ran:
-        """Runs the call with nothing of Iris on the interpreter's path, as task 1 of an array if it has parameters.
+        """Runs the call with nothing of Iris on the interpreter's path, as task 1 of an array if it
+        has parameters.
 
         Args:
             changed: changes the unpacked call before it is run.
         """
         call = self._dir / "call"
-        with pack_call(function, args, kwargs, workspace, params) as packed, tarfile.open(fileobj=packed.archive) as archive:
+        with (
+            pack_call(function, args, kwargs, workspace, params) as packed,
+            tarfile.open(fileobj=packed.archive) as archive,
+        ):
             archive.extractall(call, filter="data")
         changed(call)
         outputs = self._dir / "store" / names.attempt_outputs(JOB, RUN, 0, 1)
         outputs.mkdir(parents=True)
         # Isolated and without site-packages: as in an image that has never heard of Iris.
         command = [sys.executable, "-I", "-S", str(call / bundles.SCRIPT)]
-        env = {**IDENTITY, "IRIS_OUTPUT_DIR": str(outputs), **({"IRIS_ARRAY_INDEX": "1"} if params is not None else {})}
-        process = subprocess.run(command, cwd=self.work, env=env, capture_output=True, text=True, timeout=120)
+        env = {
+            **IDENTITY,
+            "IRIS_OUTPUT_DIR": str(outputs),
+            **({"IRIS_ARRAY_INDEX": "1"} if params is not None else {}),
+        }
+        process = subprocess.run(
+            command, cwd=self.work, env=env, capture_output=True, text=True, timeout=120
+        )
         return Ran(self._dir, call, process)
 
 
@@ -140,7 +158,9 @@ async def test_a_task_of_an_array_gets_its_own_arguments(place: Place) -> None:
 
 
 async def test_an_other_cloudpickle_in_the_job_is_left_alone(place: Place) -> None:
-    """Another version cannot always read what this one has written. Its files are not even opened."""
+    """Another version cannot always read what this one has written. Its files are not even
+    opened.
+    """
     (place.work / "cloudpickle.py").write_text("raise ImportError('too old')")
 
     assert await place.run(lambda: 5).result() == 5
@@ -154,7 +174,9 @@ def identity() -> tuple[str, int, int, int, str]:
 
 
 async def test_a_function_reads_its_context_where_iris_is_not_installed(place: Place) -> None:
-    """A function of a notebook saves its state and meets its siblings on every host, also in an image without Iris."""
+    """A function of a notebook saves its state and meets its siblings on every host, also in an
+    image without Iris.
+    """
     ran = place.run(identity)
 
     assert await ran.result() == (JOB, 3, 4, 8080, "checkpoint"), ran.err
@@ -167,12 +189,17 @@ def uses(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", ["client", "ActorServer"])
-async def test_what_needs_all_of_iris_says_so_where_it_is_not_installed(place: Place, name: str) -> None:
+async def test_what_needs_all_of_iris_says_so_where_it_is_not_installed(
+    place: Place, name: str
+) -> None:
     """`No module named 'iris.client.blocking.client'` says nothing of what to do."""
     ran = place.run(uses, name)
 
     assert ran.code == 1
-    assert "needs all of Iris: add the wheel of iris-temporal to the job's project, packages or image" in ran.err
+    assert (
+        "needs all of Iris: add the wheel of iris-temporal to the job's project, packages or image"
+        in ran.err
+    )
 
 
 async def test_an_iris_that_the_job_has_is_used(place: Place) -> None:
@@ -197,8 +224,12 @@ async def test_a_function_of_the_workspace_is_imported_there(place: Place, tmp_p
     assert await place.run(module.word, workspace=here).result() == "in the job"
 
 
-async def test_a_module_beside_a_script_travels_with_its_function(place: Place, tmp_path: Path) -> None:
-    """`python scripts/run.py` imports its neighbours; the job starts in the workspace's directory and would not find them."""
+async def test_a_module_beside_a_script_travels_with_its_function(
+    place: Place, tmp_path: Path
+) -> None:
+    """`python scripts/run.py` imports its neighbours; the job starts in the workspace's directory
+    and would not find them.
+    """
     scripts = tmp_path / "here" / "scripts"
     scripts.mkdir(parents=True)
     module = module_in(scripts, "neighbour", "def word():\n    return 'by value'\n")
@@ -206,7 +237,9 @@ async def test_a_module_beside_a_script_travels_with_its_function(place: Place, 
     assert await place.run(module.word, workspace=tmp_path / "here").result() == "by value"
 
 
-async def test_a_function_of_a_module_that_git_ignores_is_passed_as_a_whole(place: Place, tmp_path: Path) -> None:
+async def test_a_function_of_a_module_that_git_ignores_is_passed_as_a_whole(
+    place: Place, tmp_path: Path
+) -> None:
     """It lies in the workspace, and is not sent with it: the job found no such module."""
     here = tmp_path / "here"
     here.mkdir()
@@ -261,7 +294,9 @@ async def test_a_program_that_exits_keeps_its_exit_code_and_leaves_no_result(pla
         await ran.result()
 
 
-async def test_a_result_that_cannot_be_pickled_fails_the_task_and_says_what_to_return(place: Place) -> None:
+async def test_a_result_that_cannot_be_pickled_fails_the_task_and_says_what_to_return(
+    place: Place,
+) -> None:
     """It would be a success without a result otherwise."""
     ran = place.run(threading.Lock)
     raised = await ran.result()
@@ -274,7 +309,9 @@ async def test_a_result_that_cannot_be_pickled_fails_the_task_and_says_what_to_r
 
 @pytest.mark.long
 async def test_a_result_of_more_than_two_gibibytes_comes_back() -> None:
-    """More than a signed 32-bit length can say. Nothing of it stays on the disk, as it would in pytest's directory."""
+    """More than a signed 32-bit length can say. Nothing of it stays on the disk, as it would in
+    pytest's directory.
+    """
     with tempfile.TemporaryDirectory() as directory:
         ran = Place(Path(directory)).run(bytes, 2**31 + 1)
 
@@ -294,7 +331,10 @@ async def test_another_version_of_python_is_refused_with_both_versions(place: Pl
     assert ran.code == 1
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert f"builtins:int was pickled by Python 3.1, and this job has Python {here}" in ran.err
-    assert f"give the job a project or an image with it, or submit from Python {here}" in (await ran.result()).text
+    assert (
+        f"give the job a project or an image with it, or submit from Python {here}"
+        in (await ran.result()).text
+    )
 
 
 async def test_a_module_that_the_job_lacks_is_named_with_what_to_do(place: Place) -> None:
@@ -302,20 +342,32 @@ async def test_a_module_that_the_job_lacks_is_named_with_what_to_do(place: Place
     ran = place.run(yaml.safe_load, "1")
 
     assert ran.code == 1
-    assert "yaml:safe_load needs the module 'yaml', which the job's environment does not have; add it to" in ran.err
+    assert (
+        "yaml:safe_load needs the module 'yaml', which the job's environment does not have; add"
+        " it to" in ran.err
+    )
 
 
-async def test_a_result_of_a_class_that_is_missing_here_is_refused_and_not_the_job(place: Place, tmp_path: Path) -> None:
+async def test_a_result_of_a_class_that_is_missing_here_is_refused_and_not_the_job(
+    place: Place, tmp_path: Path
+) -> None:
     """The caller learns what cannot be restored."""
     here = tmp_path / "here"
     here.mkdir()
-    module = module_in(here, "points", "class Point:\n    pass\n\n\ndef origin():\n    return Point()\n")
+    module = module_in(
+        here, "points", "class Point:\n    pass\n\n\ndef origin():\n    return Point()\n"
+    )
     (place.work / "points.py").write_text((here / "points.py").read_text())
     ran = place.run(module.origin, workspace=here)
     del sys.modules["points"]
 
     assert ran.code == 0
-    with pytest.raises(NoResult, match=r"the result of task 0 of ada/call, a Point, cannot be restored here: No module named"):
+    with pytest.raises(
+        NoResult,
+        match=(
+            r"the result of task 0 of ada/call, a Point, cannot be restored here: No module named"
+        ),
+    ):
         await ran.result()
 
 
@@ -325,21 +377,39 @@ def with_global_module(text: str) -> object:
 
 @pytest.mark.parametrize(
     ("function", "args"),
-    [(yaml.safe_load, ["1"]), (with_global_module, ["yaml"]), (isinstance, [1, yaml.YAMLError]), (len, [[len, yaml.Loader]])],
+    [
+        (yaml.safe_load, ["1"]),
+        (with_global_module, ["yaml"]),
+        (isinstance, [1, yaml.YAMLError]),
+        (len, [[len, yaml.Loader]]),
+    ],
     ids=["a function", "a module that it uses", "an argument", "a class in an argument"],
 )
-def test_a_module_that_the_job_may_lack_is_warned_about_before_the_submission(function: Any, args: list[Any]) -> None:
-    """A machine is paid for until the function says so. The machine may have the module all the same, so nothing is refused."""
-    with pytest.warns(UserWarning, match=r"uses (pytest|yaml), .*fails on hosts whose Python lacks that; submit it from its"):
+def test_a_module_that_the_job_may_lack_is_warned_about_before_the_submission(
+    function: Any, args: list[Any]
+) -> None:
+    """A machine is paid for until the function says so. The machine may have the module all the
+    same, so nothing is refused.
+    """
+    with pytest.warns(
+        UserWarning,
+        match=r"uses (pytest|yaml), .*fails on hosts whose Python lacks that; submit it from its",
+    ):
         pack_call(function, args, {}, bare=True).close()
 
 
 @pytest.mark.filterwarnings("error")
 def test_modules_that_the_job_has_are_not_warned_about(tmp_path: Path) -> None:
-    """Those of the standard library, of its workspace, what comes with the call, and any where something is installed."""
+    """Those of the standard library, of its workspace, what comes with the call, and any where
+    something is installed.
+    """
     here = tmp_path / "here"
     here.mkdir()
-    module = module_in(here, "sender", "import json\nimport iris\n\ndef text(x):\n    return json.dumps([x, iris.context])\n")
+    module = module_in(
+        here,
+        "sender",
+        "import json\nimport iris\n\ndef text(x):\n    return json.dumps([x, iris.context])\n",
+    )
     pack_call(module.text, [Path, threading.Thread], {}, here, bare=True).close()
     pack_call(identity, [iris.context, iris.IrisError], {}, bare=True).close()
     pack_call(yaml.safe_load, ["1"], {}).close()
@@ -353,7 +423,9 @@ def test_modules_that_the_job_has_are_not_warned_about(tmp_path: Path) -> None:
     ],
     ids=["a-lock", "too-large"],
 )
-def test_arguments_that_cannot_travel_are_refused_before_the_submission(args: list[Any], problem: str) -> None:
+def test_arguments_that_cannot_travel_are_refused_before_the_submission(
+    args: list[Any], problem: str
+) -> None:
     """No machine is paid for a call that cannot be made."""
     with pytest.raises(InvalidValue, match=f"function: 'builtins:print' {problem}"):
         pack_call(print, args, {})
@@ -368,7 +440,9 @@ async def doubled_later(number: int) -> int:
 
 
 async def test_a_coroutine_function_runs_on_an_event_loop(tmp_path: Path) -> None:
-    """Programs that wait for many services at once are written so. Its result, or exception, comes back."""
+    """Programs that wait for many services at once are written so. Its result, or exception, comes
+    back.
+    """
     assert await Place(tmp_path).run(doubled_later, 21).result() == 42
     (tmp_path / "again").mkdir()
     raised = await Place(tmp_path / "again").run(doubled_later, -1).result()
@@ -394,7 +468,9 @@ def test_the_same_call_is_stored_once() -> None:
         (threading.Lock, "_thread:allocate_lock"),
     ],
 )
-def test_lists_show_a_function_by_its_module_and_name(function: Callable[..., Any], name: str) -> None:
+def test_lists_show_a_function_by_its_module_and_name(
+    function: Callable[..., Any], name: str
+) -> None:
     """It stands where other jobs have their command."""
     assert function_name(function) == name
 
@@ -404,7 +480,10 @@ def test_lists_show_a_function_by_its_module_and_name(function: Callable[..., An
     [
         (
             "python train.py",
-            "work: 'python train.py' is one word.*; pass each word: 'python', 'train.py'; or a shell: 'sh', '-c', ",
+            (
+                "work: 'python train.py' is one word.*; pass each word: 'python', 'train.py'; or a"
+                " shell: 'sh', '-c', "
+            ),
         ),
         (b"true", "is neither a function nor a program"),
         (("true", 3), "command: '3' is a int, not a text"),

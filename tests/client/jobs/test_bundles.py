@@ -28,7 +28,9 @@ async def a_store(directory: Path, *bundles: Bundle) -> Store:
 
 
 async def test_bundles_of_a_job_that_runs_again_become_young(tmp_path: Path) -> None:
-    """`iris cluster gc` takes old bundles that no job needed when it looked; the new job may be younger than that."""
+    """`iris cluster gc` takes old bundles that no job needed when it looked; the new job may be
+    younger than that.
+    """
     store = await a_store(tmp_path, FILES, CALL, TABLE)
     await keep_bundles(store, SPEC)
 
@@ -39,9 +41,14 @@ async def test_bundles_of_a_job_that_runs_again_become_young(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("missing", [FILES, CALL, TABLE], ids=["files", "function", "rows"])
-async def test_a_job_whose_bundle_was_deleted_is_not_run_again(tmp_path: Path, missing: Bundle) -> None:
+async def test_a_job_whose_bundle_was_deleted_is_not_run_again(
+    tmp_path: Path, missing: Bundle
+) -> None:
     """Each of its tasks would fail, after it has waited for a host."""
     store = await a_store(tmp_path, *({FILES, CALL, TABLE} - {missing}))
 
-    with pytest.raises(NotFound, match=f"bundle {missing.sha256[:12]} is not in the store .*; submit the job from its files"):
+    with pytest.raises(
+        NotFound,
+        match=f"bundle {missing.sha256[:12]} is not in the store .*; submit the job from its files",
+    ):
         await keep_bundles(store, SPEC)

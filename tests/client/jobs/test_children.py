@@ -40,7 +40,12 @@ def test_a_child_has_its_parents_environment_and_never_its_resources() -> None:
     """A launcher with one core must not become twenty jobs with a slice each."""
     child = inherited()
 
-    assert (child.env, child.secrets, child.image, child.band) == (PARENT.env, PARENT.secrets, "python:3.11", Band.BATCH)
+    assert (child.env, child.secrets, child.image, child.band) == (
+        PARENT.env,
+        PARENT.secrets,
+        "python:3.11",
+        Band.BATCH,
+    )
     assert (child.bundle, child.environment) == (FILES, PARENT.environment)
     assert [str(each) for each in child.constraints] == ["zone = a"]
     assert (child.resources, child.replicas) == (a_spec().resources, 1)
@@ -60,7 +65,9 @@ def test_what_is_given_for_the_child_counts_and_a_variable_has_one_value() -> No
     assert child.env == {"LR": "3", "SEED": "2", "KEY": "plain"}
     assert child.secrets == {"TOKEN": "env:TOKEN"}
     assert [str(each) for each in child.constraints] == ["region = b"]
-    assert child.environment == EnvironmentSpec(pip=("scipy",), project="apps/train", build_env={"V": "1"})
+    assert child.environment == EnvironmentSpec(
+        pip=("scipy",), project="apps/train", build_env={"V": "1"}
+    )
     assert (child.image, child.band) == ("python:3.12", Band.INTERACTIVE)
 
 
@@ -70,7 +77,9 @@ def test_a_child_with_files_of_its_own_has_the_environment_that_goes_with_them()
     child = inherited(given=("files",), bundle=own)
 
     assert (child.bundle, child.environment) == (own, EnvironmentSpec())
-    assert inherited(given=("files",), workdir="/home/ada").workdir is None, "the image does not have this directory"
+    assert inherited(given=("files",), workdir="/home/ada").workdir is None, (
+        "the image does not have this directory"
+    )
     assert inherited(given=("files", "workdir"), workdir="/data").workdir == "/data"
 
 
@@ -82,13 +91,29 @@ def test_a_child_that_becomes_too_large_by_what_it_inherits_is_refused() -> None
 
 def test_the_names_of_a_family_have_a_limit_together() -> None:
     """Temporal's databases keep ids of 255 characters."""
-    parent = Parent(job="/".join(["ada", *["x" * 50] * 3]), run_id="r", current_run="r", task=0, attempt=1, work="w")
-    with pytest.raises(ValueError, match="with the names of the jobs that it belongs to; the limit is 160"):
+    parent = Parent(
+        job="/".join(["ada", *["x" * 50] * 3]),
+        run_id="r",
+        current_run="r",
+        task=0,
+        attempt=1,
+        work="w",
+    )
+    with pytest.raises(
+        ValueError, match="with the names of the jobs that it belongs to; the limit is 160"
+    ):
         a_spec(name="child", parent=parent)
 
 
 def submission(**changes: Any) -> Parent:
-    settings = {"job": "ada/top", "run_id": "r1", "current_run": "r1", "task": 0, "attempt": 1, "work": "w"} | changes
+    settings = {
+        "job": "ada/top",
+        "run_id": "r1",
+        "current_run": "r1",
+        "task": 0,
+        "attempt": 1,
+        "work": "w",
+    } | changes
     return Parent(**settings)
 
 

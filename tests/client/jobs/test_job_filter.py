@@ -27,7 +27,12 @@ def test_jobs_that_have_ended_are_not_read_for_live_states(wanted: JobFilter, as
 
 
 @pytest.mark.parametrize(
-    ("memo", "tasks"), [({}, 1), ({MEMO_TASKS: 8}, 8), *(({MEMO_TASKS: odd}, 1) for odd in ("many", None, -1, 10**9, [2]))]
+    ("memo", "tasks"),
+    [
+        ({}, 1),
+        ({MEMO_TASKS: 8}, 8),
+        *(({MEMO_TASKS: odd}, 1) for odd in ("many", None, -1, 10**9, [2])),
+    ],
 )
 def test_a_memo_of_somebody_else_is_not_believed(memo: dict[str, Any], tasks: int) -> None:
     """One job with a text in it ended `iris jobs` for everybody."""
@@ -36,12 +41,18 @@ def test_a_memo_of_somebody_else_is_not_believed(memo: dict[str, Any], tasks: in
 
 def test_accelerators_of_an_odd_memo_are_none() -> None:
     """As with its number of tasks."""
-    assert [device_in({MEMO_DEVICE: value}) for value in ("gpu:H100:8", 8, None)] == ["gpu:H100:8", "", ""]
+    assert [device_in({MEMO_DEVICE: value}) for value in ("gpu:H100:8", 8, None)] == [
+        "gpu:H100:8",
+        "",
+        "",
+    ]
 
 
 def test_a_list_has_the_commit_of_a_jobs_files() -> None:
     """A program that compares runs finds the code of each without a question for every job."""
-    memo, _ = job_facts("local", JobSpec(user="ada", name="train", command=("true",), commit="28af1b6+"))
+    memo, _ = job_facts(
+        "local", JobSpec(user="ada", name="train", command=("true",), commit="28af1b6+")
+    )
     assert [commit_in(each) for each in (memo, {}, {MEMO_COMMIT: 8})] == ["28af1b6+", "", ""]
 
 
@@ -49,7 +60,16 @@ def test_a_list_has_the_commit_of_a_jobs_files() -> None:
     ("reason", "shown"),
     [
         ({"state": "FAILED", "reason": "exited with code 3"}, "exited with code 3"),
-        *((odd, "") for odd in ({"state": "PENDING", "reason": "BUSY"}, {"reason": "why"}, {"state": "FAILED"}, "why", None)),
+        *(
+            (odd, "")
+            for odd in (
+                {"state": "PENDING", "reason": "BUSY"},
+                {"reason": "why"},
+                {"state": "FAILED"},
+                "why",
+                None,
+            )
+        ),
         ({"state": "FAILED", "reason": 3}, ""),
     ],
 )
@@ -59,11 +79,24 @@ def test_a_reason_is_that_of_the_jobs_state(reason: Any, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "takes"), [("", True), ("TRAIN", True), ("lr 0.1", True), ("lr 0.2", False), ("pending", True), ("busy", True)]
+    ("text", "takes"),
+    [
+        ("", True),
+        ("TRAIN", True),
+        ("lr 0.1", True),
+        ("lr 0.2", False),
+        ("pending", True),
+        ("busy", True),
+    ],
 )
 def test_a_text_is_looked_for_in_all_that_a_list_has_of_a_job(text: str, takes: bool) -> None:
     """Whoever has a sweep knows a part of its name or an argument; whoever waits, the state."""
-    assert JobFilter(text=text).takes("ada/train-7", "python train.py --lr 0.1", JobState.PENDING, "BUSY") is takes
+    assert (
+        JobFilter(text=text).takes(
+            "ada/train-7", "python train.py --lr 0.1", JobState.PENDING, "BUSY"
+        )
+        is takes
+    )
     assert JobFilter(text=text).needs_all is bool(text)
 
 

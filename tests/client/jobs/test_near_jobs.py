@@ -4,7 +4,14 @@ import pytest
 
 from iris.client.jobs.lists import near_jobs
 
-KNOWN = ("ada/training-run", "ada/no-warning-sigint", "ada/sweep-7b", "bob/eval", "ada/b", "ada/sweep-7b/part")
+KNOWN = (
+    "ada/training-run",
+    "ada/no-warning-sigint",
+    "ada/sweep-7b",
+    "bob/eval",
+    "ada/b",
+    "ada/sweep-7b/part",
+)
 
 
 @pytest.mark.parametrize(
@@ -23,5 +30,7 @@ KNOWN = ("ada/training-run", "ada/no-warning-sigint", "ada/sweep-7b", "bob/eval"
     ],
 )
 def test_only_near_jobs_are_suggested(job: str, near: list[str]) -> None:
-    """All ids of a user are alike by the user's name, and a suggestion that is not near sends its reader astray."""
+    """All ids of a user are alike by the user's name, and a suggestion that is not near sends its
+    reader astray.
+    """
     assert near_jobs(job, KNOWN) == near

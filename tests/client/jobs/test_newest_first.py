@@ -1,4 +1,6 @@
-"""The newest jobs are those submitted last, whenever they ended. The service is replaced: no test waits for 10,000 jobs."""
+"""The newest jobs are those submitted last, whenever they ended. The service is replaced: no test
+waits for 10,000 jobs.
+"""
 
 import re
 from collections.abc import AsyncIterator
@@ -19,7 +21,9 @@ class Workflow(NamedTuple):
 
 
 class Service:
-    """Lists in the order of Temporal's stores: by the end, the latest first. Counts its calls, and the workflows that it sent."""
+    """Lists in the order of Temporal's stores: by the end, the latest first. Counts its calls, and
+    the workflows that it sent.
+    """
 
     def __init__(self, *workflows: Workflow) -> None:
         self._workflows = sorted(workflows, key=lambda each: each.ended, reverse=True)
@@ -36,8 +40,14 @@ class Service:
             yield each
 
     def _found(self, query: str) -> list[Workflow]:
-        bounds = {sign: datetime.fromisoformat(text) for sign, text in re.findall(r"StartTime (>=|<) '(.*?)'", query)}
-        least, below = bounds.get(">=", datetime.min.replace(tzinfo=UTC)), bounds.get("<", datetime.max.replace(tzinfo=UTC))
+        bounds = {
+            sign: datetime.fromisoformat(text)
+            for sign, text in re.findall(r"StartTime (>=|<) '(.*?)'", query)
+        }
+        least, below = (
+            bounds.get(">=", datetime.min.replace(tzinfo=UTC)),
+            bounds.get("<", datetime.max.replace(tzinfo=UTC)),
+        )
         return [each for each in self._workflows if least <= each.start_time < below]
 
 
@@ -61,11 +71,17 @@ YEARS = [ago(days=20 * number) for number in range(20)]
 
 
 @pytest.mark.parametrize(
-    "workflows", [SPREAD, BURST, [*YEARS, *BURST], [*YEARS, *SPREAD]], ids=["spread", "burst", "both", "years"]
+    "workflows",
+    [SPREAD, BURST, [*YEARS, *BURST], [*YEARS, *SPREAD]],
+    ids=["spread", "burst", "both", "years"],
 )
 @pytest.mark.parametrize("number", [1, 50, 500])
-async def test_the_last_submitted_are_found_with_few_calls_among_thousands(workflows: list[Workflow], number: int) -> None:
-    """A job of last week that ended today came before all those of today, which then were not in the list at all."""
+async def test_the_last_submitted_are_found_with_few_calls_among_thousands(
+    workflows: list[Workflow], number: int
+) -> None:
+    """A job of last week that ended today came before all those of today, which then were not in
+    the list at all.
+    """
     service = Service(*workflows)
     starts = sorted((each.start_time for each in workflows), reverse=True)
 

@@ -1,4 +1,6 @@
-"""Fetching what attempts left: exactly that, only below the directory that was named, and over nothing that was there."""
+"""Fetching what attempts left: exactly that, only below the directory that was named, and over
+nothing that was there.
+"""
 
 from pathlib import Path
 
@@ -23,25 +25,36 @@ async def left(store: Store, path: str, text: str, task: int = 0, attempt: int =
 
 def here(directory: Path) -> dict[str, str]:
     """The files below a directory."""
-    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.read_text()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
 
 
 async def test_of_each_task_the_latest_attempt_that_left_anything_counts(store: Store) -> None:
-    """A task's last attempt may have been cancelled before it wrote; then the one before it has what there is."""
+    """A task's last attempt may have been cancelled before it wrote; then the one before it has
+    what there is.
+    """
     await left(store, "a", "first", task=0, attempt=1)
     await left(store, "a", "tenth", task=0, attempt=10)
     await left(store, "b", "of another task", task=10, attempt=2)
 
     files = await outputs_of(store, JOB, RUN)
 
-    assert [(file.task, file.attempt, str(file.path), file.size) for file in files] == [(0, 10, "a", 5), (10, 2, "b", 15)]
+    assert [(file.task, file.attempt, str(file.path), file.size) for file in files] == [
+        (0, 10, "a", 5),
+        (10, 2, "b", 15),
+    ]
     assert [file.task for file in await outputs_of(store, JOB, RUN, task=10)] == [10]
     assert [file.attempt for file in await outputs_of(store, JOB, RUN, attempt=1)] == [1]
     assert await outputs_of(store, JOB, RUN, task=1) == []
     assert await outputs_of(store, JOB, "another run") == []
 
 
-async def test_files_are_fetched_with_their_folders_and_told_one_by_one(store: Store, tmp_path: Path) -> None:
+async def test_files_are_fetched_with_their_folders_and_told_one_by_one(
+    store: Store, tmp_path: Path
+) -> None:
     """Nothing else is left in the directory, and what was there stays."""
     await left(store, "checkpoints/1/weights", "w")
     await left(store, "metrics.json", "{}")
@@ -49,15 +62,31 @@ async def test_files_are_fetched_with_their_folders_and_told_one_by_one(store: S
     (tmp_path / "into" / "mine").write_text("mine")
     told: list[Fetched] = []
 
-    fetched = await fetch(store, await outputs_of(store, JOB, RUN), tmp_path / "into", by_task=False, progress=told.append)
+    fetched = await fetch(
+        store,
+        await outputs_of(store, JOB, RUN),
+        tmp_path / "into",
+        by_task=False,
+        progress=told.append,
+    )
 
-    assert here(tmp_path / "into") == {"checkpoints/1/weights": "w", "metrics.json": "{}", "mine": "mine"}
-    assert sorted(path.name for path in (tmp_path / "into").iterdir()) == ["checkpoints", "metrics.json", "mine"]
+    assert here(tmp_path / "into") == {
+        "checkpoints/1/weights": "w",
+        "metrics.json": "{}",
+        "mine": "mine",
+    }
+    assert sorted(path.name for path in (tmp_path / "into").iterdir()) == [
+        "checkpoints",
+        "metrics.json",
+        "mine",
+    ]
     assert sorted(fetched) == sorted(told)
 
 
 @pytest.mark.parametrize("mine", ["longer than theirs", "same si"])
-async def test_a_file_that_differs_is_not_overwritten_unless_forced(store: Store, tmp_path: Path, mine: str) -> None:
+async def test_a_file_that_differs_is_not_overwritten_unless_forced(
+    store: Store, tmp_path: Path, mine: str
+) -> None:
     """It may be all there is of something; also where only its content differs and not its size."""
     await left(store, "notes", "theirs!")
     await left(store, "other", "fetched")
@@ -66,17 +95,24 @@ async def test_a_file_that_differs_is_not_overwritten_unless_forced(store: Store
     (into / "notes").write_text(mine)
     files = await outputs_of(store, JOB, RUN)
 
-    with pytest.raises(Rejected, match="notes: a different file exists; fetch into another directory with -o, or"):
+    with pytest.raises(
+        Rejected, match="notes: a different file exists; fetch into another directory with -o, or"
+    ):
         await fetch(store, files, into, by_task=False)
     assert (into / "notes").read_text() == mine
 
     await fetch(store, files, into, by_task=False, force=True)
     assert here(into) == {"notes": "theirs!", "other": "fetched"}
-    assert [each.written for each in await fetch(store, files, into, by_task=False)] == [False, False]
+    assert [each.written for each in await fetch(store, files, into, by_task=False)] == [
+        False,
+        False,
+    ]
 
 
 async def test_nothing_is_written_outside_of_the_directory(store: Store, tmp_path: Path) -> None:
-    """Neither along a link that lies there, nor because of what somebody has called an object in the store."""
+    """Neither along a link that lies there, nor because of what somebody has called an object in
+    the store.
+    """
     into, outside = tmp_path / "into", tmp_path / "outside"
     for directory in (into, outside):
         directory.mkdir()
@@ -90,7 +126,10 @@ async def test_nothing_is_written_outside_of_the_directory(store: Store, tmp_pat
 
     await left(store, "notes", "theirs")
     await fetch(store, await outputs_of(store, JOB, RUN), into, by_task=False, force=True)
-    assert (here(outside), here(into)) == ({"precious": "precious"}, {"link/file": "x", "notes": "theirs"})
+    assert (here(outside), here(into)) == (
+        {"precious": "precious"},
+        {"link/file": "x", "notes": "theirs"},
+    )
 
     await left(store, "%2E%2E/up", "x")
     with pytest.raises(InvalidValue, match="is not the path of a file below a directory"):
@@ -98,7 +137,9 @@ async def test_nothing_is_written_outside_of_the_directory(store: Store, tmp_pat
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_a_directory_where_a_file_should_be_is_named(store: Store, tmp_path: Path, force: bool) -> None:
+async def test_a_directory_where_a_file_should_be_is_named(
+    store: Store, tmp_path: Path, force: bool
+) -> None:
     """And the other way round; no traceback, and nothing is deleted."""
     await left(store, "a/b", "x")
     into = tmp_path / "into"
@@ -114,7 +155,9 @@ async def test_a_directory_where_a_file_should_be_is_named(store: Store, tmp_pat
 
 
 async def test_what_has_gone_meanwhile_is_told(store: Store, tmp_path: Path) -> None:
-    """A bucket may have rules of its own for what is old; half a result must not look like a whole one."""
+    """A bucket may have rules of its own for what is old; half a result must not look like a whole
+    one.
+    """
     await left(store, "a", "x")
     files = await outputs_of(store, JOB, RUN)
     (Path(store.url.removeprefix("file://")) / files[0].object).unlink()

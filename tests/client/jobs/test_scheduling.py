@@ -16,7 +16,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @pytest.mark.parametrize("act", ["cordon", "drain", "uncordon"])
-async def test_a_host_that_is_not_there_is_answered_with_similar_ones(cluster: Cluster, act: str) -> None:
+async def test_a_host_that_is_not_there_is_answered_with_similar_ones(
+    cluster: Cluster, act: str
+) -> None:
     """Nobody knows the names of all hosts by heart."""
     await cluster.join("tpu-one")
     with pytest.raises(NotFound, match=r"there is no host tpu-own; did you mean tpu-one\?"):
@@ -26,7 +28,9 @@ async def test_a_host_that_is_not_there_is_answered_with_similar_ones(cluster: C
     await getattr(cluster.users.hosts, act)("tpu-one")
 
 
-async def test_a_scale_group_that_no_host_has_is_answered_with_those_there_are(cluster: Cluster) -> None:
+async def test_a_scale_group_that_no_host_has_is_answered_with_those_there_are(
+    cluster: Cluster,
+) -> None:
     """To pause it would do nothing, and look as if it did; to resume what is not paused too."""
     await cluster.join("h1", attributes={"scale-group": "cpus"})
     with pytest.raises(NotFound, match="there is no scale group gpus; there are: cpus"):

@@ -1,4 +1,6 @@
-"""By what the retry of a parent knows the work of its children again, and never takes other work for it."""
+"""By what the retry of a parent knows the work of its children again, and never takes other work
+for it.
+"""
 
 import functools
 import os
@@ -21,7 +23,9 @@ from tests.builders import a_spec
 ROOT = Path(__file__).parents[3]
 
 
-def of_call(function: Callable[..., Any], *args: Any, env: Mapping[str, str] = os.environ, **kwargs: Any) -> str:
+def of_call(
+    function: Callable[..., Any], *args: Any, env: Mapping[str, str] = os.environ, **kwargs: Any
+) -> str:
     return work_of_call(function, args, kwargs, a_spec(), env)
 
 
@@ -97,22 +101,34 @@ def a_class(lr: float) -> type:
     return Local
 
 
-def different(first: float, second: float) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
+def different(
+    first: float, second: float
+) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
     """Pairs of calls that only differ in these two numbers."""
     pairs: dict[str, Callable[[float], Callable[..., Any]]] = {
         "argument": lambda lr: functools.partial(of_call, train, Config(lr)),
         "option": lambda lr: functools.partial(of_call, train, Config(0.0), steps=lr),
         "state without a text": lambda lr: functools.partial(of_call, train, Model(lr)),  # type: ignore[arg-type]
-        "text without its middle": lambda lr: functools.partial(of_call, train, Shortened(1, lr, 3)),  # type: ignore[arg-type]
-        "end of a long text": lambda lr: functools.partial(of_call, train, "x" * 2_000_000 + str(lr)),
+        "text without its middle": lambda lr: functools.partial(
+            of_call, train, Shortened(1, lr, 3)
+        ),  # type: ignore[arg-type]
+        "end of a long text": lambda lr: functools.partial(
+            of_call, train, "x" * 2_000_000 + str(lr)
+        ),
         "self": lambda lr: functools.partial(of_call, Model(lr).train),  # type: ignore[arg-type]
         "callable object": lambda lr: functools.partial(of_call, Model(lr)),  # type: ignore[arg-type]
         "partial": lambda lr: functools.partial(of_call, functools.partial(train, lr)),
-        "option of a partial": lambda lr: functools.partial(of_call, functools.partial(train, steps=lr)),
+        "option of a partial": lambda lr: functools.partial(
+            of_call, functools.partial(train, steps=lr)
+        ),
         "class": lambda lr: functools.partial(of_call, a_class(lr)(1).train),
         "function in a list": lambda lr: functools.partial(of_call, train, [trainer(lr)]),
-        "variable": lambda lr: lambda: work_of_call(train, (), {}, a_spec(env={"LR": str(lr)}), os.environ),
-        "variable of a command": lambda lr: lambda: work_of_command(["train"], a_spec(env={"LR": str(lr)}), os.environ),
+        "variable": lambda lr: (
+            lambda: work_of_call(train, (), {}, a_spec(env={"LR": str(lr)}), os.environ)
+        ),
+        "variable of a command": lambda lr: (
+            lambda: work_of_command(["train"], a_spec(env={"LR": str(lr)}), os.environ)
+        ),
         "indices of an array": lambda lr: lambda: of_array(str(round(lr * 10))),
         **{
             kind: lambda lr, kind=kind: functools.partial(of_call, trainer(lr, kind))
@@ -166,32 +182,51 @@ def described(value: Any) -> Any:
 
 
 @given(values, values)
-def test_two_arguments_are_the_same_work_if_and_only_if_they_are_equal(first: Any, second: Any) -> None:
+def test_two_arguments_are_the_same_work_if_and_only_if_they_are_equal(
+    first: Any, second: Any
+) -> None:
     """Both mistakes are bad: the wrong result, or a child that a retry runs a second time."""
-    assert (of_call(train, first) == of_call(train, second)) == (described(first) == described(second))
+    assert (of_call(train, first) == of_call(train, second)) == (
+        described(first) == described(second)
+    )
 
 
 def test_what_cannot_be_compared_is_new_work_each_time() -> None:
-    """Rather twice than the result of another one; whether it can be submitted at all is said elsewhere."""
+    """Rather twice than the result of another one; whether it can be submitted at all is said
+    elsewhere.
+    """
     assert of_call(train, threading.Lock()) != of_call(train, threading.Lock())
     assert of_call(train, object()) == of_call(train, object()), "an address is no difference"
 
 
 def test_the_directories_of_an_attempt_are_no_difference_but_which_of_them_it_is() -> None:
-    """They are others in each attempt. A job that evaluates the output directory does not evaluate the checkpoints."""
+    """They are others in each attempt. A job that evaluates the output directory does not evaluate
+    the checkpoints.
+    """
     first, second = (
-        {"IRIS_OUTPUT_DIR": f"/attempts/{number}/out", "IRIS_WORKDIR": f"/attempts/{number}/work", "HOME": "/root"}
+        {
+            "IRIS_OUTPUT_DIR": f"/attempts/{number}/out",
+            "IRIS_WORKDIR": f"/attempts/{number}/work",
+            "HOME": "/root",
+        }
         for number in (1, 2)
     )
 
     def works(env: Mapping[str, str], number: int) -> list[str]:
-        paths = [f"/attempts/{number}/{part}" for part in ("out/model", "work/model", "out", "work", "outside")]
+        paths = [
+            f"/attempts/{number}/{part}"
+            for part in ("out/model", "work/model", "out", "work", "outside")
+        ]
         commands = [work_of_command(["eval", path], a_spec(), env) for path in paths]
-        return commands + [of_call(train, kind(path), env=env) for path in paths for kind in (str, Path)]
+        return commands + [
+            of_call(train, kind(path), env=env) for path in paths for kind in (str, Path)
+        ]
 
     these, those = works(first, 1), works(second, 2)
     assert len({*these}) == len(these)
-    assert [this == that for this, that in zip(these, those, strict=True)] == [True] * 4 + [False] + [True] * 8 + [False] * 2
+    assert [this == that for this, that in zip(these, those, strict=True)] == [True] * 4 + [
+        False
+    ] + [True] * 8 + [False] * 2
 
 
 PROGRAM = """
@@ -214,12 +249,22 @@ print(of_call(scaled, Setting(frozenset(map(str, range(20))), Path(os.environ["I
 """
 
 
-def test_a_program_that_runs_again_submits_the_same_work_with_its_own_functions_and_classes() -> None:
-    """A retry is another process, on another host, in another directory, with sets in another order. What its functions use
-    is passed with them, so it tells them apart."""
+def test_a_program_that_runs_again_submits_the_same_work_with_its_own_functions_and_classes() -> (
+    None
+):
+    """A retry is another process, on another host, in another directory, with sets in another
+    order. What its functions use is passed with them, so it tells them apart.
+    """
 
     def runs(attempt: int, rate: str) -> bytes:
-        env = {**os.environ, "IRIS_WORKDIR": f"/attempts/{attempt}", "PYTHONHASHSEED": str(attempt), "PYTHONPATH": str(ROOT)}
-        return subprocess.run([sys.executable, "-c", PROGRAM, rate], env=env, check=True, capture_output=True).stdout
+        env = {
+            **os.environ,
+            "IRIS_WORKDIR": f"/attempts/{attempt}",
+            "PYTHONHASHSEED": str(attempt),
+            "PYTHONPATH": str(ROOT),
+        }
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM, rate], env=env, check=True, capture_output=True
+        ).stdout
 
     assert runs(1, "0.1") == runs(2, "0.1") != runs(2, "0.2")

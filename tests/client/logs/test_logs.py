@@ -26,7 +26,10 @@ class Writer:
 
     def __init__(self, store: Store, directory: Path, task: int = 0, attempt: int = 1) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._out, self._err = directory / f"{task}.{attempt}.out", directory / f"{task}.{attempt}.err"
+        self._out, self._err = (
+            directory / f"{task}.{attempt}.out",
+            directory / f"{task}.{attempt}.err",
+        )
         self._out.touch()
         self._err.touch()
         files = {Stream.STDOUT: self._out, Stream.STDERR: self._err}
@@ -54,11 +57,16 @@ class WatchedStore(Store):
         return await super().get(path, most)
 
 
-async def stored(store: Store, task: int, lines: Sequence[tuple[int, str]], *, attempt: int = 1, chunk: int = 2) -> None:
+async def stored(
+    store: Store, task: int, lines: Sequence[tuple[int, str]], *, attempt: int = 1, chunk: int = 2
+) -> None:
     """The log of an attempt that wrote these at these times, so many lines in a chunk."""
     prefix = names.attempt_logs(JOB, RUN, task, attempt)
     for sequence, start in enumerate(range(0, len(lines), chunk)):
-        records = [encode(at, Stream.STDOUT, [(text.encode(), False)]) for at, text in lines[start : start + chunk]]
+        records = [
+            encode(at, Stream.STDOUT, [(text.encode(), False)])
+            for at, text in lines[start : start + chunk]
+        ]
         await store.put(names.log_chunk(prefix, sequence), b"".join(records))
 
 
@@ -75,7 +83,9 @@ def store(tmp_path: Path) -> WatchedStore:
     return WatchedStore((tmp_path / "store").as_uri())
 
 
-async def test_a_reader_that_goes_on_loses_and_repeats_no_line(store: Store, tmp_path: Path) -> None:
+async def test_a_reader_that_goes_on_loses_and_repeats_no_line(
+    store: Store, tmp_path: Path
+) -> None:
     """`logs -f` looks again and again; every line must be seen exactly once."""
     writer, reader = Writer(store, tmp_path), LogReader(store, JOB, RUN)
     seen = []
@@ -96,14 +106,19 @@ async def test_a_second_attempt_is_read_after_the_first(store: Store, tmp_path: 
 
     after = await lines_of(reader)
 
-    assert [(line.attempt, line.line.text) for line in before + after] == [(1, "first"), (2, "second")]
+    assert [(line.attempt, line.line.text) for line in before + after] == [
+        (1, "first"),
+        (2, "second"),
+    ]
 
 
 async def test_one_task_or_one_attempt_can_be_read_alone(store: Store, tmp_path: Path) -> None:
     """With a thousand tasks nobody wants to read them all."""
     for task in (0, 1):
         for attempt in (1, 2):
-            await Writer(store, tmp_path, task, attempt).writes(b"task %d attempt %d\n" % (task, attempt))
+            await Writer(store, tmp_path, task, attempt).writes(
+                b"task %d attempt %d\n" % (task, attempt)
+            )
 
     only_task = await lines_of(LogReader(store, JOB, RUN, task=1))
     only_attempt = await lines_of(LogReader(store, JOB, RUN, task=1, attempt=2))
@@ -112,7 +127,9 @@ async def test_one_task_or_one_attempt_can_be_read_alone(store: Store, tmp_path:
     assert [line.line.text for line in only_attempt] == ["task 1 attempt 2"]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, []), (1, ["c"]), (2, ["b", "c"]), (9, ["a", "b", "c"])])
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, []), (1, ["c"]), (2, ["b", "c"]), (9, ["a", "b", "c"])]
+)
 async def test_a_tail_is_the_last_lines_and_reading_goes_on_behind_it(
     store: Store, tmp_path: Path, count: int, expected: list[str]
 ) -> None:
@@ -128,7 +145,9 @@ async def test_a_tail_is_the_last_lines_and_reading_goes_on_behind_it(
     assert [line.line.text for line in await lines_of(reader)] == ["d"]
 
 
-async def test_output_is_stored_within_a_chunk_or_a_second_not_only_at_the_end(store: Store, tmp_path: Path) -> None:
+async def test_output_is_stored_within_a_chunk_or_a_second_not_only_at_the_end(
+    store: Store, tmp_path: Path
+) -> None:
     """A running task's log can be read: a full chunk is stored although the program goes on."""
     writer = Writer(store, tmp_path)
     text = b"".join(b"%06d %s\n" % (number, b"x" * 90) for number in range(1000))
@@ -148,9 +167,15 @@ async def test_tasks_are_put_together_by_time_however_their_chunks_are_cut(store
     assert [entry.line.at_ms for entry in lines] == sorted([*range(0, 100, 2), *range(1, 100, 30)])
 
 
-async def test_the_attempts_of_a_task_follow_each_other_although_their_hosts_clocks_differ(store: Store) -> None:
-    """The order in which they ran is known better than the time; a clock that was set back confuses nothing either."""
-    await stored(store, 0, [(900, "first"), (950, "attempt"), (300, "set back")], attempt=1, chunk=1)
+async def test_the_attempts_of_a_task_follow_each_other_although_their_hosts_clocks_differ(
+    store: Store,
+) -> None:
+    """The order in which they ran is known better than the time; a clock that was set back confuses
+    nothing either.
+    """
+    await stored(
+        store, 0, [(900, "first"), (950, "attempt"), (300, "set back")], attempt=1, chunk=1
+    )
     await stored(store, 0, [(100, "second"), (101, "attempt")], attempt=2)
     await stored(store, 1, [(500, "another task"), (20, "set back, too")])
 
@@ -164,7 +189,11 @@ async def test_the_attempts_of_a_task_follow_each_other_although_their_hosts_clo
         "attempt",
     ]
     assert len(lines) == 7
-    assert texts(await LogReader(store, JOB, RUN, task=0).tail(3)) == ["set back", "second", "attempt"]
+    assert texts(await LogReader(store, JOB, RUN, task=0).tail(3)) == [
+        "set back",
+        "second",
+        "attempt",
+    ]
 
 
 async def test_a_long_log_is_read_several_chunks_at_once_and_in_order(store: Store) -> None:
@@ -173,7 +202,9 @@ async def test_a_long_log_is_read_several_chunks_at_once_and_in_order(store: Sto
     reader = LogReader(store, JOB, RUN)
     assert texts(await lines_of(reader)) == [str(at) for at in range(2001)]
 
-    await stored(store, 0, [(at, str(at)) for at in range(2006)])  # its last chunk was half full; it is not read again
+    await stored(
+        store, 0, [(at, str(at)) for at in range(2006)]
+    )  # its last chunk was half full; it is not read again
     assert texts(await lines_of(reader)) == ["2002", "2003", "2004", "2005"]
 
 
@@ -202,8 +233,15 @@ async def test_only_what_is_new_enough_is_read(store: WatchedStore) -> None:
 
     assert texts(await lines_of(reader)) == [str(at) for at in range(3991, 4000)]
     assert store.gets < 40
-    assert texts(await LogReader(store, JOB, RUN, since_ms=3991).tail(3)) == ["3997", "3998", "3999"]
-    assert texts(await LogReader(store, JOB, RUN, task=0, since_ms=3998).tail(9)) == ["3998", "3999"]
+    assert texts(await LogReader(store, JOB, RUN, since_ms=3991).tail(3)) == [
+        "3997",
+        "3998",
+        "3999",
+    ]
+    assert texts(await LogReader(store, JOB, RUN, task=0, since_ms=3998).tail(9)) == [
+        "3998",
+        "3999",
+    ]
     assert await lines_of(LogReader(store, JOB, RUN, since_ms=4000)) == []
     assert len(await lines_of(LogReader(store, JOB, RUN, since_ms=0))) == 4010
 
@@ -219,30 +257,48 @@ async def test_a_tail_reads_only_the_end(store: WatchedStore) -> None:
 async def test_one_stream_can_be_read_alone_also_its_tail(store: Store) -> None:
     """How the environment was set up is in the same log as what the program printed afterwards."""
     prefix = names.attempt_logs(JOB, RUN, 0, 1)
-    await store.put(names.log_chunk(prefix, 0), encode(1, Stream.BUILD, [(b"installing", False), (b"installed", False)]))
     await store.put(
-        names.log_chunk(prefix, 1), encode(2, Stream.STDOUT, [(b"out", False)]) + encode(3, Stream.STDERR, [(b"err", False)])
+        names.log_chunk(prefix, 0),
+        encode(1, Stream.BUILD, [(b"installing", False), (b"installed", False)]),
+    )
+    await store.put(
+        names.log_chunk(prefix, 1),
+        encode(2, Stream.STDOUT, [(b"out", False)]) + encode(3, Stream.STDERR, [(b"err", False)]),
     )
 
-    assert texts(await lines_of(LogReader(store, JOB, RUN, streams={Stream.BUILD}))) == ["installing", "installed"]
+    assert texts(await lines_of(LogReader(store, JOB, RUN, streams={Stream.BUILD}))) == [
+        "installing",
+        "installed",
+    ]
     assert texts(await LogReader(store, JOB, RUN, streams={Stream.BUILD}).tail(1)) == ["installed"]
-    assert texts(await lines_of(LogReader(store, JOB, RUN, streams={Stream.STDOUT, Stream.STDERR}))) == ["out", "err"]
+    assert texts(
+        await lines_of(LogReader(store, JOB, RUN, streams={Stream.STDOUT, Stream.STDERR}))
+    ) == ["out", "err"]
 
 
 async def test_the_tail_of_several_tasks_has_whole_lines(store: Store) -> None:
-    """Pieces of one task's long line lie between the lines of others; the line counts as one and is not cut."""
+    """Pieces of one task's long line lie between the lines of others; the line counts as one and is
+    not cut.
+    """
     prefix = names.attempt_logs(JOB, RUN, 0, 1)
     pieces = encode(1, Stream.STDOUT, [(b"before", False), (b"a", True)])
     await store.put(
-        names.log_chunk(prefix, 0), pieces + encode(5, Stream.STDOUT, [(b"b", True)]) + encode(9, Stream.STDOUT, [(b"c", False)])
+        names.log_chunk(prefix, 0),
+        pieces
+        + encode(5, Stream.STDOUT, [(b"b", True)])
+        + encode(9, Stream.STDOUT, [(b"c", False)]),
     )
     await stored(store, 1, [(at, f"other {at}") for at in (2, 3, 4, 6, 7)])
 
     assert texts(await LogReader(store, JOB, RUN).tail(2)) == ["a", "b", "other 7", "c"]
 
 
-async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end(store: WatchedStore) -> None:
-    """Who follows a thousand tasks does not send a thousand requests four times a second; those that print are seen at once."""
+async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end(
+    store: WatchedStore,
+) -> None:
+    """Who follows a thousand tasks does not send a thousand requests four times a second; those
+    that print are seen at once.
+    """
     for task in range(300):
         await stored(store, task, [(1, f"{task} begins")])
     reader = LogReader(store, JOB, RUN)
@@ -257,7 +313,10 @@ async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end
     prefix = names.attempt_logs(JOB, RUN, 7, 1)
     found: list[TaskLine] = []
     for sequence in range(1, 4):
-        await store.put(names.log_chunk(prefix, sequence), encode(sequence, Stream.STDOUT, [(b"%d" % sequence, False)]))
+        await store.put(
+            names.log_chunk(prefix, sequence),
+            encode(sequence, Stream.STDOUT, [(b"%d" % sequence, False)]),
+        )
         looks = 0
         while len(found) < sequence:
             looks += 1
@@ -271,7 +330,9 @@ async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end
 
 
 def test_a_line_that_was_stored_in_pieces_is_one_entry_of_the_log() -> None:
-    """A slow program's text is stored before its newline; who reads lines in Python gets no empty one for the newline alone."""
+    """A slow program's text is stored before its newline; who reads lines in Python gets no empty
+    one for the newline alone.
+    """
 
     def piece(task: int, at: int, data: bytes, *, goes_on: bool) -> TaskLine:
         return TaskLine(task, 1, LogLine(at * 1000, Stream.STDOUT, data, goes_on))
@@ -285,7 +346,10 @@ def test_a_line_that_was_stored_in_pieces_is_one_entry_of_the_log() -> None:
         piece(1, 5, b"name? ", goes_on=True),
     ]
     found = [*entries.add(pieces[:2]), *entries.add(pieces[2:])]
-    assert [(each.task, each.time.timestamp(), str(each)) for each in found] == [(1, 2, "other"), (0, 4, "café")]
+    assert [(each.task, each.time.timestamp(), str(each)) for each in found] == [
+        (1, 2, "other"),
+        (0, 4, "café"),
+    ]
     assert [str(each) for each in entries.finish()] == ["name? "]
     assert list(entries.finish()) == []
 
@@ -300,8 +364,12 @@ async def _done(until: "asyncio.Future[None]") -> None:
     await until
 
 
-async def test_the_last_lines_are_yielded_whole_and_then_followed_without_a_gap(store: Store, tmp_path: Path) -> None:
-    """A program looks at the end of a long log; a line of many pieces is one line, and none comes twice."""
+async def test_the_last_lines_are_yielded_whole_and_then_followed_without_a_gap(
+    store: Store, tmp_path: Path
+) -> None:
+    """A program looks at the end of a long log; a line of many pieces is one line, and none comes
+    twice.
+    """
     writer, until = Writer(store, tmp_path), asyncio.get_running_loop().create_future()
     long = b"x" * (2 * MAX_PIECE)
     await writer.writes(b"first\nsecond\n" + long + b"\n")

@@ -1,4 +1,6 @@
-"""`iris cluster cleanup` of a cluster on Google Cloud whose control plane is gone, or does not answer: what goes, what stays."""
+"""`iris cluster cleanup` of a cluster on Google Cloud whose control plane is gone, or does not
+answer: what goes, what stays.
+"""
 
 import asyncio
 import json
@@ -43,7 +45,9 @@ class Left:
         uid = asyncio.run(cluster_uid(Store(store, create=True), "euw4"))
         self.labels = {label_rules.UID: uid, label_rules.CLUSTER: "euw4", label_rules.ROLE: "host"}
 
-    def there_is(self, name: str, kind: str = "node", *, foreign: bool = False, **labels: str) -> None:
+    def there_is(
+        self, name: str, kind: str = "node", *, foreign: bool = False, **labels: str
+    ) -> None:
         """Something with these labels, or with the cluster's."""
         own = {**self.labels, label_rules.SLICE: name, label_rules.GROUP: "v5e"}
         told = {key.replace("_", "-"): value for key, value in labels.items()}
@@ -52,10 +56,20 @@ class Left:
 
     def there_is_a_controller(self) -> None:
         labels = self.labels | {label_rules.ROLE: "controller"}
-        self.google.seed_foreign("iris-euw4-controller", self.project, ZONE, "instance", labels, foreign=False, state="RUNNING")
+        self.google.seed_foreign(
+            "iris-euw4-controller",
+            self.project,
+            ZONE,
+            "instance",
+            labels,
+            foreign=False,
+            state="RUNNING",
+        )
 
     def names(self) -> list[str]:
-        return sorted(each["path"].rpartition("/")[2] for each in self.google.resources(self.project))
+        return sorted(
+            each["path"].rpartition("/")[2] for each in self.google.resources(self.project)
+        )
 
     def cleanup(self, *options: str) -> int:
         return run(["cluster", "cleanup", "--config", str(self.file), *options])
@@ -73,7 +87,9 @@ def left(google: FakeGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_without_a_control_plane_all_that_is_the_clusters_is_left_over_and_nothing_else(
     left: Left, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another cluster of the same name, what has no label, and what somebody keeps for themselves stay."""
+    """Another cluster of the same name, what has no label, and what somebody keeps for themselves
+    stay.
+    """
     left.there_is("ours-tpu")
     left.there_is("ours-vm", "instance")
     left.there_is("others", foreign=True, iris_uid="another", iris_cluster="euw4")
@@ -101,7 +117,9 @@ def test_without_a_control_plane_all_that_is_the_clusters_is_left_over_and_nothi
 def test_of_a_control_plane_that_does_not_answer_nothing_is_taken_for_left_over(
     left: Left, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its slices may be looked after all the same: it takes a word of somebody who knows that it is dead."""
+    """Its slices may be looked after all the same: it takes a word of somebody who knows that it is
+    dead.
+    """
     left.there_is("ours")
     left.there_is_a_controller()
     assert left.cleanup("--no-dry-run") == 4
@@ -115,7 +133,11 @@ def test_of_a_control_plane_that_does_not_answer_nothing_is_taken_for_left_over(
     assert left.cleanup("--controller", "--no-dry-run", "--json") == 0
     machine, ours = json.loads(capsys.readouterr().out)["left"]
     assert machine["state"] == "RUNNING"
-    assert (machine["kind"], machine["id"], machine["zone"]) == ("machine", "iris-euw4-controller", ZONE)
+    assert (machine["kind"], machine["id"], machine["zone"]) == (
+        "machine",
+        "iris-euw4-controller",
+        ZONE,
+    )
     assert (ours["kind"], ours["id"], ours["zone"]) == ("slice", "ours", ZONE)
     assert left.names() == []
     left.google.check(left.project)
@@ -124,25 +146,41 @@ def test_of_a_control_plane_that_does_not_answer_nothing_is_taken_for_left_over(
 async def test_a_service_that_has_not_this_cluster_does_not_say_what_is_left_over(
     left: Left, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A slip in the namespace, or another server at the port: no workflow looks after any slice there, and all of them live."""
+    """A slip in the namespace, or another server at the port: no workflow looks after any slice
+    there, and all of them live.
+    """
     left.there_is("ours")
     left.there_is_a_controller()
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         address = server.client.service_client.config.target_host
-        text = left.file.read_text().replace("gcp: {}}", f"gcp: {{}}, temporal: {{address: '{address}'}}}}")
+        text = left.file.read_text().replace(
+            "gcp: {}}", f"gcp: {{}}, temporal: {{address: '{address}'}}}}"
+        )
         left.file.write_text(text)
         assert await asyncio.to_thread(left.cleanup, "--no-dry-run") == 4
     said = capsys.readouterr().err
-    assert f"the service at {address}, namespace default, has no cluster euw4. So it is not known" in said
+    assert (
+        f"the service at {address}, namespace default, has no cluster euw4. So it is not known"
+        in said
+    )
     assert left.names() == ["iris-euw4-controller", "ours"]
 
 
-def test_a_stop_asks_before_it_deletes_slices_whose_control_plane_is_gone(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
-    """They cost money, and may compute; and a zone that cannot be seen is said also when nothing else is there."""
+def test_a_stop_asks_before_it_deletes_slices_whose_control_plane_is_gone(
+    left: Left, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They cost money, and may compute; and a zone that cannot be seen is said also when nothing
+    else is there.
+    """
     left.there_is("ours")
     stop = ["cluster", "stop", "--config", str(left.file)]
     assert run(stop) == 2
-    assert "Its control plane has no machine: its slices are deleted directly. There is no terminal" in capsys.readouterr().err
+    assert (
+        "Its control plane has no machine: its slices are deleted directly. There is no terminal"
+        in capsys.readouterr().err
+    )
     assert left.names() == ["ours"]
     assert run([*stop, "--yes"]) == 0
     assert left.names() == []
@@ -158,7 +196,9 @@ def test_a_stop_asks_before_it_deletes_slices_whose_control_plane_is_gone(left: 
 
 
 def test_programs_are_told_the_same(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
-    """What there is, whether it was deleted, and what could not be looked at; nothing else on standard output."""
+    """What there is, whether it was deleted, and what could not be looked at; nothing else on
+    standard output.
+    """
     left.there_is("ours", "instance")
     left.google.zone_down("europe-west4-a")
     try:
@@ -166,19 +206,28 @@ def test_programs_are_told_the_same(left: Left, capsys: pytest.CaptureFixture[st
     finally:
         left.google.clear()
     said = json.loads(capsys.readouterr().out)
-    assert said["left"] == [{"cluster": "euw4", "kind": "slice", "id": "ours", "zone": ZONE, "state": "ACTIVE"}]
+    assert said["left"] == [
+        {"cluster": "euw4", "kind": "slice", "id": "ours", "zone": ZONE, "state": "ACTIVE"}
+    ]
     assert (said["deleted"], list(said["unreachable"])) == (False, ["europe-west4-a"])
     assert left.cleanup("--json", "--no-dry-run") == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["deleted"], [each["id"] for each in said["left"]], said["unreachable"]) == (True, ["ours"], {})
+    assert (said["deleted"], [each["id"] for each in said["left"]], said["unreachable"]) == (
+        True,
+        ["ours"],
+        {},
+    )
     assert left.names() == []
     assert left.cleanup("--json") == 0
     assert json.loads(capsys.readouterr().out) == {"deleted": False, "left": [], "unreachable": {}}
 
 
-def test_what_is_in_a_zone_that_cannot_be_listed_is_not_known(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
-    """The control plane may be in it, and look after what is elsewhere: that goes when somebody says that it is dead. The zone is
-    said all the same, with an exit code that a script sees."""
+def test_what_is_in_a_zone_that_cannot_be_listed_is_not_known(
+    left: Left, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The control plane may be in it, and look after what is elsewhere: that goes when somebody
+    says that it is dead. The zone is said all the same, with an exit code that a script sees.
+    """
     left.there_is("ours")
     left.google.zone_down("europe-west4-a")
     try:
@@ -192,7 +241,9 @@ def test_what_is_in_a_zone_that_cannot_be_listed_is_not_known(left: Left, capsys
     assert left.names() == []
 
 
-def test_the_machine_of_a_control_plane_is_a_matter_of_clusters_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_machine_of_a_control_plane_is_a_matter_of_clusters_elsewhere(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """On this machine there is none."""
     assert run(["cluster", "cleanup", "--controller"]) == 5
     assert "--controller needs a cluster on Google Cloud" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""The life of a cluster as a program has it, and machines that are given back without a control plane."""
+"""The life of a cluster as a program has it, and machines that are given back without a control
+plane.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,9 +27,14 @@ SOON = timedelta(seconds=20)
 def test_a_control_plane_that_cannot_be_started_is_refused(tmp_path: Path) -> None:
     """What is written of it may be right; this version does not know how."""
     file = tmp_path / "cluster.yaml"
-    file.write_text("platform: {manual: {}}\ncontroller: {bundle_prefix: 's3://b/p', local: {}, temporal: {address: 't:1'}}\n")
+    file.write_text(
+        "platform: {manual: {}}\ncontroller: {bundle_prefix: 's3://b/p', local: {}, temporal:"
+        " {address: 't:1'}}\n"
+    )
     elsewhere = ClusterManager(load_config(file))
-    with pytest.raises(InvalidValue, match=r"controller.temporal: 't:1' is not served with platform.manual"):
+    with pytest.raises(
+        InvalidValue, match=r"controller.temporal: 't:1' is not served with platform.manual"
+    ):
         elsewhere.start()
 
 
@@ -46,12 +53,16 @@ def test_a_cluster_elsewhere_can_be_simulated_here(file: str) -> None:
 def test_a_cluster_is_there_for_the_block_and_gone_after_it_however_that_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its address answers; a second of its name is refused; an exception in the block leaves no directory and no process."""
+    """Its address answers; a second of its name is refused; an exception in the block leaves no
+    directory and no process.
+    """
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
     told: list[str] = []
     port = free_ports()[0]
     config = local_config("block")
-    config = config.model_copy(update={"controller": Controller(local=LocalControllerConfig(port=port))})
+    config = config.model_copy(
+        update={"controller": Controller(local=LocalControllerConfig(port=port))}
+    )
     manager = ClusterManager(config, ephemeral=True, progress=told.append)
     with pytest.raises(KeyError), manager.connect() as address:  # noqa: PT012
         controller = manager.controller
@@ -72,7 +83,9 @@ def test_a_cluster_is_there_for_the_block_and_gone_after_it_however_that_ends(
         _ = manager.controller
 
 
-def test_a_cluster_whose_configuration_is_gone_can_still_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_whose_configuration_is_gone_can_still_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To stop a cluster, nobody needs the file that it was started with."""
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
     plan = asyncio.run(LocalController.of("never").plan_stop())
@@ -80,10 +93,19 @@ def test_a_cluster_whose_configuration_is_gone_can_still_be_looked_at(tmp_path: 
 
 
 def test_a_slice_is_meant_by_its_id_or_by_enough_of_the_beginning() -> None:
-    """A whole id means itself, even if others begin with it; what is not clear is answered with what there is."""
+    """A whole id means itself, even if others begin with it; what is not clear is answered with
+    what there is.
+    """
     ids = ["tpu-1", "tpu-12", "tpu-2", "cpu-7", "tpu-1"]
-    assert [the_one(named, ids) for named in ("tpu-1", "tpu-12", "c")] == ["tpu-1", "tpu-12", "cpu-7"]
-    with pytest.raises(NotFound, match="tpu is the beginning of 3 slices' ids: tpu-1, tpu-12, tpu-2; give more of the id"):
+    assert [the_one(named, ids) for named in ("tpu-1", "tpu-12", "c")] == [
+        "tpu-1",
+        "tpu-12",
+        "cpu-7",
+    ]
+    with pytest.raises(
+        NotFound,
+        match="tpu is the beginning of 3 slices' ids: tpu-1, tpu-12, tpu-2; give more of the id",
+    ):
         the_one("tpu", ids)
     with pytest.raises(NotFound, match=r"there is no slice ctu-7; did you mean cpu-7,"):
         the_one("ctu-7", ids)
@@ -92,10 +114,16 @@ def test_a_slice_is_meant_by_its_id_or_by_enough_of_the_beginning() -> None:
 
 
 class Cloud:
-    """Machines that go when they have been asked so many times to, or never; refuses now and then."""
+    """Machines that go when they have been asked so many times to, or never; refuses now and
+    then.
+    """
 
     def __init__(
-        self, *slices: str, asks: int = 2, unreachable: dict[str, str] | None = None, troubles: Sequence[Exception] = ()
+        self,
+        *slices: str,
+        asks: int = 2,
+        unreachable: dict[str, str] | None = None,
+        troubles: Sequence[Exception] = (),
     ) -> None:
         self.left = dict.fromkeys(slices, asks)
         self.unreachable = unreachable or {}
@@ -105,7 +133,10 @@ class Cloud:
     async def list_slices(self) -> FleetListing:
         if self._troubles:
             raise self._troubles.pop()
-        seen = (SliceObservation(slice_id=each, group="g", zone="z", state=MachineState.ACTIVE) for each in self.left)
+        seen = (
+            SliceObservation(slice_id=each, group="g", zone="z", state=MachineState.ACTIVE)
+            for each in self.left
+        )
         return FleetListing(slices=tuple(seen), unreachable=self.unreachable)
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
@@ -127,10 +158,14 @@ async def test_machines_are_deleted_until_the_platform_says_that_they_are_gone()
 
 
 async def test_machines_that_do_not_go_are_named_and_so_are_zones_that_cannot_be_seen() -> None:
-    """A stop that says all is well while something still costs money would be worse than one that fails."""
+    """A stop that says all is well while something still costs money would be worse than one that
+    fails.
+    """
     with pytest.raises(IrisError, match=r"2 slice\(s\) still exist.*: a, b; run the command again"):
         await delete_all(Cloud("a", "b", asks=1_000), timedelta(seconds=0.5))
-    with pytest.raises(IrisError, match=r"slices were not deleted: west-b \(timeout\); run the command again"):
+    with pytest.raises(
+        IrisError, match=r"slices were not deleted: west-b \(timeout\); run the command again"
+    ):
         await delete_all(Cloud("a", unreachable={"west-b": "timeout"}), timedelta(seconds=0.5))
 
 
@@ -139,4 +174,7 @@ async def test_a_list_that_fails_once_is_asked_for_again() -> None:
     told: list[str] = []
     cloud = Cloud("a", "b", troubles=[RateLimited("slowly"), Unavailable("no answer")])
     assert await delete_all(cloud, SOON, told.append) == ["a", "b"]
-    assert told == [f"zones that cannot be listed: all zones ({why}); trying again" for why in ("no answer", "slowly")]
+    assert told == [
+        f"zones that cannot be listed: all zones ({why}); trying again"
+        for why in ("no answer", "slowly")
+    ]

@@ -1,4 +1,6 @@
-"""The control plane's machine on the fake Google: made once, found again, told from others', and deleted for good."""
+"""The control plane's machine on the fake Google: made once, found again, told from others', and
+deleted for good.
+"""
 
 import itertools
 import uuid
@@ -26,18 +28,24 @@ _projects = (f"project-{number}" for number in itertools.count())
 class Place:
     """A project, and one cluster's view of it."""
 
-    def __init__(self, google: FakeGoogle, project: str = "", uid: str = "0123456789abcdef") -> None:
+    def __init__(
+        self, google: FakeGoogle, project: str = "", uid: str = "0123456789abcdef"
+    ) -> None:
         self.google = google
         self.project = project or next(_projects)
         endpoints = f'endpoints: {{tpu: "{google.tpu}", compute: "{google.compute}"}}'
-        self.text = EXAMPLE.replace("project_id: my-project", f"project_id: {self.project}\n    {endpoints}")
+        self.text = EXAMPLE.replace(
+            "project_id: my-project", f"project_id: {self.project}\n    {endpoints}"
+        )
         self.config: ClusterConfig = load_config(self.text)
         self.settings: GcpSettings = gcp_settings(self.config, uid, text=self.text)
         self.told: list[str] = []
         self.machine = ControllerMachine(self.settings, ZONE, self.told.append)
 
     def create(self) -> None:
-        self.machine.create(insert_request(self.settings, self.config.controller, str(uuid.uuid4())))
+        self.machine.create(
+            insert_request(self.settings, self.config.controller, str(uuid.uuid4()))
+        )
 
 
 @pytest.fixture
@@ -71,11 +79,17 @@ def test_answers_that_are_lost_leave_one_machine_and_then_none(place: Place) -> 
     assert any("retrying" in told for told in place.told)
 
 
-def test_the_machine_of_another_cluster_of_the_same_name_is_neither_taken_nor_deleted(place: Place) -> None:
-    """Two people call their clusters the same: the second one is told, and whatever it does, the first one's goes on."""
+def test_the_machine_of_another_cluster_of_the_same_name_is_neither_taken_nor_deleted(
+    place: Place,
+) -> None:
+    """Two people call their clusters the same: the second one is told, and whatever it does, the
+    first one's goes on.
+    """
     place.create()
     other = Place(place.google, place.project, uid="fedcba9876543210")
-    with pytest.raises(BadConfig, match=r"in europe-west4-b belongs to another cluster; delete it, or choose"):
+    with pytest.raises(
+        BadConfig, match=r"in europe-west4-b belongs to another cluster; delete it, or choose"
+    ):
         other.machine.find()
     assert other.machine.delete() == []
     assert place.machine.find() is not None
@@ -90,7 +104,9 @@ def test_a_machine_that_somebody_keeps_for_himself_stays(place: Place) -> None:
 
 
 def test_a_control_plane_is_found_in_the_zone_where_it_was_made(place: Place) -> None:
-    """Whoever changes the zone in the configuration does not get a second one, and can stop the first."""
+    """Whoever changes the zone in the configuration does not get a second one, and can stop the
+    first.
+    """
     place.create()
     elsewhere = ControllerMachine(place.settings, "europe-west4-a")
     seen = elsewhere.find()
@@ -105,7 +121,10 @@ def test_a_zone_that_does_not_answer_may_have_the_control_plane(place: Place) ->
     place.create()
     place.google.zone_down(ZONE)
     elsewhere = ControllerMachine(place.settings, "europe-west4-a")
-    with pytest.raises(Unavailable, match=f"cannot find the control plane of cluster eu-west4: zones do not answer: {ZONE}"):
+    with pytest.raises(
+        Unavailable,
+        match=f"cannot find the control plane of cluster eu-west4: zones do not answer: {ZONE}",
+    ):
         elsewhere.find()
     place.google.zone_down(ZONE, down=False)
     place.google.zone_down("us-central1-a")
@@ -116,14 +135,18 @@ def test_a_zone_that_does_not_answer_may_have_the_control_plane(place: Place) ->
 
 
 def test_another_configuration_reaches_the_machine_as_it_is_written(place: Place) -> None:
-    """Its metadata is what the machine boots with, and what the running control plane follows; other keys stay."""
+    """Its metadata is what the machine boots with, and what the running control plane follows;
+    other keys stay.
+    """
     place.create()
     before = place.machine.find()
     assert before is not None
     text = place.text + "# 'odd' \"text\" $HOME\r\n"
     settings = gcp_settings(load_config(text), place.settings.uid, text=text)
     request = insert_request(settings, place.config.controller, str(uuid.uuid4()))
-    assert {item.key: item.value for item in request.instance_resource.metadata.items}[CONFIG_KEY] == text
+    assert {item.key: item.value for item in request.instance_resource.metadata.items}[
+        CONFIG_KEY
+    ] == text
     place.machine.rebuild(before, request)
     place.machine.reset(before)
     after = place.machine.find()
@@ -143,9 +166,15 @@ def test_a_quota_is_told_as_what_it_is(place: Place) -> None:
 def test_what_would_be_asked_for_is_shown_without_asking_anybody() -> None:
     """No credentials, no store, no project: only what the configuration says."""
     shown = GcpController(load_config(EXAMPLE), text=EXAMPLE).requests()
-    assert shown["controller"]["instanceResource"]["machineType"] == "zones/europe-west4-b/machineTypes/n2-standard-4"
+    assert (
+        shown["controller"]["instanceResource"]["machineType"]
+        == "zones/europe-west4-b/machineTypes/n2-standard-4"
+    )
     assert shown["slices"]["tpu_v5e_16"]["node"]["acceleratorType"] == "v5litepod-16"
-    assert shown["slices"]["tpu_v5e_16"]["node"]["metadata"]["iris-address"] == "unknown-before-the-start:10000"
+    assert (
+        shown["slices"]["tpu_v5e_16"]["node"]["metadata"]["iris-address"]
+        == "unknown-before-the-start:10000"
+    )
     assert set(shown["slices"]) == set(load_config(EXAMPLE).scale_groups)
 
 
@@ -155,7 +184,9 @@ def test_a_control_plane_that_is_not_on_google_is_refused() -> None:
         GcpController(load_config("platform: {local: {}}"))
 
 
-async def test_a_cluster_has_one_uid_for_all_who_share_its_store_and_no_other_cluster_has_it(tmp_path: Path) -> None:
+async def test_a_cluster_has_one_uid_for_all_who_share_its_store_and_no_other_cluster_has_it(
+    tmp_path: Path,
+) -> None:
     """It is what tells our machines from others' when nobody else is left to ask."""
     store = Store(tmp_path.as_uri())
     first = await cluster_uid(store, "a")
@@ -165,7 +196,9 @@ async def test_a_cluster_has_one_uid_for_all_who_share_its_store_and_no_other_cl
     assert await cluster_uid(store, "b") != first
 
 
-async def test_a_store_that_cannot_be_read_is_named_with_the_key_that_says_it(tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_read_is_named_with_the_key_that_says_it(
+    tmp_path: Path,
+) -> None:
     """Without it nobody knows what is whose: nothing may be made or deleted."""
     store = Store(tmp_path.as_uri())
     (tmp_path / "clusters").write_text("a file in the place of a directory")

@@ -1,4 +1,6 @@
-"""A control plane on the fake Google whose machines do not boot: what is checked beforehand, what is told, and what stays."""
+"""A control plane on the fake Google whose machines do not boot: what is checked beforehand, what
+is told, and what stays.
+"""
 
 import asyncio
 import itertools
@@ -67,7 +69,11 @@ class Place:
         self.machine = f"iris-{self.name}-controller"
         self.project = f"project-{self.name}"
         self.store = Store((directory / "store").as_uri(), create=True)
-        text = CONFIG.replace("NAME", self.name).replace("PROJECT", self.project).replace("STORE", self.store.url)
+        text = (
+            CONFIG.replace("NAME", self.name)
+            .replace("PROJECT", self.project)
+            .replace("STORE", self.store.url)
+        )
         self.text = text.replace("TPU", google.tpu).replace("COMPUTE", google.compute)
         self.file = directory / "cluster.yaml"
         self.file.write_text(self.text)
@@ -112,10 +118,16 @@ def without_gcloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return lambda: monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def test_a_start_that_could_not_be_watched_makes_nothing(place: Place, without_gcloud: Callable[[], None]) -> None:
-    """A machine would be made, and a quarter of an hour later its control plane blamed. Nor does a restart switch it off."""
+def test_a_start_that_could_not_be_watched_makes_nothing(
+    place: Place, without_gcloud: Callable[[], None]
+) -> None:
+    """A machine would be made, and a quarter of an hour later its control plane blamed. Nor does a
+    restart switch it off.
+    """
     without_gcloud()
-    with pytest.raises(Unreachable, match="there is no gcloud on PATH; install the Google Cloud CLI"):
+    with pytest.raises(
+        Unreachable, match="there is no gcloud on PATH; install the Google Cloud CLI"
+    ):
         place.controller().start()
     assert place.alive() == []
     place.there_is()
@@ -127,10 +139,18 @@ def test_a_start_that_could_not_be_watched_makes_nothing(place: Place, without_g
 
 
 async def test_who_looks_for_a_cluster_that_was_never_started_leaves_no_trace(place: Place) -> None:
-    """A slip in `bundle_prefix` would make another cluster of the same name, to which nothing belongs."""
+    """A slip in `bundle_prefix` would make another cluster of the same name, to which nothing
+    belongs.
+    """
     words = f"no cluster {place.name} was ever started with bundle_prefix {place.store.url}"
     controller = place.controller()
-    for look in (controller.discover, controller.status, controller.fetch_startup_logs, controller.restart, controller.stop):
+    for look in (
+        controller.discover,
+        controller.status,
+        controller.fetch_startup_logs,
+        controller.restart,
+        controller.stop,
+    ):
         with pytest.raises(Unreachable, match=words):
             await asyncio.to_thread(look)
     for ask in (controller.plan_stop, controller.machines, controller.seen):
@@ -139,23 +159,38 @@ async def test_who_looks_for_a_cluster_that_was_never_started_leaves_no_trace(pl
     assert await place.store.get(names.cluster_uid(place.name)) is None
 
 
-def test_a_cluster_that_is_there_is_not_new_and_is_not_stopped_by_who_found_it(place: Place) -> None:
+def test_a_cluster_that_is_there_is_not_new_and_is_not_stopped_by_who_found_it(
+    place: Place,
+) -> None:
     """By a program for a block, or by the smoke test: it may be the one that everybody works on."""
     place.there_is()
     words = rf"exists already: machine {place.machine} in {ZONE} \(RUNNING\); stop it with"
     with pytest.raises(Rejected, match=words), ClusterManager(load_config(place.file)).connect():
         raise AssertionError("it was found")
     ran = subprocess.run(
-        [sys.executable, SMOKE_TEST, "--config", place.file], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, SMOKE_TEST, "--config", place.file],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (ran.returncode, "exists already" in ran.stderr) == (5, True), ran.stderr
     assert place.alive() == [place.machine]
 
 
 def test_of_a_new_cluster_that_does_not_come_up_nothing_stays(place: Place) -> None:
-    """Who wants it for a while only does not come back to look at it. Its console is told all the same."""
-    place.google.say(place.machine, "startup-script: [iris-init] FAILED: could not pull controller:1\n")
-    with pytest.raises(IrisError, match=r"did not come up: its machine could not be set up (.|\n)*could not pull controller:1$"):
+    """Who wants it for a while only does not come back to look at it. Its console is told all the
+    same.
+    """
+    place.google.say(
+        place.machine, "startup-script: [iris-init] FAILED: could not pull controller:1\n"
+    )
+    with pytest.raises(
+        IrisError,
+        match=(
+            r"did not come up: its machine could not be set up (.|\n)*could not pull controller:1$"
+        ),
+    ):
         place.controller().start(new=True)
     assert place.google.created("instance", place.project) != []
     assert place.alive() == []
@@ -164,13 +199,23 @@ def test_of_a_new_cluster_that_does_not_come_up_nothing_stays(place: Place) -> N
 
 def test_of_a_new_cluster_that_google_refuses_the_refusal_is_told(place: Place) -> None:
     """Taking back what there is not must not stand before it."""
-    place.google.fail("instances.insert", 403, details="quotaExceeded", message="Quota 'CPUS' exceeded.", match=place.project)
+    place.google.fail(
+        "instances.insert",
+        403,
+        details="quotaExceeded",
+        message="Quota 'CPUS' exceeded.",
+        match=place.project,
+    )
     with pytest.raises(QuotaExceeded):
         place.controller().start(new=True)
 
 
-def test_what_is_kept_is_the_configuration_that_the_cluster_has(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever only looks, or finds it, has a file that it may never get: the next restart by name would give it that."""
+def test_what_is_kept_is_the_configuration_that_the_cluster_has(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever only looks, or finds it, has a file that it may never get: the next restart by name
+    would give it that.
+    """
     place.there_is()
     other = place.text + "# another\n"
     place.refuse("ERROR: no")
@@ -189,22 +234,32 @@ def test_what_is_kept_is_the_configuration_that_the_cluster_has(place: Place, mo
 def test_a_cluster_elsewhere_takes_no_name_of_a_simulation_that_has_jobs(place: Place) -> None:
     """Said before anything is made; what was kept of the other stays."""
     dead = ProcessRef(pid=2**22 + 1, created=0)
-    record = ClusterRecord(name=place.name, address="127.0.0.1:1", store="file:///x", supervisor=dead)
+    record = ClusterRecord(
+        name=place.name, address="127.0.0.1:1", store="file:///x", supervisor=dead
+    )
     write_record(record)
     for deed in (place.controller().start, place.controller().stop):
-        with pytest.raises(InvalidValue, match="is the name of a cluster on this machine that was stopped"):
+        with pytest.raises(
+            InvalidValue, match="is the name of a cluster on this machine that was stopped"
+        ):
             deed()
     assert place.alive() == []
 
 
 def test_a_stop_says_why_it_takes_a_control_plane_for_dead(place: Place) -> None:
-    """It may be well, and the way to it broken: slices are then deleted without a word to what runs on them."""
+    """It may be well, and the way to it broken: slices are then deleted without a word to what runs
+    on them.
+    """
     place.there_is()
     place.refuse("ERROR: (gcloud.compute.ssh) Reauthentication required.\n")
     place.controller().discover()
     eventually(lambda: "Reauthentication" in tunnel_log(place.name).read_text())
     plan = asyncio.run(place.controller().plan_stop())
-    assert (plan.running, plan.answers, "Reauthentication required" in plan.silent) == (True, False, True)
+    assert (plan.running, plan.answers, "Reauthentication required" in plan.silent) == (
+        True,
+        False,
+        True,
+    )
     place.controller().stop()
     (why,) = (told for told in place.told if "deleting its machines directly" in told)
     assert "Reauthentication required" in why
@@ -217,7 +272,10 @@ def test_without_gcloud_nobody_is_asked_whether_to_stop_and_a_stop_deletes_direc
     """What a stop would do cannot be known; who says --yes is not asked."""
     place.there_is()
     without_gcloud()
-    with pytest.raises(Unreachable, match=r"no gcloud on PATH.*without the control plane, run: iris cluster stop c\d+ --yes$"):
+    with pytest.raises(
+        Unreachable,
+        match=r"no gcloud on PATH.*without the control plane, run: iris cluster stop c\d+ --yes$",
+    ):
         asyncio.run(place.controller().plan_stop())
     assert run(["cluster", "stop", "--config", str(place.file)]) == 4
     assert place.alive() == [place.machine]
@@ -225,14 +283,23 @@ def test_without_gcloud_nobody_is_asked_whether_to_stop_and_a_stop_deletes_direc
     assert place.alive() == []
 
 
-def test_what_a_machine_keeps_until_it_is_made_anew_is_told_each_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restart with another machine type would look as if it had done that, and the next start as if all were as written."""
+def test_what_a_machine_keeps_until_it_is_made_anew_is_told_each_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart with another machine type would look as if it had done that, and the next start as
+    if all were as written.
+    """
     machine = place.there_is()
-    place.google.say(place.machine, "startup-script: [iris-init] FAILED: could not pull controller:1\n")
+    place.google.say(
+        place.machine, "startup-script: [iris-init] FAILED: could not pull controller:1\n"
+    )
     place.refuse("ERROR: no")
     monkeypatch.setattr(wait_ready, "START_TIMEOUT", timedelta())
     larger = place.text.replace("gcp: {}}", "gcp: {machine_type: n2-standard-8}}")
-    words = "until the cluster is stopped and started: controller.gcp.machine_type 'n2-standard-4', not 'n2-standard-8'"
+    words = (
+        "until the cluster is stopped and started: controller.gcp.machine_type 'n2-standard-4', not"
+        " 'n2-standard-8'"
+    )
     for deed in (place.controller(larger).restart, place.controller(larger).start):
         place.told.clear()
         with pytest.raises(IrisError, match="did not come up"):

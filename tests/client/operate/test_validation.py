@@ -1,4 +1,6 @@
-"""A cluster that is validated and fails in the middle of it: what was found is told all the same."""
+"""A cluster that is validated and fails in the middle of it: what was found is told all the
+same.
+"""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -31,7 +33,10 @@ async def validated(cluster: Cluster, **record: str) -> list[CaseResult]:
     ("record", "why"),
     [
         ({"store": NOWHERE}, f"the store {NOWHERE} does not answer: Generic HTTP error"),
-        ({"store": "gs:///no-bucket"}, "the store gs:///no-bucket cannot be used: Generic URL error"),
+        (
+            {"store": "gs:///no-bucket"},
+            "the store gs:///no-bucket cannot be used: Generic URL error",
+        ),
         ({"name": "another"}, "the control plane of cluster another has not started"),
     ],
     ids=["a store that does not answer", "a store that cannot be", "no control plane"],
@@ -47,4 +52,6 @@ async def test_a_case_whose_end_is_not_known_has_failed_and_is_the_last_one(
     assert (first.name, first.passed) == ("simple", False)
     assert first.said.startswith(why)
     assert "\n" not in first.said
-    assert [(each.passed, each.said) for each in others] == [(False, "not run: simple did not finish")] * 2
+    assert [(each.passed, each.said) for each in others] == [
+        (False, "not run: simple did not finish")
+    ] * 2

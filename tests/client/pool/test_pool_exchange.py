@@ -1,4 +1,6 @@
-"""Batches of a pool on a Temporal service, without a cluster: what becomes of calls when the service or the store fails."""
+"""Batches of a pool on a Temporal service, without a cluster: what becomes of calls when the
+service or the store fails.
+"""
 
 import asyncio
 import contextlib
@@ -37,14 +39,18 @@ from iris.worker_agents.local.temporal_server import temporal_binary
 pytestmark = pytest.mark.long
 
 PATIENCE = 60
-POOL = PoolFile(queue="local/pool/ada/sweep-1", key="aa" * 32, python=sys.version_info[:2], idle_timeout=600)
+POOL = PoolFile(
+    queue="local/pool/ada/sweep-1", key="aa" * 32, python=sys.version_info[:2], idle_timeout=600
+)
 
 CALL, ANSWER = Address(POOL.queue, 1, "call"), Address(POOL.queue, 1, "answer")
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    async with await WorkflowEnvironment.start_local(dev_server_existing_path=temporal_binary()) as server:
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=temporal_binary()
+    ) as server:
         yield server.client
 
 
@@ -107,7 +113,12 @@ async def a_worker(client: Client, store: Store, directory: Path) -> AsyncIterat
     child = Child(sys.executable, directory / "call")
     worker = PoolWorker(POOL, Mail(store, POOL.key), child)
     try:
-        async with Worker(client, task_queue=POOL.queue, activities=[worker.run_calls], max_concurrent_activities=1):
+        async with Worker(
+            client,
+            task_queue=POOL.queue,
+            activities=[worker.run_calls],
+            max_concurrent_activities=1,
+        ):
             yield
     finally:
         await child.close()
@@ -116,7 +127,9 @@ async def a_worker(client: Client, store: Store, directory: Path) -> AsyncIterat
 async def test_a_cluster_with_payload_keys_has_pools_whose_workers_have_none(
     client: Client, store: Store, tmp_path: Path
 ) -> None:
-    """A job does not get the keys. The pool's own key encrypts its messages, small ones and large ones."""
+    """A job does not get the keys. The pool's own key encrypts its messages, small ones and large
+    ones.
+    """
     config = client.config()
     config["data_converter"] = data_converter(PayloadKeys("a file", {"first": bytes(32)}))
     async with a_worker(client, store, tmp_path):
@@ -125,21 +138,28 @@ async def test_a_cluster_with_payload_keys_has_pools_whose_workers_have_none(
             sent = call(bytes.upper, b"a" * size)
             await pool.run([sent])
             assert sent.future.result() == b"A" * size
-    assert await store.sizes(names.pool_files(POOL.queue)) == [], "large messages are left in the store"
+    assert await store.sizes(names.pool_files(POOL.queue)) == [], (
+        "large messages are left in the store"
+    )
 
 
 async def test_batches_with_large_arguments_that_are_sent_at_the_same_time_get_their_own_results(
     client: Client, store: Store, tmp_path: Path
 ) -> None:
     """They wait for the store before they are sent, and others are numbered meanwhile."""
-    pool, calls = exchange(client, store), [call(bytes.__len__, bytes(INLINE + number)) for number in range(8)]
+    pool, calls = (
+        exchange(client, store),
+        [call(bytes.__len__, bytes(INLINE + number)) for number in range(8)],
+    )
     async with a_worker(client, store, tmp_path):
         await asyncio.wait_for(asyncio.gather(*(pool.run([each]) for each in calls)), PATIENCE)
 
     assert [each.future.result() for each in calls] == [INLINE + number for number in range(8)]
 
 
-async def test_a_result_that_the_store_has_lost_is_a_final_error(client: Client, store: Store) -> None:
+async def test_a_result_that_the_store_has_lost_is_a_final_error(
+    client: Client, store: Store
+) -> None:
     """To read it again for ever would hang the program."""
 
     @activity.defn(name=RUN_CALLS)
@@ -149,11 +169,16 @@ async def test_a_result_that_the_store_has_lost_is_a_final_error(client: Client,
         return reply
 
     async with Worker(client, task_queue=POOL.queue, activities=[stored_and_lost]):
-        with pytest.raises(CallLost, match=r"the function was run, but its result is lost: the store file.*/1-answer; keep"):
+        with pytest.raises(
+            CallLost,
+            match=r"the function was run, but its result is lost: the store file.*/1-answer; keep",
+        ):
             await asyncio.wait_for(exchange(client, store).run([call(abs, 1)]), PATIENCE)
 
 
-async def test_arguments_that_the_store_has_lost_are_a_final_error(client: Client, store: Store, tmp_path: Path) -> None:
+async def test_arguments_that_the_store_has_lost_are_a_final_error(
+    client: Client, store: Store, tmp_path: Path
+) -> None:
     """No other worker finds them either."""
     watch = _Started(client)
     pool = exchange(Client(**{**client.config(), "interceptors": [watch]}), store)
@@ -161,23 +186,37 @@ async def test_arguments_that_the_store_has_lost_are_a_final_error(client: Clien
     await watch.started.get()
     await store.delete([CALL.path])
     async with a_worker(client, store, tmp_path):
-        with pytest.raises(CallLost, match=r"did not run the call: the store file.* no longer has .*/1-call; keep"):
+        with pytest.raises(
+            CallLost, match=r"did not run the call: the store file.* no longer has .*/1-call; keep"
+        ):
             await asyncio.wait_for(running, PATIENCE)
 
 
-async def test_a_store_that_refuses_large_arguments_ends_their_calls(client: Client, store: Store, tmp_path: Path) -> None:
+async def test_a_store_that_refuses_large_arguments_ends_their_calls(
+    client: Client, store: Store, tmp_path: Path
+) -> None:
     """The request was repeated for ever, and the map hung without a word."""
     (tmp_path / "store" / "pools").write_text("a file where a directory has to be")
 
-    with pytest.raises(CallLost, match=r"the function are not sent: the store file:.* refuses it: .*; correct controller"):
+    with pytest.raises(
+        CallLost,
+        match=r"the function are not sent: the store file:.* refuses it: .*; correct controller",
+    ):
         await asyncio.wait_for(exchange(client, store).run([call(len, bytes(INLINE))]), PATIENCE)
 
 
-async def test_a_store_that_refuses_a_large_result_ends_its_call(client: Client, store: Store, tmp_path: Path) -> None:
+async def test_a_store_that_refuses_a_large_result_ends_its_call(
+    client: Client, store: Store, tmp_path: Path
+) -> None:
     """All workers have the same store, so another one is refused as well."""
     (tmp_path / "store" / "pools").write_text("a file where a directory has to be")
     async with a_worker(client, store, tmp_path):
-        with pytest.raises(CallLost, match=r"did not run the call: the store file:.* refuses a worker of the pool: .*; correct"):
+        with pytest.raises(
+            CallLost,
+            match=(
+                r"did not run the call: the store file:.* refuses a worker of the pool: .*; correct"
+            ),
+        ):
             await asyncio.wait_for(exchange(client, store).run([call(bytes, INLINE)]), PATIENCE)
 
 
@@ -186,12 +225,18 @@ async def test_a_service_that_refuses_a_batch_ends_its_calls(client: Client, sto
     config = client.config()
     config["namespace"] = "nowhere"
 
-    with pytest.raises(CallLost, match=r"could not send the function or read its result: RPCError: .*nowhere"):
+    with pytest.raises(
+        CallLost, match=r"could not send the function or read its result: RPCError: .*nowhere"
+    ):
         await asyncio.wait_for(exchange(Client(**config), store).run([call(abs, 1)]), PATIENCE)
 
 
-async def test_a_batch_that_has_ended_unheard_does_not_stop_the_end_of_its_pool(client: Client, store: Store) -> None:
-    """Who presses Ctrl-C right after a restart of the service gets the terminal back, and no error of the service."""
+async def test_a_batch_that_has_ended_unheard_does_not_stop_the_end_of_its_pool(
+    client: Client, store: Store
+) -> None:
+    """Who presses Ctrl-C right after a restart of the service gets the terminal back, and no error
+    of the service.
+    """
     watch = _Started(client, unheard=True)
     pool = exchange(Client(**{**client.config(), "interceptors": [watch]}), store)
     running = asyncio.create_task(pool.run([call(abs, 1)]))

@@ -1,4 +1,6 @@
-"""Pools of workers without a cluster: which calls travel together, what is sealed, and the process that runs calls."""
+"""Pools of workers without a cluster: which calls travel together, what is sealed, and the process
+that runs calls.
+"""
 
 import asyncio
 import contextlib
@@ -34,12 +36,21 @@ from iris.model.job import bundles
 from iris.storage.object_store import Store
 
 KEY, OTHER_KEY = "aa" * 32, "bb" * 32
-POOL = PoolFile(queue="local/pool/ada/sweep-1", key=KEY, python=sys.version_info[:2], idle_timeout=600)
+POOL = PoolFile(
+    queue="local/pool/ada/sweep-1", key=KEY, python=sys.version_info[:2], idle_timeout=600
+)
 
 
-@given(st.lists(st.tuples(st.sampled_from([b"f", b"g"]), st.sampled_from([None, 1, 7])), max_size=60), st.data())
-def test_every_call_is_answered_once_and_in_order_whatever_comes_back_unrun(calls: list[Any], data: st.DataObject) -> None:
-    """A batch may end at any call: by a crash, its time, or the end of its worker. The rest is sent again, nothing else."""
+@given(
+    st.lists(st.tuples(st.sampled_from([b"f", b"g"]), st.sampled_from([None, 1, 7])), max_size=60),
+    st.data(),
+)
+def test_every_call_is_answered_once_and_in_order_whatever_comes_back_unrun(
+    calls: list[Any], data: st.DataObject
+) -> None:
+    """A batch may end at any call: by a crash, its time, or the end of its worker. The rest is sent
+    again, nothing else.
+    """
     queue, answered = CallQueue(), []
     for number, (function, most) in enumerate(calls):
         queue.add(Call(function, b"", str(number), most))
@@ -65,7 +76,9 @@ def test_a_batch_leaves_calls_for_the_other_workers_and_takes_a_fraction_of_a_se
     size = batch_size(waiting, senders, seconds)
 
     assert 1 <= size <= MOST
-    assert size == 1 or (seconds is not None and size * seconds <= TARGET * 1.001 and (size - 1) * senders < waiting)
+    assert size == 1 or (
+        seconds is not None and size * seconds <= TARGET * 1.001 and (size - 1) * senders < waiting
+    )
 
 
 def test_a_call_that_has_ended_its_process_is_sent_alone() -> None:
@@ -74,7 +87,10 @@ def test_a_call_that_has_ended_its_process_is_sent_alone() -> None:
     crashed = Call(b"f", b"", "crashed", most=10, crashes=1)
     queue.put_back([crashed, Call(b"f", b"", "second", most=10), Call(b"f", b"", "third", most=10)])
 
-    assert [[call.name for call in queue.take(1)] for _ in range(2)] == [["crashed"], ["second", "third"]]
+    assert [[call.name for call in queue.take(1)] for _ in range(2)] == [
+        ["crashed"],
+        ["second", "third"],
+    ]
 
 
 def test_a_cancelled_call_is_not_sent() -> None:
@@ -107,8 +123,12 @@ CALL = Address(POOL.queue, 1, "call")
 
 
 @pytest.mark.parametrize("size", [10, INLINE + 1])
-async def test_a_message_is_read_with_the_pools_key_only_and_as_itself_only(store: Store, size: int) -> None:
-    """Who can write to the queue or the store cannot make anybody unpickle something, also not by sending a message again."""
+async def test_a_message_is_read_with_the_pools_key_only_and_as_itself_only(
+    store: Store, size: int
+) -> None:
+    """Who can write to the queue or the store cannot make anybody unpickle something, also not by
+    sending a message again.
+    """
     mail, parts = Mail(store, KEY), [b"function", b"x" * size]
     message = await mail.send(CALL, parts)
 
@@ -130,13 +150,17 @@ async def test_neither_the_service_nor_the_store_sees_what_a_message_says(store:
     assert secret[:17] not in (await store.get(CALL.path) or secret)
 
 
-async def test_a_message_that_the_store_has_lost_is_told_with_its_name_and_a_remedy(store: Store) -> None:
+async def test_a_message_that_the_store_has_lost_is_told_with_its_name_and_a_remedy(
+    store: Store,
+) -> None:
     """It does not come back by waiting."""
     mail = Mail(store, KEY)
     message = await mail.send(CALL, [bytes(INLINE)])
     await store.delete([CALL.path])
 
-    with pytest.raises(MessageLost, match=r"no longer has pools/local/pool/ada/sweep-1/1-call; .*lifecycle rules"):
+    with pytest.raises(
+        MessageLost, match=r"no longer has pools/local/pool/ada/sweep-1/1-call; .*lifecycle rules"
+    ):
         await mail.read(CALL, message)
 
 
@@ -160,13 +184,24 @@ def _error(error: BaseException) -> bytes:
 @pytest.mark.parametrize(
     ("result", "error", "message"),
     [
-        pytest.param(b"garbage", NoResult, "cannot be restored here: JSONDecodeError", id="garbage"),
+        pytest.param(
+            b"garbage", NoResult, "cannot be restored here: JSONDecodeError", id="garbage"
+        ),
         pytest.param(b"", NoResult, "cannot be restored here", id="nothing"),
-        pytest.param(_result(_Exits()), NoResult, "while it is restored", id="a value that ends the program"),
-        pytest.param(_error(StopIteration(3)), RuntimeError, "f raised StopIteration: 3", id="what asyncio cannot pass on"),
+        pytest.param(
+            _result(_Exits()), NoResult, "while it is restored", id="a value that ends the program"
+        ),
+        pytest.param(
+            _error(StopIteration(3)),
+            RuntimeError,
+            "f raised StopIteration: 3",
+            id="what asyncio cannot pass on",
+        ),
     ],
 )
-async def test_a_call_ends_whatever_its_result_is(result: bytes, error: type[Exception], message: str) -> None:
+async def test_a_call_ends_whatever_its_result_is(
+    result: bytes, error: type[Exception], message: str
+) -> None:
     """Somebody waits for its future, also in an asynchronous program."""
     call = Call(b"", b"", "f")
     call.future.set_running_or_notify_cancel()
@@ -200,10 +235,14 @@ class Running:
         self.child = Child(sys.executable, self.directory)
         self.stopped = asyncio.Event()
 
-    async def answers(self, function: Any, *calls: tuple[Any, ...], into: list[Any] | None = None) -> list[Any]:
+    async def answers(
+        self, function: Any, *calls: tuple[Any, ...], into: list[Any] | None = None
+    ) -> list[Any]:
         """What has become of the calls that were run."""
         found = [] if into is None else into
-        batch = frames.join([cloudpickle.dumps(function), *(cloudpickle.dumps((args, {})) for args in calls)])
+        batch = frames.join(
+            [cloudpickle.dumps(function), *(cloudpickle.dumps((args, {})) for args in calls)]
+        )
         async for each in self.child.run(batch, len(calls), self.stopped):
             found.append(restore(io.BytesIO(each), "call"))
         return found
@@ -252,7 +291,9 @@ async def test_a_call_that_ends_unusually_says_so(running: Running) -> None:
         def __str__(self) -> str:
             raise ValueError("no text")
 
-    found = await running.answers(ends_with, (asyncio.CancelledError,), (GeneratorExit,), (Unprintable,))
+    found = await running.answers(
+        ends_with, (asyncio.CancelledError,), (GeneratorExit,), (Unprintable,)
+    )
     assert [str(each.error) for each in found[:2]] == [
         "the call ended with CancelledError: enough",
         "the call ended with GeneratorExit: enough",
@@ -270,7 +311,9 @@ async def test_a_result_that_is_too_large_is_an_error_of_its_call(running: Runni
     assert "bytes; the limit is 1,000: return the path of a file" in str(large.error)
 
 
-async def test_a_call_that_ends_its_process_loses_neither_earlier_answers_nor_the_next_batch(running: Running) -> None:
+async def test_a_call_that_ends_its_process_loses_neither_earlier_answers_nor_the_next_batch(
+    running: Running,
+) -> None:
     """A call can be killed for its memory at any time."""
 
     def end_at_two(number: int) -> int:
@@ -286,14 +329,17 @@ async def test_a_call_that_ends_its_process_loses_neither_earlier_answers_nor_th
     assert await running.answers(abs, (-3,)) == [3]
 
 
-async def test_a_batch_that_takes_too_long_gives_the_rest_of_its_calls_back(running: Running) -> None:
+async def test_a_batch_that_takes_too_long_gives_the_rest_of_its_calls_back(
+    running: Running,
+) -> None:
     """Their times vary; another worker may be idle."""
     assert await running.answers(time.sleep, (1.1,), (0,), (0,)) == [None]
 
 
 async def test_a_call_never_gets_the_answer_of_a_batch_that_was_cancelled(running: Running) -> None:
-    """Temporal cancels a batch whose heartbeats are late. Its worker continues with the next one, and the calls of the first one
-    are run by another worker."""
+    """Temporal cancels a batch whose heartbeats are late. Its worker continues with the next one,
+    and the calls of the first one are run by another worker.
+    """
     batch = asyncio.create_task(running.answers(time.sleep, (0.3,), (0,)))
     assert await asyncio.wait((batch,), timeout=0.1) == (set(), {batch})
     batch.cancel()
@@ -303,18 +349,40 @@ async def test_a_call_never_gets_the_answer_of_a_batch_that_was_cancelled(runnin
     assert await running.answers(abs, (-1,), (-2,)) == [1, 2]
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.none() | st.integers(0, 4), st.booleans()), min_size=2, max_size=4))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.none() | st.integers(0, 4), st.booleans()),
+        min_size=2,
+        max_size=4,
+    )
+)
 @example([(3, 1, False), (2, None, False)])
 @example([(3, 1, True), (2, None, False)])
 @settings(max_examples=6)
-def test_each_call_gets_its_own_answer_whichever_batches_are_abandoned(batches: list[tuple[int, int | None, bool]]) -> None:
+def test_each_call_gets_its_own_answer_whichever_batches_are_abandoned(
+    batches: list[tuple[int, int | None, bool]],
+) -> None:
     """After some answers or none, by a cancellation or by a reader that wants no more of them."""
 
-    async def read(running: Running, batch: int, calls: int, wanted: int | None, cancelled: bool, found: list[complex]) -> None:
-        packed = frames.join([cloudpickle.dumps(complex), *(cloudpickle.dumps(((batch, call), {})) for call in range(calls))])
+    async def read(
+        running: Running,
+        batch: int,
+        calls: int,
+        wanted: int | None,
+        cancelled: bool,
+        found: list[complex],
+    ) -> None:
+        packed = frames.join(
+            [
+                cloudpickle.dumps(complex),
+                *(cloudpickle.dumps(((batch, call), {})) for call in range(calls)),
+            ]
+        )
         task = asyncio.current_task()
         assert task is not None
-        async with contextlib.aclosing(running.child.run(packed, calls, running.stopped)) as results:
+        async with contextlib.aclosing(
+            running.child.run(packed, calls, running.stopped)
+        ) as results:
             if wanted == 0 and cancelled:
                 task.cancel()
             async for each in results:
@@ -348,15 +416,26 @@ async def test_a_stopped_worker_ends_the_call_that_runs(running: Running) -> Non
     assert await running.answers(time.sleep, (1000,)) == []
 
 
-@pytest.mark.parametrize(("python", "message"), [((3, 2), "pickled by Python 3.2"), (None, "install iris-temporal in the image")])
-def test_a_worker_that_cannot_start_says_what_its_job_needs(tmp_path: Path, python: tuple[int, int] | None, message: str) -> None:
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [((3, 2), "pickled by Python 3.2"), (None, "install iris-temporal in the image")],
+)
+def test_a_worker_that_cannot_start_says_what_its_job_needs(
+    tmp_path: Path, python: tuple[int, int] | None, message: str
+) -> None:
     """Another version of Python, or an image without the command of Iris."""
     running = Running(tmp_path)
     file = running.directory / "pool.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **({"python": python} if python else {})}))
+    file.write_text(
+        json.dumps({**json.loads(file.read_text()), **({"python": python} if python else {})})
+    )
     env = {"PATH": "", "IRIS_OUTPUT_DIR": str(tmp_path)}
     ran = subprocess.run(
-        [sys.executable, running.directory / bundles.SCRIPT], env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, running.directory / bundles.SCRIPT],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
     assert ran.returncode in (1, 127)

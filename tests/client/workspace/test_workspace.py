@@ -37,8 +37,17 @@ def write(root: Path, *paths: str, text: str = "x") -> None:
 
 
 def git(directory: Path, *arguments: str) -> None:
-    said = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "protocol.file.allow=always")
-    subprocess.run(["git", "-C", str(directory), *said, *arguments], check=True, capture_output=True)
+    said = (
+        "-c",
+        "user.name=ada",
+        "-c",
+        "user.email=ada@example.org",
+        "-c",
+        "protocol.file.allow=always",
+    )
+    subprocess.run(
+        ["git", "-C", str(directory), *said, *arguments], check=True, capture_output=True
+    )
 
 
 def archive_of(packed: Packed) -> tarfile.TarFile:
@@ -52,7 +61,9 @@ def content(directory: Path | None, *files: ExtraFile) -> dict[str, str]:
         found = {}
         for member in tar:
             inside = tar.extractfile(member) if member.isfile() else None
-            found[member.name] = inside.read().decode() if inside is not None else f"-> {member.linkname}"
+            found[member.name] = (
+                inside.read().decode() if inside is not None else f"-> {member.linkname}"
+            )
         return found
 
 
@@ -84,11 +95,16 @@ def objects(store: Store) -> dict[str, tuple[int, int]]:
     }
 
 
-# -- the commit ----------------------------------------------------------------------------------------------------------------
+# -- the commit
+# --------------------------------------------------------------------------------------------------
 
 
-def test_a_workspace_has_the_commit_of_its_files_and_a_mark_if_they_differ(repository: Path, tmp_path: Path) -> None:
-    """A result of last month is worth little without the code that made it, and less with the wrong code."""
+def test_a_workspace_has_the_commit_of_its_files_and_a_mark_if_they_differ(
+    repository: Path, tmp_path: Path
+) -> None:
+    """A result of last month is worth little without the code that made it, and less with the wrong
+    code.
+    """
     assert commit_of(repository) == commit_of(tmp_path) == ""
     write(repository, "train.py", "inner/a.py")
     git(repository, "add", ".")
@@ -103,11 +119,14 @@ def test_a_workspace_has_the_commit_of_its_files_and_a_mark_if_they_differ(repos
     assert commit_of(repository) == f"{commit}+"
 
 
-# -- which files ---------------------------------------------------------------------------------------------------------------
+# -- which files
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_git_workspace_is_what_is_tracked_and_what_is_new(repository: Path) -> None:
-    """A file that was just written and not yet added is part of the experiment; one deleted and not committed is not."""
+    """A file that was just written and not yet added is part of the experiment; one deleted and not
+    committed is not.
+    """
     write(repository, "tracked.py", "gone.py", "ignored.log", "deep/new.py", "forced.log")
     write(repository, ".gitignore", text="*.log\n")
     git(repository, "add", "tracked.py", "gone.py")
@@ -118,15 +137,47 @@ def test_a_git_workspace_is_what_is_tracked_and_what_is_new(repository: Path) ->
 
 #: Ignore files and paths on which git and its imitators like to differ.
 RULES = {
-    ".gitignore": "*.log\n!keep.log\n/top.txt\nbuild/\ndata/**/raw\n\\#odd\n# no\ntrailing \nsub/*.tmp\n*\\ space\n[ab].bin\n",
+    ".gitignore": (
+        "*.log\n!keep.log\n/top.txt\nbuild/\ndata/**/raw\n\\#odd\n# no\ntrailing \nsub/*.tmp\n*\\"
+        " space\n[ab].bin\n"
+    ),
     "sub/.gitignore": "!special.log\n/anchored\n*.pyc\r\n",
     "sub/deep/.gitignore": "*\n!.gitignore\n!kept*\n",
     "build/.gitignore": "!wanted\n",
 }
 PATHS = (
-    *("a.log", "keep.log", "top.txt", "sub/top.txt", "build/wanted", "sub/build/x", "builder/x", "data/raw", "data/a/b/raw"),
-    *("data/a/raw/file", "raw", "#odd", "trailing", "sub/x.tmp", "sub/deeper/x.tmp", "a space", "a.bin", "c.bin", "x.pyc"),
-    *("sub/special.log", "sub/other.log", "sub/anchored", "sub/deep/anchored", "sub/x.pyc", "sub/deep/kept", "sub/deep/gone"),
+    *(
+        "a.log",
+        "keep.log",
+        "top.txt",
+        "sub/top.txt",
+        "build/wanted",
+        "sub/build/x",
+        "builder/x",
+        "data/raw",
+        "data/a/b/raw",
+    ),
+    *(
+        "data/a/raw/file",
+        "raw",
+        "#odd",
+        "trailing",
+        "sub/x.tmp",
+        "sub/deeper/x.tmp",
+        "a space",
+        "a.bin",
+        "c.bin",
+        "x.pyc",
+    ),
+    *(
+        "sub/special.log",
+        "sub/other.log",
+        "sub/anchored",
+        "sub/deep/anchored",
+        "sub/x.pyc",
+        "sub/deep/kept",
+        "sub/deep/gone",
+    ),
     *("sub/deep/dir/kept", "ünï/cödé.log", "ünï/cödé.py", "src/main.py", "sub/keep.log"),
 )
 
@@ -143,8 +194,12 @@ def test_a_workspace_outside_of_git_has_the_files_that_git_would_take(root: Path
 
 
 @pytest.mark.parametrize("in_git", [False, True])
-def test_the_state_of_iris_is_no_part_of_a_workspace(root: Path, in_git: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has keys, and files that disappear while they are packed. A state directory around the project takes nothing from it."""
+def test_the_state_of_iris_is_no_part_of_a_workspace(
+    root: Path, in_git: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has keys, and files that disappear while they are packed. A state directory around the
+    project takes nothing from it.
+    """
     if in_git:
         git(root, "init", "-q")
     write(root, "main.py", "iris/clusters/local/cluster.json", "irises/main.py")
@@ -161,10 +216,25 @@ def test_irisignore_has_the_last_word(root: Path, in_git: bool) -> None:
     """It leaves out what git has, and takes in the built wheel that git must not have."""
     if in_git:
         git(root, "init", "-q")
-    write(root, "main.py", "notes/big.md", "dist/app.whl", "dist/app.tar", "other.whl", "tests/test.py", "tests/data/one.json")
+    write(
+        root,
+        "main.py",
+        "notes/big.md",
+        "dist/app.whl",
+        "dist/app.tar",
+        "other.whl",
+        "tests/test.py",
+        "tests/data/one.json",
+    )
     write(root, ".gitignore", text="dist/\n*.whl\n")
     write(root, ".irisignore", text="notes/\n!dist/*.whl\ntests/\n!tests/data/\n")
-    assert workspace_files(root) == [".gitignore", ".irisignore", "dist/app.whl", "main.py", "tests/data/one.json"]
+    assert workspace_files(root) == [
+        ".gitignore",
+        ".irisignore",
+        "dist/app.whl",
+        "main.py",
+        "tests/data/one.json",
+    ]
 
 
 def test_irisignore_can_name_what_goes_along_instead_of_what_stays(root: Path) -> None:
@@ -176,10 +246,20 @@ def test_irisignore_can_name_what_goes_along_instead_of_what_stays(root: Path) -
 
 @pytest.mark.parametrize("in_git", [False, True])
 def test_git_itself_environments_and_caches_never_go_along(root: Path, in_git: bool) -> None:
-    """They are of this machine, and large; no ignore file has to say so, and none can say otherwise."""
+    """They are of this machine, and large; no ignore file has to say so, and none can say
+    otherwise.
+    """
     if in_git:
         git(root, "init", "-q")
-    write(root, "main.py", ".venv/bin/python", "lib/__pycache__/x.pyc", "lib/.venv/y", "other/.git/config", ".gitkeep")
+    write(
+        root,
+        "main.py",
+        ".venv/bin/python",
+        "lib/__pycache__/x.pyc",
+        "lib/.venv/y",
+        "other/.git/config",
+        ".gitkeep",
+    )
     write(root, ".irisignore", text="!.venv/\n!__pycache__/\n!.git/\n")
     assert workspace_files(root) == [".gitkeep", ".irisignore", "main.py"]
 
@@ -191,7 +271,9 @@ def test_only_the_files_below_the_directory_go_along(repository: Path) -> None:
     assert workspace_files(repository / "one") == ["main.py"]
 
 
-def test_submodules_and_repositories_within_go_along_with_their_files(tmp_path: Path, repository: Path) -> None:
+def test_submodules_and_repositories_within_go_along_with_their_files(
+    tmp_path: Path, repository: Path
+) -> None:
     """A program needs its vendored library; each repository's own ignore file counts for it."""
     library = tmp_path / "library"
     write(library, "lib.py")
@@ -203,11 +285,19 @@ def test_submodules_and_repositories_within_go_along_with_their_files(tmp_path: 
     write(repository, "vendor/lib/.gitignore", text="*.log")
     git(repository / "cloned", "init", "-q")
     assert workspace_files(repository) == [
-        *(".gitmodules", "cloned/z.py", "vendor/lib/.gitignore", "vendor/lib/lib.py", "vendor/lib/new.py")
+        *(
+            ".gitmodules",
+            "cloned/z.py",
+            "vendor/lib/.gitignore",
+            "vendor/lib/lib.py",
+            "vendor/lib/new.py",
+        )
     ]
 
 
-def test_a_project_in_a_directory_that_git_ignores_goes_along_nevertheless(repository: Path) -> None:
+def test_a_project_in_a_directory_that_git_ignores_goes_along_nevertheless(
+    repository: Path,
+) -> None:
     """Asking git there would give an empty workspace."""
     write(repository, ".gitignore", text="scratch/\n")
     write(repository, "scratch/main.py", "scratch/x.log")
@@ -220,11 +310,15 @@ def test_a_repository_that_git_refuses_is_a_sentence_with_gits_words(root: Path)
     """Packing something else in silence would run the wrong program."""
     write(root, "main.py")
     write(root, ".git", text="gitdir: /nowhere/at/all\n")
-    with pytest.raises(Rejected, match=r"git cannot list the files of .*not a git repository.*--no-workspace"):
+    with pytest.raises(
+        Rejected, match=r"git cannot list the files of .*not a git repository.*--no-workspace"
+    ):
         pack(root)
 
 
-def test_a_hook_of_git_packs_the_directory_it_names(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hook_of_git_packs_the_directory_it_names(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """While hooks run, git's own variables point elsewhere."""
     write(repository, "main.py")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
@@ -232,7 +326,9 @@ def test_a_hook_of_git_packs_the_directory_it_names(repository: Path, monkeypatc
     assert workspace_files(repository) == ["main.py"]
 
 
-def test_without_git_the_rules_are_read_here(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_git_the_rules_are_read_here(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A slim container has the checkout and no git."""
     write(repository, "main.py", "x.log")
     write(repository, ".gitignore", text="*.log\n")
@@ -248,7 +344,15 @@ def test_a_line_of_irisignore_that_means_nothing_is_refused(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "marker", ["pyproject.toml", ".irisignore", "requirements.txt", "setup.py", "setup.cfg", "environment.yml"]
+    "marker",
+    [
+        "pyproject.toml",
+        ".irisignore",
+        "requirements.txt",
+        "setup.py",
+        "setup.cfg",
+        "environment.yml",
+    ],
 )
 def test_a_directory_with_a_projects_file_is_a_project(root: Path, marker: str) -> None:
     """What decides whether a plain `iris submit` takes files along."""
@@ -269,8 +373,12 @@ def test_a_directory_in_a_git_work_tree_is_a_project(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("in_git", [False, True])
-def test_an_environment_of_any_name_is_no_part_of_a_workspace(root: Path, in_git: bool, tmp_path: Path) -> None:
-    """It is of this machine, with links to its Python, which were refused as links that point outside."""
+def test_an_environment_of_any_name_is_no_part_of_a_workspace(
+    root: Path, in_git: bool, tmp_path: Path
+) -> None:
+    """It is of this machine, with links to its Python, which were refused as links that point
+    outside.
+    """
     if in_git:
         git(root, "init", "-q")
     write(root, "main.py", "envs/main.py", "docs/conda-meta", ".irisignore", text="!env/\n")
@@ -297,17 +405,33 @@ def test_a_workspace_that_is_an_environment_itself_says_so(root: Path) -> None:
     venv.create(root, symlinks=True)
 
     with pytest.raises(
-        Rejected, match=f"points outside .*: {root} itself is a Python environment; submit from a directory beside"
+        Rejected,
+        match=(
+            f"points outside .*: {root} itself is a Python environment; submit from a directory"
+            " beside"
+        ),
     ):
         pack(root)
 
 
-# -- packing -------------------------------------------------------------------------------------------------------------------
+# -- packing
+# --------------------------------------------------------------------------------------------------
 
 
-def test_the_same_files_have_the_same_hash_whoever_packs_them_and_whenever(tmp_path: Path, root: Path) -> None:
-    """Otherwise nothing is ever unchanged: order of making, times, group bits and the place do not count."""
-    paths = ["b.py", "a/x.py", "a.py", "a-b/y.py", "long/" + "n" * 200 + "/" + "m" * 120, "ünï/cödé"]
+def test_the_same_files_have_the_same_hash_whoever_packs_them_and_whenever(
+    tmp_path: Path, root: Path
+) -> None:
+    """Otherwise nothing is ever unchanged: order of making, times, group bits and the place do not
+    count.
+    """
+    paths = [
+        "b.py",
+        "a/x.py",
+        "a.py",
+        "a-b/y.py",
+        "long/" + "n" * 200 + "/" + "m" * 120,
+        "ünï/cödé",
+    ]
     other = tmp_path / "elsewhere" / "copy"
     write(root, *paths)
     write(other, *reversed(paths))
@@ -319,9 +443,9 @@ def test_the_same_files_have_the_same_hash_whoever_packs_them_and_whenever(tmp_p
         assert first.bundle.size == os.fstat(first.archive.fileno()).st_size
         assert first.files == len(paths)
         with archive_of(first) as tar:
-            assert {(each.uid, each.gid, each.uname, each.gname, each.mtime, each.mode) for each in tar} == {
-                (0, 0, "", "", 0, 0o644)
-            }
+            assert {
+                (each.uid, each.gid, each.uname, each.gname, each.mtime, each.mode) for each in tar
+            } == {(0, 0, "", "", 0, 0o644)}
             assert set(tar.getnames()) == set(paths)
 
 
@@ -380,7 +504,9 @@ def test_links_that_stay_inside_are_kept_and_work_elsewhere(root: Path) -> None:
 
 
 def test_a_link_that_climbs_after_a_name_is_sent_with_the_place_it_means(root: Path) -> None:
-    """Hosts refuse such a target: the name can be a link, from which the dots climb out of the directory."""
+    """Hosts refuse such a target: the name can be a link, from which the dots climb out of the
+    directory.
+    """
     write(root, "data/deep/a.txt", "b.txt")
     (root / "deep").symlink_to("data/deep")
     (root / "around").symlink_to("data/../b.txt")
@@ -393,11 +519,16 @@ def test_a_link_that_climbs_after_a_name_is_sent_with_the_place_it_means(root: P
 def test_a_file_that_no_host_would_unpack_is_refused_before_anything_is_sent(root: Path) -> None:
     """The user reads it at once, not when the job has got its hosts."""
     write(root, "/".join(["d"] * 101))
-    with pytest.raises(Rejected, match=r"is 101 levels deep; the limit is 100; rename it, or exclude it in \.irisignore"):
+    with pytest.raises(
+        Rejected,
+        match=r"is 101 levels deep; the limit is 100; rename it, or exclude it in \.irisignore",
+    ):
         pack(root)
 
 
-def test_a_link_that_leads_out_is_refused_by_name_unless_it_is_ignored(root: Path, tmp_path: Path) -> None:
+def test_a_link_that_leads_out_is_refused_by_name_unless_it_is_ignored(
+    root: Path, tmp_path: Path
+) -> None:
     """Directly, or through another link; the host has nothing there, or something else."""
     write(tmp_path, "outside/secret")
     for target in (tmp_path / "outside", Path("../outside/secret"), Path("/dev/null")):
@@ -405,7 +536,10 @@ def test_a_link_that_leads_out_is_refused_by_name_unless_it_is_ignored(root: Pat
         (root / "out").symlink_to(target)
         with pytest.raises(Rejected) as refused:
             pack(root)
-        assert f"the link out points outside the workspace, to {target}; exclude it in .irisignore" in str(refused.value)
+        assert (
+            f"the link out points outside the workspace, to {target}; exclude it in .irisignore"
+            in str(refused.value)
+        )
     write(root, ".irisignore", text="out\n")
     assert set(content(root)) == {".irisignore"}
     (tmp_path / "outside/back").symlink_to(root)
@@ -414,7 +548,9 @@ def test_a_link_that_leads_out_is_refused_by_name_unless_it_is_ignored(root: Pat
         pack(root)
 
 
-def test_what_lies_below_a_directory_that_became_a_link_is_left_to_the_link(repository: Path) -> None:
+def test_what_lies_below_a_directory_that_became_a_link_is_left_to_the_link(
+    repository: Path,
+) -> None:
     """Git still tracks the files by their old paths; an archive with both could not be unpacked."""
     write(repository, "old/a.py", "new/a.py")
     git(repository, "add", "old")
@@ -437,7 +573,9 @@ def test_sockets_and_pipes_stay_behind(root: Path) -> None:
 
 @pytest.fixture
 def as_nobody() -> Iterator[Path]:
-    """A directory of a user who is not root, whom permissions hold back; the test runs as that user."""
+    """A directory of a user who is not root, whom permissions hold back; the test runs as that
+    user.
+    """
     directory = Path(tempfile.mkdtemp()).resolve()
     root = os.geteuid() == 0
     if root:
@@ -453,7 +591,9 @@ def test_a_file_or_directory_that_cannot_be_read_is_refused_by_name(as_nobody: P
     """Leaving it out would only show on the host."""
     write(as_nobody, "main.py", "key.pem")
     (as_nobody / "key.pem").chmod(0)
-    with pytest.raises(Rejected, match=r"key\.pem cannot be read \(Permission denied\).*\.irisignore"):
+    with pytest.raises(
+        Rejected, match=r"key\.pem cannot be read \(Permission denied\).*\.irisignore"
+    ):
         pack(as_nobody)
     (as_nobody / "key.pem").unlink()
     (as_nobody / "closed").mkdir(mode=0)
@@ -463,7 +603,9 @@ def test_a_file_or_directory_that_cannot_be_read_is_refused_by_name(as_nobody: P
 
 
 def test_files_that_are_written_meanwhile_do_not_break_the_archive(root: Path) -> None:
-    """Logs grow and checkpoints are truncated while people submit; whatever was read, the archive is whole."""
+    """Logs grow and checkpoints are truncated while people submit; whatever was read, the archive
+    is whole.
+    """
     write(root, "main.py", "z.py")
     ended = threading.Event()
 
@@ -497,7 +639,9 @@ def test_files_that_are_written_meanwhile_do_not_break_the_archive(root: Path) -
 
 
 def test_a_workspace_that_is_too_large_is_refused_with_its_ten_largest_files(root: Path) -> None:
-    """So that its user knows at once what to put into .irisignore; holes in files make this test quick."""
+    """So that its user knows at once what to put into .irisignore; holes in files make this test
+    quick.
+    """
     for number in range(12):
         write(root, f"data/{number:02}.bin")
         os.truncate(root / f"data/{number:02}.bin", (9 + number) * 1024 * 1024)
@@ -508,17 +652,23 @@ def test_a_workspace_that_is_too_large_is_refused_with_its_ten_largest_files(roo
     assert said.startswith(f"workspace: {root} has 174 MiB in 13 files, which is ")
     assert ".irisignore" in said
     named = [line.split() for line in said.splitlines()[1:]]
-    assert named == [[str(9 + number), "MiB", f"data/{number:02}.bin"] for number in range(11, 1, -1)]
+    assert named == [
+        [str(9 + number), "MiB", f"data/{number:02}.bin"] for number in range(11, 1, -1)
+    ]
 
 
-def test_many_small_files_that_are_too_large_together_are_named_by_their_directories(root: Path) -> None:
+def test_many_small_files_that_are_too_large_together_are_named_by_their_directories(
+    root: Path,
+) -> None:
     """Ten of ten thousand tell nobody anything."""
     for number in range(300):
         write(root, f"cache/{number}.bin")
         os.truncate(root / f"cache/{number}.bin", 400_000)
     with pytest.raises(Rejected) as refused:
         pack(root)
-    assert str(refused.value).endswith("most of the size is in small files:\n   114.4 MiB  cache/ (300 files)")
+    assert str(refused.value).endswith(
+        "most of the size is in small files:\n   114.4 MiB  cache/ (300 files)"
+    )
 
 
 def test_a_workspace_that_just_fits_is_packed_and_one_byte_more_is_not(root: Path) -> None:
@@ -532,10 +682,13 @@ def test_a_workspace_that_just_fits_is_packed_and_one_byte_more_is_not(root: Pat
         pack(root)
 
 
-# -- files beside it -----------------------------------------------------------------------------------------------------------
+# -- files beside it
+# --------------------------------------------------------------------------------------------------
 
 
-def test_a_named_file_goes_along_though_ignored_or_from_elsewhere(root: Path, tmp_path: Path) -> None:
+def test_a_named_file_goes_along_though_ignored_or_from_elsewhere(
+    root: Path, tmp_path: Path
+) -> None:
     """Without a destination it keeps its place in the workspace, or only its name."""
     write(root, "main.py", "secrets/token", ".venv/marker")
     write(root, ".irisignore", text="secrets/\n")
@@ -551,13 +704,17 @@ def test_a_destination_may_replace_a_file_of_the_workspace(root: Path, tmp_path:
     """The production configuration in place of the one that is checked in."""
     write(root, "config.yaml", text="test")
     write(tmp_path, "production.yaml", text="production")
-    assert content(root, ExtraFile(tmp_path / "production.yaml", "config.yaml")) == {"config.yaml": "production"}
+    assert content(root, ExtraFile(tmp_path / "production.yaml", "config.yaml")) == {
+        "config.yaml": "production"
+    }
 
 
 def test_named_files_make_a_workspace_of_their_own(tmp_path: Path) -> None:
     """`--no-workspace --file train.py`."""
     write(tmp_path, "deep/train.py")
-    assert content(None, ExtraFile(tmp_path / "deep/train.py"), ExtraFile(tmp_path / "deep/train.py", "a/b.py")) == {
+    assert content(
+        None, ExtraFile(tmp_path / "deep/train.py"), ExtraFile(tmp_path / "deep/train.py", "a/b.py")
+    ) == {
         "a/b.py": "x",
         "train.py": "x",
     }
@@ -571,12 +728,18 @@ def test_the_target_of_a_named_link_goes_along(root: Path, tmp_path: Path) -> No
     assert content(root, ExtraFile(root / "link"))["link"] == "content"
 
 
-def test_a_destination_that_is_taken_or_below_a_file_or_link_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_destination_that_is_taken_or_below_a_file_or_link_is_refused(
+    root: Path, tmp_path: Path
+) -> None:
     """An archive with both could not be unpacked, or would write through the link."""
     write(tmp_path, "a", "b")
     write(root, "file", "dir/x")
     (root / "link").symlink_to("dir")
-    for dest, words in (("file/a", "conflicts with file"), ("link/a", "conflicts with link"), ("dir", "conflicts with dir")):
+    for dest, words in (
+        ("file/a", "conflicts with file"),
+        ("link/a", "conflicts with link"),
+        ("dir", "conflicts with dir"),
+    ):
         with pytest.raises(InvalidValue, match=words):
             pack(root, [ExtraFile(tmp_path / "a", dest)])
     with pytest.raises(InvalidValue, match="give each its own destination"):
@@ -585,7 +748,13 @@ def test_a_destination_that_is_taken_or_below_a_file_or_link_is_refused(root: Pa
 
 @pytest.mark.parametrize(
     ("text", "dest"),
-    [("a.txt", None), ("a.txt:b.txt", "b.txt"), ("a.txt:in/", "in/a.txt"), ("a.txt:./x//y", "x/y"), ("c:d", None)],
+    [
+        ("a.txt", None),
+        ("a.txt:b.txt", "b.txt"),
+        ("a.txt:in/", "in/a.txt"),
+        ("a.txt:./x//y", "x/y"),
+        ("c:d", None),
+    ],
 )
 def test_a_file_option_is_a_path_and_perhaps_a_destination(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, dest: str | None
@@ -593,7 +762,9 @@ def test_a_file_option_is_a_path_and_perhaps_a_destination(
     """A colon may be part of a name that exists."""
     write(tmp_path, "a.txt", "c:d")
     monkeypatch.chdir(tmp_path)
-    assert parse_extra(text) == ExtraFile(Path("c:d" if dest is None and ":" in text else "a.txt"), dest)
+    assert parse_extra(text) == ExtraFile(
+        Path("c:d" if dest is None and ":" in text else "a.txt"), dest
+    )
 
 
 @pytest.mark.parametrize(
@@ -610,7 +781,9 @@ def test_a_file_option_is_a_path_and_perhaps_a_destination(
         ("a.txt:.", "is not a path in a workspace"),
     ],
 )
-def test_a_file_option_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:
+def test_a_file_option_that_is_wrong_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
     """With the value and a remedy, before anything is packed."""
     write(tmp_path, "a.txt", "dir/x")
     monkeypatch.chdir(tmp_path)
@@ -618,7 +791,8 @@ def test_a_file_option_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pyt
         parse_extra(text)
 
 
-# -- sending -------------------------------------------------------------------------------------------------------------------
+# -- sending
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_workspace_is_sent_once_and_a_changed_one_again(root: Path, store: Store) -> None:
@@ -645,7 +819,9 @@ async def test_a_workspace_is_sent_once_and_a_changed_one_again(root: Path, stor
 
 
 async def test_what_arrives_is_what_was_packed(root: Path, store: Store, tmp_path: Path) -> None:
-    """Compressed on the way; the name is the hash of what is inside, and the same archive becomes the same object."""
+    """Compressed on the way; the name is the hash of what is inside, and the same archive becomes
+    the same object.
+    """
     (root / "noise").write_bytes(os.urandom(12_000_000))
     with pack(root) as packed:
         bundle = await upload(store, packed, lambda sent, total: None)
@@ -659,7 +835,9 @@ async def test_what_arrives_is_what_was_packed(root: Path, store: Store, tmp_pat
     assert hashlib.sha256(archive).hexdigest() == bundle.sha256
 
 
-async def test_a_store_that_does_not_take_it_is_named_with_a_remedy(root: Path, store: Store) -> None:
+async def test_a_store_that_does_not_take_it_is_named_with_a_remedy(
+    root: Path, store: Store
+) -> None:
     """In a sentence, without what its library prints for its developers."""
     write(root, "main.py")
     (Path(store.url.removeprefix("file://")) / "bundles").write_text("in the way")
@@ -679,6 +857,9 @@ async def test_an_object_is_fetched_whole_or_not_at_all(store: Store, tmp_path: 
     assert target.read_text() == "old"
     await store.put("some/object", b"new")
     assert await store.get_file("some/object", target)
-    assert (target.read_text(), sorted(path.name for path in tmp_path.iterdir())) == ("new", ["store", "target"])
+    assert (target.read_text(), sorted(path.name for path in tmp_path.iterdir())) == (
+        "new",
+        ["store", "target"],
+    )
     with pytest.raises(CannotWrite, match="No such file or directory"):
         await store.get_file("some/object", tmp_path / "no" / "directory")

@@ -1,4 +1,6 @@
-"""Agents that are away for a while: whoever is back in time costs nothing, and whoever is not is found lost."""
+"""Agents that are away for a while: whoever is back in time costs nothing, and whoever is not is
+found lost.
+"""
 
 import os
 import signal
@@ -12,13 +14,16 @@ from tests.e2e.cluster import Cluster, a_cluster, eventually, until
 
 pytestmark = pytest.mark.long
 
-#: Seconds that an agent may be away without any cost, less what the next one takes to start on a slow machine.
+#: Seconds that an agent may be away without any cost, less what the next one takes to start on a
+#: slow machine.
 AWAY = 30
 
 
 @pytest.fixture(scope="module")
 def wide() -> Iterator[Cluster]:
-    """A cluster of machines that people bring: their agents stay away until the test starts them again."""
+    """A cluster of machines that people bring: their agents stay away until the test starts them
+    again.
+    """
     with a_cluster("--hosts", "0", "--ephemeral", name="wide") as cluster:
         yield cluster
 
@@ -61,11 +66,19 @@ def stop_agent(cluster: Cluster, host: str, how: signal.Signals) -> None:
 
 def life_of(cluster: Cluster, slice_id: str) -> list[tuple[str, str]]:
     """The hosts of a slice that take work, each with its incarnation."""
-    return [(host_id, host["incarnation"]) for host_id, host in cluster.hosts().items() if host["slice_id"] == slice_id]
+    return [
+        (host_id, host["incarnation"])
+        for host_id, host in cluster.hosts().items()
+        if host["slice_id"] == slice_id
+    ]
 
 
-def test_an_agent_that_is_back_before_its_programs_leases_run_out_costs_nothing(wide: Cluster) -> None:
-    """Killed or told to make way, and away for half a minute, as in an upgrade: the slice stays, and so does each attempt."""
+def test_an_agent_that_is_back_before_its_programs_leases_run_out_costs_nothing(
+    wide: Cluster,
+) -> None:
+    """Killed or told to make way, and away for half a minute, as in an upgrade: the slice stays,
+    and so does each attempt.
+    """
     for pair in ("killed", "upgraded"):
         begin_pair(wide, pair)
         begin_gang(wide, pair)
@@ -84,8 +97,12 @@ def test_an_agent_that_is_back_before_its_programs_leases_run_out_costs_nothing(
         assert {task["attempt"] for task in wide.status(pair)["tasks"]} == {1}
 
 
-def test_an_agent_that_does_not_come_back_is_lost_with_its_slice_before_its_job_tries_again(wide: Cluster) -> None:
-    """Killed, or frozen with its connections open: neither answers, whatever the service still has of it."""
+def test_an_agent_that_does_not_come_back_is_lost_with_its_slice_before_its_job_tries_again(
+    wide: Cluster,
+) -> None:
+    """Killed, or frozen with its connections open: neither answers, whatever the service still has
+    of it.
+    """
     for pair in ("dead", "frozen"):
         begin_pair(wide, pair)
         begin_gang(wide, pair)

@@ -1,4 +1,6 @@
-"""What happens when processes are killed with `kill -9`: nothing is lost, and nothing is done twice at once."""
+"""What happens when processes are killed with `kill -9`: nothing is lost, and nothing is done twice
+at once.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +14,8 @@ from tests.e2e.cluster import PATIENCE, USER, Cluster, a_cluster, alive, eventua
 
 pytestmark = pytest.mark.long
 
-#: A program that takes a lock for as long as it lives; whoever finds it taken says so. Attempt 1 never ends by itself.
+#: A program that takes a lock for as long as it lives; whoever finds it taken says so. Attempt 1
+#: never ends by itself.
 EXCLUSIVE = """
 import fcntl, os, pathlib, subprocess, time
 me = "task" + os.environ["IRIS_TASK_INDEX"]
@@ -64,7 +67,9 @@ class Silent:
             self.vanished |= (seen & set(STEADY)) - there_are
             seen |= there_are
             if self.gone_after is None and self._victim not in there_are:
-                self.gone_after = (failed_at(self.cluster, self._victim) - self._killed_at).total_seconds()
+                self.gone_after = (
+                    failed_at(self.cluster, self._victim) - self._killed_at
+                ).total_seconds()
 
     def end(self) -> None:
         self._over.set()
@@ -110,12 +115,17 @@ def has_reported(cluster: Cluster, host: str) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def silent() -> Iterator[Silent]:
-    """It takes most of a minute to know that a host is gone, so that begins before everything else here."""
+    """It takes most of a minute to know that a host is gone, so that begins before everything else
+    here.
+    """
     with a_cluster("--hosts", "0", "--ephemeral", name="wide") as cluster:
         joined(cluster, "silent", cpu=1)  # which its job takes, so that no other is sent there
-        cluster.submit("on-silent", "--", "sh", "-c", "echo $$ > pid.new; mv pid.new pid; sleep 1000")
+        cluster.submit(
+            "on-silent", "--", "sh", "-c", "echo $$ > pid.new; mv pid.new pid; sleep 1000"
+        )
         cluster.there_is("pid")
-        # A host that dies before its first report, ten seconds after its start, is found lost up to a quarter of a minute later.
+        # A host that dies before its first report, ten seconds after its start, is found lost up to
+        # a quarter of a minute later.
         eventually(lambda: has_reported(cluster, "silent"), every=0.5)
         watched = Silent(cluster, "silent")
         try:
@@ -124,31 +134,47 @@ def silent() -> Iterator[Silent]:
             watched.end()
 
 
-@pytest.mark.parametrize("part", ["controller", "start-dev"], ids=["control-plane", "temporal-service"])
+@pytest.mark.parametrize(
+    "part", ["controller", "start-dev"], ids=["control-plane", "temporal-service"]
+)
 def test_jobs_do_not_notice_the_death_of_a_service(part: str) -> None:
-    """One task runs, several wait, one is followed; afterwards all have succeeded and each has run once."""
+    """One task runs, several wait, one is followed; afterwards all have succeeded and each has run
+    once.
+    """
     with a_cluster("--cpu", "1") as cluster:
         once = "echo $IRIS_JOB_ID:$IRIS_TASK_INDEX >> runs"
         running = cluster.begin(
-            "submit", "-n", "running", "--", "sh", "-c", f"echo begin; {once}; touch up; {until('go')}; echo end"
+            "submit",
+            "-n",
+            "running",
+            "--",
+            "sh",
+            "-c",
+            f"echo begin; {once}; touch up; {until('go')}; echo end",
         )
         cluster.there_is("up")
         cluster.submit("waiting", "--replicas", "3", "--", "sh", "-c", once)
         first = cluster.kill(part)
         if part == "controller":
-            cluster.submit("meanwhile", "--", "sh", "-c", once)  # a submission needs only the service
+            cluster.submit(
+                "meanwhile", "--", "sh", "-c", once
+            )  # a submission needs only the service
         eventually(lambda: cluster.pid(part) not in (None, first))
         cluster.file("go").touch()
         assert running.ends().out == "begin\nend\n"
         others = ["waiting", "meanwhile"] if part == "controller" else ["waiting"]
         cluster.iris("wait", *others)
         expected = [f"{USER}/running:0", *(f"{USER}/waiting:{index}" for index in range(3))]
-        assert sorted(cluster.lines("runs")) == sorted(expected + [f"{USER}/meanwhile:0"] * (part == "controller"))
+        assert sorted(cluster.lines("runs")) == sorted(
+            expected + [f"{USER}/meanwhile:0"] * (part == "controller")
+        )
         eventually(lambda: cluster.free_cpu() == [1])
 
 
 def test_a_cluster_whose_supervisor_was_killed_starts_again_and_goes_on() -> None:
-    """With the same jobs at the same address; the task that ran runs again, and never beside its first attempt."""
+    """With the same jobs at the same address; the task that ran runs again, and never beside its
+    first attempt.
+    """
     with a_cluster("--cpu", "1") as cluster:
         cluster.submit("exclusive", "--", "python3", "-c", EXCLUSIVE)
         cluster.there_is("task0.runs")
@@ -157,7 +183,10 @@ def test_a_cluster_whose_supervisor_was_killed_starts_again_and_goes_on() -> Non
         assert "no local cluster runs" in cluster.iris("jobs", code=4).err
         cluster.start()
         cluster.iris("wait", "exclusive", "waiting")
-        assert cluster.lines("task0") == ["1", str(cluster.status("exclusive")["tasks"][0]["attempt"])]
+        assert cluster.lines("task0") == [
+            "1",
+            str(cluster.status("exclusive")["tasks"][0]["attempt"]),
+        ]
         assert not cluster.file("overlap").exists()
         assert cluster.logs("waiting") == ["at last"]
         cluster.stop()
@@ -165,26 +194,46 @@ def test_a_cluster_whose_supervisor_was_killed_starts_again_and_goes_on() -> Non
 
 
 def test_an_attempt_that_its_host_cannot_keep_is_ended_and_made_again(silent: Silent) -> None:
-    """A program that deletes its own attempt's files is killed, not left alone beside its successor."""
+    """A program that deletes its own attempt's files is killed, not left alone beside its
+    successor.
+    """
     cluster = silent.cluster
     joined(cluster, "careless")
     marker = cluster.file("careless")
-    careless = f"if [ $IRIS_ATTEMPT = 1 ]; then echo $$ > {marker}; rm -rf ../*; exec sleep 1000; fi; echo fine"
-    elsewhere = ["--cluster", cluster.address, "submit", "-n", "careless"]  # each attempt in a directory of its own
+    careless = (
+        f"if [ $IRIS_ATTEMPT = 1 ]; then echo $$ > {marker}; rm -rf ../*; exec sleep 1000; fi; echo"
+        " fine"
+    )
+    elsewhere = [
+        "--cluster",
+        cluster.address,
+        "submit",
+        "-n",
+        "careless",
+    ]  # each attempt in a directory of its own
     assert cluster.iris(*elsewhere, "--", "sh", "-c", careless).out.endswith("fine\n")
     assert not alive(int(marker.read_text()))
     assert cluster.status("careless")["state"] == "SUCCEEDED"
 
 
-def test_an_agent_that_is_stopped_is_out_at_once_and_its_task_waits_for_another(silent: Silent) -> None:
-    """SIGTERM: the program gets its own, the host leaves the list, the task is PENDING until another host can take it."""
+def test_an_agent_that_is_stopped_is_out_at_once_and_its_task_waits_for_another(
+    silent: Silent,
+) -> None:
+    """SIGTERM: the program gets its own, the host leaves the list, the task is PENDING until
+    another host can take it.
+    """
     cluster = silent.cluster
     joined(cluster, "polite", "--device", "gpu:H100:1", "--attribute", "zone=here")
-    (host,) = [host for host in cluster.iris("host", "list", "--json").json if host["id"] == "polite"]
+    (host,) = [
+        host for host in cluster.iris("host", "list", "--json").json if host["id"] == "polite"
+    ]
     assert (host["slice"], host["attributes"]) == ("polite", {"zone": "here"})
     assert host["resources"]["device"] == {"kind": "gpu", "variant": "H100", "count": 1}
     told = cluster.file("polite.told")
-    command = f"trap 'touch {told}; exit' TERM; touch {cluster.file('polite.runs')}; while true; do sleep 0.05; done"
+    command = (
+        f"trap 'touch {told}; exit' TERM; touch {cluster.file('polite.runs')}; while true; do sleep"
+        " 0.05; done"
+    )
     cluster.submit("preempted", "--device", "gpu:H100:1", "--", "sh", "-c", command)
     cluster.there_is("polite.runs")
     agent = psutil.Process(cluster.pid("agent", "polite"))
@@ -214,26 +263,37 @@ def test_a_second_agent_of_the_same_host_is_refused(silent: Silent) -> None:
         "--dir",
         str(cluster.home / "twice"),
     ]
-    assert "an agent for host twice runs on this machine already" in cluster.iris(*again, code=5).err
+    assert (
+        "an agent for host twice runs on this machine already" in cluster.iris(*again, code=5).err
+    )
     assert "twice" in cluster.host_ids()
 
 
 def test_a_host_whose_agent_was_killed_is_lost_and_its_program_ends(silent: Silent) -> None:
-    """Its slice fails, not sooner than its agent could come back, and its program's lease runs out."""
+    """Its slice fails, not sooner than its agent could come back, and its program's lease runs
+    out.
+    """
     eventually(lambda: not alive(silent.program))
     assert eventually(lambda: silent.gone_after) > 40
 
 
 def test_a_host_that_has_just_joined_is_never_taken_for_a_silent_one(silent: Silent) -> None:
-    """Its agent's first report may take ten seconds; the hosts that came while a dead one was looked for are all still there."""
+    """Its agent's first report may take ten seconds; the hosts that came while a dead one was
+    looked for are all still there.
+    """
     eventually(lambda: silent.gone_after)
     assert set(STEADY) <= set(silent.cluster.host_ids())
     assert silent.vanished == set()
 
 
 def test_a_host_that_comes_back_after_it_was_given_up_serves_again(silent: Silent) -> None:
-    """In a new life: the former one is not entered into the book again, whatever lies on its disk."""
+    """In a new life: the former one is not entered into the book again, whatever lies on its
+    disk.
+    """
     eventually(lambda: silent.gone_after)
     joined(silent.cluster, "silent", cpu=1)
     silent.cluster.iris("cancel", "on-silent")
-    assert silent.cluster.iris("submit", "--cpu", "1", "--", "sh", "-c", "echo $IRIS_HOST_ID").out != ""
+    assert (
+        silent.cluster.iris("submit", "--cpu", "1", "--", "sh", "-c", "echo $IRIS_HOST_ID").out
+        != ""
+    )

@@ -1,4 +1,6 @@
-"""A control plane that dies whenever it hurts most: what it was at goes on with the next one, and ends the same."""
+"""A control plane that dies whenever it hurts most: what it was at goes on with the next one, and
+ends the same.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -22,12 +24,15 @@ scale_groups:
   accelerated: {type: local_vm, max_slices: 2, accelerator_variant: v5litepod-8}
 """
 WANTS = {"plain": ("--cpu", "1"), "accelerated": ("--tpu", "v5litepod-8")}
-#: A slice's life when nothing goes wrong with it. The control plane is killed in each of its states but the last.
+#: A slice's life when nothing goes wrong with it. The control plane is killed in each of its states
+#: but the last.
 LIFE = ["REQUESTED", "PROVISIONING", "BOOTSTRAPPING", "READY", "DRAINING", "DELETING", "DELETED"]
 
 
 class Chaos:
-    """A cluster whose control plane is killed again and again, and the slices that it has by their groups."""
+    """A cluster whose control plane is killed again and again, and the slices that it has by their
+    groups.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -45,15 +50,23 @@ class Chaos:
         """What the slices say, one of each group, once all of them are in this state."""
 
         def look() -> dict[str, dict[str, Any]]:
-            with suppress(subprocess.CalledProcessError):  # nobody answers while the control plane is on its way
+            with suppress(
+                subprocess.CalledProcessError
+            ):  # nobody answers while the control plane is on its way
                 slices = self.slices()
-                return slices if [each["state"] for each in slices.values()] == [state] * len(WANTS) else {}
+                return (
+                    slices
+                    if [each["state"] for each in slices.values()] == [state] * len(WANTS)
+                    else {}
+                )
             return {}
 
         return eventually(look)
 
     def kill_in(self, state: str) -> dict[str, dict[str, Any]]:
-        """`kill -9` every control plane once all slices are in this state; another one is started at once."""
+        """`kill -9` every control plane once all slices are in this state; another one is started
+        at once.
+        """
         seen = self.all_are(state)
         self.kill()
         # Not the supervisor's: it waits longer each time for one that dies again and again.
@@ -84,11 +97,15 @@ class Chaos:
 
     def agents(self) -> list[psutil.Process]:
         """Those of all slices of which there is anything on this machine."""
-        return [each for slice_id in self.cluster.machines() for each in self.cluster.agents(slice_id)]
+        return [
+            each for slice_id in self.cluster.machines() for each in self.cluster.agents(slice_id)
+        ]
 
     @contextmanager
     def platform_does_not_answer(self) -> Iterator[None]:
-        """Nothing can be written where machines are asked for: there is a file in the place of the directory."""
+        """Nothing can be written where machines are asked for: there is a file in the place of the
+        directory.
+        """
         machines = self.cluster.home / "clusters" / self.cluster.name / "machines"
         machines.rmdir()
         machines.touch()
@@ -108,8 +125,12 @@ def chaos(tmp_path: Path) -> Iterator[Chaos]:
         yield Chaos(cluster)
 
 
-def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_gives_the_same_end(chaos: Chaos) -> None:
-    """Two slices of two groups: each is made once, does its work once, and leaves nothing behind."""
+def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_gives_the_same_end(
+    chaos: Chaos,
+) -> None:
+    """Two slices of two groups: each is made once, does its work once, and leaves nothing
+    behind.
+    """
     cluster = chaos.cluster
     with chaos.platform_does_not_answer():
         for group, wants in WANTS.items():
@@ -126,7 +147,9 @@ def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_give
         cluster.there_is(f"{group}.runs")
     chaos.kill_in("READY")
     # The control plane has just been killed: a command may find that it does not answer yet.
-    eventually(lambda: cluster.iris("slice", "drain", *slices, "--reason", "chaos", code=None).code == 0)
+    eventually(
+        lambda: cluster.iris("slice", "drain", *slices, "--reason", "chaos", code=None).code == 0
+    )
     chaos.kill_in("DRAINING")
     with cluster.no_machine_starts():
         cluster.file("go").touch()
@@ -135,7 +158,9 @@ def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_give
 
     assert chaos.killed_in == LIFE[:-1]
     assert sorted(ended) == sorted(slices), "created = deleted, and nothing else was"
-    assert [[step["state"] for step in each["steps"]] for each in ended.values()] == [LIFE] * len(WANTS)
+    assert [[step["state"] for step in each["steps"]] for each in ended.values()] == [LIFE] * len(
+        WANTS
+    )
     assert [each["facts"]["fault"] for each in ended.values()] == [None] * len(WANTS)
     assert (cluster.machines(), chaos.agents(), cluster.hosts()) == ([], [], {})
     for job in WANTS:
@@ -143,4 +168,6 @@ def test_a_control_plane_killed_at_each_step_of_a_slices_life_and_restarted_give
         assert [task["attempt"] for task in cluster.status(job)["tasks"]] == [1]
     eventually(lambda: not cluster.query("autoscaler", "status")["slices"])
     acts = cluster.query("autoscaler", "status")["actions"]
-    assert sorted((act["what"], act["slice_id"]) for act in acts) == sorted(("scale_up", each) for each in slices)
+    assert sorted((act["what"], act["slice_id"]) for act in acts) == sorted(
+        ("scale_up", each) for each in slices
+    )

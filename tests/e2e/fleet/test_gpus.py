@@ -1,4 +1,6 @@
-"""Agents on machines with GPUs, which a stand-in for `nvidia-smi` reports: real processes and a real cluster."""
+"""Agents on machines with GPUs, which a stand-in for `nvidia-smi` reports: real processes and a
+real cluster.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -23,7 +25,14 @@ def cluster() -> Iterator[Cluster]:
 
 def state(cluster: Cluster, host: str) -> str:
     """READY or QUARANTINED; empty while the cluster does not have the host."""
-    return next((each["state"] for each in cluster.iris("host", "list", "--json").json if each["id"] == host), "")
+    return next(
+        (
+            each["state"]
+            for each in cluster.iris("host", "list", "--json").json
+            if each["id"] == host
+        ),
+        "",
+    )
 
 
 def joined(cluster: Cluster, smi: FakeNvidiaSmi, host: str, *options: str) -> Running:
@@ -35,7 +44,9 @@ def joined(cluster: Cluster, smi: FakeNvidiaSmi, host: str, *options: str) -> Ru
 
 
 def test_a_lost_gpu_quarantines_its_host_until_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
-    """The task that fails there is run again at no cost to its user, on the same GPUs of the repaired host."""
+    """The task that fails there is run again at no cost to its user, on the same GPUs of the
+    repaired host.
+    """
     smi = FakeNvidiaSmi(tmp_path / "smi")
     smi.lists("GPU-a", "GPU-b", "GPU-c")
     agent = joined(cluster, smi, "gpus")
@@ -44,15 +55,22 @@ def test_a_lost_gpu_quarantines_its_host_until_it_is_back(cluster: Cluster, tmp_
     cluster.there_is("up")
     smi.loses_one()
     eventually(lambda: state(cluster, "gpus") == "QUARANTINED", every=0.3)
-    reason = "nvidia-smi reports: Unable to determine the device handle for GPU0000:0B:00.0: GPU is lost."
+    reason = (
+        "nvidia-smi reports: Unable to determine the device handle for GPU0000:0B:00.0: GPU is"
+        " lost."
+    )
     assert reason in cluster.iris("host", "show", "gpus").out
     assert reason in cluster.iris("slice", "show", "gpus").out
     assert f"QUARANTINED  host gpus: {reason}" in cluster.iris("cluster", "status").out
     assert "its agent finds no fault" in cluster.iris("host", "uncordon", "gpus", code=5).err
     cluster.iris("submit", "-d", "-n", "waits", "--gpu", "3", "--", "true")
-    assert reason in eventually(lambda: (told := cluster.iris("explain", "waits").out) and "CLOSED" in told and told, every=0.3)
+    assert reason in eventually(
+        lambda: (told := cluster.iris("explain", "waits").out) and "CLOSED" in told and told,
+        every=0.3,
+    )
 
-    # An agent that is killed knows the GPUs that its predecessor found, and the task that it adopts keeps its own.
+    # An agent that is killed knows the GPUs that its predecessor found, and the task that it adopts
+    # keeps its own.
     agent.process.send_signal(signal.SIGKILL)
     agent.ends(None)
     again = joined(cluster, smi, "gpus")
@@ -78,7 +96,15 @@ def test_mig_instances_are_given_to_tasks_one_by_one(cluster: Cluster, tmp_path:
     smi.lists("GPU-m", name="NVIDIA A100-SXM4-80GB", instances=instances)
     agent = joined(cluster, smi, "mig")
     ran = cluster.iris(
-        "submit", "--replicas", "2", "--gpu", "A100-1g.10gb", "--", "sh", "-c", "sleep 1; echo $CUDA_VISIBLE_DEVICES"
+        "submit",
+        "--replicas",
+        "2",
+        "--gpu",
+        "A100-1g.10gb",
+        "--",
+        "sh",
+        "-c",
+        "sleep 1; echo $CUDA_VISIBLE_DEVICES",
     )
 
     assert sorted(line.split()[-1] for line in ran.out.splitlines()) == ["MIG-0", "MIG-1"]
@@ -92,7 +118,9 @@ def test_mig_instances_are_given_to_tasks_one_by_one(cluster: Cluster, tmp_path:
 def test_a_host_without_all_the_gpus_that_its_operator_names_takes_nothing_until_it_has_them(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A task for two GPUs would find one. The agent may start before the driver is ready, and begins anew when it is."""
+    """A task for two GPUs would find one. The agent may start before the driver is ready, and
+    begins anew when it is.
+    """
     smi = FakeNvidiaSmi(tmp_path / "smi")
     smi.lists("GPU-x")
     agent = joined(cluster, smi, "few", "--device", "gpu:H100:2")

@@ -8,13 +8,18 @@ pytestmark = pytest.mark.long
 
 
 def test_a_host_of_a_made_slice_is_given_back_with_all_of_it_at_the_deadline() -> None:
-    """A slice is bought and deleted as a whole; whoever drains one of its hosts is told so, and the job goes elsewhere."""
+    """A slice is bought and deleted as a whole; whoever drains one of its hosts is told so, and the
+    job goes elsewhere.
+    """
     with a_cluster("--cpu", "1", "--hosts", "1", "--ephemeral") as cluster:
         cluster.submit("long", "--", "sh", "-c", f"touch long.$IRIS_HOST_ID; {until('long.go')}")
         host = cluster.only_host()
         cluster.there_is(f"long.{host}")
         said = cluster.iris("host", "drain", host, "--deadline", "1s", "--reason", "new kernel").out
-        assert f"host {host} belongs to slice {host}, which is drained as a whole: it is being drained" in said
+        assert (
+            f"host {host} belongs to slice {host}, which is drained as a whole: it is being drained"
+            in said
+        )
         assert "tasks that still run in 1s are stopped" in said
         eventually(lambda: cluster.status("long")["tasks"][0]["host"] not in (None, host))
         cluster.file("long.go").touch()

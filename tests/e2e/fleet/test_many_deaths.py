@@ -38,8 +38,10 @@ def programs(cluster: Cluster) -> list[str]:
 
 
 def test_fifty_deaths_of_agents_cost_no_task_anything(tmp_path: Path) -> None:
-    """40 tasks on four hosts, processes and containers, with and without set-up, whose agents are killed at 50 random moments:
-    every task ends with its true result, none ran twice at once, no line is missing or twice, and nothing is left behind."""
+    """40 tasks on four hosts, processes and containers, with and without set-up, whose agents are
+    killed at 50 random moments: every task ends with its true result, none ran twice at once, no
+    line is missing or twice, and nothing is left behind.
+    """
     seed = random.randrange(10**6)
     dice = random.Random(seed)
     codes = [0, 0, 0, 3, -signal.SIGSEGV]
@@ -52,14 +54,24 @@ def test_fifty_deaths_of_agents_cost_no_task_anything(tmp_path: Path) -> None:
         for number in range(40):
             name, lines, code = f"t{number}", dice.randrange(1, 60), dice.choice(codes)
             expected[name] = (lines, code)
-            work = ["python3", "-c", WORK, name, str(lines), str(round(dice.uniform(0.01, 0.7), 2)), str(code)]
+            work = [
+                "python3",
+                "-c",
+                WORK,
+                name,
+                str(lines),
+                str(round(dice.uniform(0.01, 0.7), 2)),
+                str(code),
+            ]
             options = ["--setup", "sleep 1"] if number % 4 == 0 else []
             options += ["--image", image] if number % 5 == 0 else []
             cluster.submit(name, "--workdir", str(shared), *options, "--", *work)
         deaths = 0
         while deaths < 50:
             time.sleep(dice.uniform(0, 3))  # a moment, whichever: that is what is tested
-            with suppress(IndexError, psutil.NoSuchProcess):  # none is there, or it was gone before: another moment, then
+            with suppress(
+                IndexError, psutil.NoSuchProcess
+            ):  # none is there, or it was gone before: another moment, then
                 dice.choice(cluster.processes_with("agent")).kill()
                 deaths += 1
         cluster.iris("wait", *expected, code=None, within=300)
@@ -81,7 +93,11 @@ def test_fifty_deaths_of_agents_cost_no_task_anything(tmp_path: Path) -> None:
         assert programs(cluster) == [], f"seed {seed}"
         hosts = list(cluster.hosts())
         engine = docker.from_env()
-        ours = [each for each in engine.containers.list(all=True) if each.labels.get("iris.host") in hosts]
+        ours = [
+            each
+            for each in engine.containers.list(all=True)
+            if each.labels.get("iris.host") in hosts
+        ]
         engine.close()
         assert ours == [], f"seed {seed}"
         eventually(lambda: cluster.free_cpu() == [4] * 4, within=120)

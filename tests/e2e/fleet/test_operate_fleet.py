@@ -1,4 +1,6 @@
-"""Operators at work on a cluster that makes its own machines: looking, pausing, draining, reloading, restarting, stopping."""
+"""Operators at work on a cluster that makes its own machines: looking, pausing, draining,
+reloading, restarting, stopping.
+"""
 
 import os
 import signal
@@ -27,14 +29,21 @@ GPU = ("--gpu", "H100x8", "--cpu", "1")
 def a_config(directory: Path, *, most: int = 1, least: int = 1) -> str:
     """A file with so many slices of the group `cpus`."""
     file = directory / f"cluster-{least}-{most}.yaml"
-    file.write_text(CONFIG.replace("MOST", str(most)).replace("min_slices: 1", f"min_slices: {least}"))
+    file.write_text(
+        CONFIG.replace("MOST", str(most)).replace("min_slices: 1", f"min_slices: {least}")
+    )
     return str(file)
 
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Cluster]:
-    """A host without accelerators, and on demand one with; every test leaves it like that, or with less."""
-    with a_home() as home, a_cluster("--config", a_config(home), "--ephemeral", name="fleet") as running:
+    """A host without accelerators, and on demand one with; every test leaves it like that, or with
+    less.
+    """
+    with (
+        a_home() as home,
+        a_cluster("--config", a_config(home), "--ephemeral", name="fleet") as running,
+    ):
         yield running
 
 
@@ -49,7 +58,9 @@ def ready(cluster: Cluster, group: str) -> list[str]:
 
 
 def test_a_paused_autoscaler_makes_nothing_and_everybody_is_told_why(fleet: Cluster) -> None:
-    """The job waits, status and group list show it; after the resume it runs. The group is empty again afterwards."""
+    """The job waits, status and group list show it; after the resume it runs. The group is empty
+    again afterwards.
+    """
     fleet.iris("autoscaler", "pause", "--reason", "budget")
     shown = fleet.iris("autoscaler", "status", "--json").json
     assert shown["paused"] == f"budget (by {USER})"
@@ -80,48 +91,77 @@ def test_a_slice_that_is_drained_goes_when_what_runs_on_it_has_ended(fleet: Clus
     fleet.there_is("works")
     (slice_id,) = ready(fleet, "gpus")
     shown = fleet.iris("slice", "show", "gpus", "--json").json
-    assert (shown["id"], shown["group"], shown["made"], shown["size"]) == (slice_id, "gpus", True, 1)
+    assert (shown["id"], shown["group"], shown["made"], shown["size"]) == (
+        slice_id,
+        "gpus",
+        True,
+        1,
+    )
     assert [host["running"] for host in shown["hosts"]] == [[f"{USER}/works:0"]]
     said = fleet.iris("slice", "delete", slice_id, code=2).err
     assert f"Delete {slice_id}? {USER}/works:0 will be stopped. There is no terminal" in said
 
-    assert fleet.iris("slice", "drain", "gpus", "--reason", "repair").out == f"slice {slice_id} is being drained\n"
+    assert (
+        fleet.iris("slice", "drain", "gpus", "--reason", "repair").out
+        == f"slice {slice_id} is being drained\n"
+    )
     fleet.file("go").touch()
     fleet.iris("wait", "works")
     eventually(lambda: slices(fleet, "--group", "gpus") == [], every=0.5)
     assert [task["attempt"] for task in fleet.status("works")["tasks"]] == [1]
     story = fleet.iris("slice", "show", slice_id, "--json").json
     steps = [(step["state"], step["reason"]) for step in story["steps"]]
-    assert steps[-3:] == [(state, f"repair (by {USER})") for state in ("DRAINING", "DELETING", "DELETED")]
+    assert steps[-3:] == [
+        (state, f"repair (by {USER})") for state in ("DRAINING", "DELETING", "DELETED")
+    ]
     assert "there is no slice" in fleet.iris("slice", "drain", slice_id, code=3).err
 
 
-def test_a_slice_that_is_deleted_is_replaced_if_its_group_needs_it_and_a_joined_one_is_nobodys_to_delete(fleet: Cluster) -> None:
+def test_a_slice_that_is_deleted_is_replaced_if_its_group_needs_it_and_a_joined_one_is_nobodys_to_delete(
+    fleet: Cluster,
+) -> None:
     """What is named wrongly, or belongs to people, hinders nothing of the rest."""
     joining = fleet.begin("agent", "--join", "--run-as=root", "--host-id", "own", "--cpu", "1")
     eventually(lambda: "own" in fleet.host_ids(), every=0.3)
     (former,) = ready(fleet, "cpus")
     said = fleet.iris("slice", "delete", "own", "nothing", former, "--yes", code=5)
     assert said.out == f"slice {former} is being deleted\n"
-    assert "slice own joined by itself, so Iris has no machine to delete; stop its agents" in said.err
+    assert (
+        "slice own joined by itself, so Iris has no machine to delete; stop its agents" in said.err
+    )
     assert "there is no slice nothing" in said.err
     joined = next(each for each in slices(fleet) if each["id"] == "own")
-    assert (joined["state"], joined["made"], joined["group"], joined["hosts"]) == ("READY", False, None, ["own"])
+    assert (joined["state"], joined["made"], joined["group"], joined["hosts"]) == (
+        "READY",
+        False,
+        None,
+        ["own"],
+    )
     joining.interrupt()
     joining.ends(code=None)
-    (successor,) = eventually(lambda: [each for each in ready(fleet, "cpus") if each != former], every=0.3)
+    (successor,) = eventually(
+        lambda: [each for each in ready(fleet, "cpus") if each != former], every=0.3
+    )
     assert successor.startswith("cpus-")
 
 
-def test_a_reload_lets_a_cluster_grow_and_shrink_and_a_bad_file_changes_nothing(fleet: Cluster) -> None:
+def test_a_reload_lets_a_cluster_grow_and_shrink_and_a_bad_file_changes_nothing(
+    fleet: Cluster,
+) -> None:
     """A dry run only says what would change; the limits that are gone give back what is idle."""
     there = fleet.home / "clusters" / "fleet" / "config.yaml"
     before = there.read_text()
     grown = a_config(fleet.work, least=2, most=2)
-    assert fleet.iris("cluster", "reload", "--config", grown, "--dry-run").out == "~ cpus: min_slices 1 → 2, max_slices 1 → 2\n"
+    assert (
+        fleet.iris("cluster", "reload", "--config", grown, "--dry-run").out
+        == "~ cpus: min_slices 1 → 2, max_slices 1 → 2\n"
+    )
     bad = fleet.work / "bad.yaml"
     bad.write_text(CONFIG.replace("MOST", "many"))
-    assert "scale_groups.cpus.max_slices: 'many'" in fleet.iris("cluster", "reload", "--config", str(bad), code=5).err
+    assert (
+        "scale_groups.cpus.max_slices: 'many'"
+        in fleet.iris("cluster", "reload", "--config", str(bad), code=5).err
+    )
     assert there.read_text() == before
 
     fleet.iris("cluster", "reload", "--config", grown)
@@ -136,7 +176,9 @@ def test_a_restarted_control_plane_finds_slices_and_jobs_as_they_were(fleet: Clu
     fleet.submit("through", "--", "sh", "-c", f"touch through; {until('on')}")
     fleet.there_is("through")
     before, control = slices(fleet), fleet.pid("controller", "serve")
-    assert fleet.iris("cluster", "restart").out == "the control plane of cluster fleet was restarted\n"
+    assert (
+        fleet.iris("cluster", "restart").out == "the control plane of cluster fleet was restarted\n"
+    )
     assert fleet.pid("controller", "serve") not in (None, control)
     assert slices(fleet) == before
     fleet.file("on").touch()
@@ -154,7 +196,13 @@ def test_a_cleanup_deletes_machines_that_nobody_looks_after_and_no_others(fleet:
         "nothing was deleted; to delete, add --no-dry-run",
     ]
     (left,) = fleet.iris("cluster", "cleanup", "--json").json["left"]
-    assert left == {"cluster": "fleet", "kind": "slice", "id": "stray", "zone": None, "state": "FAILED"}
+    assert left == {
+        "cluster": "fleet",
+        "kind": "slice",
+        "id": "stray",
+        "zone": None,
+        "state": "FAILED",
+    }
     assert stray.exists()
     fleet.iris("cluster", "cleanup", "fleet", "--no-dry-run")
     assert not stray.exists()
@@ -171,8 +219,12 @@ def test_a_dry_run_of_a_stop_names_everything_and_changes_nothing(fleet: Cluster
     assert [each["id"] for each in slices(fleet)] == there
 
 
-def test_a_stop_that_was_interrupted_is_finished_by_the_next_even_when_the_control_plane_is_dead() -> None:
-    """The first one waits for a program that takes its time; the second finds nobody to ask, and deletes the machines itself."""
+def test_a_stop_that_was_interrupted_is_finished_by_the_next_even_when_the_control_plane_is_dead() -> (
+    None
+):
+    """The first one waits for a program that takes its time; the second finds nobody to ask, and
+    deletes the machines itself.
+    """
     with a_cluster("--cpu", "1") as cluster:
         command = f"trap 'touch told' TERM; touch runs; {until('go')}"
         cluster.submit("slow", "--", "sh", "-c", command)
@@ -191,7 +243,10 @@ def test_a_stop_that_was_interrupted_is_finished_by_the_next_even_when_the_contr
         eventually(lambda: "deleted local-cpu-" in second.err)
         os.kill(control, signal.SIGCONT)
         second.ends()
-        assert "the control plane of cluster local does not answer\ndeleting its machines directly\n" in second.err
+        assert (
+            "the control plane of cluster local does not answer\ndeleting its machines directly\n"
+            in second.err
+        )
         assert cluster.processes() == []
         assert list((cluster.home / "clusters" / "local").glob("machines/*")) == []
         again = cluster.iris("cluster", "stop", "local", "--yes").out

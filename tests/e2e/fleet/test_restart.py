@@ -1,4 +1,6 @@
-"""`iris cluster restart`: another control plane takes over, and programs, hosts and slices stay as they are."""
+"""`iris cluster restart`: another control plane takes over, and programs, hosts and slices stay as
+they are.
+"""
 
 from typing import Any
 
@@ -9,7 +11,8 @@ from tests.e2e.cluster import Cluster, a_cluster, eventually
 
 pytestmark = pytest.mark.long
 
-#: Adds its index, attempt and process to a file, and prints numbered lines until the file `go` exists.
+#: Adds its index, attempt and process to a file, and prints numbered lines until the file `go`
+#: exists.
 COUNTS = """
 import os, pathlib, time
 with open("starts", "a") as starts:
@@ -25,21 +28,31 @@ TASKS = 4
 
 
 def test_programs_survive_a_restart_of_the_control_plane() -> None:
-    """Four tasks on two hosts keep their attempts, processes and lines; no slice is deleted; a waiting job starts afterwards."""
+    """Four tasks on two hosts keep their attempts, processes and lines; no slice is deleted; a
+    waiting job starts afterwards.
+    """
     with a_cluster("--hosts", "2", "--cpu", "2", "--ephemeral") as cluster:
-        cluster.submit("counts", "--replicas", str(TASKS), "--cpu", "1", "--", "python3", "-c", COUNTS)
+        cluster.submit(
+            "counts", "--replicas", str(TASKS), "--cpu", "1", "--", "python3", "-c", COUNTS
+        )
         follower = cluster.begin("logs", "-f", "counts")
         starts = eventually(lambda: len(lines := cluster.lines("starts")) == TASKS and lines)
         cluster.submit("waits", "--", "echo", "waited")
-        eventually(lambda: all(task["host"] for task in cluster.status("counts")["tasks"]))  # it is told a moment after the start
+        eventually(
+            lambda: all(task["host"] for task in cluster.status("counts")["tasks"])
+        )  # it is told a moment after the start
         before, control = state(cluster), cluster.pid("controller", "serve")
         assert len({task["host"] for task in before["tasks"]}) == 2
         printed = len(follower.out.splitlines())
 
-        assert cluster.iris("cluster", "restart").out == "the control plane of cluster local was restarted\n"
+        assert (
+            cluster.iris("cluster", "restart").out
+            == "the control plane of cluster local was restarted\n"
+        )
 
         assert cluster.pid("controller", "serve") not in (None, control)
-        # It has no earlier observation of the hosts to compare with; two of its own could give them up. The first may not be.
+        # It has no earlier observation of the hosts to compare with; two of its own could give them
+        # up. The first may not be.
         seen: set[str] = set()
         eventually(lambda: seen.update(cluster.observation()) or len(seen) >= 3, every=2)
         assert state(cluster) == before
@@ -53,14 +66,22 @@ def test_programs_survive_a_restart_of_the_control_plane() -> None:
         assert cluster.logs("waits") == ["waited"]
         followed = lines_by_task(follower.ends().out.splitlines())
         for lines in followed.values():
-            assert lines == [*(f"line {number}" for number in range(len(lines) - 1)), f"end {len(lines) - 1}"]
+            assert lines == [
+                *(f"line {number}" for number in range(len(lines) - 1)),
+                f"end {len(lines) - 1}",
+            ]
         assert followed == lines_by_task(cluster.logs("counts"))
         assert set(followed) == {f"[{index}]" for index in range(TASKS)}
 
 
 def state(cluster: Cluster) -> dict[str, Any]:
-    """The tasks of the job with their attempts and hosts, the hosts with their incarnations, and the slices."""
-    tasks = [{key: task[key] for key in ("index", "attempt", "host")} for task in cluster.status("counts")["tasks"]]
+    """The tasks of the job with their attempts and hosts, the hosts with their incarnations, and
+    the slices.
+    """
+    tasks = [
+        {key: task[key] for key in ("index", "attempt", "host")}
+        for task in cluster.status("counts")["tasks"]
+    ]
     hosts = {host_id: host["incarnation"] for host_id, host in cluster.hosts().items()}
     return {"tasks": tasks, "hosts": hosts, "slices": cluster.iris("slice", "list", "--json").json}
 

@@ -15,14 +15,20 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def silent() -> Iterator[Cluster]:
-    """A job that succeeded, one that failed, and one that runs, of a cluster whose control plane has stopped to answer."""
+    """A job that succeeded, one that failed, and one that runs, of a cluster whose control plane
+    has stopped to answer.
+    """
     with a_cluster("--cpu", "2") as cluster:
         cluster.iris("submit", "-n", "good", "--", "echo", "done")
         cluster.iris("submit", "-n", "bad", "--", "sh", "-c", "exit 3", code=125)
-        cluster.iris("submit", "-n", "pair", "--replicas", "2", "--", "sh", "-c", "exit 3", code=125)
+        cluster.iris(
+            "submit", "-n", "pair", "--replicas", "2", "--", "sh", "-c", "exit 3", code=125
+        )
         cluster.submit("long", "--", "sh", "-c", f"touch runs; {until('go')}")
         cluster.there_is("runs")
-        eventually(lambda: "RUNNING" in [each["state"] for each in cluster.iris("jobs", "--json").json])
+        eventually(
+            lambda: "RUNNING" in [each["state"] for each in cluster.iris("jobs", "--json").json]
+        )
         control = cluster.pid("controller", "serve")
         assert control is not None
         os.kill(control, signal.SIGSTOP)
@@ -40,18 +46,26 @@ def test_a_job_that_has_ended_tells_its_whole_status(silent: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("job", "reason"), [("bad", "exited with code 3"), ("pair", "")])
-def test_a_job_that_has_ended_is_explained_without_its_attempts(silent: Cluster, job: str, reason: str) -> None:
-    """Only the control plane has their records; the reason of the end is in the job's result. JSON says so, too."""
+def test_a_job_that_has_ended_is_explained_without_its_attempts(
+    silent: Cluster, job: str, reason: str
+) -> None:
+    """Only the control plane has their records; the reason of the end is in the job's result. JSON
+    says so, too.
+    """
     asked, as_json = silent.begin("explain", job), silent.begin("explain", job, "--json")
     explained = asked.ends(code=4)
     assert explained.out.startswith(f"{USER}/{job}  FAILED\n{reason}")
     fields = as_json.ends(code=4).json
     assert (fields["state"], fields["attempts"], fields["not_asked"]) == ("FAILED", [], "attempts")
-    assert explained.err.startswith("error: the outcome of its attempts is not known: the control plane of cluster local ")
+    assert explained.err.startswith(
+        "error: the outcome of its attempts is not known: the control plane of cluster local "
+    )
 
 
 def test_a_command_that_has_to_ask_prints_what_is_known_and_fails(silent: Cluster) -> None:
-    """The state of a job, and where the cluster is; the exit code still tells a script that this is not the answer."""
+    """The state of a job, and where the cluster is; the exit code still tells a script that this is
+    not the answer.
+    """
     status, explain = silent.begin("status", "long"), silent.begin("explain", "long")
     cluster = silent.begin("cluster", "status")
     for asked in (status, explain):
@@ -60,20 +74,39 @@ def test_a_command_that_has_to_ask_prints_what_is_known_and_fails(silent: Cluste
         assert said.out.endswith("tasks     1; their states were not asked\n")
         assert said.err.startswith("error: the control plane of cluster local ")
     said = cluster.ends(code=4)
-    assert said.out.startswith("cluster local has 1 live job(s); its control plane does not answer\n  Temporal  127.0.0.1:")
+    assert said.out.startswith(
+        "cluster local has 1 live job(s); its control plane does not answer\n  Temporal  127.0.0.1:"
+    )
     assert said.err.rstrip().endswith("run `iris cluster restart local`")
 
 
-def test_commands_about_the_fleet_print_what_the_service_and_this_machine_know(silent: Cluster) -> None:
-    """Who looks for the cause of an outage must see which agents are alive; the exit code tells that parts are missing."""
+def test_commands_about_the_fleet_print_what_the_service_and_this_machine_know(
+    silent: Cluster,
+) -> None:
+    """Who looks for the cause of an outage must see which agents are alive; the exit code tells
+    that parts are missing.
+    """
     known = {
-        "host list": r"agents that report to Temporal:\nID .*\nlocal-cpu-\w+ .*\nnot asked: the hosts' resources",
+        "host list": (
+            r"agents that report to Temporal:\nID .*\nlocal-cpu-\w+ .*\nnot asked: the hosts'"
+            r" resources"
+        ),
         "host show local-cpu-0": r"agents that report to Temporal:\nno agents\nnot asked: ",
-        "group list": r"scale groups of its last configuration from here:\nNAME .*\nlocal-cpu .*\nnot asked: slices",
-        "slice list --group local-cpu": r"slices that Temporal lists:\nID .*\nlocal-cpu-\w+  READY .*\nnot asked: changes",
+        "group list": (
+            r"scale groups of its last configuration from here:\nNAME .*\nlocal-cpu .*\nnot asked:"
+            r" slices"
+        ),
+        "slice list --group local-cpu": (
+            r"slices that Temporal lists:\nID .*\nlocal-cpu-\w+  READY .*\nnot asked: changes"
+        ),
         "slice list --state FAILED": r"slices that Temporal lists:\nno slices\nnot asked: ",
-        "autoscaler status": r"scale groups of its last configuration from here:\nNAME .*\nlocal-cpu .*\nnot asked: slices",
-        "slice show local-cpu": r"slices that Temporal lists:\nID .*\nlocal-cpu-\w+  READY .*\nnot asked: ",
+        "autoscaler status": (
+            r"scale groups of its last configuration from here:\nNAME .*\nlocal-cpu .*\nnot asked:"
+            r" slices"
+        ),
+        "slice show local-cpu": (
+            r"slices that Temporal lists:\nID .*\nlocal-cpu-\w+  READY .*\nnot asked: "
+        ),
     }
     asked = {command: silent.begin(*command.split()) for command in known}
     for command, text in known.items():
@@ -83,8 +116,12 @@ def test_commands_about_the_fleet_print_what_the_service_and_this_machine_know(s
 
 
 def test_json_of_an_object_has_what_is_known_and_names_what_was_not_asked(silent: Cluster) -> None:
-    """A script that reads one field must not parse text in an outage; the exit code tells that fields are missing."""
-    (host_id,) = re.findall(r"^local-cpu-[\w-]+", silent.iris("host", "list", code=4).out, re.MULTILINE)
+    """A script that reads one field must not parse text in an outage; the exit code tells that
+    fields are missing.
+    """
+    (host_id,) = re.findall(
+        r"^local-cpu-[\w-]+", silent.iris("host", "list", code=4).out, re.MULTILINE
+    )
     known = {
         "status long": ("id", f"{USER}/long"),
         "explain long": ("state", "RUNNING"),
@@ -111,9 +148,12 @@ def test_a_list_as_json_is_whole_or_not_there(silent: Cluster, listing: str) -> 
 
 
 def test_what_only_the_service_knows_is_shown_as_always(silent: Cluster) -> None:
-    """Jobs and schedules are in Temporal; the screen of everything shows them, and names what it could not ask."""
+    """Jobs and schedules are in Temporal; the screen of everything shows them, and names what it
+    could not ask.
+    """
     schedules, jobs, screen, fields = (
-        silent.begin(*command.split()) for command in ("schedule list", "jobs", "top --once", "top --json")
+        silent.begin(*command.split())
+        for command in ("schedule list", "jobs", "top --once", "top --json")
     )
     assert schedules.ends().out == "no schedules\n"
     assert f"{USER}/long" in jobs.ends().out
@@ -123,5 +163,7 @@ def test_what_only_the_service_knows_is_shown_as_always(silent: Cluster) -> None
     assert f"{USER}/good " in shown
     seen = fields.ends().json
     assert (seen["hosts"], seen["groups"]) == (None, None)
-    assert [row["id"] for row in seen["jobs"]] == [f"{USER}/{name}" for name in ("long", "pair", "bad", "good")]
+    assert [row["id"] for row in seen["jobs"]] == [
+        f"{USER}/{name}" for name in ("long", "pair", "bad", "good")
+    ]
     assert re.match("hosts and queue: .*; scale groups: ", seen["not_asked"])

@@ -1,4 +1,6 @@
-"""Slices of several hosts: simulated on one machine, whole or not there at all, and whole again after any loss."""
+"""Slices of several hosts: simulated on one machine, whole or not there at all, and whole again
+after any loss.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +32,9 @@ def incarnations(cluster: Cluster) -> dict[str, str]:
     return {host: shown["incarnation"] for host, shown in cluster.hosts().items()}
 
 
-def test_a_simulated_slice_is_one_slice_whose_hosts_say_what_those_of_a_real_one_say(tpu: Cluster) -> None:
+def test_a_simulated_slice_is_one_slice_whose_hosts_say_what_those_of_a_real_one_say(
+    tpu: Cluster,
+) -> None:
     """Shape, attributes and address; and it takes what a TPU slice takes: no job without a TPU."""
     slice_id = the_slice(tpu)
     listed: list[dict[str, Any]] = tpu.iris("host", "list", "--json").json
@@ -49,9 +53,10 @@ def test_a_simulated_slice_is_one_slice_whose_hosts_say_what_those_of_a_real_one
             "tpu-topology": "4x4",
             "tpu-vm-count": 4,
         }
-    assert {(host["slice_id"], host["address"], host["accept_cpu_jobs"]) for host in tpu.hosts().values()} == {
-        (slice_id, "127.0.0.1", False)
-    }
+    assert {
+        (host["slice_id"], host["address"], host["accept_cpu_jobs"])
+        for host in tpu.hosts().values()
+    } == {(slice_id, "127.0.0.1", False)}
 
 
 def test_a_slice_with_a_restarted_machine_is_whole_again_at_once(tpu: Cluster) -> None:
@@ -65,9 +70,13 @@ def test_a_slice_with_a_restarted_machine_is_whole_again_at_once(tpu: Cluster) -
     }
 
 
-def test_the_loss_of_one_host_ends_the_whole_slice_and_another_takes_its_place_and_its_work(tpu: Cluster) -> None:
-    """No heartbeat runs out: the lost host says so, what ran beside it is ended and tried again on the slice that comes, and of
-    the former one nothing stays: no agent, no file, and a workflow that says what became of it."""
+def test_the_loss_of_one_host_ends_the_whole_slice_and_another_takes_its_place_and_its_work(
+    tpu: Cluster,
+) -> None:
+    """No heartbeat runs out: the lost host says so, what ran beside it is ended and tried again on
+    the slice that comes, and of the former one nothing stays: no agent, no file, and a workflow
+    that says what became of it.
+    """
     command = "echo $IRIS_HOST_ID >> survivor; [ $IRIS_ATTEMPT != 1 ] || exec sleep 1000"
     tpu.submit("survivor", "--device", "tpu:v5litepod-16:4", "--", "sh", "-c", command)
     (host,) = eventually(lambda: tpu.lines("survivor"))
@@ -84,13 +93,28 @@ def test_the_loss_of_one_host_ends_the_whole_slice_and_another_takes_its_place_a
     assert not any(alive(pid) for pid in agents if pid is not None)
     ended = tpu.slice(former)
     assert ended is not None
-    assert (ended["state"], ended["facts"]["fault"], ended["reason"]) == ("DELETED", "HOST_LEFT", f"host {lost} was stopped")
+    assert (ended["state"], ended["facts"]["fault"], ended["reason"]) == (
+        "DELETED",
+        "HOST_LEFT",
+        f"host {lost} was stopped",
+    )
     assert [step["state"] for step in ended["steps"]][-3:] == ["FAILED", "DELETING", "DELETED"]
 
 
 def test_hosts_that_people_bring_make_a_slice_when_the_last_of_them_has_joined() -> None:
-    """By `--slice` and `--slice-size`; half of a slice is offered to nobody. Their attributes have types."""
-    with a_cluster("--hosts", "1", "--ephemeral", "--attribute", "rack=4", "--attribute", "name=007", name="own") as cluster:
+    """By `--slice` and `--slice-size`; half of a slice is offered to nobody. Their attributes have
+    types.
+    """
+    with a_cluster(
+        "--hosts",
+        "1",
+        "--ephemeral",
+        "--attribute",
+        "rack=4",
+        "--attribute",
+        "name=007",
+        name="own",
+    ) as cluster:
         (plain,) = cluster.iris("host", "list", "--json").json
         assert plain["attributes"] == {
             "region": "local",
@@ -100,7 +124,16 @@ def test_hosts_that_people_bring_make_a_slice_when_the_last_of_them_has_joined()
             "rack": 4,
             "name": "007",
         }
-        pair = ["--slice", "pair", "--slice-size", "2", "--device", "gpu:H100:8", "--attribute", "fast=true"]
+        pair = [
+            "--slice",
+            "pair",
+            "--slice-size",
+            "2",
+            "--device",
+            "gpu:H100:8",
+            "--attribute",
+            "fast=true",
+        ]
         for host in ("one", "two"):
             cluster.begin(
                 "agent",
@@ -112,8 +145,12 @@ def test_hosts_that_people_bring_make_a_slice_when_the_last_of_them_has_joined()
                 *(["--address", "10.0.0.2"] if host == "two" else []),
             )
             state = {"one": "BOOTSTRAPPING", "two": "READY"}[host]
-            eventually(lambda state=state: (cluster.slice("pair") or {}).get("state") == state, every=0.5)
-            assert cluster.slices() == {plain["id"]: [plain["id"]]} | ({"pair": ["one", "two"]} if host == "two" else {})
+            eventually(
+                lambda state=state: (cluster.slice("pair") or {}).get("state") == state, every=0.5
+            )
+            assert cluster.slices() == {plain["id"]: [plain["id"]]} | (
+                {"pair": ["one", "two"]} if host == "two" else {}
+            )
         one, two = (cluster.hosts()[host] for host in ("one", "two"))
         assert one["attributes"] == two["attributes"] == {"fast": True}
         assert (one["slice_id"], two["slice_id"], two["address"]) == ("pair", "pair", "10.0.0.2")

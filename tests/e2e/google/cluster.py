@@ -1,4 +1,6 @@
-"""A cluster on the fake Google, handled as its users handle it: by the command line, through tunnels of the fake `gcloud`."""
+"""A cluster on the fake Google, handled as its users handle it: by the command line, through
+tunnels of the fake `gcloud`.
+"""
 
 import os
 import socket
@@ -56,11 +58,15 @@ class GcpCluster(Cluster):
     """One cluster in one project of the fake Google.
 
     Args:
-        home: a new directory with a short name: the state of whoever says the commands, the store, the configuration.
-        temporal: `host:port` of a Temporal service that is there anyway; empty: the cluster has one of its own.
+        home: a new directory with a short name: the state of whoever says the commands, the store,
+            the configuration.
+        temporal: `host:port` of a Temporal service that is there anyway; empty: the cluster has one
+            of its own.
     """
 
-    def __init__(self, home: Path, google: FakeGoogle, name: str, *, idle: str = "1h", temporal: str = "") -> None:
+    def __init__(
+        self, home: Path, google: FakeGoogle, name: str, *, idle: str = "1h", temporal: str = ""
+    ) -> None:
         super().__init__(home, name)
         self.google = google
         self.project = f"project-{name}"
@@ -82,10 +88,16 @@ class GcpCluster(Cluster):
         self.iris("cluster", "start", "--config", str(self.config), within=120)
         return self
 
-    def begin(self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str) -> Running:
+    def begin(
+        self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str
+    ) -> Running:
         """Start `iris ARGUMENTS…` on a machine that has the fake `gcloud`."""
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-        fake = {"PATH": path, "FAKE_GCLOUD": str(self.home), "FAKE_HOSTS": str(self.google.directory / "h")}
+        fake = {
+            "PATH": path,
+            "FAKE_GCLOUD": str(self.home),
+            "FAKE_HOSTS": str(self.google.directory / "h"),
+        }
         return super().begin(*arguments, cwd=cwd, merged=merged, **{**fake, **env})
 
     @property
@@ -94,7 +106,9 @@ class GcpCluster(Cluster):
         return f"iris-{self.name}-controller"
 
     def on_machine(self, word: str) -> psutil.Process | None:
-        """The process on its control plane's machine that has this word in its command line; None: there is none now."""
+        """The process on its control plane's machine that has this word in its command line; None:
+        there is none now.
+        """
         for process in processes_of(self.machine, self.google):
             with suppress(psutil.Error):
                 if word in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
@@ -103,7 +117,9 @@ class GcpCluster(Cluster):
 
     def nodes(self) -> list[str]:
         """The cluster's TPU nodes, as Google has them."""
-        return [path.rpartition("/")[2] for path in self.google.alive(self.project) if "/nodes/" in path]
+        return [
+            path.rpartition("/")[2] for path in self.google.alive(self.project) if "/nodes/" in path
+        ]
 
 
 def processes_of(machine: str, google: FakeGoogle) -> list[psutil.Process]:
@@ -114,9 +130,14 @@ def processes_of(machine: str, google: FakeGoogle) -> list[psutil.Process]:
 
 
 @contextmanager
-def a_gcp_cluster(google: FakeGoogle, name: str, *, idle: str = "1h", temporal: str = "") -> Iterator[GcpCluster]:
+def a_gcp_cluster(
+    google: FakeGoogle, name: str, *, idle: str = "1h", temporal: str = ""
+) -> Iterator[GcpCluster]:
     """A cluster that runs; afterwards there is nothing left of it, whatever the test did."""
-    with a_home() as home, stopped_at_last(GcpCluster(home, google, name, idle=idle, temporal=temporal)) as cluster:
+    with (
+        a_home() as home,
+        stopped_at_last(GcpCluster(home, google, name, idle=idle, temporal=temporal)) as cluster,
+    ):
         yield cluster.start()
 
 
@@ -127,17 +148,23 @@ def stopped_at_last(cluster: GcpCluster) -> Iterator[GcpCluster]:
         yield cluster
     finally:
         try:
-            cluster.iris("cluster", "stop", "--config", str(cluster.config), "--yes", code=None, within=120)
+            cluster.iris(
+                "cluster", "stop", "--config", str(cluster.config), "--yes", code=None, within=120
+            )
         finally:
             cluster.clear()
 
 
 @contextmanager
 def a_temporal_service() -> Iterator[str]:
-    """`host:port` of a Temporal service that is nobody's cluster's; it must go on until the end of the block."""
+    """`host:port` of a Temporal service that is nobody's cluster's; it must go on until the end of
+    the block.
+    """
     port, ui_port = free_ports()
     server = subprocess.Popen(
-        server_command(port, f"127.0.0.1:{ui_port}", None), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        server_command(port, f"127.0.0.1:{ui_port}", None),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
     )
     try:
         eventually(lambda: _listens(port))

@@ -1,4 +1,6 @@
-"""A whole cluster on the fake Google: its control plane's machine, its slices' machines and their agents, by the command line."""
+"""A whole cluster on the fake Google: its control plane's machine, its slices' machines and their
+agents, by the command line.
+"""
 
 import os
 
@@ -13,11 +15,28 @@ from tests.fakes.google.client import FakeGoogle
 pytestmark = pytest.mark.long
 
 
-def test_a_cluster_starts_runs_jobs_on_machines_it_asks_for_and_stops_without_a_trace(google: FakeGoogle) -> None:
-    """As a user types it: start, a job on a virtual machine, a gang on a TPU slice of four hosts, stop."""
+def test_a_cluster_starts_runs_jobs_on_machines_it_asks_for_and_stops_without_a_trace(
+    google: FakeGoogle,
+) -> None:
+    """As a user types it: start, a job on a virtual machine, a gang on a TPU slice of four hosts,
+    stop.
+    """
     with a_gcp_cluster(google, "whole") as cluster:
-        assert cluster.iris("submit", "-n", "hello", "--", "echo", "hello", within=120).out == "hello\n"
-        gang = ("submit", "-n", "gang", "--tpu", "v5litepod-16", "--", "sh", "-c", "echo worker $TPU_WORKER_ID")
+        assert (
+            cluster.iris("submit", "-n", "hello", "--", "echo", "hello", within=120).out
+            == "hello\n"
+        )
+        gang = (
+            "submit",
+            "-n",
+            "gang",
+            "--tpu",
+            "v5litepod-16",
+            "--",
+            "sh",
+            "-c",
+            "echo worker $TPU_WORKER_ID",
+        )
         said = cluster.iris(*gang, within=180).out
         assert all(f"worker {each}" in said for each in range(4)), said
         shown = cluster.iris("cluster", "status", "--json").json
@@ -28,37 +47,65 @@ def test_a_cluster_starts_runs_jobs_on_machines_it_asks_for_and_stops_without_a_
         assert cluster.processes() == []
 
 
-def test_a_stop_without_a_control_plane_that_answers_deletes_all_of_ours_and_nothing_else(google: FakeGoogle) -> None:
-    """The uid in the store says what is ours: another cluster of the same prefix in the project, and what people made, stay."""
+def test_a_stop_without_a_control_plane_that_answers_deletes_all_of_ours_and_nothing_else(
+    google: FakeGoogle,
+) -> None:
+    """The uid in the store says what is ours: another cluster of the same prefix in the project,
+    and what people made, stay.
+    """
     with a_gcp_cluster(google, "dead") as cluster:
         cluster.iris("submit", "-n", "hello", "--", "echo", "hello", within=120)
         others = {"iris-uid": "0000000000000000", "iris-managed": "true", "iris-role": "host"}
-        for name, labels in (("others", others), ("bare", {}), ("kept", {**others, "iris-manual": "true"})):
-            google.seed_foreign(name, cluster.project, "europe-west4-b", kind="instance", labels=labels)
-        (cluster.home / "refuse").write_text("ERROR: (gcloud.compute.ssh) the machine does not answer\n")
+        for name, labels in (
+            ("others", others),
+            ("bare", {}),
+            ("kept", {**others, "iris-manual": "true"}),
+        ):
+            google.seed_foreign(
+                name, cluster.project, "europe-west4-b", kind="instance", labels=labels
+            )
+        (cluster.home / "refuse").write_text(
+            "ERROR: (gcloud.compute.ssh) the machine does not answer\n"
+        )
         cluster.kill("iris.client.connect.tunnel")
         shown = cluster.iris("cluster", "stop", "--dry-run", within=120).out
         assert "directly: the control plane does not answer" in shown
         stopped = cluster.iris("cluster", "stop", "--yes", within=180)
         assert "does not answer; deleting its machines directly" in stopped.err
         assert google.alive(cluster.project) == []
-        assert sorted(each["name"] for each in google.resources(cluster.project)) == ["bare", "kept", "others"]
+        assert sorted(each["name"] for each in google.resources(cluster.project)) == [
+            "bare",
+            "kept",
+            "others",
+        ]
         assert cluster.processes() == []
 
 
-def test_jobs_and_slices_live_through_a_restart_and_get_the_next_configuration(google: FakeGoogle) -> None:
-    """The machine is switched off and on; the program runs on meanwhile, and a group of the next configuration serves at once."""
+def test_jobs_and_slices_live_through_a_restart_and_get_the_next_configuration(
+    google: FakeGoogle,
+) -> None:
+    """The machine is switched off and on; the program runs on meanwhile, and a group of the next
+    configuration serves at once.
+    """
     with a_gcp_cluster(google, "anew") as cluster:
         # Its hosts do not share the directory of who submits.
         program = f"touch {cluster.file('runs')}; {until(str(cluster.file('go')))}; echo done"
         runs = cluster.begin("submit", "-n", "runs", "--", "sh", "-c", program)
-        cluster.submit("waits", "--cpu", "1", "--constraint", "scale-group=more", "--", "echo", "more")
+        cluster.submit(
+            "waits", "--cpu", "1", "--constraint", "scale-group=more", "--", "echo", "more"
+        )
         cluster.there_is("runs", within=120)
         before = google.alive(cluster.project)
-        assert "[iris-init] booting the control plane's machine" in cluster.iris("cluster", "restart", within=180).err
+        assert (
+            "[iris-init] booting the control plane's machine"
+            in cluster.iris("cluster", "restart", within=180).err
+        )
         more = "  more:\n    type: gce_vm\n    machine_type: n2-standard-4\n  tpu16:"
         cluster.config.write_text(cluster.text.replace("  tpu16:", more))
-        assert "+ more" in cluster.iris("cluster", "reload", "--config", str(cluster.config), within=120).out
+        assert (
+            "+ more"
+            in cluster.iris("cluster", "reload", "--config", str(cluster.config), within=120).out
+        )
         assert cluster.iris("wait", "waits", within=180).code == 0
         assert set(before) < set(google.alive(cluster.project))
         cluster.file("go").touch()
@@ -67,8 +114,12 @@ def test_jobs_and_slices_live_through_a_restart_and_get_the_next_configuration(g
         google.check(cluster.project)
 
 
-def test_a_program_has_a_cluster_for_a_block(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same manager as for a cluster on this machine: an address that leads there, and nothing left after the block."""
+def test_a_program_has_a_cluster_for_a_block(
+    google: FakeGoogle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same manager as for a cluster on this machine: an address that leads there, and nothing
+    left after the block.
+    """
     with a_home() as home:
         cluster = GcpCluster(home, google, "block")
         monkeypatch.setenv("IRIS_STATE_DIR", str(home))

@@ -1,4 +1,6 @@
-"""A cluster from a configuration file: a slice comes when a job wants it, does its work, and goes when nobody needs it."""
+"""A cluster from a configuration file: a slice comes when a job wants it, does its work, and goes
+when nobody needs it.
+"""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ while not pathlib.Path(sys.argv[1]).exists():
 
 @pytest.fixture(scope="module")
 def europe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The example, with less patience for slices that nobody uses. Every test leaves it with its one CPU host."""
+    """The example, with less patience for slices that nobody uses. Every test leaves it with its
+    one CPU host.
+    """
     written = EXAMPLE.read_text()
     hasty = written.replace("scale_down_delay: { minutes: 5 }", "scale_down_delay: { seconds: 3 }")
     assert hasty != written
@@ -53,7 +57,9 @@ def shown(cluster: Cluster, slice_id: str) -> dict[str, Any]:
 def is_gone(cluster: Cluster, slice_id: str) -> bool:
     """Whether nothing is left of a slice: neither its workflow, nor a file, nor an agent."""
     described = cluster.temporal("workflow", "describe", "-w", f"{cluster.name}/slice/{slice_id}")
-    ended: bool = described["workflowExecutionInfo"]["status"] == "WORKFLOW_EXECUTION_STATUS_COMPLETED"
+    ended: bool = (
+        described["workflowExecutionInfo"]["status"] == "WORKFLOW_EXECUTION_STATUS_COMPLETED"
+    )
     return ended and slice_id not in cluster.machines() and not cluster.agents(slice_id)
 
 
@@ -63,15 +69,28 @@ def ever_made(cluster: Cluster) -> set[str]:
     return {entry["execution"]["workflowId"].rpartition("/")[2] for entry in found}
 
 
-def test_a_gang_has_a_slice_made_for_it_which_goes_when_nobody_has_used_it_for_a_while(europe: Cluster) -> None:
-    """From no TPU host to none, and at every step whoever asks is told: `explain`, `slice show`, `autoscaler status`, Web UI."""
+def test_a_gang_has_a_slice_made_for_it_which_goes_when_nobody_has_used_it_for_a_while(
+    europe: Cluster,
+) -> None:
+    """From no TPU host to none, and at every step whoever asks is told: `explain`, `slice show`,
+    `autoscaler status`, Web UI.
+    """
     ((plain,),) = europe.slices().values()
     assert europe.hosts()[plain]["attributes"]["scale-group"] == "cpu"
     with europe.no_machine_starts():
-        follower = europe.begin("submit", "-n", "train", *GANG, "--", "python3", "-c", PROGRAM, "train.go")
+        follower = europe.begin(
+            "submit", "-n", "train", *GANG, "--", "python3", "-c", PROGRAM, "train.go"
+        )
         (slice_id,) = eventually(lambda: of_group(europe))
-        on_its_way = f"slice {slice_id} of scale group {GROUP} is on its way (PROVISIONING in europe-west4-b)"
-        why = eventually(lambda: (found := explained(europe, "train")) and on_its_way in found["message"] and found)
+        on_its_way = (
+            f"slice {slice_id} of scale group {GROUP} is on its way (PROVISIONING in"
+            " europe-west4-b)"
+        )
+        why = eventually(
+            lambda: (
+                (found := explained(europe, "train")) and on_its_way in found["message"] and found
+            )
+        )
         assert (why["state"], why["code"]) == ("PENDING", "SCALING")
         assert shown(europe, slice_id)["state"] == "PROVISIONING"
     eventually(lambda: len(follower.out.splitlines()) == 4)
@@ -96,21 +115,40 @@ def test_a_gang_has_a_slice_made_for_it_which_goes_when_nobody_has_used_it_for_a
         }
         assert {key: seen[f"[{rank}]"].get(key) for key in is_told} == is_told
     ready = shown(europe, slice_id)
-    assert (ready["state"], ready["group"], ready["zone"], ready["size"]) == ("READY", GROUP, "europe-west4-b", 4)
+    assert (ready["state"], ready["group"], ready["zone"], ready["size"]) == (
+        "READY",
+        GROUP,
+        "europe-west4-b",
+        4,
+    )
     assert {host["id"]: host["running"] for host in ready["hosts"]} == {
         worker: [f"{USER}/train:{rank}"] for rank, worker in enumerate(workers)
     }
-    assert [step["state"] for step in ready["steps"]] == ["REQUESTED", "PROVISIONING", "BOOTSTRAPPING", "READY"]
+    assert [step["state"] for step in ready["steps"]] == [
+        "REQUESTED",
+        "PROVISIONING",
+        "BOOTSTRAPPING",
+        "READY",
+    ]
     described = europe.temporal("workflow", "describe", "-w", f"eu-west4/slice/{slice_id}")
-    assert f"scale group {GROUP} in europe-west4-b" in described["executionConfig"]["userMetadata"]["summary"]
-    (metadata,) = europe.temporal("workflow", "metadata", "-w", f"eu-west4/slice/{slice_id}")["queryResult"]
+    assert (
+        f"scale group {GROUP} in europe-west4-b"
+        in described["executionConfig"]["userMetadata"]["summary"]
+    )
+    (metadata,) = europe.temporal("workflow", "metadata", "-w", f"eu-west4/slice/{slice_id}")[
+        "queryResult"
+    ]
     assert "**READY**" in metadata["currentDetails"]
 
     # A task without devices never goes there, though there is room.
     assert europe.iris("submit", "--", "printenv", "IRIS_HOST_ID").out == f"{plain}\n"
     large = europe.iris("submit", "--dry-run", "--json", "--cpu", "64", "--", "true", code=5).json
     (tpu,) = [each for each in large["verdicts"] if each["group"] == GROUP]
-    assert (large["starts"], tpu["hosts"], tpu["why"]) == (False, 4, "accepts only tasks that request its tpu:v5litepod-16:4")
+    assert (large["starts"], tpu["hosts"], tpu["why"]) == (
+        False,
+        4,
+        "accepts only tasks that request its tpu:v5litepod-16:4",
+    )
 
     europe.file("train.go").touch()
     follower.ends()
@@ -126,12 +164,23 @@ def test_a_gang_has_a_slice_made_for_it_which_goes_when_nobody_has_used_it_for_a
     assert acts[0][1].startswith(f"for {USER}/train")
 
 
-def test_a_slice_comes_and_goes_the_same_when_the_control_plane_is_killed_meanwhile(europe: Cluster) -> None:
-    """While its machines boot, and again while its gang runs: there is one slice, and nothing of it stays."""
+def test_a_slice_comes_and_goes_the_same_when_the_control_plane_is_killed_meanwhile(
+    europe: Cluster,
+) -> None:
+    """While its machines boot, and again while its gang runs: there is one slice, and nothing of it
+    stays.
+    """
     before = ever_made(europe)
     with europe.no_machine_starts():
         follower = europe.begin(
-            "submit", "-n", "bold", *GANG, "--", "sh", "-c", f"touch bold.$IRIS_TASK_INDEX; {until('bold.go')}"
+            "submit",
+            "-n",
+            "bold",
+            *GANG,
+            "--",
+            "sh",
+            "-c",
+            f"touch bold.$IRIS_TASK_INDEX; {until('bold.go')}",
         )
         (slice_id,) = eventually(lambda: of_group(europe))
         killed = europe.kill("controller")
@@ -151,9 +200,21 @@ def test_tasks_without_devices_get_machines_of_their_own(europe: Cluster) -> Non
     """When the host there is is full, their group grows; a gang's slice is not in question."""
     before = ever_made(europe)
     (plain,) = europe.hosts()
-    fills = europe.begin("submit", "-n", "fills", "--cpu", "8", "--", "sh", "-c", f"touch fills.runs; {until('fills.go')}")
+    fills = europe.begin(
+        "submit",
+        "-n",
+        "fills",
+        "--cpu",
+        "8",
+        "--",
+        "sh",
+        "-c",
+        f"touch fills.runs; {until('fills.go')}",
+    )
     europe.there_is("fills.runs")
-    another = europe.iris("submit", "-n", "more", "--cpu", "8", "--", "printenv", "IRIS_HOST_ID").out.strip()
+    another = europe.iris(
+        "submit", "-n", "more", "--cpu", "8", "--", "printenv", "IRIS_HOST_ID"
+    ).out.strip()
     assert (another != plain, another.startswith("cpu-")) == (True, True)
     europe.file("fills.go").touch()
     fills.ends()
@@ -162,17 +223,26 @@ def test_tasks_without_devices_get_machines_of_their_own(europe: Cluster) -> Non
 
 
 def test_what_could_be_made_is_feasible_and_what_no_group_has_is_refused(europe: Cluster) -> None:
-    """`--dry-run` names the groups without slices, `--require-feasible` the nearest there could be. Nothing is made for them."""
+    """`--dry-run` names the groups without slices, `--require-feasible` the nearest there could be.
+    Nothing is made for them.
+    """
     before = ever_made(europe)
     asks = {
         "could-be": (["--dry-run", "--json", "--require-feasible", "--tpu", "v5litepod-64"], 0),
         "no-group": (["--require-feasible", "--tpu", "v5litepod-128"], 5),
         "too-many": (["--require-feasible", "--tpu", "v5litepod-256", "--slices", "2"], 5),
     }
-    begun = {name: europe.begin("submit", "-n", name, *options, "--", "true") for name, (options, _) in asks.items()}
+    begun = {
+        name: europe.begin("submit", "-n", name, *options, "--", "true")
+        for name, (options, _) in asks.items()
+    }
     ran = {name: begun[name].ends(code) for name, (_, code) in asks.items()}
     could_be = ran["could-be"].json
-    assert (could_be["starts"], could_be["feasible"], could_be["refusal"]["code"]) == (False, True, "SCALING")
+    assert (could_be["starts"], could_be["feasible"], could_be["refusal"]["code"]) == (
+        False,
+        True,
+        "SCALING",
+    )
     assert "tpu_v5e_64" in could_be["refusal"]["message"]
     whys = {each["group"]: (each["hosts"], each["why"]) for each in could_be["verdicts"]}
     assert whys["tpu_v5e_64"] == (0, "has no slice yet; the autoscaler can create one")

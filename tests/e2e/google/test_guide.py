@@ -1,6 +1,8 @@
-"""`docs/gcp.md` is typed in, and so is what README says of Google Cloud, on the fake Google and with the file of the examples.
+"""`docs/gcp.md` is typed in, and so is what README says of Google Cloud, on the fake Google and
+with the file of the examples.
 
-What Google does meanwhile stands in the guide as a comment (`# …`) in a block, and is done there: `Google`.
+What Google does meanwhile stands in the guide as a comment (`# …`) in a block, and is done there:
+`Google`.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,8 +37,10 @@ while not pathlib.Path("{enough}").exists():
 
 
 def configuration(google: FakeGoogle, cluster: GcpCluster) -> str:
-    """The file of the examples. Another than there is only what is the reader's own, project and bucket; where Google is; and the
-    controller's port and the tasks' user, since all machines are this one."""
+    """The file of the examples. Another than there is only what is the reader's own, project and
+    bucket; where Google is; and the controller's port and the tasks' user, since all machines are
+    this one.
+    """
     text = (ROOT / FILE).read_text()
     endpoints = f'endpoints: {{tpu: "{google.tpu}", compute: "{google.compute}"}}'
     for there, here in {
@@ -57,7 +61,9 @@ class Google:
         self._google, self._cluster = google, cluster
         self.deeds: dict[str, Callable[[], None]] = {
             f"# Google preempts the slice and has no other in {ZONE}": self._preempt,
-            f"# {ZONE} has capacity again": lambda: google.capacity(ZONE, KIND, None, project=cluster.project),
+            f"# {ZONE} has capacity again": lambda: google.capacity(
+                ZONE, KIND, None, project=cluster.project
+            ),
             "# a slice without a workflow exists": self._leave_a_slice,
         }
 
@@ -73,16 +79,27 @@ class Google:
 
     def _leave_a_slice(self) -> None:
         uid = (self._cluster.home / "store" / names.cluster_uid("eu-west4")).read_text()
-        labels = {label_rules.UID: uid, label_rules.ROLE: "host", label_rules.SLICE: "iris-euw4-tpu-v5e-16-0a1b2c3d"}
-        self._google.seed_foreign(labels[label_rules.SLICE], self._cluster.project, ZONE, labels=labels, foreign=False)
+        labels = {
+            label_rules.UID: uid,
+            label_rules.ROLE: "host",
+            label_rules.SLICE: "iris-euw4-tpu-v5e-16-0a1b2c3d",
+        }
+        self._google.seed_foreign(
+            labels[label_rules.SLICE], self._cluster.project, ZONE, labels=labels, foreign=False
+        )
 
 
-def told(document: str, deeds: dict[str, Callable[[], None]]) -> Iterator[Step | Callable[[], None]]:
+def told(
+    document: str, deeds: dict[str, Callable[[], None]]
+) -> Iterator[Step | Callable[[], None]]:
     """The guide's commands, and what Google does between them, in order."""
     lines = document.splitlines()
     assert [lines.count(deed) for deed in deeds] == [1] * len(deeds)
     happens = {lines.index(deed) + 1: does for deed, does in deeds.items()}
-    for _, what in sorted([*happens.items(), *((step.line, step) for step in steps(document))], key=lambda each: each[0]):
+    for _, what in sorted(
+        [*happens.items(), *((step.line, step) for step in steps(document))],
+        key=lambda each: each[0],
+    ):
         yield what
 
 
@@ -100,8 +117,9 @@ def test_the_section_of_the_readme_is_a_part_of_the_guide() -> None:
 
 
 def test_the_guide_to_google_cloud_does_what_it_says() -> None:
-    """A cluster is started, loses the slice under a gang while the zone has no other, is validated, stopped and cleared away; and
-    whoever types it in sees what it shows."""
+    """A cluster is started, loses the slice under a gang while the zone has no other, is validated,
+    stopped and cleared away; and whoever types it in sees what it shows.
+    """
     with FakeGoogle(boot=True) as google, a_home() as home:
         cluster = GcpCluster(home, google, "eu-west4")
         cluster.file("examples").mkdir()
@@ -117,7 +135,8 @@ def test_the_guide_to_google_cloud_does_what_it_says() -> None:
                 printed = ask(cluster, what, patience=PATIENCE)
                 shown = "\n".join(what.output)
                 assert prints(printed, what.output), (
-                    f"{GUIDE.name}:{what.line}\n$ {what.command}\n--- the guide shows\n{shown}\n--- it prints\n{printed}"
+                    f"{GUIDE.name}:{what.line}\n$ {what.command}\n--- the guide shows\n{shown}\n---"
+                    f" it prints\n{printed}"
                 )
             assert cluster.processes() == []
         assert google.alive(cluster.project) == []

@@ -1,4 +1,6 @@
-"""A gang on the fake Google loses its slice while it computes: what it had written by then is there for its next attempt."""
+"""A gang on the fake Google loses its slice while it computes: what it had written by then is there
+for its next attempt.
+"""
 
 import json
 from collections.abc import Iterator
@@ -12,8 +14,8 @@ from tests.fakes.google.client import FakeGoogle
 pytestmark = pytest.mark.long
 
 HOSTS = 4
-#: Each worker goes on where its checkpoint says, which is in a place that outlives machines, as a bucket is; one that had none
-#: computes until it is stopped.
+#: Each worker goes on where its checkpoint says, which is in a place that outlives machines, as a
+#: bucket is; one that had none computes until it is stopped.
 PROGRAM = """
 import os, pathlib, sys, time
 
@@ -45,11 +47,23 @@ def cluster(google: FakeGoogle) -> Iterator[GcpCluster]:
 def test_scenario_11_a_gang_that_is_preempted_goes_on_from_its_checkpoints_and_its_outputs_are_kept(
     cluster: GcpCluster, google: FakeGoogle
 ) -> None:
-    """Google gives notice; every worker is ended, what it left is stored, and the slice is deleted. The next attempt, on another
-    slice, finds the checkpoints; the preemption costs the user no retry."""
+    """Google gives notice; every worker is ended, what it left is stored, and the slice is deleted.
+    The next attempt, on another slice, finds the checkpoints; the preemption costs the user no
+    retry.
+    """
     bucket = cluster.file("bucket")
     bucket.mkdir()
-    gang = ("--tpu", "v5litepod-16", "--max-retries", "0", "--", "python3", "-c", PROGRAM, str(bucket))
+    gang = (
+        "--tpu",
+        "v5litepod-16",
+        "--max-retries",
+        "0",
+        "--",
+        "python3",
+        "-c",
+        PROGRAM,
+        str(bucket),
+    )
     cluster.submit("train", *gang)
     eventually(lambda: len(list(bucket.glob("[0-9]"))) == HOSTS, within=120)
     (first,) = cluster.nodes()
@@ -58,11 +72,19 @@ def test_scenario_11_a_gang_that_is_preempted_goes_on_from_its_checkpoints_and_i
 
     lines = cluster.logs("train")
     begun = [line.split() for line in lines if " begins at step " in line]
-    assert sorted((line[-5], line[-1] == "0") for line in begun) == [*[("1", True)] * HOSTS, *[("2", False)] * HOSTS]
+    assert sorted((line[-5], line[-1] == "0") for line in begun) == [
+        *[("1", True)] * HOSTS,
+        *[("2", False)] * HOSTS,
+    ]
     kept = json.loads(cluster.iris("fetch", "train", "--attempt", "1", "--list", "--json").out)
-    assert [(each["task"], each["path"]) for each in kept] == [(task, "begun.txt") for task in range(HOSTS)]
+    assert [(each["task"], each["path"]) for each in kept] == [
+        (task, "begun.txt") for task in range(HOSTS)
+    ]
     cluster.iris("fetch", "train", "-o", str(cluster.file("results")))
-    fetched = [int(cluster.file("results").joinpath(str(task), "begun.txt").read_text()) for task in range(HOSTS)]
+    fetched = [
+        int(cluster.file("results").joinpath(str(task), "begun.txt").read_text())
+        for task in range(HOSTS)
+    ]
     assert all(step > 0 for step in fetched)
     told = cluster.iris("explain", "train", "--json").json
     paid = {each["account"] for each in told["attempts"] if each["number"] == 1}

@@ -1,4 +1,6 @@
-"""A way to a Temporal service that holds its answers back: what a command has sent arrives, and it does not learn so."""
+"""A way to a Temporal service that holds its answers back: what a command has sent arrives, and it
+does not learn so.
+"""
 
 import socket
 import threading

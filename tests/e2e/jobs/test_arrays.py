@@ -1,4 +1,6 @@
-"""Arrays as their users handle them: rows of a table, one task of many, and what has to run again."""
+"""Arrays as their users handle them: rows of a table, one task of many, and what has to run
+again.
+"""
 
 import pytest
 
@@ -10,11 +12,18 @@ WORDS = "word,code\none,0\ntwo,3\nthree,0\nfour,0\n"
 
 
 def test_a_sweep_over_a_table_loses_one_task_and_runs_two_again(cluster: Cluster) -> None:
-    """Each task has its row, one is cancelled and one fails; only these two run again, with their indices and rows."""
+    """Each task has its row, one is cancelled and one fails; only these two run again, with their
+    indices and rows.
+    """
     cluster.file("words.csv").write_text(WORDS)
-    program = f"echo {{index}} {{word}} $IRIS_PARAM_WORD; [ -e words.go ] || [ {{index}} != 3 ] || {until('words.end')}"
+    program = (
+        "echo {index} {word} $IRIS_PARAM_WORD; [ -e words.go ] || [ {index} != 3 ] ||"
+        f" {until('words.end')}"
+    )
     options = ("--array", "words.csv%2", "--cpu", "0.5", "--max-task-failures", "1")
-    cluster.submit("words", *options, "--", "sh", "-c", f"{program}; [ -e words.go ] || exit {{code}}")
+    cluster.submit(
+        "words", *options, "--", "sh", "-c", f"{program}; [ -e words.go ] || exit {{code}}"
+    )
     eventually(lambda: _states(cluster, "words")[3] == "RUNNING")
     beside = cluster.iris("exec", "words:3", "--", "sh", "-c", "echo beside $IRIS_PARAM_WORD").out
     cluster.iris("cancel", "words:3")
@@ -22,8 +31,16 @@ def test_a_sweep_over_a_table_loses_one_task_and_runs_two_again(cluster: Cluster
     failed = cluster.iris("status", "words", "--filter", "failed").out
 
     assert beside == "beside four\n"
-    assert "2 of 4 tasks ended with exit code 0; 1 failed, as the job allows; 1 was cancelled" in waited
-    assert _states(cluster, "words") == {0: "SUCCEEDED", 1: "FAILED", 2: "SUCCEEDED", 3: "CANCELLED"}
+    assert (
+        "2 of 4 tasks ended with exit code 0; 1 failed, as the job allows; 1 was cancelled"
+        in waited
+    )
+    assert _states(cluster, "words") == {
+        0: "SUCCEEDED",
+        1: "FAILED",
+        2: "SUCCEEDED",
+        3: "CANCELLED",
+    }
     assert "exited with code 3" in failed
     assert cluster.logs("words", "--task", "2") == ["2 three three"]
 
@@ -35,14 +52,34 @@ def test_a_sweep_over_a_table_loses_one_task_and_runs_two_again(cluster: Cluster
     assert "nothing to run again" in cluster.iris("rerun", "words-again", "--failed").err
 
 
-def test_a_large_array_is_followed_and_cancelled_task_by_task_and_as_a_whole(cluster: Cluster) -> None:
-    """It has several parts, of which some have not begun: no command may wait for them, or miss one of their tasks."""
-    cluster.submit("many", "--array", "0-599%4", "--cpu", "0.1", "--", "sh", "-c", f"echo {{index}}; {until('many.go')}")
-    eventually(lambda: cluster.iris("status", "many:2", "--json").json["tasks"][0]["state"] == "RUNNING")
-    beside = cluster.iris("exec", "many:2", "--", "sh", "-c", "echo beside $IRIS_ARRAY_INDEX of $IRIS_ARRAY_COUNT").out
+def test_a_large_array_is_followed_and_cancelled_task_by_task_and_as_a_whole(
+    cluster: Cluster,
+) -> None:
+    """It has several parts, of which some have not begun: no command may wait for them, or miss one
+    of their tasks.
+    """
+    cluster.submit(
+        "many",
+        "--array",
+        "0-599%4",
+        "--cpu",
+        "0.1",
+        "--",
+        "sh",
+        "-c",
+        f"echo {{index}}; {until('many.go')}",
+    )
+    eventually(
+        lambda: cluster.iris("status", "many:2", "--json").json["tasks"][0]["state"] == "RUNNING"
+    )
+    beside = cluster.iris(
+        "exec", "many:2", "--", "sh", "-c", "echo beside $IRIS_ARRAY_INDEX of $IRIS_ARRAY_COUNT"
+    ).out
     for task in ("many:1", "many:599"):
         cluster.iris("cancel", task, "--reason", "not this one")
-    eventually(lambda: cluster.iris("status", "many:1", "--json").json["tasks"][0]["state"] == "CANCELLED")
+    eventually(
+        lambda: cluster.iris("status", "many:1", "--json").json["tasks"][0]["state"] == "CANCELLED"
+    )
     page = cluster.iris("status", "many", "--filter", "pending", "--limit", "10", "--page", "2").out
     unknown = cluster.iris("logs", "many", "--task", "600", code=3).err
     cluster.iris("cancel", "many", "--reason", "enough")

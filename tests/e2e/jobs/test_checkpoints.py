@@ -1,4 +1,6 @@
-"""A training loop loses no step when its agent is killed, when it is evicted, and when its host is taken away."""
+"""A training loop loses no step when its agent is killed, when it is evicted, and when its host is
+taken away.
+"""
 
 import json
 import re
@@ -14,7 +16,9 @@ EXAMPLE = str(Path(__file__).parent.parent.parent.parent / "examples" / "checkpo
 
 
 def attempts(cluster: Cluster) -> list[tuple[int, int]]:
-    """For each attempt of the job: after which step it has started, and the last step that it has reported."""
+    """For each attempt of the job: after which step it has started, and the last step that it has
+    reported.
+    """
     found: list[tuple[int, int]] = []
     for line in cluster.logs("train"):
         if started := re.fullmatch(r"attempt \d+ starts after step (\d+)", line):
@@ -31,17 +35,24 @@ def saves(cluster: Cluster) -> tuple[int, int]:
 
 
 def test_a_training_loop_goes_on_from_its_last_step_each_time() -> None:
-    """The example, on real processes. A step that was saved when the program was killed may not have been reported yet."""
+    """The example, on real processes. A step that was saved when the program was killed may not
+    have been reported yet.
+    """
     with a_cluster("--cpu", "1", "--hosts", "1", "--min-run-time", "1s", "--ephemeral") as cluster:
         cluster.submit("train", "--cpu", "1", "--", "python3", EXAMPLE, "100000")
-        # A save while it runs: the agent has seen that it replaces its file, so the file counts at any time.
+        # A save while it runs: the agent has seen that it replaces its file, so the file counts at
+        # any time.
         eventually(lambda: saves(cluster) >= (1, 1))
         before = saves(cluster)
         cluster.kill("agent", cluster.only_host())
         eventually(lambda: saves(cluster) > before)
-        cluster.iris("submit", "-n", "urgent", "--cpu", "1", "--priority", "production", "--", "sleep", "0")
+        cluster.iris(
+            "submit", "-n", "urgent", "--cpu", "1", "--priority", "production", "--", "sleep", "0"
+        )
         eventually(lambda: saves(cluster) >= (2, 1))
-        cluster.iris("host", "drain", str(cluster.status("train")["tasks"][0]["host"]), "--deadline", "1s")
+        cluster.iris(
+            "host", "drain", str(cluster.status("train")["tasks"][0]["host"]), "--deadline", "1s"
+        )
         eventually(lambda: saves(cluster) >= (3, 1))
         cluster.iris("cancel", "train")
         cluster.iris("wait", "train", code=126)
@@ -57,24 +68,44 @@ def test_a_training_loop_goes_on_from_its_last_step_each_time() -> None:
 
 
 def test_a_new_job_starts_from_the_checkpoint_of_an_earlier_one() -> None:
-    """To train on with another rate, or on more machines. It then has a checkpoint of its own, also if it has changed nothing."""
+    """To train on with another rate, or on more machines. It then has a checkpoint of its own, also
+    if it has changed nothing.
+    """
     writes = 'echo "$IRIS_TASK_INDEX of $0" > "$IRIS_CHECKPOINT_DIR/state"'
     reads = 'cat "$IRIS_CHECKPOINT_DIR/state" 2> /dev/null || echo nothing'
     with a_cluster("--cpu", "4", "--hosts", "1", "--ephemeral") as cluster:
         for run in ("old", "new"):
-            cluster.submit("train", "--replicas", "2", "--cpu", "0.1", "--", "sh", "-c", writes, run)
+            cluster.submit(
+                "train", "--replicas", "2", "--cpu", "0.1", "--", "sh", "-c", writes, run
+            )
             cluster.iris("wait", "train")
         more = ("--replicas", "3", "--cpu", "0.1", "--from-checkpoint")
         cluster.submit("more", *more, "train", "--", "sh", "-c", reads)
         cluster.submit("copies", *more, "train#1:1", "--", "sh", "-c", reads)
         cluster.iris("wait", "more", "copies")
 
-        read = {job: [line for line in cluster.logs(job) if "[iris]" not in line] for job in ("more", "copies")}
+        read = {
+            job: [line for line in cluster.logs(job) if "[iris]" not in line]
+            for job in ("more", "copies")
+        }
         assert sorted(read["more"]) == ["[0] 0 of new", "[1] 1 of new", "[2] nothing"]
         assert sorted(read["copies"]) == [f"[{index}] 1 of old" for index in range(3)]
-        assert "starts    from the checkpoint of ada/train#1:1" in cluster.iris("status", "copies").out
+        assert (
+            "starts    from the checkpoint of ada/train#1:1" in cluster.iris("status", "copies").out
+        )
         cluster.iris("fetch", "more", "--checkpoint")
         assert (cluster.work / "more-checkpoint" / "1" / "state").read_text() == "1 of new\n"
-        for source, reason in (("train", "has checkpoints of tasks up to 1, and the job has 1"), ("train:5", "name a task")):
-            assert reason in cluster.iris("submit", "-d", "--from-checkpoint", source, "--", "true", code=2).err
-        assert "there is no job ada/never" in cluster.iris("submit", "--from-checkpoint", "never", "--", "true", code=3).err
+        for source, reason in (
+            ("train", "has checkpoints of tasks up to 1, and the job has 1"),
+            ("train:5", "name a task"),
+        ):
+            assert (
+                reason
+                in cluster.iris(
+                    "submit", "-d", "--from-checkpoint", source, "--", "true", code=2
+                ).err
+            )
+        assert (
+            "there is no job ada/never"
+            in cluster.iris("submit", "--from-checkpoint", "never", "--", "true", code=3).err
+        )

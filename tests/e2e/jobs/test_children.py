@@ -1,4 +1,6 @@
-"""Jobs that a program in a job submits: found again by its retry, and ended with it, also when services are killed meanwhile."""
+"""Jobs that a program in a job submits: found again by its retry, and ended with it, also when
+services are killed meanwhile.
+"""
 
 import json
 import sys
@@ -10,7 +12,8 @@ from tests.e2e.cluster import USER, Cluster, a_cluster, eventually, until
 
 pytestmark = pytest.mark.long
 
-#: Submits a job that ends at once, waits for it, and submits one that runs until the test lets it go.
+#: Submits a job that ends at once, waits for it, and submits one that runs until the test lets it
+#: go.
 LAUNCHER = f"""
 import iris, os
 context = iris.context()
@@ -33,9 +36,13 @@ def states(cluster: Cluster) -> dict[str, str]:
     return {row["id"]: row["state"] for row in cluster.iris("jobs", "--json").json}
 
 
-def test_a_retried_parent_finds_its_jobs_after_the_death_of_everything_around_it(cluster: Cluster) -> None:
+def test_a_retried_parent_finds_its_jobs_after_the_death_of_everything_around_it(
+    cluster: Cluster,
+) -> None:
     """What has been computed is not computed again, and what runs is not doubled."""
-    cluster.submit("top", "--max-retries", "1", "--env", "GREETING=hello", "--", sys.executable, "-c", LAUNCHER)
+    cluster.submit(
+        "top", "--max-retries", "1", "--env", "GREETING=hello", "--", sys.executable, "-c", LAUNCHER
+    )
     cluster.there_is("submitted-1")
     eventually(lambda: len(cluster.lines("runs")) == 2)
     cluster.kill("controller")
@@ -54,21 +61,28 @@ def test_a_retried_parent_finds_its_jobs_after_the_death_of_everything_around_it
     assert [line.split()[0] for line in tree[2:]] == ["└", "└"]
 
 
-def test_the_jobs_of_a_cancelled_parent_end_though_the_control_plane_dies_meanwhile(cluster: Cluster) -> None:
+def test_the_jobs_of_a_cancelled_parent_end_though_the_control_plane_dies_meanwhile(
+    cluster: Cluster,
+) -> None:
     """Whatever the control plane was doing, the next one goes on with it. No program is left."""
     cluster.submit("top", "--", sys.executable, "-c", LAUNCHER)
     eventually(lambda: len(cluster.lines("runs")) == 2)
     assert (
-        cluster.iris("cancel", "top").out == f"cancelling {USER}/top (grace period 30s) and the 1 live job that belongs to it\n"
+        cluster.iris("cancel", "top").out
+        == f"cancelling {USER}/top (grace period 30s) and the 1 live job that belongs to it\n"
     )
     cluster.kill("controller")
     cluster.iris("wait", "top", "ada/top/slow", code=126)
 
-    assert cluster.iris("explain", "ada/top/slow").out.splitlines()[1] == "its parent ada/top was cancelled"
+    assert (
+        cluster.iris("explain", "ada/top/slow").out.splitlines()[1]
+        == "its parent ada/top was cancelled"
+    )
     eventually(lambda: cluster.free_cpu() == [4])
 
 
-#: What a user types by hand in a shell, in a job. Each command names the child that the script has submitted.
+#: What a user types by hand in a shell, in a job. Each command names the child that the script has
+#: submitted.
 SCRIPT = f"""set -e
 submit="iris submit -q -d --no-workspace --cpu 0.5 --memory 64m"
 $submit -n kid -- echo from the child
@@ -97,7 +111,9 @@ assert client.job("last").wait().state == "SUCCEEDED"
 
 
 def test_in_a_job_a_bare_name_is_that_of_its_child(cluster: Cluster) -> None:
-    """The script that works by hand works in a job, also where the user has another job of the name."""
+    """The script that works by hand works in a job, also where the user has another job of the
+    name.
+    """
     cluster.submit("kid", "--", "echo", "from the user")
     cluster.iris("wait", "kid")
     cluster.submit("top", "--", "sh", "-c", SCRIPT, "script", sys.executable)
@@ -109,4 +125,7 @@ def test_in_a_job_a_bare_name_is_that_of_its_child(cluster: Cluster) -> None:
     assert cluster.lines("log-of-full-name") == ["from the user"]
     assert cluster.lines("explained")[0].split() == ["ada/top/waits", "SUCCEEDED"]
     assert cluster.lines("cancelled") == ["cancelling ada/top/stays (grace period 30s)"]
-    assert set(states(cluster)) == {"ada/kid", *(f"ada/top{name}" for name in ("", "/kid", "/waits", "/stays", "/sum", "/last"))}
+    assert set(states(cluster)) == {
+        "ada/kid",
+        *(f"ada/top{name}" for name in ("", "/kid", "/waits", "/stays", "/sum", "/last")),
+    }

@@ -1,4 +1,6 @@
-"""Constraints from the command line to real agents: where a job may be interrupted, and where it must not."""
+"""Constraints from the command line to real agents: where a job may be interrupted, and where it
+must not.
+"""
 
 import pytest
 
@@ -7,12 +9,22 @@ from tests.e2e.cluster import USER, a_cluster, eventually
 pytestmark = pytest.mark.long
 
 
-def test_a_job_that_must_not_be_preempted_never_runs_on_a_preemptible_host_and_one_that_may_does() -> None:
+def test_a_job_that_must_not_be_preempted_never_runs_on_a_preemptible_host_and_one_that_may_does() -> (
+    None
+):
     """What `--dry-run` promises is what happens, with every way to say it."""
     with a_cluster("--hosts", "1", "--ephemeral") as cluster:
         firm = cluster.only_host()
         cluster.begin(
-            "agent", "--join", "--run-as=root", "--host-id", "spot", "--attribute", "preemptible=true", "--attribute", "fast=true"
+            "agent",
+            "--join",
+            "--run-as=root",
+            "--host-id",
+            "spot",
+            "--attribute",
+            "preemptible=true",
+            "--attribute",
+            "fast=true",
         )
         eventually(lambda: set(cluster.hosts()) == {"spot", firm}, every=0.5)
         expected = {
@@ -33,4 +45,6 @@ def test_a_job_that_must_not_be_preempted_never_runs_on_a_preemptible_host_and_o
             assert {task["host"] for task in cluster.status(name)["tasks"]} == {host}, name
         cluster.submit("never", "--constraint", "fast = 1", "--", "true")
         explained = cluster.iris("explain", f"{USER}/never", "--json").json
-        assert explained["message"].startswith("fast = 1 excludes 2 of 2 hosts that are large enough (fast is true)")
+        assert explained["message"].startswith(
+            "fast = 1 excludes 2 of 2 hosts that are large enough (fast is true)"
+        )

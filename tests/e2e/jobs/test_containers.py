@@ -1,5 +1,6 @@
-"""The images of docker/, built for real, as two containers that are a cluster: the startup scripts run them here as they do on
-Google's machines, and only Google itself is played."""
+"""The images of docker/, built for real, as two containers that are a cluster: the startup scripts
+run them here as they do on Google's machines, and only Google itself is played.
+"""
 
 import json
 import os
@@ -70,9 +71,16 @@ class Boxes(NamedTuple):
 def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
     docker_image()  # or the reason why there is no engine
     taken = [name for name in CONTAINERS if docker("inspect", name).returncode == 0]
-    assert not taken, f"this machine has {taken} of its own, and scripts that start others of these names would end them"
+    assert not taken, (
+        f"this machine has {taken} of its own, and scripts that start others of these names would"
+        " end them"
+    )
     built = subprocess.run(
-        [ROOT / "scripts/build-images", "--local-base", "--tag", TAG], capture_output=True, text=True, check=False, timeout=840
+        [ROOT / "scripts/build-images", "--local-base", "--tag", TAG],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=840,
     )
     assert built.returncode == 0, built.stdout + built.stderr
     with ExitStack() as stack:
@@ -86,7 +94,9 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
         (root / "var/lib/iris/cache/store").mkdir(parents=True)
         (root / "var/lib/iris/cache/store").chmod(0o777)
         port = free_port()
-        config = CONFIG.format(tpu=google.tpu, compute=google.compute, root=root, port=port, tag=TAG)
+        config = CONFIG.format(
+            tpu=google.tpu, compute=google.compute, root=root, port=port, tag=TAG
+        )
         metadata.put("instance/network-interfaces/0/ip", "127.0.0.1")
         settings = gcp_settings(load_config(config), "unknown", text=config)
         boot(controller_script(settings, image=f"iris-controller:{TAG}", port=port), root, metadata)
@@ -101,7 +111,9 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
 
 
 def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def show_logs() -> None:
@@ -112,22 +124,38 @@ def show_logs() -> None:
 
 
 def boot(script: str, root: Path, metadata: FakeMetadata) -> None:
-    """Run it as a machine does that boots, but that it is not alone here: its directories are below the root. No registry has the
-    image."""
+    """Run it as a machine does that boots, but that it is not alone here: its directories are below
+    the root. No registry has the image.
+    """
     where = {"IRIS_ROOT": str(root), "GCE_METADATA_HOST": metadata.url.removeprefix("http://")}
     haste = {"IRIS_TRIES": "1", "IRIS_PAUSE": "0", "IRIS_CHECK_INTERVAL": "1"}
     file = root / "startup-script"
     file.write_text(script)
     ran = subprocess.run(
-        ["bash", file], env={**os.environ, **where, **haste}, capture_output=True, text=True, check=False, timeout=120
+        ["bash", file],
+        env={**os.environ, **where, **haste},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("is up\n[iris-init] done\n"), ran.stdout + ran.stderr
 
 
 def test_a_job_runs_in_the_agents_container(boxes: Boxes) -> None:
-    """The two images, the scripts that start them and the network between them: nothing of it works without the rest."""
-    out = boxes.iris("submit", "-n", "hello", "--", "sh", "-c", 'echo "$WORDS on $IRIS_HOST_ID"; cat /etc/debian_version')
+    """The two images, the scripts that start them and the network between them: nothing of it works
+    without the rest.
+    """
+    out = boxes.iris(
+        "submit",
+        "-n",
+        "hello",
+        "--",
+        "sh",
+        "-c",
+        'echo "$WORDS on $IRIS_HOST_ID"; cat /etc/debian_version',
+    )
 
     slice_id = out.split(" on ", 1)[1].split()[0]
     assert "it's $5 on " in out
@@ -136,7 +164,9 @@ def test_a_job_runs_in_the_agents_container(boxes: Boxes) -> None:
 
 
 def test_a_task_with_an_image_runs_beside_the_agents_container(boxes: Boxes) -> None:
-    """Its directories are the machine's, and so they must have one name for the machine and for the agent."""
+    """Its directories are the machine's, and so they must have one name for the machine and for the
+    agent.
+    """
     program = "only-here && echo kept > $IRIS_OUTPUT_DIR/x"
 
     out = boxes.iris("submit", "-n", "boxed", "--image", docker_image(), "--", "sh", "-c", program)
@@ -146,8 +176,19 @@ def test_a_task_with_an_image_runs_beside_the_agents_container(boxes: Boxes) -> 
 
 
 def test_a_job_outlives_the_agents_container(boxes: Boxes) -> None:
-    """What runs in it ends with it, through no fault of its own: the next agent is told to run it again."""
-    boxes.iris("submit", "-n", "lasting", "-d", "--", "sh", "-c", f"echo begun; {until('/tmp/go')}; echo whole")
+    """What runs in it ends with it, through no fault of its own: the next agent is told to run it
+    again.
+    """
+    boxes.iris(
+        "submit",
+        "-n",
+        "lasting",
+        "-d",
+        "--",
+        "sh",
+        "-c",
+        f"echo begun; {until('/tmp/go')}; echo whole",
+    )
     eventually(lambda: "begun" in boxes.iris("logs", "lasting"))
 
     docker("kill", "--signal=KILL", "iris-agent")

@@ -1,4 +1,6 @@
-"""The programs of a gang on real hosts: they start together, or not at all, and every list says what they wait for."""
+"""The programs of a gang on real hosts: they start together, or not at all, and every list says
+what they wait for.
+"""
 
 from collections.abc import Iterator
 
@@ -11,7 +13,12 @@ pytestmark = pytest.mark.long
 #: v4-16 is a slice of two hosts.
 GANG = ("--tpu", "v4-16")
 #: A program that says in a file whether the slow host was allowed to go on before.
-PROGRAM = ("--", "sh", "-c", "test -e go && touch after.$IRIS_TASK_INDEX || touch before.$IRIS_TASK_INDEX")
+PROGRAM = (
+    "--",
+    "sh",
+    "-c",
+    "test -e go && touch after.$IRIS_TASK_INDEX || touch before.$IRIS_TASK_INDEX",
+)
 
 
 @pytest.fixture(params=["separate", "shared"])
@@ -31,8 +38,12 @@ def waits_for_one(cluster: Cluster, job: str) -> bool:
     return found["state"] == "BUILDING" and found["reason"].startswith("waits for 1 of 2 hosts: ")
 
 
-def test_a_gang_waits_for_its_slow_host_also_if_an_agent_and_the_control_plane_are_killed_meanwhile(tpus: Cluster) -> None:
-    """The agent that follows goes on with the same attempt, prepares it again, and waits again. Nobody forgets the question."""
+def test_a_gang_waits_for_its_slow_host_also_if_an_agent_and_the_control_plane_are_killed_meanwhile(
+    tpus: Cluster,
+) -> None:
+    """The agent that follows goes on with the same attempt, prepares it again, and waits again.
+    Nobody forgets the question.
+    """
     tpus.submit("slow", *GANG, *slow(), *PROGRAM)
     eventually(lambda: waits_for_one(tpus, "slow"))
     ((slice_id, hosts),) = tpus.slices("local-v4-16").items()
@@ -47,7 +58,10 @@ def test_a_gang_waits_for_its_slow_host_also_if_an_agent_and_the_control_plane_a
     tpus.iris("wait", "slow")
 
     assert [task["attempt"] for task in tpus.status("slow")["tasks"]] == [1, 1]
-    assert sorted(path.name for path in tpus.work.iterdir() if path.name != "go") == ["after.0", "after.1"]
+    assert sorted(path.name for path in tpus.work.iterdir() if path.name != "go") == [
+        "after.0",
+        "after.1",
+    ]
 
 
 def test_a_set_up_that_fails_on_one_host_ends_the_other_at_once(tpus: Cluster) -> None:

@@ -1,4 +1,6 @@
-"""Gangs on two simulated TPU slices: all or nothing, one fate, and what operators and stronger jobs do to them."""
+"""Gangs on two simulated TPU slices: all or nothing, one fate, and what operators and stronger jobs
+do to them.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +20,9 @@ ONE_HOST = ("--device", "tpu:v5litepod-16:4")
 
 @pytest.fixture(scope="module")
 def tpus() -> Iterator[Cluster]:
-    """Two slices of four hosts and a host without accelerators; every test gives back what it takes."""
+    """Two slices of four hosts and a host without accelerators; every test gives back what it
+    takes.
+    """
     size = ("--slices", "2", "--cpu", "8", "--memory", "32g")
     with a_cluster(*GANG, *size, *SHORT, "--ephemeral", name="gangs") as running:
         yield running
@@ -50,8 +54,12 @@ def follow(cluster: Cluster, job: str, *arguments: str) -> Running:
 
 
 def attempts(cluster: Cluster, job: str, tasks: int, attempt: int) -> list[str]:
-    """The hosts of a job whose tasks write them down, once all of them run for the so many-th time."""
-    eventually(lambda: all(len(cluster.lines(f"{job}.{index}")) >= attempt for index in range(tasks)))
+    """The hosts of a job whose tasks write them down, once all of them run for the so many-th
+    time.
+    """
+    eventually(
+        lambda: all(len(cluster.lines(f"{job}.{index}")) >= attempt for index in range(tasks))
+    )
     return [cluster.lines(f"{job}.{index}")[attempt - 1] for index in range(tasks)]
 
 
@@ -60,40 +68,59 @@ def waits_for(go: str, job: str) -> tuple[str, ...]:
     return "--", "sh", "-c", f"echo $IRIS_HOST_ID >> {job}.$IRIS_TASK_INDEX; {until(go)}"
 
 
-def test_a_gang_has_a_task_on_every_host_of_a_slice_in_the_order_of_its_workers(tpus: Cluster, slices: list[list[str]]) -> None:
+def test_a_gang_has_a_task_on_every_host_of_a_slice_in_the_order_of_its_workers(
+    tpus: Cluster, slices: list[list[str]]
+) -> None:
     """Each knows its rank, its slice and where all of them meet; over two slices too."""
-    told = "echo $IRIS_TASK_INDEX $JAX_PROCESS_ID $IRIS_HOST_ID $IRIS_SLICE_INDEX $IRIS_NUM_TASKS $IRIS_COORDINATOR_ADDRESS"
+    told = (
+        "echo $IRIS_TASK_INDEX $JAX_PROCESS_ID $IRIS_HOST_ID $IRIS_SLICE_INDEX $IRIS_NUM_TASKS"
+        " $IRIS_COORDINATOR_ADDRESS"
+    )
     one, two = (
-        tpus.begin("submit", *GANG, "--slices", number, "--", "sh", "-c", f'echo "$({told})"').ends for number in ("1", "2")
+        tpus.begin("submit", *GANG, "--slices", number, "--", "sh", "-c", f'echo "$({told})"').ends
+        for number in ("1", "2")
     )
     for ends, number in ((one, 1), (two, 2)):
         # "[2] 2 2 local-…-w-2 0 4 127.0.0.1:30000", the task's number before its line.
-        seen = sorted((line.split() for line in ends().out.splitlines()), key=lambda words: int(words[1]))
+        seen = sorted(
+            (line.split() for line in ends().out.splitlines()), key=lambda words: int(words[1])
+        )
         assert [words[0] for words in seen] == [f"[{rank}]" for rank in range(4 * number)]
         assert [words[1:3] for words in seen] == [[str(rank)] * 2 for rank in range(4 * number)]
         hosts = [words[3] for words in seen]
         assert [hosts[first : first + 4] for first in range(0, len(hosts), 4)] in (
             [[each] for each in slices] if number == 1 else [slices]
         )
-        assert [words[4:6] for words in seen] == [[str(rank // 4), str(4 * number)] for rank in range(4 * number)]
+        assert [words[4:6] for words in seen] == [
+            [str(rank // 4), str(4 * number)] for rank in range(4 * number)
+        ]
         (coordinator,) = {words[6] for words in seen}
         assert coordinator.startswith("127.0.0.1:")
 
 
 def test_one_task_that_fails_for_good_ends_its_siblings_and_is_named(tpus: Cluster) -> None:
-    """They are KILLED, not FAILED; the job's reason is the culprit's; the slice is free for the next."""
+    """They are KILLED, not FAILED; the job's reason is the culprit's; the slice is free for the
+    next.
+    """
     others = " && ".join(f"[ -e sib.{index} ]" for index in (0, 1, 3))
     command = (
-        f"touch sib.$IRIS_TASK_INDEX; [ $IRIS_TASK_INDEX = 2 ] || exec sleep 1000; until {others}; do sleep 0.05; done; exit 3"
+        f"touch sib.$IRIS_TASK_INDEX; [ $IRIS_TASK_INDEX = 2 ] || exec sleep 1000; until {others};"
+        " do sleep 0.05; done; exit 3"
     )
     ran = tpus.iris("submit", "-n", "siblings", *GANG, "--", "sh", "-c", command, code=125)
     assert f"{USER}/siblings FAILED" in ran.err
     assert "task 2: exited with code 3" in ran.err
     why = explained(tpus, "siblings")
     (attempt,) = why["attempts"]
-    assert (why["state"], attempt["account"], attempt["reason"]) == ("FAILED", "failures", "exited with code 3")
+    assert (why["state"], attempt["account"], attempt["reason"]) == (
+        "FAILED",
+        "failures",
+        "exited with code 3",
+    )
     assert [each["state"] for each in attempt["ends"]] == ["KILLED", "KILLED", "FAILED", "KILLED"]
-    assert [each["reason"] for each in attempt["ends"]].count("ended with task 2: exited with code 3") == 3
+    assert [each["reason"] for each in attempt["ends"]].count(
+        "ended with task 2: exited with code 3"
+    ) == 3
 
 
 def test_a_gang_waits_with_true_numbers_and_starts_when_a_slice_is_free(tpus: Cluster) -> None:
@@ -108,15 +135,22 @@ def test_a_gang_waits_with_true_numbers_and_starts_when_a_slice_is_free(tpus: Cl
     assert (why["group_needs"], why["group_has"]) == (4, 3)
     assert (why["needed"]["devices"], why["attempts"]) == (4, [])
     assert "first in the queue of band interactive" in why["message"]
-    assert all(task["state"] == "PENDING" and task["host"] is None for task in tpus.status("second")["tasks"])
+    assert all(
+        task["state"] == "PENDING" and task["host"] is None
+        for task in tpus.status("second")["tasks"]
+    )
     tpus.iris("cancel", "first")
     assert sorted(line.split()[1] for line in second.ends().out.splitlines()) == hosts
     tpus.file("single.go").touch()
 
 
-def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Cluster, slices: list[list[str]]) -> None:
+def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(
+    tpus: Cluster, slices: list[list[str]]
+) -> None:
     """One preemption; meanwhile nobody gets its slice, and with `uncordon` somebody does."""
-    drained = follow(tpus, "drained", *GANG, "--max-retries-preemption", "1", *waits_for("drained.go", "drained"))
+    drained = follow(
+        tpus, "drained", *GANG, "--max-retries-preemption", "1", *waits_for("drained.go", "drained")
+    )
     before = attempts(tpus, "drained", 4, 1)
     tpus.iris("host", "drain", before[1], "--reason", "fan broken")
     after = attempts(tpus, "drained", 4, 2)
@@ -125,7 +159,11 @@ def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Clust
     why, hosts = tpus.begin("explain", "another", "--json"), tpus.begin("host", "list", "--json")
     assert why.ends().json["code"] == "BUSY"
     (closed,) = [host for host in hosts.ends().json if host["state"] != "READY"]
-    assert (closed["id"], closed["state"], closed["reason"]) == (before[1], "DRAINED", f"drained: fan broken (by {USER})")
+    assert (closed["id"], closed["state"], closed["reason"]) == (
+        before[1],
+        "DRAINED",
+        f"drained: fan broken (by {USER})",
+    )
     tpus.iris("host", "uncordon", before[1])
     another.ends()
     tpus.file("drained.go").touch()
@@ -136,8 +174,12 @@ def test_a_drained_host_gives_up_its_whole_gang_which_goes_elsewhere(tpus: Clust
     assert f"host {before[1]} is drained: fan broken" in evicted["reason"]
 
 
-def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so(tpus: Cluster, plain: str) -> None:
-    """What runs runs on. Opened, resumed and released, everything starts; whoever waits is told for what."""
+def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so(
+    tpus: Cluster, plain: str
+) -> None:
+    """What runs runs on. Opened, resumed and released, everything starts; whoever waits is told for
+    what.
+    """
     runs = follow(tpus, "runs", "--cpu", "4", *waits_for("runs.go", "runs"))
     assert attempts(tpus, "runs", 1, 1) == [plain]
     tpus.iris("host", "cordon", plain, "--reason", "new disk")
@@ -156,7 +198,11 @@ def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so
     outside, cluster = (look.ends().json for look in looks)
     assert outside["code"] == "PAUSED"
     assert outside["message"].startswith(f"the cluster is paused: new switches (by {USER})")
-    assert (cluster["paused"], cluster["waiting"], cluster["held"]) == (f"new switches (by {USER})", 1, 1)
+    assert (cluster["paused"], cluster["waiting"], cluster["held"]) == (
+        f"new switches (by {USER})",
+        1,
+        1,
+    )
     tpus.file("runs.go").touch()
     runs.ends()
     tpus.iris("cluster", "resume")
@@ -169,7 +215,16 @@ def test_operators_close_hosts_and_clusters_and_users_hold_jobs_and_each_says_so
 
 def test_a_job_that_is_raised_to_a_stronger_band_evicts_a_weaker_gang_once(tpus: Cluster) -> None:
     """Whole, as one preemption; the victim goes back into the queue and runs when there is room."""
-    victim = follow(tpus, "victim", *GANG, "--slices", "2", "--priority", "batch", *waits_for("victim.go", "victim"))
+    victim = follow(
+        tpus,
+        "victim",
+        *GANG,
+        "--slices",
+        "2",
+        "--priority",
+        "batch",
+        *waits_for("victim.go", "victim"),
+    )
     attempts(tpus, "victim", 8, 1)
     urgent = follow(tpus, "urgent", *GANG, "--priority", "batch", *waits_for("urgent.go", "urgent"))
     assert explained(tpus, "urgent")["code"] == "BUSY"  # nobody evicts in its own band
@@ -187,15 +242,22 @@ def test_a_job_that_is_raised_to_a_stronger_band_evicts_a_weaker_gang_once(tpus:
     assert "production" in evicted["reason"]
 
 
-def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster, slices: list[list[str]]) -> None:
-    """`--dry-run` starts nothing; it and `--require-feasible` refuse what nobody there could run."""
+def test_what_would_become_of_a_job_is_told_without_starting_it(
+    tpus: Cluster, slices: list[list[str]]
+) -> None:
+    """`--dry-run` starts nothing; it and `--require-feasible` refuse what nobody there could
+    run.
+    """
     submits = {
         "would-start": (["--dry-run", "--json", *GANG], 0),
         "would-not": (["--dry-run", "--gpu", "H100x8"], 5),
         "refused": (["--require-feasible", "--tpu", "v5litepod-32"], 5),
         "warned": (["-q", "--tpu", "v5litepod-32"], 0),
     }
-    begun = {name: tpus.begin("submit", "-n", name, *options, "--", "true") for name, (options, _) in submits.items()}
+    begun = {
+        name: tpus.begin("submit", "-n", name, *options, "--", "true")
+        for name, (options, _) in submits.items()
+    }
     ran = {name: begun[name].ends(code) for name, (_, code) in submits.items()}
     starts = ran["would-start"].json
     assert (starts["starts"], starts["feasible"], starts["refusal"]) == (True, True, None)
@@ -208,13 +270,17 @@ def test_what_would_become_of_a_job_is_told_without_starting_it(tpus: Cluster, s
     for refused in ("would-not", "refused"):
         assert "no host can ever run this job" in ran[refused].err
     assert "the nearest available, tpu:v5litepod-16" in ran["refused"].err
-    assert "warning: no host can ever run this job: no host has tpu:v5litepod-32" in ran["warned"].err
+    assert (
+        "warning: no host can ever run this job: no host has tpu:v5litepod-32" in ran["warned"].err
+    )
     listed = {job["id"] for job in tpus.iris("jobs", "--json").json}
     assert {f"{USER}/{name}" for name in submits} & listed == {f"{USER}/warned"}
     tpus.iris("cancel", "warned")
 
 
-def test_what_is_not_there_or_makes_no_sense_is_refused_with_a_way_out(tpus: Cluster, plain: str) -> None:
+def test_what_is_not_there_or_makes_no_sense_is_refused_with_a_way_out(
+    tpus: Cluster, plain: str
+) -> None:
     """Exit code 3 for names that nobody has, 5 for what cannot be done now."""
     wrong = {
         ("host", "cordon", f"{plain}x"): (3, f"there is no host {plain}x; did you mean {plain}"),
@@ -228,16 +294,22 @@ def test_what_is_not_there_or_makes_no_sense_is_refused_with_a_way_out(tpus: Clu
         assert words in begun[command].ends(code).err, command
 
 
-def test_gangs_that_wait_still_wait_in_order_when_the_control_plane_was_killed(tpus: Cluster) -> None:
+def test_gangs_that_wait_still_wait_in_order_when_the_control_plane_was_killed(
+    tpus: Cluster,
+) -> None:
     """With their reasons and their places; they start one after the other when there is room."""
     both = (*GANG, "--slices", "2")
     tpus.submit("before", *both, *waits_for("before.go", "before"))
     attempts(tpus, "before", 8, 1)
     for name in ("one", "two", "three"):
-        tpus.submit(name, *both, "--", "sh", "-c", f"[ $IRIS_TASK_INDEX != 0 ] || echo {name} >> order")
+        tpus.submit(
+            name, *both, "--", "sh", "-c", f"[ $IRIS_TASK_INDEX != 0 ] || echo {name} >> order"
+        )
     killed = tpus.kill("controller")
     eventually(lambda: tpus.pid("controller") not in (None, killed))
-    eventually(lambda: tpus.iris("explain", "one", "--json", code=None).code == 0)  # the new control plane answers
+    eventually(
+        lambda: tpus.iris("explain", "one", "--json", code=None).code == 0
+    )  # the new control plane answers
     looks = [tpus.begin("explain", name, "--json") for name in ("one", "three")]
     for look, ahead in zip(looks, (0, 2), strict=True):
         why = look.ends().json
@@ -260,8 +332,13 @@ def test_the_death_of_one_agent_bounces_nothing(tpus: Cluster) -> None:
 
 
 def test_the_loss_of_one_host_bounces_its_whole_gang_together_once(tpus: Cluster) -> None:
-    """All tasks begin anew with the same number, as one preemption; no failure is charged, although none was allowed."""
-    command = "echo $IRIS_HOST_ID >> lost.$IRIS_TASK_INDEX; [ $IRIS_ATTEMPT != 1 ] || exec sleep 1000; echo $IRIS_ATTEMPT"
+    """All tasks begin anew with the same number, as one preemption; no failure is charged, although
+    none was allowed.
+    """
+    command = (
+        "echo $IRIS_HOST_ID >> lost.$IRIS_TASK_INDEX; [ $IRIS_ATTEMPT != 1 ] || exec sleep 1000;"
+        " echo $IRIS_ATTEMPT"
+    )
     budgets = ("--max-retries", "0", "--max-retries-preemption", "1")
     job = follow(tpus, "lost", *GANG, *budgets, "--", "sh", "-c", command)
     victim = attempts(tpus, "lost", 4, 1)[2]
@@ -269,7 +346,15 @@ def test_the_loss_of_one_host_bounces_its_whole_gang_together_once(tpus: Cluster
     assert sorted(job.ends().out.splitlines()) == [f"[{index}] 2" for index in range(4)]
     assert [len(tpus.lines(f"lost.{index}")) for index in range(4)] == [2] * 4
     lost, succeeded = explained(tpus, "lost")["attempts"]
-    assert (lost["account"], succeeded["account"], succeeded["number"]) == ("preemptions", "nobody", 2)
+    assert (lost["account"], succeeded["account"], succeeded["number"]) == (
+        "preemptions",
+        "nobody",
+        2,
+    )
     assert victim in lost["reason"]
     assert {each["state"] for each in lost["ends"]} <= {"WORKER_FAILED", "PREEMPTED"}
-    assert all(f"ended with task 2: {lost['reason']}" in each["reason"] for each in lost["ends"] if each["index"] != 2)
+    assert all(
+        f"ended with task 2: {lost['reason']}" in each["reason"]
+        for each in lost["ends"]
+        if each["index"] != 2
+    )

@@ -1,4 +1,6 @@
-"""Ctrl-C between the acceptance of a job and its end: the user learns its name, whatever the command was doing."""
+"""Ctrl-C between the acceptance of a job and its end: the user learns its name, whatever the
+command was doing.
+"""
 
 import json
 import signal
@@ -25,15 +27,23 @@ def no_control_plane(cluster: Cluster) -> Iterator[None]:
 
 def is_accepted(cluster: Cluster, job: str) -> bool:
     """Whether the service has the job, whoever knows it."""
-    return bool(cluster.temporal("workflow", "list", "--query", f"WorkflowId = '{cluster.name}/job/{USER}/{job}'"))
+    return bool(
+        cluster.temporal(
+            "workflow", "list", "--query", f"WorkflowId = '{cluster.name}/job/{USER}/{job}'"
+        )
+    )
 
 
 LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=LONG)])
-def test_a_command_that_ends_right_after_the_acceptance_names_its_job(cluster: Cluster, number: signal.Signals) -> None:
-    """It waited two seconds for a warning before its first line, and Ctrl-C in that time left a job without a name."""
+def test_a_command_that_ends_right_after_the_acceptance_names_its_job(
+    cluster: Cluster, number: signal.Signals
+) -> None:
+    """It waited two seconds for a warning before its first line, and Ctrl-C in that time left a job
+    without a name.
+    """
     job = f"no-warning-{number.name.lower()}"
     with no_control_plane(cluster):
         submit = cluster.begin("submit", "-n", job, "--no-workspace", "--", "true")
@@ -63,12 +73,19 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", ["submit", "batch", *(pytest.param(each, marks=LONG) for each in ("job file", "rerun"))])
+@pytest.mark.parametrize(
+    "command",
+    ["submit", "batch", *(pytest.param(each, marks=LONG) for each in ("job file", "rerun"))],
+)
 def test_ctrl_c_during_the_submission_waits_for_the_answer(cluster: Cluster, command: str) -> None:
-    """The service may have accepted the job, which then runs: the command must know before it ends."""
+    """The service may have accepted the job, which then runs: the command must know before it
+    ends.
+    """
     if command == "rerun":
         cluster.iris("submit", "-n", "before", "--no-workspace", "--", "true")
-    cluster.file("held.yaml").write_text("name: held-first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n")
+    cluster.file("held.yaml").write_text(
+        "name: held-first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n"
+    )
     cluster.file("held.txt").write_text("-n held-first -- true\n-n held-back -- true\n")
     with held_answers(cluster.address, f"/job/{USER}/held-back") as held:
         submit = cluster.begin("--cluster", held.address, *COMMANDS[command])
@@ -85,21 +102,30 @@ def test_ctrl_c_during_the_submission_waits_for_the_answer(cluster: Cluster, com
 def test_a_second_ctrl_c_does_not_wait_and_says_how_to_find_out(cluster: Cluster) -> None:
     """A service that never answers must not keep the terminal."""
     with held_answers(cluster.address, f"/job/{USER}/twice") as held:
-        submit = cluster.begin("--cluster", held.address, *("submit", "-n", "twice", "--no-workspace", "--", "true"))
+        submit = cluster.begin(
+            "--cluster", held.address, *("submit", "-n", "twice", "--no-workspace", "--", "true")
+        )
         eventually(lambda: held.holds and is_accepted(cluster, "twice"))
         submit.interrupt()
         eventually(lambda: "waiting for the service's answer" in submit.err, every=0.02)
         submit.interrupt()
         said = submit.ends(130).err
         asked = f"iris --cluster {held.address} status {USER}/twice"
-    assert f"job {USER}/twice may have been accepted: the service did not answer; to find out, run: {asked}\n" in said
+    assert (
+        f"job {USER}/twice may have been accepted: the service did not answer; to find out, run:"
+        f" {asked}\n" in said
+    )
     cluster.iris("wait", "twice")
 
 
 @pytest.mark.long
 def test_a_second_ctrl_c_does_not_count_the_job_without_an_answer(cluster: Cluster) -> None:
-    """The same job "may have been accepted" and "was not submitted": these contradict each other."""
-    cluster.file("held.yaml").write_text("name: first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n")
+    """The same job "may have been accepted" and "was not submitted": these contradict each
+    other.
+    """
+    cluster.file("held.yaml").write_text(
+        "name: first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n"
+    )
     with held_answers(cluster.address, f"/job/{USER}/held-back") as held:
         submit = cluster.begin("--cluster", held.address, *COMMANDS["job file"])
         eventually(lambda: held.holds and is_accepted(cluster, "held-back"), every=0.02)
@@ -112,13 +138,30 @@ def test_a_second_ctrl_c_does_not_count_the_job_without_an_answer(cluster: Clust
     cluster.iris("wait", "held-back")
 
 
-@pytest.mark.parametrize("command", ["batch", *(pytest.param(each, marks=LONG) for each in ("job file", "rerun", "schedule"))])
+@pytest.mark.parametrize(
+    "command",
+    ["batch", *(pytest.param(each, marks=LONG) for each in ("job file", "rerun", "schedule"))],
+)
 def test_sigterm_ends_every_submission_as_ctrl_c_does(cluster: Cluster, command: str) -> None:
-    """It ended all but the submission of one job at once, without the names of what the service had accepted."""
+    """It ended all but the submission of one job at once, without the names of what the service had
+    accepted.
+    """
     cluster.iris("submit", "-n", "before", "--no-workspace", "--", "true")
-    cluster.file("held.yaml").write_text("name: first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n")
+    cluster.file("held.yaml").write_text(
+        "name: first\ncommand: 'true'\n---\nname: held-back\ncommand: 'true'\n"
+    )
     cluster.file("held.txt").write_text("-n first -- true\n-n held-back -- true\n")
-    schedule = ("schedule", "create", "-n", "held-back", "--every", "6h", "--no-workspace", "--", "true")
+    schedule = (
+        "schedule",
+        "create",
+        "-n",
+        "held-back",
+        "--every",
+        "6h",
+        "--no-workspace",
+        "--",
+        "true",
+    )
     with held_answers(cluster.address, "held-back") as held:
         key = ("--batch-key", "sigterm") if command == "batch" else ()
         arguments = {**COMMANDS, "schedule": schedule}[command]
@@ -139,7 +182,17 @@ def test_sigterm_ends_every_submission_as_ctrl_c_does(cluster: Cluster, command:
 @pytest.mark.long
 def test_a_schedule_whose_creation_is_interrupted_is_named(cluster: Cluster) -> None:
     """Otherwise it starts jobs that nobody expects."""
-    create = ("schedule", "create", "-n", "held-schedule", "--every", "6h", "--no-workspace", "--", "true")
+    create = (
+        "schedule",
+        "create",
+        "-n",
+        "held-schedule",
+        "--every",
+        "6h",
+        "--no-workspace",
+        "--",
+        "true",
+    )
     with held_answers(cluster.address, "held-schedule") as held:
         creating = cluster.begin("--cluster", held.address, *create)
         eventually(lambda: held.holds, every=0.02)
@@ -155,7 +208,9 @@ def test_a_submission_with_json_prints_the_job_although_it_is_interrupted(cluste
     """Programs read standard output."""
     with held_answers(cluster.address, f"/job/{USER}/held-json") as held:
         submit = cluster.begin(
-            "--cluster", held.address, *("submit", "--json", "-n", "held-json", "--no-workspace", "--", "true")
+            "--cluster",
+            held.address,
+            *("submit", "--json", "-n", "held-json", "--no-workspace", "--", "true"),
         )
         eventually(lambda: held.holds, every=0.02)
         submit.interrupt()

@@ -1,4 +1,6 @@
-"""Commands in a real terminal: the block below the output of a submit, `top` and `watch`, and what they leave."""
+"""Commands in a real terminal: the block below the output of a submit, `top` and `watch`, and what
+they leave.
+"""
 
 import codecs
 import contextlib
@@ -51,14 +53,22 @@ class InTerminal:
         return ended if ended[0] else None
 
 
-def test_a_terminal_shows_the_state_below_the_output_and_keeps_only_the_output(cluster: Cluster) -> None:
+def test_a_terminal_shows_the_state_below_the_output_and_keeps_only_the_output(
+    cluster: Cluster,
+) -> None:
     """From the queue to the end; afterwards the screen is as if there had been no block."""
     cluster.submit("in-the-way", "--cpu", "4", "--", "sh", "-c", until("way.go"))
     program = f"echo hello; {until('live.go')}; echo bye"
-    submit = InTerminal(cluster, "submit", "--no-workspace", "-n", "live", "--cpu", "4", "--", "sh", "-c", program)
+    submit = InTerminal(
+        cluster, "submit", "--no-workspace", "-n", "live", "--cpu", "4", "--", "sh", "-c", program
+    )
     eventually(lambda: submit.shows(f"{USER}/live  queued"))
     cluster.file("way.go").touch()
-    eventually(lambda: submit.shows(f"{USER}/live  running on {cluster.only_host()}") and submit.shows("hello"))
+    eventually(
+        lambda: (
+            submit.shows(f"{USER}/live  running on {cluster.only_host()}") and submit.shows("hello")
+        )
+    )
     cluster.file("live.go").touch()
     assert submit.ends() == 0
     *head, hello, bye, end = submit.screen.lines
@@ -70,7 +80,9 @@ def test_a_terminal_shows_the_state_below_the_output_and_keeps_only_the_output(c
 
 def test_ctrl_c_leaves_the_job_and_a_clean_terminal(cluster: Cluster) -> None:
     """The block is gone, and the commands with which the user comes back are there."""
-    submit = InTerminal(cluster, "submit", "--no-workspace", "-n", "left-alone", "--", "sh", "-c", until("alone.go"))
+    submit = InTerminal(
+        cluster, "submit", "--no-workspace", "-n", "left-alone", "--", "sh", "-c", until("alone.go")
+    )
     eventually(lambda: submit.shows("running on"))
     submit.type(b"\x03")
     assert submit.ends() == 130
@@ -82,9 +94,14 @@ def test_ctrl_c_leaves_the_job_and_a_clean_terminal(cluster: Cluster) -> None:
 
 
 def test_top_and_watch_follow_a_job_and_leave_the_terminal_as_it_was(cluster: Cluster) -> None:
-    """They draw on the screen beside the shell's, show what changes, and end with q or Ctrl-C without an error."""
+    """They draw on the screen beside the shell's, show what changes, and end with q or Ctrl-C
+    without an error.
+    """
     cluster.submit("watched", "--no-workspace", "--", "sh", "-c", until("watched.go"))
-    top, watch = InTerminal(cluster, "top", "-n", "200ms"), InTerminal(cluster, "watch", "-n", "200ms", "status", "watched")
+    top, watch = (
+        InTerminal(cluster, "top", "-n", "200ms"),
+        InTerminal(cluster, "watch", "-n", "200ms", "status", "watched"),
+    )
     option = InTerminal(cluster, "status", "watched", "--watch")
     eventually(lambda: top.shows(f"cluster {cluster.name}: ") and top.shows(f"{USER}/watched"))
     eventually(lambda: watch.shows("iris status watched") and watch.shows("RUNNING"))

@@ -1,4 +1,6 @@
-"""Logs: complete, in order, once each, whatever the bytes; while the job runs and after it has ended."""
+"""Logs: complete, in order, once each, whatever the bytes; while the job runs and after it has
+ended.
+"""
 
 import hashlib
 import json
@@ -20,7 +22,9 @@ def test_output_that_is_no_text_arrives_with_all_its_bytes(cluster: Cluster) -> 
 @pytest.mark.long
 def test_a_last_line_without_its_newline_is_not_lost(cluster: Cluster) -> None:
     """Neither while following nor afterwards, also when it is all there is."""
-    assert cluster.iris("submit", "-n", "unterminated", "--", "printf", "one\ntwo").out == "one\ntwo\n"
+    assert (
+        cluster.iris("submit", "-n", "unterminated", "--", "printf", "one\ntwo").out == "one\ntwo\n"
+    )
     assert cluster.logs("unterminated") == ["one", "two"]
     assert cluster.iris("submit", "--replicas", "2", "--", "printf", "end").out.splitlines() in (
         ["[0] end", "[1] end"],
@@ -38,7 +42,9 @@ def test_a_line_longer_than_a_chunk_arrives_whole(cluster: Cluster) -> None:
 
 
 def test_following_from_the_middle_loses_and_repeats_no_line(cluster: Cluster) -> None:
-    """Three followers, one from the start and two who come while lines are written, end with the job and have the same lines."""
+    """Three followers, one from the start and two who come while lines are written, end with the
+    job and have the same lines.
+    """
     program = """
 import pathlib, time
 for i in range(600):
@@ -61,7 +67,9 @@ print("last words", end="")
 
 
 def test_the_tail_of_a_log_goes_on_behind_itself_when_it_is_followed(cluster: Cluster) -> None:
-    """`--tail 2 -f` begins with the two last lines there are and shows every line after them once."""
+    """`--tail 2 -f` begins with the two last lines there are and shows every line after them
+    once.
+    """
     command = f"seq 1 50; touch tail.written; {until('tail.go')}; seq 51 60"
     cluster.submit("tailed", "--", "sh", "-c", command)
     cluster.there_is("tail.written")
@@ -76,8 +84,20 @@ def test_the_tail_of_a_log_goes_on_behind_itself_when_it_is_followed(cluster: Cl
 
 def test_lines_of_several_tasks_carry_the_number_of_their_task(cluster: Cluster) -> None:
     """Unless one task was asked for, as `--task N` or `JOB:N`."""
-    ran = cluster.iris("submit", "-n", "several", "--replicas", "3", "--", "sh", "-c", "echo one; echo I am $IRIS_TASK_INDEX")
-    expected = sorted([f"[{index}] one" for index in range(3)] + [f"[{index}] I am {index}" for index in range(3)])
+    ran = cluster.iris(
+        "submit",
+        "-n",
+        "several",
+        "--replicas",
+        "3",
+        "--",
+        "sh",
+        "-c",
+        "echo one; echo I am $IRIS_TASK_INDEX",
+    )
+    expected = sorted(
+        [f"[{index}] one" for index in range(3)] + [f"[{index}] I am {index}" for index in range(3)]
+    )
     assert sorted(ran.out.splitlines()) == expected
     assert sorted(cluster.logs("several")) == expected
     assert cluster.logs("several", "--task", "1") == ["one", "I am 1"]
@@ -87,13 +107,18 @@ def test_lines_of_several_tasks_carry_the_number_of_their_task(cluster: Cluster)
 
 @pytest.mark.long
 def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
-    """Not an error; and a follower who comes that early learns what the job waits for, sees everything, and gets its end."""
+    """Not an error; and a follower who comes that early learns what the job waits for, sees
+    everything, and gets its end.
+    """
     cluster.submit("early", "--cpu", "4", "--", "sh", "-c", until("early.go"))
     cluster.submit("later", "--cpu", "4", "--", "sh", "-c", "echo at last; exit 3")
     empty = cluster.iris("logs", "later")
     assert empty.out == ""
     assert empty.err.startswith(f"{USER}/later has not run yet; it is PENDING: ")
-    following, checking = cluster.begin("logs", "-f", "later"), cluster.begin("logs", "-f", "--exit-code", "later")
+    following, checking = (
+        cluster.begin("logs", "-f", "later"),
+        cluster.begin("logs", "-f", "--exit-code", "later"),
+    )
     eventually(lambda: f"{USER}/later is PENDING: " in following.err)
     cluster.file("early.go").touch()
     assert following.ends().out == "at last\n"
@@ -117,9 +142,9 @@ def test_a_job_that_never_ran_says_so_and_how_it_ended(cluster: Cluster) -> None
 def test_raw_output_is_the_output_byte_for_byte(cluster: Cluster) -> None:
     """Whatever it is, in whatever pieces it was written, and with its last line as it ended."""
     program = (
-        "import os, sys, time\n"
-        "for part in (bytes(range(256)), b'x' * 200_000, b'\\r\\r\\n', b'cut', b' here\\n\\xc3', b'\\0no end'):\n"
-        "    os.write(1, part); os.write(2, b'noise'); time.sleep(0.4)\n"
+        "import os, sys, time\nfor part in (bytes(range(256)), b'x' * 200_000, b'\\r\\r\\n',"
+        " b'cut', b' here\\n\\xc3', b'\\0no end'):\n    os.write(1, part); os.write(2, b'noise');"
+        " time.sleep(0.4)\n"
     )
     cluster.iris("submit", "-n", "raw", "--", "python3", "-c", program)
     parts = (bytes(range(256)), b"x" * 200_000, b"\r\r\n", b"cut", b" here\n\xc3", b"\0no end")
@@ -130,9 +155,12 @@ def test_raw_output_is_the_output_byte_for_byte(cluster: Cluster) -> None:
 
 @pytest.mark.long
 def test_a_hundred_megabytes_pass_and_the_history_stays_small(cluster: Cluster) -> None:
-    """Every byte arrives; Temporal's history of the job has as few events as that of a silent one."""
+    """Every byte arrives; Temporal's history of the job has as few events as that of a silent
+    one.
+    """
     program = (
-        "import sys; [sys.stdout.write(''.join(f'{n:0399}\\n' for n in range(k, k + 1000))) for k in range(0, 250_000, 1000)]"
+        "import sys; [sys.stdout.write(''.join(f'{n:0399}\\n' for n in range(k, k + 1000))) for k"
+        " in range(0, 250_000, 1000)]"
     )
     big = cluster.submit("big", "--", "python3", "-c", program)["workflow_id"]
     cluster.iris("wait", "big")
@@ -151,7 +179,15 @@ def test_a_hundred_megabytes_pass_and_the_history_stays_small(cluster: Cluster) 
 def test_a_reader_that_has_seen_enough_is_no_error(cluster: Cluster) -> None:
     """`iris logs … | head -1`."""
     cluster.iris("submit", "-n", "enough", "--", "seq", "1", "200000")
-    command = [sys.executable, "-m", "iris.cli.main", "--cluster", cluster.address, "logs", f"{USER}/enough"]
+    command = [
+        sys.executable,
+        "-m",
+        "iris.cli.main",
+        "--cluster",
+        cluster.address,
+        "logs",
+        f"{USER}/enough",
+    ]
     reading = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert reading.stdout is not None
     assert reading.stderr is not None
@@ -162,8 +198,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(cluster: Cluster) -> None:
 
 
 def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> None:
-    """The next attempt's lines follow by themselves, and a word beside the output tells where they begin."""
-    command = f"echo attempt $IRIS_ATTEMPT; touch again.$IRIS_ATTEMPT; {until('again.go')}; test $IRIS_ATTEMPT = 2"
+    """The next attempt's lines follow by themselves, and a word beside the output tells where they
+    begin.
+    """
+    command = (
+        f"echo attempt $IRIS_ATTEMPT; touch again.$IRIS_ATTEMPT; {until('again.go')}; test"
+        " $IRIS_ATTEMPT = 2"
+    )
     cluster.submit("again", "--max-retries", "1", "--", "sh", "-c", command)
     cluster.there_is("again.1")
     following = cluster.begin("logs", "-f", "again")
@@ -171,7 +212,9 @@ def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> 
     cluster.file("again.go").touch()
     ran = following.ends()
     assert ran.out == "attempt 1\nattempt 2\n"
-    assert "-- attempt 2 --" in ran.err.splitlines()  # and perhaps that the job is PENDING between them
+    assert (
+        "-- attempt 2 --" in ran.err.splitlines()
+    )  # and perhaps that the job is PENDING between them
     assert cluster.logs("again", "--attempt", "1") == ["attempt 1"]
     assert "no output of attempt 3" in cluster.iris("logs", "again", "--attempt", "3", code=3).err
 
@@ -187,19 +230,26 @@ def test_lines_tell_when_they_were_written_and_old_ones_can_be_left_out(cluster:
         ("stderr", "late"),
     ]
     late = next(line["time"] for line in lines if line["stream"] == "stderr")
-    assert cluster.logs("timed", "--since", late, "--timestamps", "--stream", "stdout", "--stream", "stderr") == [f"{late} late"]
+    assert cluster.logs(
+        "timed", "--since", late, "--timestamps", "--stream", "stdout", "--stream", "stderr"
+    ) == [f"{late} late"]
     assert cluster.logs("timed", "--since", "1h", "--stream", "stdout") == ["early"]
 
 
 @pytest.mark.long
 def test_the_logs_of_a_cluster_that_has_been_stopped_can_be_read() -> None:
-    """Before it is started again, and afterwards; the latest run of a name is the one that is meant."""
+    """Before it is started again, and afterwards; the latest run of a name is the one that is
+    meant.
+    """
     with a_cluster("--cpu", "1") as stopped:
         for run in ("first", "second"):
             stopped.iris("submit", "-n", "train", "--", "echo", run)
         stopped.stop()
         ran = stopped.iris("logs", "train")
-        assert (ran.out, ran.err) == ("second\n", "cluster local does not run; showing the files in its store\n")
+        assert (ran.out, ran.err) == (
+            "second\n",
+            "cluster local does not run; showing the files in its store\n",
+        )
         assert stopped.iris("logs", "-f", "train").out == "second\n"
         assert stopped.iris("logs", "other", code=3).out == ""
         stopped.start()
@@ -207,8 +257,13 @@ def test_the_logs_of_a_cluster_that_has_been_stopped_can_be_read() -> None:
 
 
 def test_what_a_program_leaves_in_its_output_directory_is_fetched(cluster: Cluster) -> None:
-    """Of each task into a folder of its own, also of one that failed: what it had written by then may be what explains it."""
-    command = 'mkdir "$IRIS_OUTPUT_DIR/deep"; echo $IRIS_TASK_INDEX > "$IRIS_OUTPUT_DIR/deep/a b.txt"; test $IRIS_TASK_INDEX = 0'
+    """Of each task into a folder of its own, also of one that failed: what it had written by then
+    may be what explains it.
+    """
+    command = (
+        'mkdir "$IRIS_OUTPUT_DIR/deep"; echo $IRIS_TASK_INDEX > "$IRIS_OUTPUT_DIR/deep/a b.txt";'
+        " test $IRIS_TASK_INDEX = 0"
+    )
     cluster.iris("submit", "-n", "leaves", "--replicas", "2", "--", "sh", "-c", command, code=125)
     assert cluster.iris("fetch", "leaves").err.endswith("2 files, 4 B, in leaves-outputs\n")
     for task in (0, 1):

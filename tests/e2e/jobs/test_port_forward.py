@@ -16,7 +16,10 @@ from tests.e2e.cluster import PATIENCE, USER, Cluster, Running, eventually, free
 
 pytestmark = pytest.mark.long
 
-SERVER = "import http.server, os; http.server.test(http.server.SimpleHTTPRequestHandler, port=int(os.environ['IRIS_PORT_HTTP']))"
+SERVER = (
+    "import http.server, os; http.server.test(http.server.SimpleHTTPRequestHandler,"
+    " port=int(os.environ['IRIS_PORT_HTTP']))"
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +50,16 @@ def url(command: Running) -> str:
 
 
 def session_files(cluster: Cluster) -> list[Path]:
-    return [path for path in (cluster.home / "clusters" / cluster.name).rglob("exec/*/*/*") if path.is_file()]
+    return [
+        path
+        for path in (cluster.home / "clusters" / cluster.name).rglob("exec/*/*/*")
+        if path.is_file()
+    ]
 
 
-def test_files_of_a_server_in_a_job_arrive_whole_over_connections_at_once(cluster: Cluster, web: str) -> None:
+def test_files_of_a_server_in_a_job_arrive_whole_over_connections_at_once(
+    cluster: Cluster, web: str
+) -> None:
     """What a browser does; and after Ctrl-C, nothing of it is left in the store."""
     sent = {f"page-{number}": bytes([number]) * (300_000 + number) for number in range(6)}
     for name, content in sent.items():
@@ -63,7 +72,9 @@ def test_files_of_a_server_in_a_job_arrive_whole_over_connections_at_once(cluste
     with forwarding(cluster, web, "0:http") as command:
         assert re.search(rf"-> {USER}/{web}:0 port [0-9]+ \(http\) on host ", command.out)
         with ThreadPoolExecutor(len(sent)) as threads:
-            assert list(threads.map(fetched, sent)) == [hashlib.sha256(content).hexdigest() for content in sent.values()]
+            assert list(threads.map(fetched, sent)) == [
+                hashlib.sha256(content).hexdigest() for content in sent.values()
+            ]
         assert session_files(cluster)
         command.interrupt()
         command.ends(130)
@@ -71,15 +82,23 @@ def test_files_of_a_server_in_a_job_arrive_whole_over_connections_at_once(cluste
 
 
 def test_ports_that_cannot_be_forwarded_say_why(cluster: Cluster, web: str) -> None:
-    """One in use here, one without a program there, a name that the job has not, and what is no port."""
+    """One in use here, one without a program there, a name that the job has not, and what is no
+    port.
+    """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = cluster.iris("port-forward", web, f"{port}:http", code=2).err
-    assert f"port: '{port}' cannot be opened on this machine: Address already in use; choose another one" in refused
+    assert (
+        f"port: '{port}' cannot be opened on this machine: Address already in use; choose"
+        " another one" in refused
+    )
     assert "the job has no port named 'htp'" in cluster.iris("port-forward", web, "htp", code=5).err
     assert "is not a port" in cluster.iris("port-forward", web, "8888:99999", code=2).err
     unserved = free_port()
-    with forwarding(cluster, web, f"0:{unserved}") as command, pytest.raises(OSError, match=r"closed|reset"):
+    with (
+        forwarding(cluster, web, f"0:{unserved}") as command,
+        pytest.raises(OSError, match=r"closed|reset"),
+    ):
         urlopen(url(command), timeout=PATIENCE)
     assert f"no program listens on port {unserved}" in command.err
 

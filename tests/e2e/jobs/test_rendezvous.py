@@ -12,7 +12,8 @@ pytestmark = pytest.mark.long
 
 #: v4-16 is a slice of two hosts with four chips each.
 GANG = ("--tpu", "v4-16")
-#: Task 0 listens where all are told to meet; the others come, each with what it was told. Task 0 prints everybody's.
+#: Task 0 listens where all are told to meet; the others come, each with what it was told. Task 0
+#: prints everybody's.
 MEET = """
 import json, os, socket, time
 host, _, port = os.environ["IRIS_COORDINATOR_ADDRESS"].rpartition(":")
@@ -47,15 +48,25 @@ def tpus() -> Iterator[Cluster]:
 
 def meet(cluster: Cluster, *options: str) -> list[dict[str, str]]:
     """What each task was told, in the order of their numbers."""
-    said = cluster.iris("submit", *GANG, *options, "--port", "http", "--", sys.executable, "-c", MEET).out
+    said = cluster.iris(
+        "submit", *GANG, *options, "--port", "http", "--", sys.executable, "-c", MEET
+    ).out
     everybody: list[dict[str, str]] = json.loads(said.partition(" ")[2])
     return sorted(everybody, key=lambda told: int(told["IRIS_TASK_INDEX"]))
 
 
 def test_two_tasks_on_one_slice_meet_where_they_are_told_to(tpus: Cluster) -> None:
-    """Each knows who it is, in every dialect; and has a port of its own although both share a machine here."""
+    """Each knows who it is, in every dialect; and has a port of its own although both share a
+    machine here.
+    """
     first, second = meet(tpus)
-    same = ("IRIS_COORDINATOR_ADDRESS", "IRIS_SLICE_ID", "JAX_COORDINATOR_ADDRESS", "TPU_NAME", "TPU_TOPOLOGY")
+    same = (
+        "IRIS_COORDINATOR_ADDRESS",
+        "IRIS_SLICE_ID",
+        "JAX_COORDINATOR_ADDRESS",
+        "TPU_NAME",
+        "TPU_TOPOLOGY",
+    )
     own = ("IRIS_HOST_ID", "IRIS_OUTPUT_DIR", "IRIS_PORT_HTTP", "IRIS_TASK_ID")
 
     assert {name: first[name] for name in same} == {name: second[name] for name in same}

@@ -1,8 +1,10 @@
-"""`docs/scheduling.md` is run: every `console` block in order, on the cluster that its first block starts.
+"""`docs/scheduling.md` is run: every `console` block in order, on the cluster that its first block
+starts.
 
-A line that begins with `$ ` is a command, and the lines below it are its output, standard error included. There `…` stands for
-anything within a line, and alone on a line for any lines; runs of spaces are one, and empty lines do not count. A comment (`# …`)
-before a command is for the reader. The slices of a group have other ids than in the guide, in the same order.
+A line that begins with `$ ` is a command, and the lines below it are its output, standard error
+included. There `…` stands for anything within a line, and alone on a line for any lines; runs of
+spaces are one, and empty lines do not count. A comment (`# …`) before a command is for the reader.
+The slices of a group have other ids than in the guide, in the same order.
 """
 
 import re
@@ -23,9 +25,20 @@ SLICE = re.compile(r"(local-[a-z0-9-]+?)-[0-9a-f]{8}\b")
 GUIDE = Path(__file__).parents[3] / "docs" / "scheduling.md"
 #: For one command.
 PATIENCE = 120.0
-#: They change nothing: asked again until what has been begun is there. Who reads a guide is not that quick.
+#: They change nothing: asked again until what has been begun is there. Who reads a guide is not
+#: that quick.
 LOOKS = (
-    *("status", "explain", "logs", "jobs", "host list", "cluster status", "slice list", "slice show", "autoscaler status"),
+    *(
+        "status",
+        "explain",
+        "logs",
+        "jobs",
+        "host list",
+        "cluster status",
+        "slice list",
+        "slice show",
+        "autoscaler status",
+    ),
     "fetch train --checkpoint --list",
 )
 
@@ -49,7 +62,9 @@ def steps(document: str) -> list[Step]:
         elif not inside:
             continue
         elif continued:
-            found[-1] = found[-1]._replace(command=f"{found[-1].command.removesuffix(chr(92))}{line.strip()}")
+            found[-1] = found[-1]._replace(
+                command=f"{found[-1].command.removesuffix(chr(92))}{line.strip()}"
+            )
         elif line.startswith("$ "):
             found.append(Step(number, line.removeprefix("$ "), ()))
         elif not line.startswith("# "):
@@ -61,7 +76,10 @@ def steps(document: str) -> list[Step]:
 def prints(output: str, expected: tuple[str, ...]) -> bool:
     """Whether the output is what the guide shows."""
     lines = [" ".join(line.split()) for line in expected if line.strip()]
-    pattern = "".join("(?:.*\n)*" if line == "…" else f"{'.*'.join(map(re.escape, line.split('…')))}\n" for line in lines)
+    pattern = "".join(
+        "(?:.*\n)*" if line == "…" else f"{'.*'.join(map(re.escape, line.split('…')))}\n"
+        for line in lines
+    )
     printed = "".join(f"{' '.join(line.split())}\n" for line in output.splitlines() if line.strip())
     return re.fullmatch(pattern, printed) is not None
 
@@ -83,7 +101,11 @@ $ iris nonsense
 def test_the_reader_of_the_guide_finds_its_commands_and_no_others() -> None:
     """Else a block that is not run would pass."""
     first, second = steps(SAMPLE)
-    assert (first.line, shlex.split(first.command), first.output) == (4, ["iris", "submit", "-n", "a", "--", "true"], ("ada/a",))
+    assert (first.line, shlex.split(first.command), first.output) == (
+        4,
+        ["iris", "submit", "-n", "a", "--", "true"],
+        ("ada/a",),
+    )
     assert (second.line, second.command, second.output) == (7, "iris explain 'a b'", ())
 
 
@@ -102,7 +124,9 @@ def test_the_reader_of_the_guide_finds_its_commands_and_no_others() -> None:
         ("error\n", "", False),
     ],
 )
-def test_what_a_command_prints_is_held_against_the_guide_line_by_line(output: str, expected: str, same: bool) -> None:
+def test_what_a_command_prints_is_held_against_the_guide_line_by_line(
+    output: str, expected: str, same: bool
+) -> None:
     """What is left out has to be marked."""
     assert prints(output, tuple(expected.splitlines())) is same
 
@@ -118,7 +142,11 @@ def slices_in(text: str) -> dict[str, list[str]]:
 def names(document: str, cluster: Cluster) -> dict[str, str]:
     """The ids of the slices that the guide shows, and those that they stand for."""
     there = slices_in(" ".join(cluster.slices()))
-    return {shown: real for group, ids in slices_in(document).items() for shown, real in zip(ids, there[group], strict=True)}
+    return {
+        shown: real
+        for group, ids in slices_in(document).items()
+        for shown, real in zip(ids, there[group], strict=True)
+    }
 
 
 def replaced(text: str, by: Mapping[str, str]) -> str:
@@ -127,7 +155,12 @@ def replaced(text: str, by: Mapping[str, str]) -> str:
     return text
 
 
-def ask(cluster: Cluster, step: Step, stands_for: Mapping[str, str] | None = None, patience: float = PATIENCE) -> str:
+def ask(
+    cluster: Cluster,
+    step: Step,
+    stands_for: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
+) -> str:
     """What the command prints, once that is what the guide shows.
 
     Args:
@@ -141,7 +174,9 @@ def ask(cluster: Cluster, step: Step, stands_for: Mapping[str, str] | None = Non
     deadline = time.monotonic() + patience
     again = " ".join(arguments).startswith(LOOKS)
     while True:
-        printed = replaced(cluster.begin(*arguments, merged=True).ends(code=None, within=patience).out, shown)
+        printed = replaced(
+            cluster.begin(*arguments, merged=True).ends(code=None, within=patience).out, shown
+        )
         if prints(printed, step.output) or not again or time.monotonic() > deadline:
             return printed
 
@@ -156,7 +191,8 @@ def type_in(cluster: Cluster, guide: Path) -> None:
             stands_for = names(document, cluster)
         shown = "\n".join(step.output)
         assert prints(printed, step.output), (
-            f"{guide.name}:{step.line}\n$ {step.command}\n--- the guide shows\n{shown}\n--- it prints\n{printed}"
+            f"{guide.name}:{step.line}\n$ {step.command}\n--- the guide shows\n{shown}\n--- it"
+            f" prints\n{printed}"
         )
 
 

@@ -16,19 +16,36 @@ def listed(cluster: Cluster, job: str) -> tuple[str, str]:
     return row["state"], row["reason"]
 
 
-def test_a_job_whose_package_index_is_gone_is_building_or_pending_with_the_reason_and_its_host_is_free_between() -> None:
+def test_a_job_whose_package_index_is_gone_is_building_or_pending_with_the_reason_and_its_host_is_free_between() -> (
+    None
+):
     """It was RUNNING without a reason, for hours."""
     with a_cluster("--cpu", "1", "--ephemeral") as cluster:
         cluster.submit("pip", "--cpu", "1", "--no-workspace", "--pip", "six", *GONE, "--", "true")
         said = "`uv pip install six` could not reach a server"
-        eventually(lambda: listed(cluster, "pip")[0] == "BUILDING" and said in listed(cluster, "pip")[1])
+        eventually(
+            lambda: listed(cluster, "pip")[0] == "BUILDING" and said in listed(cluster, "pip")[1]
+        )
         shown = cluster.iris("status", "pip").out
         assert shown.startswith("ada/pip  BUILDING  ") or shown.startswith("ada/pip  PENDING  ")
         assert said in shown
-        eventually(lambda: listed(cluster, "pip")[0] == "PENDING" and said in listed(cluster, "pip")[1])
-        assert cluster.iris("submit", "--cpu", "1", "--no-workspace", "-n", "other", "--", "echo", "ran").out == "ran\n"
-        eventually(lambda: listed(cluster, "pip")[0] == "BUILDING" and "attempt 2" in listed(cluster, "pip")[1])
+        eventually(
+            lambda: listed(cluster, "pip")[0] == "PENDING" and said in listed(cluster, "pip")[1]
+        )
+        assert (
+            cluster.iris(
+                "submit", "--cpu", "1", "--no-workspace", "-n", "other", "--", "echo", "ran"
+            ).out
+            == "ran\n"
+        )
+        eventually(
+            lambda: (
+                listed(cluster, "pip")[0] == "BUILDING" and "attempt 2" in listed(cluster, "pip")[1]
+            )
+        )
         explained = cluster.iris("explain", "pip").out
 
-        assert "attempt 1: set-up failed: `uv pip install six` could not reach a server" in explained
+        assert (
+            "attempt 1: set-up failed: `uv pip install six` could not reach a server" in explained
+        )
         assert "set-ups" in explained

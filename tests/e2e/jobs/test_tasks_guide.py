@@ -19,7 +19,9 @@ def test_the_guide_to_hosts_does_what_it_says() -> None:
         cluster = Cluster(home)
         try:
             document = GUIDE.read_text()
-            for name, text in re.findall(r"```(?:toml|python|yaml|text)\n# (\S+)\n(.*?)```", document, re.DOTALL):
+            for name, text in re.findall(
+                r"```(?:toml|python|yaml|text)\n# (\S+)\n(.*?)```", document, re.DOTALL
+            ):
                 cluster.file(name).write_text(text)
             type_in(cluster, GUIDE)
             assert cluster.processes() == []

@@ -13,10 +13,15 @@ pytestmark = pytest.mark.long
 
 
 def test_changes_of_a_job_are_printed_once_each_without_a_terminal(cluster: Cluster) -> None:
-    """With times for people, as one line of JSON for programs; Ctrl-C is the usual end, and no error."""
+    """With times for people, as one line of JSON for programs; Ctrl-C is the usual end, and no
+    error.
+    """
     cluster.submit("changing", "--cpu", "0.1", "--", "sh", "-c", until("changing.go"))
     eventually(lambda: cluster.status("changing")["tasks"][0]["state"] == "RUNNING")
-    plain, rows = cluster.begin("status", "changing", "--watch"), cluster.begin("status", "changing", "--watch", "--json")
+    plain, rows = (
+        cluster.begin("status", "changing", "--watch"),
+        cluster.begin("status", "changing", "--watch", "--json"),
+    )
     eventually(lambda: "RUNNING" in plain.out and "RUNNING" in rows.out)
     cluster.file("changing.go").touch()
     eventually(lambda: f"{USER}/changing  SUCCEEDED" in plain.out and "SUCCEEDED" in rows.out)
@@ -25,7 +30,10 @@ def test_changes_of_a_job_are_printed_once_each_without_a_terminal(cluster: Clus
         assert each.ends(0).err == ""
     assert "\x1b" not in plain.out
     printed = rows.out.splitlines()
-    assert [json.loads(line)["state"] for line in (printed[0], printed[-1])] == ["RUNNING", "SUCCEEDED"]
+    assert [json.loads(line)["state"] for line in (printed[0], printed[-1])] == [
+        "RUNNING",
+        "SUCCEEDED",
+    ]
     assert len({*printed}) == len(printed)
 
 
@@ -38,7 +46,9 @@ def test_a_closed_pipe_ends_the_watching_also_without_a_change(cluster: Cluster)
     """`iris jobs --watch | grep -m1 …` must not leave a process behind that asks for ever."""
     env = {**os.environ, "IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
     command = [sys.executable, "-m", "iris.cli.main", "jobs", "--watch", "--json"]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watching:
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as watching:
         assert watching.stdout is not None
         assert watching.stderr is not None
         assert isinstance(json.loads(watching.stdout.readline()), list)

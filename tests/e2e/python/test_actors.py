@@ -87,21 +87,36 @@ def client(cluster: Cluster) -> Iterator[iris.IrisClient]:
 def serve(client: iris.IrisClient, name: str, tasks: int = 1) -> "iris.Job[None]":
     """A job whose tasks have actors; it is ready."""
     job = client.submit(
-        sys.executable, "-c", SERVER, name=name, replicas=tasks, retries=5, workspace=False, resources=iris.Resources(cpu=0.2)
+        sys.executable,
+        "-c",
+        SERVER,
+        name=name,
+        replicas=tasks,
+        retries=5,
+        workspace=False,
+        resources=iris.Resources(cpu=0.2),
     )
     eventually(lambda: len(client.endpoints("counter", job=name)) == tasks)
     return job
 
 
-def test_programs_call_the_actors_of_a_job_by_name(client: iris.IrisClient, cluster: Cluster) -> None:
+def test_programs_call_the_actors_of_a_job_by_name(
+    client: iris.IrisClient, cluster: Cluster
+) -> None:
     """One of them, each in turn, or all; exceptions arrive with their type."""
     job = serve(client, "actors", tasks=2)
-    one, pool = iris.ActorClient(client, "counter", job="actors"), iris.ActorPool(client, "counter", job="actors")
+    one, pool = (
+        iris.ActorClient(client, "counter", job="actors"),
+        iris.ActorPool(client, "counter", job="actors"),
+    )
 
     assert [one.add(), one.add(by=5)] == [1, 6]
     assert sorted(pool.call().who() for _ in range(4)) == [(0, 1), (0, 1), (1, 1), (1, 1)]
     found = pool.broadcast().add(10).wait_all()
-    assert [(each.endpoint.task, each.success, each.value) for each in found] == [(0, True, 16), (1, True, 10)]
+    assert [(each.endpoint.task, each.success, each.value) for each in found] == [
+        (0, True, 16),
+        (1, True, 10),
+    ]
     assert [(each.success, repr(each.value)) for each in pool.broadcast().fails().wait_all()] == [
         (False, "KeyError('nothing here')")
     ] * 2
@@ -121,7 +136,9 @@ def test_programs_call_the_actors_of_a_job_by_name(client: iris.IrisClient, clus
     assert [(each["name"], each["task"], each["metadata"]["kind"]) for each in listed] == [
         ("counter", task, "test") for task in (0, 1)
     ]
-    inside = client.submit(sys.executable, "-c", CALLER, workspace=False, resources=iris.Resources(cpu=0.2))
+    inside = client.submit(
+        sys.executable, "-c", CALLER, workspace=False, resources=iris.Resources(cpu=0.2)
+    )
     assert inside.wait(60).state is JobState.SUCCEEDED
     assert [str(line) for line in inside.logs()] == ["[(0, 1), (1, 1)]"]
     job.cancel()
@@ -130,7 +147,9 @@ def test_programs_call_the_actors_of_a_job_by_name(client: iris.IrisClient, clus
 
 
 def test_calls_go_on_with_the_next_attempt_of_an_actors_task(client: iris.IrisClient) -> None:
-    """With another address and a new state. A call that was under way is not repeated without its caller's knowledge."""
+    """With another address and a new state. A call that was under way is not repeated without its
+    caller's knowledge.
+    """
     job = serve(client, "retried")
     actor = iris.ActorClient(client, "counter", job="retried")
     assert actor.add() == 1
@@ -140,11 +159,15 @@ def test_calls_go_on_with_the_next_attempt_of_an_actors_task(client: iris.IrisCl
     assert (actor.who(), actor.add()) == ((0, 2), 1)
     job.cancel()
     with pytest.raises(iris.ActorUnavailable, match=r"iris endpoints JOB"):
-        eventually(lambda: iris.ActorClient(client, "counter", job="retried", find_timeout=0).add() is None)
+        eventually(
+            lambda: iris.ActorClient(client, "counter", job="retried", find_timeout=0).add() is None
+        )
 
 
 async def test_an_asynchronous_program_calls_actors_too(client: iris.IrisClient) -> None:
-    """Many calls at once without a thread for each; a cancelled one leaves its answer to no other."""
+    """Many calls at once without a thread for each; a cancelled one leaves its answer to no
+    other.
+    """
     job = serve(client, "awaited", tasks=2)
     asynchronous = await iris.AsyncIrisClient.connect(client.cluster.name)
     async with (
@@ -152,7 +175,12 @@ async def test_an_asynchronous_program_calls_actors_too(client: iris.IrisClient)
         iris.AsyncActorPool(asynchronous, "counter", job="awaited") as pool,
     ):
         assert sorted(await asyncio.gather(*(one.add() for _ in range(50)))) == list(range(1, 51))
-        assert sorted([await pool.call().who() for _ in range(4)]) == [(0, 1), (0, 1), (1, 1), (1, 1)]
+        assert sorted([await pool.call().who() for _ in range(4)]) == [
+            (0, 1),
+            (0, 1),
+            (1, 1),
+            (1, 1),
+        ]
         found = await pool.broadcast().fails()
         assert [(each.endpoint.task, each.success, repr(each.value)) for each in found] == [
             (0, False, "KeyError('nothing here')"),
@@ -168,18 +196,25 @@ async def test_an_asynchronous_program_calls_actors_too(client: iris.IrisClient)
     job.cancel()
 
 
-def test_strangers_can_neither_make_an_actor_unpickle_something_nor_take_its_threads(client: iris.IrisClient) -> None:
+def test_strangers_can_neither_make_an_actor_unpickle_something_nor_take_its_threads(
+    client: iris.IrisClient,
+) -> None:
     """Anybody can connect to a port of a host, and say nothing."""
     job = serve(client, "guarded")
     address, port = client.endpoints("counter", job="guarded")[0].address.rsplit(":", 1)
     with contextlib.ExitStack() as strangers:
         guess = strangers.enter_context(socket.create_connection((address, int(port))))
         guess.sendall(bytes(64))
-        silent = [strangers.enter_context(socket.create_connection((address, int(port)))) for _ in range(MOST_UNPROVED + 10)]
+        silent = [
+            strangers.enter_context(socket.create_connection((address, int(port))))
+            for _ in range(MOST_UNPROVED + 10)
+        ]
 
         assert len(guess.recv(1000)) == 32, "its random number"
         assert guess.recv(1000) == b"", "the connection is closed"
-        assert silent[0].recv(1000, socket.MSG_WAITALL)[32:] == b"", "the oldest one is closed for later ones"
+        assert silent[0].recv(1000, socket.MSG_WAITALL)[32:] == b"", (
+            "the oldest one is closed for later ones"
+        )
         with iris.ActorClient(client, "counter", job="guarded") as actor:
             assert actor.who() == (0, 1)
             assert actor.threads() <= MOST_UNPROVED + 20

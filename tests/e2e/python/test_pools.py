@@ -1,4 +1,6 @@
-"""A pool of workers on a cluster that the program starts for itself: calls, their results, and deaths of everything between."""
+"""A pool of workers on a cluster that the program starts for itself: calls, their results, and
+deaths of everything between.
+"""
 
 import os
 import tempfile
@@ -59,8 +61,12 @@ def test_a_pool_is_an_executor_of_the_standard_library(client: iris.IrisClient) 
     """Programs for one machine go on working, with other machines."""
     with iris.WorkerPool(client, 2, resources=SMALL, name="standard") as pool:
         futures = {pool.submit(pow, number, 2): number for number in range(20)}
-        assert {futures[future]: future.result() for future in as_completed(futures)} == {n: n**2 for n in range(20)}
-        assert list(pool.map(divmod, range(3000), [7] * 3000)) == [divmod(number, 7) for number in range(3000)]
+        assert {futures[future]: future.result() for future in as_completed(futures)} == {
+            n: n**2 for n in range(20)
+        }
+        assert list(pool.map(divmod, range(3000), [7] * 3000)) == [
+            divmod(number, 7) for number in range(3000)
+        ]
         assert list(pool.map(abs, [])) == []
         taken = pool.map(str, iter(int, 1), buffersize=50)  # without an end
         assert [next(taken) for _ in range(5)] == ["0"] * 5
@@ -73,7 +79,9 @@ def test_a_pool_is_an_executor_of_the_standard_library(client: iris.IrisClient) 
         assert "in raises" in str(cause)
         with pytest.raises(FutureTimeout):
             list(pool.map(time.sleep, [1], timeout=0.1))
-        assert len(pool.submit(bytes, 3_000_000).result()) == 3_000_000  # larger than what Temporal takes
+        assert (
+            len(pool.submit(bytes, 3_000_000).result()) == 3_000_000
+        )  # larger than what Temporal takes
         assert pool.submit(len, bytes(3_000_000)).result() == 3_000_000
         with pytest.raises(iris.CallLost, match="exited with code 3"):
             pool.submit(os._exit, 3).result()
@@ -93,9 +101,13 @@ def test_a_pool_is_an_executor_of_the_standard_library(client: iris.IrisClient) 
 def test_no_result_is_lost_or_doubled_when_everything_between_is_killed(
     client: iris.IrisClient, state: Cluster, tmp_path: Path
 ) -> None:
-    """A worker, the agent of its host and the control plane: calls may run again, and each has one result."""
+    """A worker, the agent of its host and the control plane: calls may run again, and each has one
+    result.
+    """
     with iris.WorkerPool(client, 2, resources=SMALL, name="killed") as pool:
-        results = pool.map(squared_after, [0.1] * 150, range(150), [str(tmp_path)] * 150, chunksize=5)
+        results = pool.map(
+            squared_after, [0.1] * 150, range(150), [str(tmp_path)] * 150, chunksize=5
+        )
         found = [next(results)]
         for part in ("pool-worker", "controller", "agent"):
             state.kill(part)
@@ -107,21 +119,31 @@ def test_no_result_is_lost_or_doubled_when_everything_between_is_killed(
 
 
 def test_a_pool_grows_shrinks_and_comes_back_after_it_was_idle(client: iris.IrisClient) -> None:
-    """Idle workers cost money, also those of a program that has crashed; the pool is there for the next call all the same."""
+    """Idle workers cost money, also those of a program that has crashed; the pool is there for the
+    next call all the same.
+    """
     with iris.WorkerPool(client, 1, resources=SMALL, name="resized", idle_timeout=3) as pool:
         assert pool.submit(abs, -1).result() == 1
         pool.resize(3)
         eventually(lambda: len(set(pool.map(_pid_after, [0.3] * 6, chunksize=1))) == 3)
         pool.resize(1)
         (first, second) = (client.job(each) for each in ("resized", "resized-2"))
-        assert (first.wait(60).state, second.wait(60).state) == (JobState.SUCCEEDED, JobState.SUCCEEDED)
+        assert (first.wait(60).state, second.wait(60).state) == (
+            JobState.SUCCEEDED,
+            JobState.SUCCEEDED,
+        )
         eventually(lambda: pool.jobs == [])
         assert pool.submit(abs, -2).result() == 2
         (again,) = pool.jobs
-        assert again not in ("ada/resized", "ada/resized-2")  # on a slow machine, idle workers were replaced in between
+        assert again not in (
+            "ada/resized",
+            "ada/resized-2",
+        )  # on a slow machine, idle workers were replaced in between
 
 
-def test_a_pool_gets_its_workers_although_the_names_of_their_jobs_are_taken(client: iris.IrisClient) -> None:
+def test_a_pool_gets_its_workers_although_the_names_of_their_jobs_are_taken(
+    client: iris.IrisClient,
+) -> None:
     """The user has chosen the first of them only. Two pools of one name are refused."""
     other = client.submit("sleep", "1000", name="taken-2", resources=SMALL)
     with iris.WorkerPool(client, 1, resources=SMALL, name="taken") as pool:
@@ -132,7 +154,9 @@ def test_a_pool_gets_its_workers_although_the_names_of_their_jobs_are_taken(clie
     other.cancel()
 
 
-def test_the_calls_of_a_pool_end_with_its_client_and_are_refused_in_a_forked_process(client: iris.IrisClient) -> None:
+def test_the_calls_of_a_pool_end_with_its_client_and_are_refused_in_a_forked_process(
+    client: iris.IrisClient,
+) -> None:
     """They would wait for ever: their connection is gone."""
     with iris.IrisClient(client.cluster.name) as own:
         pool = iris.WorkerPool(own, 1, resources=SMALL, name="closed", idle_timeout=1)
@@ -157,7 +181,9 @@ def _pid_after(seconds: float) -> int:
     return os.getpid()
 
 
-def test_the_calls_of_a_pool_whose_job_is_cancelled_fail_and_say_so(client: iris.IrisClient) -> None:
+def test_the_calls_of_a_pool_whose_job_is_cancelled_fail_and_say_so(
+    client: iris.IrisClient,
+) -> None:
     """They would wait for ever."""
     with iris.WorkerPool(client, 1, resources=SMALL, name="broken") as pool:
         calls = [pool.submit(time.sleep, 1000) for _ in range(6)]

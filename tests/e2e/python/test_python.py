@@ -1,4 +1,6 @@
-"""Iris from Python, on a cluster that the program starts for itself: functions as jobs, and everything that one asks of a job."""
+"""Iris from Python, on a cluster that the program starts for itself: functions as jobs, and
+everything that one asks of a job.
+"""
 
 import io
 import os
@@ -65,9 +67,13 @@ def test_a_function_runs_on_every_host_of_a_slice_and_each_has_its_result_logs_a
     assert job.results() == [(10, 4), (11, 4), (12, 4), (13, 4)]
     assert job.result() == (10, 4)
     assert job.status().state is JobState.SUCCEEDED
-    assert sorted(entry.text for entry in job.logs(follow=True) if entry.stream == "stdout") == [f"rank {n}" for n in range(4)]
+    assert sorted(entry.text for entry in job.logs(follow=True) if entry.stream == "stdout") == [
+        f"rank {n}" for n in range(4)
+    ]
     assert [str(entry) for entry in job.logs(task=2)][-1] == "rank 2"
-    assert sorted(path.relative_to(tmp_path).as_posix() for path in job.fetch(tmp_path)) == [f"{n}/rank.txt" for n in range(4)]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in job.fetch(tmp_path)) == [
+        f"{n}/rank.txt" for n in range(4)
+    ]
     assert [path.read_text() for path in job.fetch(tmp_path / "one", task=2, attempt=1)] == ["2"]
     with pytest.raises(iris.NotFound, match="has no task 4; its tasks are 0 to 3"):
         job.fetch(tmp_path, task=4)
@@ -76,8 +82,12 @@ def test_a_function_runs_on_every_host_of_a_slice_and_each_has_its_result_logs_a
     assert client.jobs()[0].command == "4 x tests.e2e.python.test_python:rank_and_size"
 
 
-def test_an_exception_of_the_function_is_raised_where_its_result_is_asked_for(client: iris.IrisClient) -> None:
-    """With the same type, so that a program can handle it; the cause shows where in the job it was raised."""
+def test_an_exception_of_the_function_is_raised_where_its_result_is_asked_for(
+    client: iris.IrisClient,
+) -> None:
+    """With the same type, so that a program can handle it; the cause shows where in the job it was
+    raised.
+    """
 
     def diverges() -> None:
         raise FloatingPointError("loss is nan")
@@ -99,8 +109,12 @@ def parent_with_a_package() -> tuple[str, int, str]:
     return yaml.safe_dump([here.task]), child.result(), child.id
 
 
-def test_a_function_has_the_packages_of_its_program_on_a_cluster_of_this_machine(client: iris.IrisClient) -> None:
-    """A researcher's numpy, and Iris: its context, and jobs that belong to it. Nothing has to be installed for them."""
+def test_a_function_has_the_packages_of_its_program_on_a_cluster_of_this_machine(
+    client: iris.IrisClient,
+) -> None:
+    """A researcher's numpy, and Iris: its context, and jobs that belong to it. Nothing has to be
+    installed for them.
+    """
     job = client.submit(parent_with_a_package, name="parent", resources=iris.Resources(cpu=0.1))
 
     assert job.result() == ("- 0\n", 3, "ada/parent/child")
@@ -108,7 +122,9 @@ def test_a_function_has_the_packages_of_its_program_on_a_cluster_of_this_machine
 
 def test_the_calls_of_a_pool_have_the_packages_of_its_program_too(client: iris.IrisClient) -> None:
     """Its workers are tasks of a job like others."""
-    with iris.WorkerPool(client, 1, resources=iris.Resources(cpu=0.1, memory="256m"), name="packages") as pool:
+    with iris.WorkerPool(
+        client, 1, resources=iris.Resources(cpu=0.1, memory="256m"), name="packages"
+    ) as pool:
         assert pool.submit(_number_of_the_task).result() == 0
 
 
@@ -119,8 +135,12 @@ def _number_of_the_task() -> int:
     return number
 
 
-def test_a_program_without_a_function_has_no_result_and_fails_by_its_exit_code(client: iris.IrisClient) -> None:
-    """The status, the exit code and the last lines are part of the error, so that no second call is needed to know why."""
+def test_a_program_without_a_function_has_no_result_and_fails_by_its_exit_code(
+    client: iris.IrisClient,
+) -> None:
+    """The status, the exit code and the last lines are part of the error, so that no second call is
+    needed to know why.
+    """
     assert client.submit("sh", "-c", "echo fine").result() is None
     with pytest.raises(iris.JobFailed, match=r"ada/sh-\w+ FAILED: .*code 3") as failed:
         client.submit(["sh", "-c", "echo no such data >&2; exit 3"], name="sh-fails").result()
@@ -149,9 +169,16 @@ def first_is_killed_and_second_raises() -> int:
     return rank
 
 
-def test_the_results_of_a_job_that_may_lose_tasks_say_which_it_has_lost(client: iris.IrisClient) -> None:
+def test_the_results_of_a_job_that_may_lose_tasks_say_which_it_has_lost(
+    client: iris.IrisClient,
+) -> None:
     """A crashed task is not one that has returned None, and the others' results are not lost."""
-    job = client.submit(first_is_killed_and_second_raises, replicas=3, max_task_failures=2, resources=iris.Resources(cpu=0.1))
+    job = client.submit(
+        first_is_killed_and_second_raises,
+        replicas=3,
+        max_task_failures=2,
+        resources=iris.Resources(cpu=0.1),
+    )
     killed, raised, fine = job.results(return_exceptions=True)
 
     assert isinstance(killed, iris.JobFailed)
@@ -199,7 +226,9 @@ def test_a_wait_that_is_over_leaves_the_job_alone(client: iris.IrisClient) -> No
         job.result()
 
 
-def test_one_task_of_several_is_cancelled_and_the_results_of_the_others_come_back(client: iris.IrisClient) -> None:
+def test_one_task_of_several_is_cancelled_and_the_results_of_the_others_come_back(
+    client: iris.IrisClient,
+) -> None:
     """In a sweep; `results` must neither wait for what will never come nor pass it over."""
     job = client.submit(_waits_if_second, replicas=2)
     eventually(lambda: job.tasks()[1].state is TaskState.RUNNING)
@@ -222,12 +251,20 @@ def _waits_if_second() -> int:
     return index
 
 
-def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(client: iris.IrisClient) -> None:
+def test_an_entry_point_has_its_arguments_and_can_be_submitted_again(
+    client: iris.IrisClient,
+) -> None:
     """The original's way to say what a job runs."""
     power = iris.Entrypoint.from_callable(pow, 2, exp=10)
     assert [client.submit(power).result() for _ in range(2)] == [1024, 1024]
-    assert client.submit(iris.Entrypoint.from_command("sh", "-c", "exit 4")).wait().tasks[0].exit_code == 4
-    with pytest.raises(iris.IrisError, match=r"arguments: '3, mod' are given beside an entry point, which has its own"):
+    assert (
+        client.submit(iris.Entrypoint.from_command("sh", "-c", "exit 4")).wait().tasks[0].exit_code
+        == 4
+    )
+    with pytest.raises(
+        iris.IrisError,
+        match=r"arguments: '3, mod' are given beside an entry point, which has its own",
+    ):
         client.submit(power, 3, kwargs={"mod": 5})
 
 
@@ -293,7 +330,9 @@ def test_a_job_is_held_released_moved_and_shown_from_a_notebook(client: iris.Iri
 
 
 def test_a_forked_process_leaves_the_cluster_of_its_parent_alone(client: iris.IrisClient) -> None:
-    """A worker of `multiprocessing` leaves its copy of the parent's `with` block, and the parent continues."""
+    """A worker of `multiprocessing` leaves its copy of the parent's `with` block, and the parent
+    continues.
+    """
     if (child := os.fork()) == 0:
         client.close()
         os._exit(0)
@@ -302,12 +341,16 @@ def test_a_forked_process_leaves_the_cluster_of_its_parent_alone(client: iris.Ir
     assert client.submit(abs, -1).result() == 1
 
 
-def test_five_hundred_submissions_of_ten_threads_are_five_hundred_jobs(client: iris.IrisClient, tmp_path: Path) -> None:
+def test_five_hundred_submissions_of_ten_threads_are_five_hundred_jobs(
+    client: iris.IrisClient, tmp_path: Path
+) -> None:
     """One client serves all threads of a program, and each job runs once."""
     runs = tmp_path / "runs"
 
     def submitted(number: int) -> iris.Job[None]:
-        return client.submit("sh", "-c", f"echo {number} >> {runs}", resources=iris.Resources(cpu=0.5, memory="64m"))
+        return client.submit(
+            "sh", "-c", f"echo {number} >> {runs}", resources=iris.Resources(cpu=0.5, memory="64m")
+        )
 
     with ThreadPoolExecutor(10) as threads:
         jobs = list(threads.map(submitted, range(500)))
@@ -321,7 +364,12 @@ def test_five_hundred_submissions_of_ten_threads_are_five_hundred_jobs(client: i
 def test_ten_threads_get_the_results_of_their_own_jobs(client: iris.IrisClient) -> None:
     """Functions, which are pickled and unpickled at the same time."""
     with ThreadPoolExecutor(10) as threads:
-        jobs = list(threads.map(lambda number: client.submit(abs, -number, resources=iris.Resources(cpu=0.5)), range(50)))
+        jobs = list(
+            threads.map(
+                lambda number: client.submit(abs, -number, resources=iris.Resources(cpu=0.5)),
+                range(50),
+            )
+        )
         assert list(threads.map(iris.Job.result, jobs)) == list(range(50))
 
 
@@ -330,13 +378,17 @@ def test_a_result_of_fifty_megabytes_comes_back(client: iris.IrisClient) -> None
     assert client.submit(bytes, 50_000_000).result() == bytes(50_000_000)
 
 
-def test_the_guide_runs_from_its_first_block_to_its_last(state: Cluster, client: iris.IrisClient, tmp_path: Path) -> None:
+def test_the_guide_runs_from_its_first_block_to_its_last(
+    state: Cluster, client: iris.IrisClient, tmp_path: Path
+) -> None:
     """docs/python.md, as one program. It has a cluster of its own."""
     guide = Path(__file__).parents[3] / "docs" / "python.md"
     blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
     assert len(blocks) > 4
     (tmp_path / "guide.py").write_text("".join(blocks))
-    ran = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    ran = subprocess.run(
+        [sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
 
     assert ran.returncode == 0, ran.stderr
     assert "the job raised loss is nan" in ran.stdout
@@ -352,26 +404,36 @@ def test_a_function_runs_in_an_image_that_has_never_heard_of_iris(client: iris.I
     assert job.result() == 42
 
 
-def test_the_jobs_of_a_client_get_the_files_of_its_workspace(client: iris.IrisClient, tmp_path: Path) -> None:
+def test_the_jobs_of_a_client_get_the_files_of_its_workspace(
+    client: iris.IrisClient, tmp_path: Path
+) -> None:
     """A program names its directory once; a job can still have none, or another."""
     (tmp_path / ".irisignore").touch()
     (tmp_path / "data.txt").write_text("of the workspace")
     with iris.IrisClient.remote(client.cluster.name, workspace=tmp_path) as here:
         job = here.submit("cat", "data.txt")
         assert job.wait().state is JobState.SUCCEEDED
-        assert [str(entry) for entry in job.logs() if entry.stream == "stdout"] == ["of the workspace"]
+        assert [str(entry) for entry in job.logs() if entry.stream == "stdout"] == [
+            "of the workspace"
+        ]
         assert here.submit("cat", "data.txt", workspace=False).wait().state is JobState.FAILED
 
 
 def test_a_managed_cluster_of_a_configuration_is_used_by_its_address(state: Cluster) -> None:
-    """As the programs of the seed about ClusterManager do: any configuration, simulated, for the time of a block."""
+    """As the programs of the seed about ClusterManager do: any configuration, simulated, for the
+    time of a block.
+    """
     text = (Path(__file__).parents[3] / "examples" / "eu-west4.yaml").read_text()
-    manager = iris.ClusterManager(iris.make_local_config(iris.load_config(text), "managed"), ephemeral=True, owned=True)
+    manager = iris.ClusterManager(
+        iris.make_local_config(iris.load_config(text), "managed"), ephemeral=True, owned=True
+    )
     assert manager.is_local
     with pytest.raises(RuntimeError):
         _ = manager.controller
     with manager.connect() as address, iris.IrisClient.remote(address) as client:
-        assert client.submit(rank_and_size, 10, resources=iris.Resources(tpu="v5litepod-16")).results()[3] == (13, 4)
+        assert client.submit(
+            rank_and_size, 10, resources=iris.Resources(tpu="v5litepod-16")
+        ).results()[3] == (13, 4)
         assert manager.controller.status().healthy
     assert state.pid("managed") is None
 
@@ -390,10 +452,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_cluster_ends_with_the_program_that_started_it_however_that_ends(state: Cluster, client: iris.IrisClient) -> None:
+def test_a_cluster_ends_with_the_program_that_started_it_however_that_ends(
+    state: Cluster, client: iris.IrisClient
+) -> None:
     """A notebook's kernel is killed for its memory; nothing may go on in the background."""
     before = {process.pid for process in state.processes()}
-    ended = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=240)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=240
+    )
 
     assert ended.stdout.startswith("ada/sleep-"), ended.stderr
     eventually(lambda: {process.pid for process in state.processes()} <= before)

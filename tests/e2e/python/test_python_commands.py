@@ -1,4 +1,6 @@
-"""What only the command line could do before: a program runs jobs again, reads parts of logs, forwards ports, makes schedules."""
+"""What only the command line could do before: a program runs jobs again, reads parts of logs,
+forwards ports, makes schedules.
+"""
 
 import os
 import sys
@@ -18,9 +20,18 @@ __all__ = ["client", "state"]
 pytestmark = pytest.mark.long
 
 
-def test_a_function_is_run_by_a_schedule_and_its_last_result_is_read(client: iris.IrisClient) -> None:
+def test_a_function_is_run_by_a_schedule_and_its_last_result_is_read(
+    client: iris.IrisClient,
+) -> None:
     """As `iris schedule create`, without a specification by hand."""
-    row = client.schedule(abs, -5, when=iris.When(cron="0 2 * * *"), overlap=iris.Overlap.CANCEL, paused=True, name="nightly")
+    row = client.schedule(
+        abs,
+        -5,
+        when=iris.When(cron="0 2 * * *"),
+        overlap=iris.Overlap.CANCEL,
+        paused=True,
+        name="nightly",
+    )
     assert (row.id, row.when, row.command) == ("ada/nightly", "0 2 * * * UTC", "builtins:abs")
     client.schedules.trigger("nightly")
     # The schedule's own workflow starts the job a moment after the run is listed.
@@ -40,7 +51,9 @@ def first_fails_once() -> str:
     return os.environ["IRIS_ARRAY_INDEX"]
 
 
-def test_a_job_is_run_again_and_its_runs_are_told_apart_by_their_numbers(client: iris.IrisClient, tmp_path: Path) -> None:
+def test_a_job_is_run_again_and_its_runs_are_told_apart_by_their_numbers(
+    client: iris.IrisClient, tmp_path: Path
+) -> None:
     """As `iris rerun` and `NAME#1`; a sweep is repeated where it failed."""
     env = {"MARK": str(tmp_path / "mark")}
     job = client.submit(first_fails_once, array="3,8", max_task_failures=2, name="again", env=env)
@@ -55,7 +68,10 @@ def test_a_job_is_run_again_and_its_runs_are_told_apart_by_their_numbers(client:
     first, second = client.job("again#1"), client.job("ada/again#2")
     assert [len(each.tasks()) for each in (first, second, client.job("again"))] == [2, 1, 1]
     assert (first.run_id, second.run_id) == (job.run_id, failed.run_id)
-    assert repr(first) == f"<Job ada/again#1 of cluster {client.cluster.name}, SUCCEEDED: {first.status().reason}>"
+    assert (
+        repr(first)
+        == f"<Job ada/again#1 of cluster {client.cluster.name}, SUCCEEDED: {first.status().reason}>"
+    )
     with pytest.raises(iris.NotFound, match="job ada/again has no run 3; its runs are 1 to 2"):
         client.job("again#3").status()
     with pytest.raises(iris.Rejected, match=r"^name: 'not a name' "):
@@ -63,7 +79,9 @@ def test_a_job_is_run_again_and_its_runs_are_told_apart_by_their_numbers(client:
 
 
 def test_every_handle_of_the_latest_run_explains_its_attempts(client: iris.IrisClient) -> None:
-    """The handle of a submission names the run; only an earlier run has lost the records of its tasks."""
+    """The handle of a submission names the run; only an earlier run has lost the records of its
+    tasks.
+    """
     job = client.submit(("sh", "-c", "exit 3"), replicas=2, max_task_failures=2, name="twice")
     job.wait()
     handles = job, client.job("twice"), client.job("twice#1")
@@ -85,11 +103,15 @@ def test_parts_of_a_log_are_chosen_as_on_the_command_line(client: iris.IrisClien
 def test_ports_of_a_task_are_forwarded_while_a_block_runs(client: iris.IrisClient) -> None:
     """A notebook opens TensorBoard or a server of its job; afterwards the ports are closed."""
     server = (
-        "import http.server, os; http.server.test(http.server.SimpleHTTPRequestHandler, port=int(os.environ['IRIS_PORT_HTTP']))"
+        "import http.server, os; http.server.test(http.server.SimpleHTTPRequestHandler,"
+        " port=int(os.environ['IRIS_PORT_HTTP']))"
     )
     job = client.submit(sys.executable, "-u", "-c", server, ports=["http"])
     assert any("Serving HTTP" in entry.text for entry in job.logs(follow=True))
-    with job.port_forward("0:http") as (port,), urlopen(f"http://127.0.0.1:{port}", timeout=60) as answer:
+    with (
+        job.port_forward("0:http") as (port,),
+        urlopen(f"http://127.0.0.1:{port}", timeout=60) as answer,
+    ):
         assert answer.status == 200
     with pytest.raises(OSError, match="refused"):
         urlopen(f"http://127.0.0.1:{port}", timeout=60)
@@ -107,7 +129,9 @@ def test_a_job_that_no_host_can_run_is_refused_if_that_is_wanted(client: iris.Ir
 
 def test_a_variable_that_looks_like_a_secret_is_warned_of(client: iris.IrisClient) -> None:
     """As on the command line; the job is submitted all the same."""
-    with pytest.warns(UserWarning, match=r"values of env; use secret=\{'WANDB_API_KEY': 'env:WANDB_API_KEY'\}"):
+    with pytest.warns(
+        UserWarning, match=r"values of env; use secret=\{'WANDB_API_KEY': 'env:WANDB_API_KEY'\}"
+    ):
         job = client.submit(abs, -1, env={"WANDB_API_KEY": "x"})
     assert job.result() == 1
 

@@ -1,4 +1,6 @@
-"""Functions of projects, on a cluster of a machine whose `python` is another version than that of the program, if it has one."""
+"""Functions of projects, on a cluster of a machine whose `python` is another version than that of
+the program, if it has one.
+"""
 
 import os
 import sys
@@ -97,7 +99,11 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root = package(tmp_path / "study", "study", '["libdouble"]', train=TRAIN)
     with (root / "pyproject.toml").open("a") as file:
         file.write('[tool.uv.sources]\nlibdouble = {path = "libs/libdouble"}\n')
-    library = package(root / "libs" / "libdouble", "libdouble", __init__="def double(number):\n    return 2 * number\n")
+    library = package(
+        root / "libs" / "libdouble",
+        "libdouble",
+        __init__="def double(number):\n    return 2 * number\n",
+    )
     monkeypatch.syspath_prepend(str(root / "src"))
     monkeypatch.syspath_prepend(str(library / "src"))
     yield root
@@ -105,8 +111,12 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_a_function_of_a_project_runs_with_what_its_project_installs(client: iris.IrisClient, study: Path) -> None:
-    """The src layout and a path dependency: the job imports the installed package, and the result's class is the program's."""
+def test_a_function_of_a_project_runs_with_what_its_project_installs(
+    client: iris.IrisClient, study: Path
+) -> None:
+    """The src layout and a path dependency: the job imports the installed package, and the result's
+    class is the program's.
+    """
     from study.train import Result, train  # type: ignore[import-not-found]
 
     result = client.submit(train, 21, workspace=study, timeout=300).result()
@@ -118,7 +128,12 @@ def test_a_function_of_a_project_runs_with_what_its_project_installs(client: iri
 
 def test_a_program_of_the_machine_still_gets_the_machines_python(client: iris.IrisClient) -> None:
     """The version is that of functions. Otherwise the tests above would show nothing."""
-    job = client.submit("python", "-c", "import sys; sys.exit(sys.argv[1] == '%d.%d' % sys.version_info[:2])", VERSION)
+    job = client.submit(
+        "python",
+        "-c",
+        "import sys; sys.exit(sys.argv[1] == '%d.%d' % sys.version_info[:2])",
+        VERSION,
+    )
 
     assert job.wait().state is JobState.SUCCEEDED
 
@@ -126,10 +141,14 @@ def test_a_program_of_the_machine_still_gets_the_machines_python(client: iris.Ir
 def version_and_package() -> tuple[str, str]:
     import yaml
 
-    return f"{sys.version_info.major}.{sys.version_info.minor}", yaml.safe_load("a package of this program")
+    return f"{sys.version_info.major}.{sys.version_info.minor}", yaml.safe_load(
+        "a package of this program"
+    )
 
 
-def test_a_function_without_an_environment_runs_in_the_interpreter_of_its_program(client: iris.IrisClient) -> None:
+def test_a_function_without_an_environment_runs_in_the_interpreter_of_its_program(
+    client: iris.IrisClient,
+) -> None:
     """A notebook's kernel is seldom the machine's `python`."""
     assert client.submit(version_and_package).result() == (VERSION, "a package of this program")
 
@@ -140,11 +159,15 @@ def version_and_double(number: int) -> tuple[str, int]:
     return f"{sys.version_info.major}.{sys.version_info.minor}", libdouble.double(number)
 
 
-def test_a_function_with_packages_gets_an_environment_of_its_version(client: iris.IrisClient, study: Path) -> None:
+def test_a_function_with_packages_gets_an_environment_of_its_version(
+    client: iris.IrisClient, study: Path
+) -> None:
     """Without a project, nothing else says which Python uv should take."""
     (study / "libs" / "libdouble").rename(study / "libs" / "double")
     environment = iris.EnvironmentSpec(pip=("./double",))
-    job = client.submit(version_and_double, 4, workspace=study / "libs", environment=environment, timeout=300)
+    job = client.submit(
+        version_and_double, 4, workspace=study / "libs", environment=environment, timeout=300
+    )
 
     assert job.result() == (VERSION, 8)
 

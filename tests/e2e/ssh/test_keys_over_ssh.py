@@ -1,4 +1,6 @@
-"""A cluster over SSH with keys for payloads and secrets: its control plane and its host are machines of real `sshd` processes."""
+"""A cluster over SSH with keys for payloads and secrets: its control plane and its host are
+machines of real `sshd` processes.
+"""
 
 import stat
 from pathlib import Path
@@ -17,53 +19,93 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 def files_with(lab: list[Machine], text: str) -> list[Path]:
     """The files on the machines that have this text."""
-    files = [path for each in lab for path in each.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = [
+        path
+        for each in lab
+        for path in each.home.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    ]
     return [path for path in files if text.encode() in path.read_bytes()]
 
 
 def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(sshd: None) -> None:
-    """The database has no word of a user's command, and no machine shows the key outside of the file in Iris's directory."""
+    """The database has no word of a user's command, and no machine shows the key outside of the
+    file in Iris's directory.
+    """
     with a_lab(2, first=84, port=31_484) as (cluster, lab, file):
         before = [each.left() for each in lab]
         keys = cluster.file("keys")
         keys.touch(0o600)
         keys.write_text(a_key("first"))
         known = {"IRIS_PAYLOAD_KEYS": str(keys)}
-        started = cluster.iris("cluster", "start", "--config", str(file), within=4 * PATIENCE, **known)
+        started = cluster.iris(
+            "cluster", "start", "--config", str(file), within=4 * PATIENCE, **known
+        )
         assert "1 of 1 hosts take work" in started.err
 
         go = cluster.file("go")
-        command = f"test $SOUND = marimba && echo begun xylo$1; while [ ! -e {go} ]; do sleep 0.1; done; exit 3"
-        asked = ("submit", "-n", "loud", "--env", "SOUND=marimba", "--", "sh", "-c", command, "sh", "phone")
+        command = (
+            f"test $SOUND = marimba && echo begun xylo$1; while [ ! -e {go} ]; do sleep 0.1; done;"
+            " exit 3"
+        )
+        asked = (
+            "submit",
+            "-n",
+            "loud",
+            "--env",
+            "SOUND=marimba",
+            "--",
+            "sh",
+            "-c",
+            command,
+            "sh",
+            "phone",
+        )
         job = cluster.begin(*asked, **known)
         eventually(lambda: "begun xylophone" in job.out)
         found = files_with(lab, keys.read_text().split()[1])
         assert [path.name for path in found] == ["payload.keys"] * 2
         assert [stat.S_IMODE(path.stat().st_mode) for path in found] == [0o600] * 2
-        processes = [word for each in psutil.process_iter(["cmdline"]) for word in each.info["cmdline"] or ()]
+        processes = [
+            word for each in psutil.process_iter(["cmdline"]) for word in each.info["cmdline"] or ()
+        ]
         assert [word for word in processes if keys.read_text().split()[1] in word] == []
         go.touch()
         job.ends(code=125)
         assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
 
-        database = [path for path in lab[0].home.rglob("temporal.sqlite*") if b"binary/encrypted" in path.read_bytes()]
+        database = [
+            path
+            for path in lab[0].home.rglob("temporal.sqlite*")
+            if b"binary/encrypted" in path.read_bytes()
+        ]
         assert database
         stored = b"".join(path.read_bytes() for path in lab[0].home.rglob("temporal.sqlite*"))
         assert [word for word in (b"marimba", b"phone") if word in stored] == []
 
-        # The control plane has made the keys for secrets itself, on its machine; the host has them from it.
+        # The control plane has made the keys for secrets itself, on its machine; the host has them
+        # from it.
         show = ("--secret", "TOKEN", "--", "sh", "-c", "echo ${#TOKEN} $TOKEN")
         assert cluster.iris("submit", *show, TOKEN="hunter2-of-a-user", **known).out == "17 ***\n"
-        (own,) = [path for path in files_with(lab, "") if path.name == "secret.keys" and "clusters" in path.parts]
+        (own,) = [
+            path
+            for path in files_with(lab, "")
+            if path.name == "secret.keys" and "clusters" in path.parts
+        ]
         first = own.read_text().split()[1]
         assert [path.name for path in files_with(lab, first)] == ["secret.keys"] * 2
         rotated = cluster.iris("secret", "rotate", "--json", **known).json
         assert rotated["file"] == str(own)
         assert cluster.iris("submit", *show, TOKEN="hunter2-of-a-user", **known).out == "17 ***\n"
-        eventually(lambda: [path.name for path in files_with(lab[1:], own.read_text())] == ["secret.keys"])
+        eventually(
+            lambda: [path.name for path in files_with(lab[1:], own.read_text())] == ["secret.keys"]
+        )
         assert files_with(lab, "hunter2") == []
 
-        assert "encrypted with key 'first', which is not known here" in cluster.iris("status", "loud", code=5).err
+        assert (
+            "encrypted with key 'first', which is not known here"
+            in cluster.iris("status", "loud", code=5).err
+        )
         refused = cluster.iris("cluster", "restart", "lab", code=2)
         assert "IRIS_PAYLOAD_KEYS: '' is not set, and the control plane on" in refused.err
 

@@ -1,4 +1,6 @@
-"""Machines over SSH join a running cluster and leave it, on real `sshd` processes: `iris host add | remove`."""
+"""Machines over SSH join a running cluster and leave it, on real `sshd` processes: `iris host add |
+remove`.
+"""
 
 import pytest
 
@@ -26,10 +28,14 @@ def test_a_machine_joins_runs_a_task_and_leaves_as_it_was(sshd: None) -> None:
         go = cluster.file("go")
         cores = str(next(iter(cluster.hosts().values()))["resources"]["cpu_millis"] // 1000)
         program = f"echo begin; while [ ! -e {go} ]; do sleep 0.1; done; echo end"
-        job = cluster.begin("submit", "-n", "both", "--replicas", "2", "--cpu", cores, "--", "sh", "-c", program)
+        job = cluster.begin(
+            "submit", "-n", "both", "--replicas", "2", "--cpu", cores, "--", "sh", "-c", program
+        )
         eventually(lambda: job.out.count("begin") == 2)
 
-        interrupted = cluster.begin("host", "remove", second.address, "--config", str(file), "--yes")
+        interrupted = cluster.begin(
+            "host", "remove", second.address, "--config", str(file), "--yes"
+        )
         eventually(lambda: "deleting slice" in interrupted.err)
         interrupted.process.kill()
         interrupted.ends(code=None)

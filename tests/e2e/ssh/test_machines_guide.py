@@ -1,4 +1,6 @@
-"""`docs/machines.md` is run, like the guide to scheduling; its files (`yaml` blocks that begin with a name) are there first."""
+"""`docs/machines.md` is run, like the guide to scheduling; its files (`yaml` blocks that begin with
+a name) are there first.
+"""
 
 import re
 from pathlib import Path

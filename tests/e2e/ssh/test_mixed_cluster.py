@@ -1,4 +1,6 @@
-"""A lab's machines and Google's in one cluster: the controller on the fake Google reaches real `sshd` processes."""
+"""A lab's machines and Google's in one cluster: the controller on the fake Google reaches real
+`sshd` processes.
+"""
 
 import json
 from collections.abc import Iterator
@@ -21,9 +23,18 @@ SECRETS = "projects/{project}/secrets/{name}/versions/latest"
 
 
 class MixedCluster(GcpCluster):
-    """The cluster of the example's file with the reader's own values. Tasks have the agent's user: all machines are this one."""
+    """The cluster of the example's file with the reader's own values. Tasks have the agent's user:
+    all machines are this one.
+    """
 
-    def __init__(self, home: Path, google: FakeGoogle, name: str, lab: list[Machine], secrets: FakeSecretManager) -> None:
+    def __init__(
+        self,
+        home: Path,
+        google: FakeGoogle,
+        name: str,
+        lab: list[Machine],
+        secrets: FakeSecretManager,
+    ) -> None:
         super().__init__(home, google, name)
         endpoints = {"tpu": google.tpu, "compute": google.compute, "secret_manager": secrets.url}
         known = lab[0].key.parent / "known_hosts"
@@ -32,9 +43,13 @@ class MixedCluster(GcpCluster):
         text = EXAMPLE.read_text()
         for there, here in {
             "name: mixed": f"name: {name}",
-            "project_id: my-project": f"project_id: {self.project}\n    endpoints: {json.dumps(endpoints)}",
-            "    scale_down_delay: 10m": "    scale_down_delay: 1h\n    scale_up_delay: 0s\n"
-            "    evaluation_interval: 500ms\n    observe_interval: 1s",
+            "project_id: my-project": (
+                f"project_id: {self.project}\n    endpoints: {json.dumps(endpoints)}"
+            ),
+            "    scale_down_delay: 10m": (
+                "    scale_down_delay: 1h\n    scale_up_delay: 0s\n"
+                "    evaluation_interval: 500ms\n    observe_interval: 1s"
+            ),
             "user: iris": f"user: {user()}",
             "port: 22": f"port: {lab[0].port}",
             "    jump_host: iris@gateway.lab.example.org\n": "",
@@ -50,7 +65,9 @@ class MixedCluster(GcpCluster):
 
 
 @contextmanager
-def a_mixed_cluster(google: FakeGoogle, name: str, first: int) -> Iterator[tuple[MixedCluster, list[Machine]]]:
+def a_mixed_cluster(
+    google: FakeGoogle, name: str, first: int
+) -> Iterator[tuple[MixedCluster, list[Machine]]]:
     """A cluster that does not run yet, and the three machines of its lab."""
     with (
         a_home() as home,
@@ -62,19 +79,40 @@ def a_mixed_cluster(google: FakeGoogle, name: str, first: int) -> Iterator[tuple
         yield cluster, lab
 
 
-def test_a_gang_runs_in_the_lab_beside_a_tpu_slice_and_the_stop_leaves_neither_a_trace(google: FakeGoogle, sshd: None) -> None:
+def test_a_gang_runs_in_the_lab_beside_a_tpu_slice_and_the_stop_leaves_neither_a_trace(
+    google: FakeGoogle, sshd: None
+) -> None:
     """One scheduler chooses between both, and says of both where its machines are."""
     with a_mixed_cluster(google, "mixed", first=81) as (cluster, lab):
         before = [each.left() for each in lab]
         cluster.start()
 
         go = cluster.file("go")
-        program = f"echo begin $IRIS_TASK_INDEX; while [ ! -e {go} ]; do sleep 0.1; done; echo end $IRIS_TASK_INDEX"
-        in_lab = ("--replicas", "3", "--gang-by", "scale-group", "--constraint", "scale-group=workstations")
+        program = (
+            f"echo begin $IRIS_TASK_INDEX; while [ ! -e {go} ]; do sleep 0.1; done; echo end"
+            " $IRIS_TASK_INDEX"
+        )
+        in_lab = (
+            "--replicas",
+            "3",
+            "--gang-by",
+            "scale-group",
+            "--constraint",
+            "scale-group=workstations",
+        )
         gang = cluster.begin("submit", "-n", "gang", *in_lab, "--", "sh", "-c", program)
         eventually(lambda: gang.out.count("begin") == 3, within=300)
         tpu = cluster.iris(
-            "submit", "-n", "tpu", "--tpu", "v5litepod-16", "--", "sh", "-c", "echo worker $TPU_WORKER_ID", within=300
+            "submit",
+            "-n",
+            "tpu",
+            "--tpu",
+            "v5litepod-16",
+            "--",
+            "sh",
+            "-c",
+            "echo worker $TPU_WORKER_ID",
+            within=300,
         )
         assert all(f"worker {each}" in tpu.out for each in range(4)), tpu.out
 
@@ -82,7 +120,18 @@ def test_a_gang_runs_in_the_lab_beside_a_tpu_slice_and_the_stop_leaves_neither_a
         scaling = cluster.iris("autoscaler", "status").out
         assert "workstations" in scaling
         assert "tpu_v5e_16" in scaling
-        waits = cluster.iris("submit", "-d", "-n", "waits", "--constraint", "zone=lab-a", "--cpu", "200", "--", "true")
+        waits = cluster.iris(
+            "submit",
+            "-d",
+            "-n",
+            "waits",
+            "--constraint",
+            "zone=lab-a",
+            "--cpu",
+            "200",
+            "--",
+            "true",
+        )
         assert waits.code == 0
         explained = cluster.iris("explain", "waits").out
         assert "workstations" in explained, explained

@@ -1,4 +1,6 @@
-"""A cluster of machines over SSH from its start to its stop, on real `sshd` processes: the control plane is on this machine."""
+"""A cluster of machines over SSH from its start to its stop, on real `sshd` processes: the control
+plane is on this machine.
+"""
 
 import asyncio
 import json
@@ -25,7 +27,8 @@ EXAMPLE = ROOT / "examples" / "manual.yaml"
 
 
 def configuration(home: Path, lab: list[Machine], *, least: int) -> Path:
-    """The example's file with the reader's own values: machines, user, key, known keys and store; the group of GPUs is left out.
+    """The example's file with the reader's own values: machines, user, key, known keys and store;
+    the group of GPUs is left out.
 
     The tasks have the agent's user, because all machines are this one.
     """
@@ -48,7 +51,9 @@ def configuration(home: Path, lab: list[Machine], *, least: int) -> Path:
 
 @contextmanager
 def a_lab(count: int, first: int) -> Iterator[tuple[Cluster, list[Machine]]]:
-    """Machines, and the state directory of a cluster that does not run yet; afterwards it does not run either."""
+    """Machines, and the state directory of a cluster that does not run yet; afterwards it does not
+    run either.
+    """
     with a_home() as home, machines(home / "lab", count, first, same_port=True) as lab:
         cluster = Cluster(home / "state", "lab")
         try:
@@ -70,11 +75,17 @@ def agents(machine: Machine) -> list[psutil.Process]:
 
 def tunnels_of(machine: Machine) -> dict[str, int]:
     """Returns how many sockets of each name a host has, besides that of sshd itself."""
-    found = {each for each in sockets_of([*machine.processes(), *machine.sshd()]) if each.ip != machine.address}
+    found = {
+        each
+        for each in sockets_of([*machine.processes(), *machine.sshd()])
+        if each.ip != machine.address
+    }
     return named(found)
 
 
-def test_a_gang_of_three_machines_outlives_an_agent_and_nothing_is_left_after_the_stop(sshd: None) -> None:
+def test_a_gang_of_three_machines_outlives_an_agent_and_nothing_is_left_after_the_stop(
+    sshd: None,
+) -> None:
     """One attempt on three machines, every line, and machines as they were before."""
     with a_lab(3, first=61) as (cluster, lab):
         file = configuration(cluster.home.parent, lab, least=3)
@@ -84,8 +95,23 @@ def test_a_gang_of_three_machines_outlives_an_agent_and_nothing_is_left_after_th
         assert "cluster lab is ready" in started.out
 
         go = cluster.file("go")
-        program = f"echo begin $IRIS_TASK_INDEX of $IRIS_NUM_TASKS; while [ ! -e {go} ]; do sleep 0.1; done; echo end"
-        gang = cluster.begin("submit", "-n", "gang", "--replicas", "3", "--gang-by", "scale-group", "--", "sh", "-c", program)
+        program = (
+            f"echo begin $IRIS_TASK_INDEX of $IRIS_NUM_TASKS; while [ ! -e {go} ]; do sleep 0.1;"
+            " done; echo end"
+        )
+        gang = cluster.begin(
+            "submit",
+            "-n",
+            "gang",
+            "--replicas",
+            "3",
+            "--gang-by",
+            "scale-group",
+            "--",
+            "sh",
+            "-c",
+            program,
+        )
         eventually(lambda: gang.out.count("begin") == 3)
         (agent,) = agents(lab[0])
         agent.kill()
@@ -98,24 +124,44 @@ def test_a_gang_of_three_machines_outlives_an_agent_and_nothing_is_left_after_th
         assert len({task["host"] for task in tasks}) == 3
 
         record = json.loads((cluster.home / "clusters/lab/cluster.json").read_text())
-        own = named(sockets_of(cluster.processes()), record["address"], record["ui"].removeprefix("http://"))
+        own = named(
+            sockets_of(cluster.processes()), record["address"], record["ui"].removeprefix("http://")
+        )
         assert own == listed("so has yours with `controller.local`:")
-        assert [tunnels_of(each) for each in lab] == [listed("through which its agent reaches the control plane:")] * 3
+        assert [tunnels_of(each) for each in lab] == [
+            listed("through which its agent reaches the control plane:")
+        ] * 3
 
         cluster.iris("cluster", "stop", "lab", "--yes")
         assert [each.left() for each in lab] == before
         assert [each.processes() for each in lab] == [[], [], []]
 
 
-def test_a_gang_runs_again_after_the_reboot_of_a_machine_and_survives_a_cut_tunnel(sshd: None) -> None:
-    """The reboot ends a program, which is a fault of the infrastructure: it costs the user nothing. A cut tunnel ends none."""
+def test_a_gang_runs_again_after_the_reboot_of_a_machine_and_survives_a_cut_tunnel(
+    sshd: None,
+) -> None:
+    """The reboot ends a program, which is a fault of the infrastructure: it costs the user nothing.
+    A cut tunnel ends none.
+    """
     with a_lab(3, first=64) as (cluster, lab):
         file = configuration(cluster.home.parent, lab, least=3)
         before = [each.left() for each in lab]
         cluster.iris("cluster", "start", "--config", str(file), within=2 * PATIENCE)
         go = cluster.file("go")
         program = f"echo begin $IRIS_TASK_INDEX; while [ ! -e {go} ]; do sleep 0.1; done; echo end"
-        gang = cluster.begin("submit", "-n", "gang", "--replicas", "3", "--gang-by", "scale-group", "--", "sh", "-c", program)
+        gang = cluster.begin(
+            "submit",
+            "-n",
+            "gang",
+            "--replicas",
+            "3",
+            "--gang-by",
+            "scale-group",
+            "--",
+            "sh",
+            "-c",
+            program,
+        )
         eventually(lambda: gang.out.count("begin") == 3)
 
         lab[0].power_off()
@@ -137,7 +183,9 @@ def test_a_gang_runs_again_after_the_reboot_of_a_machine_and_survives_a_cut_tunn
 
 
 def test_machines_that_cannot_be_used_are_named_and_the_others_are_used(sshd: None) -> None:
-    """A start needs one machine, a stop none: it says which machines may still have a slice, and the next one finishes it."""
+    """A start needs one machine, a stop none: it says which machines may still have a slice, and
+    the next one finishes it.
+    """
     with a_lab(2, first=71) as (cluster, lab):
         used, down = lab
         file = configuration(cluster.home.parent, lab, least=1)
@@ -150,7 +198,10 @@ def test_machines_that_cannot_be_used_are_named_and_the_others_are_used(sshd: No
 
         used.start()
         started = cluster.iris("cluster", "start", "--config", str(file), within=2 * PATIENCE)
-        assert f"machine {down.address} cannot be used: port {down.port} is not reached: Connection refused" in started.err
+        assert (
+            f"machine {down.address} cannot be used: port {down.port} is not reached: Connection"
+            " refused" in started.err
+        )
         assert "1 of 1 hosts take work" in started.err
         assert cluster.iris("submit", "--", "echo", "works").out == "works\n"
 
@@ -163,7 +214,10 @@ def test_machines_that_cannot_be_used_are_named_and_the_others_are_used(sshd: No
 
         used.start()
         misspelt = cluster.iris("cluster", "stop", "lab", "--yes", "--give-up", "nowhere", code=2)
-        assert f"'nowhere' is not a machine of cluster lab; name one of its machines: {used.address}" in misspelt.err
+        assert (
+            f"'nowhere' is not a machine of cluster lab; name one of its machines: {used.address}"
+            in misspelt.err
+        )
         again = cluster.iris("cluster", "stop", "lab", "--yes", code=1)
         assert f"--give-up {down.address}" in again.err
         assert used.left() == []
@@ -185,14 +239,22 @@ def test_a_running_cluster_gives_a_machine_up_when_it_stops(sshd: None) -> None:
 
 
 def test_a_job_that_waits_for_an_exhausted_pool_says_who_has_its_machines(sshd: None) -> None:
-    """One machine is in use here, one belongs to another cluster, and one is down: no other machine will come by itself."""
+    """One machine is in use here, one belongs to another cluster, and one is down: no other machine
+    will come by itself.
+    """
     with a_lab(3, first=81) as (cluster, lab):
         used, theirs, down = lab
         file = configuration(cluster.home.parent, lab, least=1)
         other = manual_settings(load_config(file), "another cluster's uid")
-        hosts = {"workstations": tuple(host for host in other.all_hosts if host.address == theirs.address)}
+        hosts = {
+            "workstations": tuple(
+                host for host in other.all_hosts if host.address == theirs.address
+            )
+        }
         group = a_group("workstations", **MANUAL_KIND)
-        leased = ManualPlatform(other.model_copy(update={"hosts": hosts})).create_slice(wanted("theirs", group, cluster="other"))
+        leased = ManualPlatform(other.model_copy(update={"hosts": hosts})).create_slice(
+            wanted("theirs", group, cluster="other")
+        )
         asyncio.run(leased)
         down.stop()
 
@@ -202,11 +264,14 @@ def test_a_job_that_waits_for_an_exhausted_pool_says_who_has_its_machines(sshd: 
         cluster.submit("first", "--cpu", cores, "--", "sleep", "1000")
         cluster.submit("second", "--cpu", cores, "--", "true")
         why = (
-            f"workstations no machine is free (1 of 3 serve this cluster, {theirs.address}: is leased to cluster other, "
-            f"{down.address}: port {down.port} is not reached: Connection refused)"
+            f"workstations no machine is free (1 of 3 serve this cluster, {theirs.address}: is"
+            f" leased to cluster other, {down.address}: port {down.port} is not reached: Connection"
+            " refused)"
         )
         eventually(lambda: why in cluster.iris("explain", "second").out)
-        assert why.removeprefix("workstations ") in cluster.iris("autoscaler", "status", "--json").out
+        assert (
+            why.removeprefix("workstations ") in cluster.iris("autoscaler", "status", "--json").out
+        )
 
         stopped = cluster.iris("cluster", "stop", "lab", "--yes", "--give-up", down.address)
         assert stopped.out == "cluster lab is stopped\n"

@@ -1,4 +1,6 @@
-"""`docs/manual.md` is typed in, on real `sshd` processes, from nothing but the machines' addresses to the stop of the cluster."""
+"""`docs/manual.md` is typed in, on real `sshd` processes, from nothing but the machines' addresses
+to the stop of the cluster.
+"""
 
 from pathlib import Path
 
@@ -15,7 +17,9 @@ PATIENCE = 240.0
 
 
 def test_the_guide_of_machines_over_ssh_does_what_it_says(sshd: None) -> None:
-    """A reader with machines of their own sees what it shows, and the machines are as they were before."""
+    """A reader with machines of their own sees what it shows, and the machines are as they were
+    before.
+    """
     with a_lab(4, first=131) as (cluster, lab):
         lab[3].stop()
         before = [each.left() for each in lab]
@@ -33,7 +37,9 @@ def test_the_guide_of_machines_over_ssh_does_what_it_says(sshd: None) -> None:
             printed = ask(cluster, step, stands_for, PATIENCE)
             assert prints(printed, step.output), f"line {step.line}: {step.command}\n{printed}"
             if step.command.startswith("iris cluster init"):
-                with (cluster.work / "lab.yaml").open("a") as file:  # the tasks have the agent's user: all machines are this one
+                with (cluster.work / "lab.yaml").open(
+                    "a"
+                ) as file:  # the tasks have the agent's user: all machines are this one
                     file.write("\nbootstrap:\n  run_as: root\n")
         assert cluster.processes() == []
         assert [each.left() for each in lab] == before

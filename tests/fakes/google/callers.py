@@ -10,21 +10,32 @@ from google.cloud.tpu_v2.services.tpu.transports.grpc import TpuGrpcTransport
 from tests.fakes.google.client import FakeGoogle
 
 ZONE = "europe-west4-b"
-RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v6e": "v2-alpha-tpuv6e", "v5p": "v2-alpha-tpuv5", "v4": "tpu-ubuntu2204-base"}
+RUNTIMES = {
+    "v5litepod": "v2-alpha-tpuv5-lite",
+    "v6e": "v2-alpha-tpuv6e",
+    "v5p": "v2-alpha-tpuv5",
+    "v4": "tpu-ubuntu2204-base",
+}
 
 
 def tpu_client(google: FakeGoogle) -> tpu_v2.TpuClient:
-    anything = [("grpc.max_receive_message_length", -1)]  # as the client sets it for channels that it opens itself
+    anything = [
+        ("grpc.max_receive_message_length", -1)
+    ]  # as the client sets it for channels that it opens itself
     channel = grpc.insecure_channel(google.tpu.removeprefix("grpc://"), anything)
     return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
 
 
 def instances_client(google: FakeGoogle) -> compute_v1.InstancesClient:
-    return compute_v1.InstancesClient(credentials=AnonymousCredentials(), client_options={"api_endpoint": google.compute})
+    return compute_v1.InstancesClient(
+        credentials=AnonymousCredentials(), client_options={"api_endpoint": google.compute}
+    )
 
 
 def operations_client(google: FakeGoogle) -> compute_v1.ZoneOperationsClient:
-    return compute_v1.ZoneOperationsClient(credentials=AnonymousCredentials(), client_options={"api_endpoint": google.compute})
+    return compute_v1.ZoneOperationsClient(
+        credentials=AnonymousCredentials(), client_options={"api_endpoint": google.compute}
+    )
 
 
 def location(project: str, zone: str = ZONE) -> str:
@@ -48,13 +59,21 @@ def a_queued(project: str, name: str, **fields: Any) -> tpu_v2.QueuedResource:
     return tpu_v2.QueuedResource(**{"tpu": {"node_spec": [spec]}} | fields)
 
 
-def an_instance(name: str, zone: str = ZONE, kind: str = "n2-standard-8", **fields: Any) -> compute_v1.Instance:
+def an_instance(
+    name: str, zone: str = ZONE, kind: str = "n2-standard-8", **fields: Any
+) -> compute_v1.Instance:
     """An instance as it is asked for."""
     image = "projects/debian-cloud/global/images/family/debian-12"
     settings: dict[str, Any] = {
         "name": name,
         "machine_type": f"zones/{zone}/machineTypes/{kind}",
-        "disks": [{"boot": True, "auto_delete": True, "initialize_params": {"source_image": image, "disk_size_gb": 50}}],
+        "disks": [
+            {
+                "boot": True,
+                "auto_delete": True,
+                "initialize_params": {"source_image": image, "disk_size_gb": 50},
+            }
+        ],
         "network_interfaces": [{"network": "global/networks/default"}],
     }
     return compute_v1.Instance(**settings | fields)

@@ -42,10 +42,13 @@ IMAGES = re.compile(
 )
 
 _STANDARD = r"(?:2|4|8|16|32|48|64|80|96|128)"
-#: Machine types, and which group of their name is the number of vCPUs; with GPUs the number of GPUs, and vCPUs per GPU.
+#: Machine types, and which group of their name is the number of vCPUs; with GPUs the number of
+#: GPUs, and vCPUs per GPU.
 _MACHINES = (
     (
-        re.compile(rf"(n1|n2d?|e2|c2d?|c3d?|t2d|n4|c4[ad]?)-(?:standard|highmem|highcpu)-({_STANDARD}|1|22|44|88|176|224|360)"),
+        re.compile(
+            rf"(n1|n2d?|e2|c2d?|c3d?|t2d|n4|c4[ad]?)-(?:standard|highmem|highcpu)-({_STANDARD}|1|22|44|88|176|224|360)"
+        ),
         1,
     ),
     (re.compile(r"(e2)-(?:micro|small|medium)(.{0})"), 0),
@@ -56,7 +59,8 @@ _MACHINES = (
     (re.compile(r"(g2)-standard-(4|8|12|16|24|32|48|96)"), 1),
 )
 #: Kinds of disks, each with the machine types that do not take it.
-#: cloud.google.com/compute/docs/disks/persistent-disks#machine_series_support, .../hyperdisks#machine-type-support
+#: cloud.google.com/compute/docs/disks/persistent-disks#machine_series_support,
+#: .../hyperdisks#machine-type-support
 _NO_PD = r"n4-.*|c4[ad]?-.*|a3-ultragpu-.*|a4-.*"
 DISKS = {
     "pd-standard": re.compile(rf"{_NO_PD}|c3d?-.*|g2-.*|a3-.*"),
@@ -93,5 +97,9 @@ def runs(runtime: str, variant: str) -> bool:
 def variant_of(kind: str, topology: str) -> str | None:
     """The accelerator type of a configuration; None: there is none."""
     family = {"V4": "v4", "V5LITE_POD": "v5litepod", "V5P": "v5p", "V6E": "v6e"}.get(kind)
-    found = (each for each in known_tpus() if tpu_family(each) == family and tpu(each).topology == topology)
+    found = (
+        each
+        for each in known_tpus()
+        if tpu_family(each) == family and tpu(each).topology == topology
+    )
     return next(found, None)

@@ -58,7 +58,12 @@ class FakeGoogle:
         if self._boot:
             command += ["--boot", str(self.directory / "h")]
         if self.tpu:
-            command += ["--tpu-port", str(urlsplit(self.tpu).port), "--http-port", str(urlsplit(self.compute).port)]
+            command += [
+                "--tpu-port",
+                str(urlsplit(self.tpu).port),
+                "--http-port",
+                str(urlsplit(self.compute).port),
+            ]
         log = self.directory / "log"
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -99,7 +104,12 @@ class FakeGoogle:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     # -- its process
@@ -133,8 +143,9 @@ class FakeGoogle:
             raise RuntimeError(body["error"])
         return body
 
-    # -- faults of calls. Methods are `CreateNode`, `GetOperation`, `instances.insert`, `zoneOperations.get`, …, or patterns of
-    # these; `match` is a part of the path that a call is about. `times=None`: from now on.
+    # -- faults of calls. Methods are `CreateNode`, `GetOperation`, `instances.insert`,
+    # `zoneOperations.get`, …, or patterns of these; `match` is a part of the path that a call is
+    # about. `times=None`: from now on.
 
     def fail(
         self,
@@ -146,16 +157,24 @@ class FakeGoogle:
         match: str = "",
         retry_after: int = 0,
     ) -> None:
-        """Calls are refused, and do nothing. The status is Google's name or one of HTTP; `details`: `quota`, `rate`, or a reason
-        of Compute."""
-        arguments = {"status": str(status), "details": details, "message": message, "retry_after": retry_after}
+        """Calls are refused, and do nothing. The status is Google's name or one of HTTP; `details`:
+        `quota`, `rate`, or a reason of Compute.
+        """
+        arguments = {
+            "status": str(status),
+            "details": details,
+            "message": message,
+            "retry_after": retry_after,
+        }
         self.ask("fault", method=method, does="fail", times=times, match=match, **arguments)
 
     def commit_then_drop(self, method: str, times: int | None = 1, match: str = "") -> None:
         """Calls do what they should, and the connection is cut before the answer."""
         self.ask("fault", method=method, does="drop", times=times, match=match)
 
-    def latency(self, method: str, seconds: float, times: int | None = None, match: str = "") -> None:
+    def latency(
+        self, method: str, seconds: float, times: int | None = None, match: str = ""
+    ) -> None:
         """Calls take so long, in real seconds."""
         self.ask("fault", method=method, does="latency", seconds=seconds, times=times, match=match)
 
@@ -164,19 +183,39 @@ class FakeGoogle:
         self.ask("fault", method=method, does="hang", times=times, match=match)
 
     def rate_limit(
-        self, method: str, per_minute: int, status: str | int = 429, details: str = "rate", retry_after: int = 0
+        self,
+        method: str,
+        per_minute: int,
+        status: str | int = 429,
+        details: str = "rate",
+        retry_after: int = 0,
     ) -> None:
         """More calls in a minute than this are refused."""
-        arguments = {"status": str(status), "details": details, "retry_after": retry_after, "limit": per_minute}
+        arguments = {
+            "status": str(status),
+            "details": details,
+            "retry_after": retry_after,
+            "limit": per_minute,
+        }
         self.ask("fault", method=method, does="rate", **arguments)
 
     def operation(
-        self, what: str, times: int | None = 1, verb: str = "create", code: int = 8, message: str = "", match: str = ""
+        self,
+        what: str,
+        times: int | None = 1,
+        verb: str = "create",
+        code: int = 8,
+        message: str = "",
+        match: str = "",
     ) -> None:
-        """What becomes of the next operations: `stuck`, `lost`, `error`, `lingers` (an error, and the node stays as it is),
-        `done_before_return`, `mistyped` (delete of a queued resource). For Compute the verb is `insert`, the code one of HTTP and
-        the message Google's name of the error."""
-        self.ask("operation", what=what, times=times, verb=verb, code=code, message=message, match=match)
+        """What becomes of the next operations: `stuck`, `lost`, `error`, `lingers` (an error, and
+        the node stays as it is), `done_before_return`, `mistyped` (delete of a queued resource).
+        For Compute the verb is `insert`, the code one of HTTP and the message Google's name of the
+        error.
+        """
+        self.ask(
+            "operation", what=what, times=times, verb=verb, code=code, message=message, match=match
+        )
 
     def clear(self) -> None:
         """No such faults any more, no zone down, and whatever there is is shown."""
@@ -188,13 +227,20 @@ class FakeGoogle:
         """These exist beside Google's."""
         self.ask("zones", names=names)
 
-    def capacity(self, zone: str, type: str, n: int | None, tier: str = "*", project: str = "*") -> None:
-        """So many slices (instances) of the type fit into the zone; `*` means any, None no limit."""
+    def capacity(
+        self, zone: str, type: str, n: int | None, tier: str = "*", project: str = "*"
+    ) -> None:
+        """So many slices (instances) of the type fit into the zone; `*` means any, None no
+        limit.
+        """
         self.ask("capacity", zone=zone, type=type, n=n, tier=tier, project=project)
 
-    def quota(self, family: str, tier: str, scope: str, limit: int | None, project: str = "*") -> None:
-        """So many chips (vCPUs) of a family (`v5litepod`, `n2`) and tier (`spot`, `on-demand`, `reserved`) in a zone or a
-        region."""
+    def quota(
+        self, family: str, tier: str, scope: str, limit: int | None, project: str = "*"
+    ) -> None:
+        """So many chips (vCPUs) of a family (`v5litepod`, `n2`) and tier (`spot`, `on-demand`,
+        `reserved`) in a zone or a region.
+        """
         self.ask("quota", family=family, tier=tier, scope=scope, limit=limit, project=project)
 
     def zone_down(self, zone: str, down: bool = True) -> None:
@@ -206,7 +252,9 @@ class FakeGoogle:
         self.ask("offer", zone=zone, types=types)
 
     def boot_time(self, seconds: float | None, name: str = "") -> None:
-        """From a create to machines, in the cloud's seconds; None: never. By name, type or zone, or of all others."""
+        """From a create to machines, in the cloud's seconds; None: never. By name, type or zone, or
+        of all others.
+        """
         self.ask("boot_time", seconds=seconds, name=name)
 
     def delete_time(self, seconds: float | None, name: str = "") -> None:
@@ -214,15 +262,21 @@ class FakeGoogle:
         self.ask("delete_time", seconds=seconds, name=name)
 
     def page_size(self, n: int, empty_pages: int = 0, duplicates: bool = False) -> None:
-        """Pages are no longer than this; so many empty ones come first; the last of a page comes again in the next."""
+        """Pages are no longer than this; so many empty ones come first; the last of a page comes
+        again in the next.
+        """
         self.ask("knobs", page_size=n, empty_pages=empty_pages, duplicates=duplicates)
 
     def stale_lists(self, ghosts: float = 0.0, lag: float = 0.0) -> None:
-        """What is gone is listed for so many seconds more; what is new is not listed for so many."""
+        """What is gone is listed for so many seconds more; what is new is not listed for so
+        many.
+        """
         self.ask("knobs", ghosts=ghosts, lag=lag)
 
     def slow_to_show(self, seconds: float) -> None:
-        """For so many seconds calls do not find what was just created; its name is taken all the same."""
+        """For so many seconds calls do not find what was just created; its name is taken all the
+        same.
+        """
         self.ask("knobs", unseen=seconds)
 
     def stockout_time(self, seconds: float) -> None:
@@ -256,16 +310,27 @@ class FakeGoogle:
         vanish: bool = False,
         note: str = "",
     ) -> None:
-        """A node (or instance) becomes this by itself; `endpoints` may be said before it exists. States may be any number."""
-        self.ask("node", name=name, state=state, endpoints=endpoints, health=health, vanish=vanish, note=note)
+        """A node (or instance) becomes this by itself; `endpoints` may be said before it exists.
+        States may be any number.
+        """
+        self.ask(
+            "node",
+            name=name,
+            state=state,
+            endpoints=endpoints,
+            health=health,
+            vanish=vanish,
+            note=note,
+        )
 
     def queued(self, name: str, state: str | int, note: str = "") -> None:
         """A queued resource becomes this by itself."""
         self.ask("queued", name=name, state=state, note=note)
 
     def preempt(self, name: str, notice: float | None = None) -> None:
-        """Google takes a node, an instance or the nodes of a queued resource back: hosts are told at once, and lose their power
-        after the notice (30 of the cloud's seconds)."""
+        """Google takes a node, an instance or the nodes of a queued resource back: hosts are told
+        at once, and lose their power after the notice (30 of the cloud's seconds).
+        """
         self.ask("preempt", name=name, notice=notice)
 
     def reboot(self, name: str, readdress: bool = False) -> None:
@@ -273,7 +338,9 @@ class FakeGoogle:
         self.ask("reboot", name=name, readdress=readdress)
 
     def say(self, name: str, text: str) -> None:
-        """An instance of this name, or all of this type, say this on their serial consoles, where none really boots."""
+        """An instance of this name, or all of this type, say this on their serial consoles, where
+        none really boots.
+        """
         self.ask("say", name=name, text=text)
 
     def refuse_boot(self, host: str) -> None:
@@ -281,11 +348,26 @@ class FakeGoogle:
         self.ask("refuse_boot", host=host)
 
     def seed_foreign(
-        self, name: str, project: str, zone: str, kind: str = "node", labels: dict[str, str] | None = None, **more: Any
+        self,
+        name: str,
+        project: str,
+        zone: str,
+        kind: str = "node",
+        labels: dict[str, str] | None = None,
+        **more: Any,
     ) -> None:
-        """Something of kind `node`, `queued` or `instance` that was there before. Who touches it is told of by `check`, unless
-        `foreign=False`. `type` and `state` as with Google."""
-        self.ask("seed_foreign", name=name, project=project, zone=zone, kind=kind, labels=labels or {}, **more)
+        """Something of kind `node`, `queued` or `instance` that was there before. Who touches it is
+        told of by `check`, unless `foreign=False`. `type` and `state` as with Google.
+        """
+        self.ask(
+            "seed_foreign",
+            name=name,
+            project=project,
+            zone=zone,
+            kind=kind,
+            labels=labels or {},
+            **more,
+        )
 
     # -- looking
 
@@ -294,13 +376,23 @@ class FakeGoogle:
         return list(self.ask("audit"))
 
     def calls(self, method: str = "", match: str = "") -> list[str]:
-        """Methods that were called, in order; of one method: the paths that it was called with. `match`: a part of the path."""
+        """Methods that were called, in order; of one method: the paths that it was called with.
+        `match`: a part of the path.
+        """
         made = [each for each in self.audit() if each["what"] == "call" and match in each["path"]]
-        return [each["path"] for each in made if each["method"] == method] if method else [each["method"] for each in made]
+        return (
+            [each["path"] for each in made if each["method"] == method]
+            if method
+            else [each["method"] for each in made]
+        )
 
     def created(self, kind: str = "", match: str = "") -> list[str]:
         """Paths of everything that was ever created."""
-        made = [each for each in self.audit() if each["what"] == "created" and kind in ("", each["kind"])]
+        made = [
+            each
+            for each in self.audit()
+            if each["what"] == "created" and kind in ("", each["kind"])
+        ]
         return [each["path"] for each in made if match in each["path"]]
 
     def alive(self, project: str = "") -> list[str]:
@@ -324,7 +416,9 @@ class FakeGoogle:
 
     def console(self, name: str, worker: int = 0) -> str:
         """What a host has written on its serial console."""
-        directory = next((each["directory"] for each in self.hosts(name) if each["worker"] == worker), None)
+        directory = next(
+            (each["directory"] for each in self.hosts(name) if each["worker"] == worker), None
+        )
         path = Path(directory, "console.log") if directory else Path(os.devnull)
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -335,7 +429,9 @@ class FakeGoogle:
 
 def end_machines(directory: Path, patience: float = 15.0) -> None:
     """All hosts below the directory lose their power; returns when nothing of them runs."""
-    machines = [each for each in psutil.process_iter(["cmdline"]) if _below(each.info["cmdline"], directory)]
+    machines = [
+        each for each in psutil.process_iter(["cmdline"]) if _below(each.info["cmdline"], directory)
+    ]
     for each in machines:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.send_signal(signal.SIGTERM)
@@ -348,4 +444,8 @@ def end_machines(directory: Path, patience: float = 15.0) -> None:
 
 
 def _below(command: list[str] | None, directory: Path) -> bool:
-    return command is not None and "tests.fakes.google.machine" in command and command[-1].startswith(f"{directory}/")
+    return (
+        command is not None
+        and "tests.fakes.google.machine" in command
+        and command[-1].startswith(f"{directory}/")
+    )

@@ -1,7 +1,7 @@
 """The store: the cloud's resources, their pending events, and the audit log.
 
-Events happen only in `settle`, which executes those that are due at the clock's time. Every call settles first, and the process
-settles about fifty times a second.
+Events happen only in `settle`, which executes those that are due at the clock's time. Every call
+settles first, and the process settles about fifty times a second.
 """
 
 import base64
@@ -65,7 +65,9 @@ class Cloud:
         self.ghosts: list[tuple[float, Resource]] = []
         self._changes: dict[str, Any] = {}
         self._happened: list[dict[str, Any]] = []
-        self._heap: list[tuple[float, str]] = [(each[0], one.key) for one in self.resources.values() for each in one.due]
+        self._heap: list[tuple[float, str]] = [
+            (each[0], one.key) for one in self.resources.values() for each in one.due
+        ]
         heapq.heapify(self._heap)
 
     # -- looking
@@ -74,12 +76,20 @@ class Cloud:
         return self.resources.get(key)
 
     def of_kind(self, kind: str, project: str) -> Iterator[Resource]:
-        return (each for each in self.resources.values() if each.kind == kind and each.project == project)
+        return (
+            each
+            for each in self.resources.values()
+            if each.kind == kind and each.project == project
+        )
 
     def shown(self, key: str) -> Resource | None:
         """What calls about it find."""
         resource = self.resources.get(key)
-        return resource if resource is not None and self.clock.now() - resource.created >= self.knobs.unseen else None
+        return (
+            resource
+            if resource is not None and self.clock.now() - resource.created >= self.knobs.unseen
+            else None
+        )
 
     def quota_words(self, wanted: Resource) -> str:
         """See `limits.quota_exceeded`."""
@@ -92,7 +102,9 @@ class Cloud:
     # -- writing down
 
     def touch(self, resource: Resource) -> None:
-        self._changes[f"resource|{resource.key}"] = resource if resource.key in self.resources else None
+        self._changes[f"resource|{resource.key}"] = (
+            resource if resource.key in self.resources else None
+        )
 
     def keep(self, operation: Operation) -> None:
         self.operations[operation.name] = operation
@@ -124,7 +136,9 @@ class Cloud:
 
     # -- coming and going
 
-    def schedule(self, resource: Resource, seconds: float | None, what: str, operation: str = "") -> None:
+    def schedule(
+        self, resource: Resource, seconds: float | None, what: str, operation: str = ""
+    ) -> None:
         """None: never."""
         if seconds is not None:
             at = self.clock.now() + seconds
@@ -139,7 +153,14 @@ class Cloud:
 
     def add(self, resource: Resource, what: str = "created") -> None:
         self.resources[resource.key] = resource
-        self.log(what, kind=resource.kind, path=resource.path, uid=resource.uid, labels=resource.labels, foreign=resource.foreign)
+        self.log(
+            what,
+            kind=resource.kind,
+            path=resource.path,
+            uid=resource.uid,
+            labels=resource.labels,
+            foreign=resource.foreign,
+        )
         self.touch(resource)
 
     def remove(self, resource: Resource, what: str = "deleted") -> None:
@@ -167,22 +188,38 @@ class Cloud:
         """A new operation on it, as the verdicts have it."""
         now = self.clock.now()
         short = f"operation-{int(now * 1000)}-{secrets.token_hex(6)}"
-        name = short if api == "compute" else f"projects/{resource.project}/locations/{resource.zone}/operations/{short}"
-        operation = Operation(name, resource.project, resource.zone, api, verb, resource.path, resource.uid, now)
+        name = (
+            short
+            if api == "compute"
+            else f"projects/{resource.project}/locations/{resource.zone}/operations/{short}"
+        )
+        operation = Operation(
+            name, resource.project, resource.zone, api, verb, resource.path, resource.uid, now
+        )
         self.keep(operation)
         return operation
 
     def verdict(self, verb: str, resource: Resource) -> Verdict | None:
         """What tests want of this one."""
         for verdict in self.knobs.verdicts:
-            if fnmatch.fnmatchcase(verb, verdict.verb) and verdict.match in resource.path and verdict.times != 0:
+            if (
+                fnmatch.fnmatchcase(verb, verdict.verb)
+                and verdict.match in resource.path
+                and verdict.times != 0
+            ):
                 if verdict.times is not None:
                     verdict.times -= 1
                 self.turned()
                 return verdict
         return None
 
-    def finish(self, name: str, error: dict[str, Any] | None = None, response: str = "empty", message: bytes = b"") -> None:
+    def finish(
+        self,
+        name: str,
+        error: dict[str, Any] | None = None,
+        response: str = "empty",
+        message: bytes = b"",
+    ) -> None:
         """The operation is done, unless it is stuck."""
         operation = self.operations.get(name)
         if operation is None or operation.ended is not None or operation.stuck:
@@ -194,7 +231,9 @@ class Cloud:
     # -- time
 
     def next_due(self) -> Iterator[tuple[float, Resource, str, str]]:
-        """What has fallen due, the earliest first; what that schedules in turn comes, too, if it is due."""
+        """What has fallen due, the earliest first; what that schedules in turn comes, too, if it is
+        due.
+        """
         while self._heap and self._heap[0][0] <= self.clock.now():
             at, key = heapq.heappop(self._heap)
             resource = self.resources.get(key)
@@ -208,9 +247,17 @@ class Cloud:
         """What lists show, by name: not quite what there is."""
         now = self.clock.now()
         self.ghosts = [each for each in self.ghosts if each[0] > now and self.knobs.ghosts]
-        found = [each for each in self.of_kind(kind, project) if now - each.created >= max(self.knobs.lag, self.knobs.unseen)]
+        found = [
+            each
+            for each in self.of_kind(kind, project)
+            if now - each.created >= max(self.knobs.lag, self.knobs.unseen)
+        ]
         shown = {each.key for each in found}
-        found += [each for _, each in self.ghosts if each.kind == kind and each.project == project and each.key not in shown]
+        found += [
+            each
+            for _, each in self.ghosts
+            if each.kind == kind and each.project == project and each.key not in shown
+        ]
         if zones is not None:
             chosen = set(zones)
             found = [each for each in found if each.zone in chosen]

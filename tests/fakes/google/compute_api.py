@@ -72,7 +72,9 @@ class ComputeApi:
                 match = pattern.fullmatch(path)
                 if match and asked.method == verb:
                     return Answer(200, await self._made(method, path, asked, match.groupdict()))
-            raise Refusal("NOT_FOUND", f"The requested URL {asked.path} was not found on this server.")
+            raise Refusal(
+                "NOT_FOUND", f"The requested URL {asked.path} was not found on this server."
+            )
         except Refusal as refusal:
             headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
             return Answer(refusal.http_status, error_message(refusal), headers)
@@ -111,7 +113,9 @@ class ComputeApi:
             return again
         resource = self._cloud.shown(key(INSTANCE, names["project"], names["zone"], names["name"]))
         if resource is None:
-            raise not_found(f"projects/{names['project']}/zones/{names['zone']}/instances/{names['name']}")
+            raise not_found(
+                f"projects/{names['project']}/zones/{names['zone']}/instances/{names['name']}"
+            )
         if not changes:
             return instance_message(resource)
         if resource.foreign:
@@ -124,10 +128,14 @@ class ComputeApi:
                 wanted = json.loads(asked.body)
                 labels = wanted.get("labels", {})
                 rules.check_labels(labels)
-                return instances.set_labels(self._cloud, resource, labels, wanted.get("labelFingerprint", ""))
+                return instances.set_labels(
+                    self._cloud, resource, labels, wanted.get("labelFingerprint", "")
+                )
             case "setMetadata":
                 metadata = json.loads(asked.body)
-                rules.check_metadata((each["key"], each.get("value", "")) for each in metadata.get("items", []))
+                rules.check_metadata(
+                    (each["key"], each.get("value", "")) for each in metadata.get("items", [])
+                )
                 return instances.set_metadata(self._cloud, resource, metadata)
             case "delete":
                 return instances.delete(self._cloud, resource)
@@ -153,35 +161,53 @@ class ComputeApi:
         except ValueError:
             valid = False
         if not valid:
-            raise invalid(f"Invalid value for field 'requestId': '{request}'. It must be a UUID that is not zero.")
+            raise invalid(
+                f"Invalid value for field 'requestId': '{request}'. It must be a UUID that is not"
+                " zero."
+            )
         name = self._cloud.requests.get(request)
         return operation_message(self._cloud.operations[name]) if name else None
 
     def _list(self, asked: Asked, names: dict[str, str]) -> Any:
         rules.check_place(self._cloud.knobs, names["project"], names["zone"])
-        some, token = self._page(asked, self._cloud.listed(INSTANCE, names["project"], [names["zone"]]))
+        some, token = self._page(
+            asked, self._cloud.listed(INSTANCE, names["project"], [names["zone"]])
+        )
         body = {"kind": "compute#instanceList", "items": some}
         return body | ({"nextPageToken": token} if token else {})
 
     def _aggregated(self, asked: Asked, names: dict[str, str]) -> Any:
         down = self._cloud.knobs.zones_down
-        found = [each for each in self._cloud.listed(INSTANCE, names["project"]) if each.zone not in down]
+        found = [
+            each for each in self._cloud.listed(INSTANCE, names["project"]) if each.zone not in down
+        ]
         some, token = self._page(asked, found)
         items: dict[str, Any] = {}
         for each in some:
-            items.setdefault("zones/" + each["zone"].rpartition("/")[2], {"instances": []})["instances"].append(each)
+            items.setdefault("zones/" + each["zone"].rpartition("/")[2], {"instances": []})[
+                "instances"
+            ].append(each)
         for zone in sorted(catalog.ZONES.union(self._cloud.knobs.zones)):
-            items.setdefault(f"zones/{zone}", {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "There are no results"}})
+            items.setdefault(
+                f"zones/{zone}",
+                {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "There are no results"}},
+            )
         for zone in down:
-            items[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE", "message": f"zones/{zone} does not answer"}}
+            items[f"zones/{zone}"] = {
+                "warning": {"code": "UNREACHABLE", "message": f"zones/{zone} does not answer"}
+            }
         body: dict[str, Any] = {"kind": "compute#instanceAggregatedList", "items": items}
         if down:
-            body["unreachables"] = [f"{ROOT}projects/{names['project']}/zones/{zone}" for zone in down]
+            body["unreachables"] = [
+                f"{ROOT}projects/{names['project']}/zones/{zone}" for zone in down
+            ]
         return body | ({"nextPageToken": token} if token else {})
 
     def _page(self, asked: Asked, found: list[Resource]) -> tuple[list[Any], str]:
         text = asked.query.get("filter", "")
-        messages = [each for each in map(instance_message, found) if not text or matches(each, text)]
+        messages = [
+            each for each in map(instance_message, found) if not text or matches(each, text)
+        ]
         if text:  # a filter that is none is refused, whether there is anything to filter or not
             matches({}, text)
         most = int(asked.query.get("maxResults", "500"))
@@ -192,39 +218,57 @@ class ComputeApi:
     def _serial(self, asked: Asked, names: dict[str, str]) -> Any:
         resource = self._cloud.shown(key(INSTANCE, names["project"], names["zone"], names["name"]))
         if resource is None:
-            raise not_found(f"projects/{names['project']}/zones/{names['zone']}/instances/{names['name']}")
+            raise not_found(
+                f"projects/{names['project']}/zones/{names['zone']}/instances/{names['name']}"
+            )
         path, start = self._console(resource, 0), int(asked.query.get("start", "0"))
         text = path.read_bytes() if path.exists() else b""
         for name in (resource.name, resource.type):
             text += self._cloud.knobs.consoles.get(name, "").encode()
         contents = text[start:].decode(errors="replace")
-        return {"kind": "compute#serialPortOutput", "contents": contents, "start": str(start), "next": str(len(text))}
+        return {
+            "kind": "compute#serialPortOutput",
+            "contents": contents,
+            "start": str(start),
+            "next": str(len(text)),
+        }
 
     def _operations(self, asked: Asked, names: dict[str, str]) -> Any:
         rules.check_place(self._cloud.knobs, names["project"], names["zone"])
         place = (names["project"], names["zone"], "compute")
         found = [
-            each for each in self._cloud.operations.values() if (each.project, each.zone, each.api) == place and not each.lost
+            each
+            for each in self._cloud.operations.values()
+            if (each.project, each.zone, each.api) == place and not each.lost
         ]
         messages = [operation_message(each) for each in found]
         if text := asked.query.get("filter"):
             messages = [each for each in messages if matches(each, text)]
         some, token = page(
-            self._cloud.knobs, messages, int(asked.query.get("maxResults", "500")), asked.query.get("pageToken", "")
+            self._cloud.knobs,
+            messages,
+            int(asked.query.get("maxResults", "500")),
+            asked.query.get("pageToken", ""),
         )
-        return {"kind": "compute#operationList", "items": some} | ({"nextPageToken": token} if token else {})
+        return {"kind": "compute#operationList", "items": some} | (
+            {"nextPageToken": token} if token else {}
+        )
 
     def _operation(self, asked: Asked | None, names: dict[str, str]) -> Any:
         rules.check_place(self._cloud.knobs, names["project"], names["zone"])
         operation = self._cloud.operations.get(names["name"])
         if operation is None or operation.lost:
-            raise not_found(f"projects/{names['project']}/zones/{names['zone']}/operations/{names['name']}")
+            raise not_found(
+                f"projects/{names['project']}/zones/{names['zone']}/operations/{names['name']}"
+            )
         return operation_message(operation)
 
     async def _waited(self, path: str, names: dict[str, str]) -> Any:
         """The operation when it is done, or as it is after a while."""
         until = time.monotonic() + PATIENCE
-        message = await self._gate.call("zoneOperations.wait", path, lambda: self._operation(None, names))
+        message = await self._gate.call(
+            "zoneOperations.wait", path, lambda: self._operation(None, names)
+        )
         while message["status"] != "DONE" and time.monotonic() < until:
             await asyncio.sleep(0.02)
             message = self._operation(None, names)

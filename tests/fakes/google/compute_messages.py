@@ -30,9 +30,16 @@ def instance_message(of: Resource) -> dict[str, Any]:
         "cpuPlatform": "Unknown CPU Platform",
         "labelFingerprint": fingerprint(of, "labels"),
         "labels": of.labels,
-        "metadata": {"kind": "compute#metadata", "fingerprint": fingerprint(of, "metadata"), **asked.get("metadata", {})},
+        "metadata": {
+            "kind": "compute#metadata",
+            "fingerprint": fingerprint(of, "metadata"),
+            **asked.get("metadata", {}),
+        },
         "disks": [_disk(number, disk, of) for number, disk in enumerate(asked["disks"])],
-        "networkInterfaces": [_interface(number, each, of) for number, each in enumerate(asked.get("networkInterfaces", []))],
+        "networkInterfaces": [
+            _interface(number, each, of)
+            for number, each in enumerate(asked.get("networkInterfaces", []))
+        ],
     }
     if of.note:
         message["statusMessage"] = of.note
@@ -43,7 +50,13 @@ def _disk(number: int, asked: dict[str, Any], of: Resource) -> dict[str, Any]:
     name = of.name if number == 0 else f"{of.name}-{number}"
     source = f"{ROOT}projects/{of.project}/zones/{of.zone}/disks/{name}"
     kept = {key: value for key, value in asked.items() if key != "initializeParams"}
-    return {"source": source, "deviceName": name, "index": number, "kind": "compute#attachedDisk", **kept}
+    return {
+        "source": source,
+        "deviceName": name,
+        "index": number,
+        "kind": "compute#attachedDisk",
+        **kept,
+    }
 
 
 def _interface(number: int, asked: dict[str, Any], of: Resource) -> dict[str, Any]:
@@ -58,13 +71,18 @@ def _interface(number: int, asked: dict[str, Any], of: Resource) -> dict[str, An
         "subnetwork": f"{region}/subnetworks/{asked.get('subnetwork', network).rpartition('/')[2]}",
     }
     if configs := asked.get("accessConfigs"):
-        made["accessConfigs"] = [{"name": "External NAT", "type": "ONE_TO_ONE_NAT", "natIP": public, **each} for each in configs]
+        made["accessConfigs"] = [
+            {"name": "External NAT", "type": "ONE_TO_ONE_NAT", "natIP": public, **each}
+            for each in configs
+        ]
     return made
 
 
 def fingerprint(of: Resource, what: str) -> str:
     """Changes with every change."""
-    return base64.b64encode(hashlib.sha256(f"{what} {of.uid} {of.version}".encode()).digest()[:8]).decode()
+    return base64.b64encode(
+        hashlib.sha256(f"{what} {of.uid} {of.version}".encode()).digest()[:8]
+    ).decode()
 
 
 def operation_message(of: Operation) -> dict[str, Any]:
@@ -87,10 +105,16 @@ def operation_message(of: Operation) -> dict[str, Any]:
     if of.ended is not None:
         message["endTime"] = stamp(of.ended)
     if of.ended is not None and of.error is not None:
-        error = {"code": of.error["error_code"], "message": of.error["message"], **of.error.get("more", {})}
+        error = {
+            "code": of.error["error_code"],
+            "message": of.error["message"],
+            **of.error.get("more", {}),
+        }
         message["error"] = {"errors": [error]}
         message["httpErrorStatusCode"] = of.error["http"]
-        message["httpErrorMessage"] = {403: "FORBIDDEN", 503: "SERVICE UNAVAILABLE"}.get(of.error["http"], "BAD REQUEST")
+        message["httpErrorMessage"] = {403: "FORBIDDEN", 503: "SERVICE UNAVAILABLE"}.get(
+            of.error["http"], "BAD REQUEST"
+        )
     return message
 
 
@@ -100,11 +124,14 @@ def error_message(refusal: Refusal) -> dict[str, Any]:
     return {"error": {"code": refusal.http_status, "message": refusal.message, "errors": [one]}}
 
 
-_TERM = re.compile(r'(?P<field>[a-zA-Z.]+?(?:\.[a-z0-9_-]+)?)\s*(?P<sign>=|!=|:)\s*(?P<value>"[^"]*"|\S+)')
+_TERM = re.compile(
+    r'(?P<field>[a-zA-Z.]+?(?:\.[a-z0-9_-]+)?)\s*(?P<sign>=|!=|:)\s*(?P<value>"[^"]*"|\S+)'
+)
 
 
 def matches(message: dict[str, Any], text: str) -> bool:
-    """Whether the instance passes a filter: terms `field=value`, `field!=value`, `field:*`, joined by AND.
+    """Whether the instance passes a filter: terms `field=value`, `field!=value`, `field:*`, joined
+    by AND.
 
     Raises:
         Refusal: the filter is something else.
@@ -113,7 +140,10 @@ def matches(message: dict[str, Any], text: str) -> bool:
         term = re.fullmatch(r"\((.*)\)", part.strip())
         match = _TERM.fullmatch((term[1] if term else part).strip())
         if match is None:
-            raise Refusal("INVALID_ARGUMENT", f"Invalid value for field 'filter': '{text}'. Invalid list filter expression.")
+            raise Refusal(
+                "INVALID_ARGUMENT",
+                f"Invalid value for field 'filter': '{text}'. Invalid list filter expression.",
+            )
         value, wanted = _field(message, match["field"]), match["value"].strip('"')
         if match["sign"] == ":":
             holds = value is not None and (wanted == "*" or wanted in value)

@@ -1,4 +1,6 @@
-"""The control API for tests: `POST /control/<verb>` with the arguments as JSON; the reply is JSON, too."""
+"""The control API for tests: `POST /control/<verb>` with the arguments as JSON; the reply is JSON,
+too.
+"""
 
 import json
 import secrets
@@ -38,7 +40,9 @@ class Control:
     # -- faults of calls
 
     def fault(self, **rule: Any) -> None:
-        """Calls of a method fail, hang, are slow, are cut off when they are done, or are too many: see `Rule`."""
+        """Calls of a method fail, hang, are slow, are cut off when they are done, or are too many:
+        see `Rule`.
+        """
         made = Rule(**rule)
         if made.status:
             status_name(made.status)
@@ -53,7 +57,11 @@ class Control:
     def clear(self) -> None:
         """No rules, no verdicts, no zones that are down, and whatever there is is shown."""
         self._cloud.knobs.unseen = 0.0
-        self._cloud.knobs.rules, self._cloud.knobs.verdicts, self._cloud.knobs.zones_down = [], [], []
+        self._cloud.knobs.rules, self._cloud.knobs.verdicts, self._cloud.knobs.zones_down = (
+            [],
+            [],
+            [],
+        )
         self._cloud.turned()
 
     # -- how the cloud is
@@ -74,14 +82,18 @@ class Control:
         self._cloud.knobs.offers[zone] = types
         self._cloud.turned()
 
-    def capacity(self, zone: str, type: str, n: int | None, tier: str = "*", project: str = "*") -> None:
+    def capacity(
+        self, zone: str, type: str, n: int | None, tier: str = "*", project: str = "*"
+    ) -> None:
         """So many slices fit in; None: as many as anybody likes."""
         what = (zone, type, tier, project)
         known = [each for each in self._cloud.knobs.capacity if tuple(each[:4]) != what]
         self._cloud.knobs.capacity = known if n is None else [*known, (*what, n)]
         self._cloud.turned()
 
-    def quota(self, family: str, tier: str, scope: str, limit: int | None, project: str = "*") -> None:
+    def quota(
+        self, family: str, tier: str, scope: str, limit: int | None, project: str = "*"
+    ) -> None:
         """So many chips or vCPUs may be had in a zone or region; None: as many as anybody likes."""
         what = (family, tier, scope, project)
         known = [each for each in self._cloud.knobs.quota if tuple(each[:4]) != what]
@@ -89,27 +101,54 @@ class Control:
         self._cloud.turned()
 
     def boot_time(self, seconds: float | None, name: str = "") -> None:
-        """By name, type or zone; without a name: of all others. What comes up already is hurried or held up as well."""
+        """By name, type or zone; without a name: of all others. What comes up already is hurried or
+        held up as well.
+        """
         self._cloud.knobs.boot_time[name] = seconds
         self._cloud.turned()
         for resource in self._cloud.resources.values():
-            for entry in [each for each in resource.due if each[1] in ("ready", "running", "staging")]:
+            for entry in [
+                each for each in resource.due if each[1] in ("ready", "running", "staging")
+            ]:
                 resource.due.remove(entry)
                 wait = self._cloud.delay(self._cloud.knobs.boot_time, resource)
                 self._cloud.schedule(resource, wait, entry[1], entry[2])
-            if resource.state in ("CREATING", "PROVISIONING", "STAGING") and not resource.due and not resource.doomed:
+            if (
+                resource.state in ("CREATING", "PROVISIONING", "STAGING")
+                and not resource.due
+                and not resource.doomed
+            ):
                 wait = self._cloud.delay(self._cloud.knobs.boot_time, resource)
-                what = "accepted" if resource.kind == QUEUED else "ready" if resource.kind == NODE else "running"
+                what = (
+                    "accepted"
+                    if resource.kind == QUEUED
+                    else "ready"
+                    if resource.kind == NODE
+                    else "running"
+                )
                 self._cloud.schedule(resource, wait, what, resource.making)
 
     def delete_time(self, seconds: float | None, name: str = "") -> None:
-        """By name, type or zone; without a name: of all others. It counts for deletes from now on."""
+        """By name, type or zone; without a name: of all others. It counts for deletes from now
+        on.
+        """
         self._cloud.knobs.delete_time[name] = seconds
         self._cloud.turned()
 
     def knobs(self, **values: Any) -> None:
-        """Any of the plain ones: page_size, empty_pages, duplicates, ghosts, lag, unseen, stockout_time, preemption_notice."""
-        plain = {"page_size", "empty_pages", "duplicates", "ghosts", "lag", "unseen", "stockout_time", "preemption_notice"}
+        """Any of the plain ones: page_size, empty_pages, duplicates, ghosts, lag, unseen,
+        stockout_time, preemption_notice.
+        """
+        plain = {
+            "page_size",
+            "empty_pages",
+            "duplicates",
+            "ghosts",
+            "lag",
+            "unseen",
+            "stockout_time",
+            "preemption_notice",
+        }
         for name, value in values.items():
             if name not in plain:
                 raise ValueError(f"no plain knob: {name}")
@@ -137,7 +176,9 @@ class Control:
         vanish: bool = False,
         note: str = "",
     ) -> None:
-        """A resource becomes something by itself. Of a node that is not there yet: how many endpoints, or which, it will have."""
+        """A resource becomes something by itself. Of a node that is not there yet: how many
+        endpoints, or which, it will have.
+        """
         if endpoints is not None and not self._named(name):
             self._cloud.knobs.endpoints[name] = endpoints
             self._cloud.turned()
@@ -213,23 +254,32 @@ class Control:
         foreign: bool = True,
     ) -> None:
         """Something that was there before; `foreign`: and that nobody may touch."""
-        self._cloud.add(seeded(self._cloud, name, project, zone, kind, labels or {}, type, state, foreign), "planted")
+        self._cloud.add(
+            seeded(self._cloud, name, project, zone, kind, labels or {}, type, state, foreign),
+            "planted",
+        )
 
     # -- looking
 
     def audit(self, since: int = 0) -> list[dict[str, Any]]:
-        """Everything that has happened: calls, and what was created, planted, deleted, and vanished."""
+        """Everything that has happened: calls, and what was created, planted, deleted, and
+        vanished.
+        """
         return self._cloud.audit[since:]
 
     def alive(self, project: str = "") -> list[dict[str, Any]]:
         """What there is."""
         found = sorted(self._cloud.resources.values(), key=lambda each: each.key)
-        return [asdict(each) | {"path": each.path} for each in found if project in ("", each.project)]
+        return [
+            asdict(each) | {"path": each.path} for each in found if project in ("", each.project)
+        ]
 
     def check(self, project: str = "") -> list[str]:
         """What is wrong: with the books, or with what clients did."""
         came = {each["uid"] for each in self._cloud.audit if each["what"] in ("created", "planted")}
-        went = {each["uid"] for each in self._cloud.audit if each["what"] in ("deleted", "vanished")}
+        went = {
+            each["uid"] for each in self._cloud.audit if each["what"] in ("deleted", "vanished")
+        }
         alive = {each.uid for each in self._cloud.resources.values()}
         wrong = [f"{uid} was never created" for uid in (went | alive) - came]
         wrong += [f"{uid} is lost" for uid in came - went - alive]
@@ -250,7 +300,11 @@ class Control:
         return self._cloud.clock.now()
 
     def _named(self, name: str, kinds: tuple[str, ...] = (NODE, INSTANCE)) -> list[Resource]:
-        return [each for each in self._cloud.resources.values() if name in (each.name, each.path) and each.kind in kinds]
+        return [
+            each
+            for each in self._cloud.resources.values()
+            if name in (each.name, each.path) and each.kind in kinds
+        ]
 
     def _one(self, name: str, kinds: tuple[str, ...] = (NODE, INSTANCE)) -> Resource:
         found = self._named(name, kinds)
@@ -260,7 +314,15 @@ class Control:
 
 
 def seeded(
-    cloud: Cloud, name: str, project: str, zone: str, kind: str, labels: dict[str, str], type: str, state: str, foreign: bool
+    cloud: Cloud,
+    name: str,
+    project: str,
+    zone: str,
+    kind: str,
+    labels: dict[str, str],
+    type: str,
+    state: str,
+    foreign: bool,
 ) -> Resource:
     """A resource that nobody has asked for."""
     type = type or ("n2-standard-4" if kind == INSTANCE else "v5litepod-16")

@@ -1,6 +1,8 @@
-"""The part of Docker that startup scripts use: containers are processes of this machine, started by this project's interpreter.
+"""The part of Docker that startup scripts use: containers are processes of this machine, started by
+this project's interpreter.
 
-Mounts are not moved: the container's paths in the command and in the environment become those of the host.
+Mounts are not moved: the container's paths in the command and in the environment become those of
+the host.
 """
 
 import contextlib
@@ -27,7 +29,9 @@ RESTART_FIRST, RESTART_LAST, RAN_LONG = 0.1, 5.0, 10.0
 
 
 class Engine:
-    """The containers of one machine. They are written down, and come back with the power if they are to."""
+    """The containers of one machine. They are written down, and come back with the power if they
+    are to.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -42,7 +46,9 @@ class Engine:
         """Those that are always to run begin."""
         self._environment = environment
         for container in list(self._containers.values()):
-            wanted = container.restart == "always" or (container.restart == "unless-stopped" and not container.stopped)
+            wanted = container.restart == "always" or (
+                container.restart == "unless-stopped" and not container.stopped
+            )
             container.status = "exited"
             if wanted:
                 self._begin(container)
@@ -105,17 +111,30 @@ class Engine:
 
     def _do_ps(self, arguments: list[str]) -> str:
         everything = any(each in ("-a", "--all", "-aq", "-qa") for each in arguments)
-        wanted = [each.removeprefix("name=").strip("^$/") for each in arguments if each.startswith("name=")]
-        found = [each for each in self._containers.values() if everything or each.status == "running"]
+        wanted = [
+            each.removeprefix("name=").strip("^$/")
+            for each in arguments
+            if each.startswith("name=")
+        ]
+        found = [
+            each for each in self._containers.values() if everything or each.status == "running"
+        ]
         found = [each for each in found if not wanted or any(name in each.name for name in wanted)]
         template = _value(arguments, "--format")
         if any(each in ("-q", "-aq", "-qa", "--quiet") for each in arguments):
             template = "{{.ID}}"
-        return "".join(_filled(template or "{{.ID}}  {{.Image}}  {{.Status}}  {{.Names}}", _brief(each)) + "\n" for each in found)
+        return "".join(
+            _filled(template or "{{.ID}}  {{.Image}}  {{.Status}}  {{.Names}}", _brief(each)) + "\n"
+            for each in found
+        )
 
     def _do_inspect(self, arguments: list[str]) -> str:
         template = _value(arguments, "-f", "--format")
-        names = [each for each in arguments if not each.startswith("-") and each != template and each != "container"]
+        names = [
+            each
+            for each in arguments
+            if not each.startswith("-") and each != template and each != "container"
+        ]
         found = [self._named(each) for each in names]
         if template:
             return "".join(_filled(template, _long(each)) + "\n" for each in found)
@@ -138,7 +157,10 @@ class Engine:
                 continue
             container = self._named(name)
             if container.status == "running" and not forced:
-                raise Refused(f'Error response from daemon: cannot remove container "/{name}": container is running')
+                raise Refused(
+                    f'Error response from daemon: cannot remove container "/{name}": container is'
+                    " running"
+                )
             self._end(container, signal.SIGKILL)
             self._remove(container)
             out += f"{name}\n"
@@ -167,7 +189,11 @@ class Engine:
     def _do_logs(self, arguments: list[str]) -> str:
         names = [each for each in arguments if each in self._containers]
         tail = _value(arguments, "--tail", "-n")
-        lines = self._log(self._named((names or arguments[-1:])[0])).read_text(errors="replace").splitlines(keepends=True)
+        lines = (
+            self._log(self._named((names or arguments[-1:])[0]))
+            .read_text(errors="replace")
+            .splitlines(keepends=True)
+        )
         return "".join(lines[-int(tail) :] if tail.isdecimal() else lines)
 
     def _do_info(self, arguments: list[str]) -> str:
@@ -243,7 +269,10 @@ class Engine:
             command = [on_host(each, container.mounts) for each in container.command]
             if command[:1] == ["iris"]:
                 command = [sys.executable, "-m", "iris.cli.main", *command[1:]]
-            own = {name: on_host(value, container.mounts) for name, value in container.environment.items()}
+            own = {
+                name: on_host(value, container.mounts)
+                for name, value in container.environment.items()
+            }
             with self._log(container).open("ab") as log:
                 try:
                     process = subprocess.Popen(
@@ -303,7 +332,9 @@ def kill_marked(mark: str) -> None:
 
 def _check_image(image: str) -> None:
     if "missing" in image or not image:
-        raise Refused(f"Error response from daemon: manifest for {image} not found: manifest unknown")
+        raise Refused(
+            f"Error response from daemon: manifest for {image} not found: manifest unknown"
+        )
 
 
 def _id(container: Container) -> str:
@@ -312,12 +343,26 @@ def _id(container: Container) -> str:
 
 def _brief(of: Container) -> dict[str, Any]:
     status = "Up 1 second" if of.status == "running" else f"Exited ({of.exit_code}) 1 second ago"
-    return {"ID": _id(of), "Image": of.image, "Names": of.name, "Status": status, "State": of.status, "Command": of.command}
+    return {
+        "ID": _id(of),
+        "Image": of.image,
+        "Names": of.name,
+        "Status": status,
+        "State": of.status,
+        "Command": of.command,
+    }
 
 
 def _long(of: Container) -> dict[str, Any]:
-    state = {"Status": of.status, "Running": of.status == "running", "ExitCode": of.exit_code, "Restarting": False}
-    labels = dict(each.partition("=")[::2] for name in ("-l", "--label") for each in of.options.get(name, []))
+    state = {
+        "Status": of.status,
+        "Running": of.status == "running",
+        "ExitCode": of.exit_code,
+        "Restarting": False,
+    }
+    labels = dict(
+        each.partition("=")[::2] for name in ("-l", "--label") for each in of.options.get(name, [])
+    )
     config = {
         "Image": of.image,
         "Cmd": of.command,
@@ -352,7 +397,9 @@ def _value(arguments: list[str], *names: str) -> str:
     for number, each in enumerate(arguments):
         name, given, value = each.partition("=")
         if name in names:
-            return value if given else (arguments[number + 1] if number + 1 < len(arguments) else "")
+            return (
+                value if given else (arguments[number + 1] if number + 1 < len(arguments) else "")
+            )
     return ""
 
 

@@ -7,7 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 #: Options of `run` without a value.
-_FLAGS = frozenset({"-d", "--detach", "--rm", "--privileged", "--init", "-i", "-t", "-it", "-q", "--quiet", "--read-only"})
+_FLAGS = frozenset(
+    {
+        "-d",
+        "--detach",
+        "--rm",
+        "--privileged",
+        "--init",
+        "-i",
+        "-t",
+        "-it",
+        "-q",
+        "--quiet",
+        "--read-only",
+    }
+)
 
 
 @dataclass
@@ -38,7 +52,8 @@ class Refused(Exception):
 
 
 def parse_run(arguments: list[str]) -> tuple[Container, bool, bool]:
-    """(what is to run, whether beside, whether it is removed at its end) of the arguments after `run`.
+    """(what is to run, whether beside, whether it is removed at its end) of the arguments after
+    `run`.
 
     Raises:
         Refused: they make no sense.
@@ -65,15 +80,25 @@ def parse_run(arguments: list[str]) -> tuple[Container, bool, bool]:
 
     environment: dict[str, str] = {}
     for file in all_of("--env-file"):
-        lines = (line for line in Path(file).read_text().splitlines() if "=" in line and not line.startswith("#"))
+        lines = (
+            line
+            for line in Path(file).read_text().splitlines()
+            if "=" in line and not line.startswith("#")
+        )
         environment |= dict(line.split("=", 1) for line in lines)
     for each in all_of("-e", "--env"):
         name, given, value = each.partition("=")
         environment[name] = value if given else os.environ.get(name, "")
-    mounts = [(parts[0], parts[1]) for each in all_of("-v", "--volume") if len(parts := each.split(":")) > 1]
+    mounts = [
+        (parts[0], parts[1])
+        for each in all_of("-v", "--volume")
+        if len(parts := each.split(":")) > 1
+    ]
     for each in all_of("--mount"):
         named = dict(part.partition("=")[::2] for part in each.split(","))
-        mounts.append((named.get("source", named.get("src", "")), named.get("target", named.get("dst", ""))))
+        mounts.append(
+            (named.get("source", named.get("src", "")), named.get("target", named.get("dst", "")))
+        )
     image, *command = rest
     container = Container(
         name=(all_of("--name") or [f"container-{time.monotonic_ns()}"])[-1],
@@ -88,7 +113,9 @@ def parse_run(arguments: list[str]) -> tuple[Container, bool, bool]:
 
 
 def on_host(text: str, mounts: list[tuple[str, str]]) -> str:
-    """The text with the container's paths as those of the host: at its beginning, and after `=` and `:`."""
+    """The text with the container's paths as those of the host: at its beginning, and after `=` and
+    `:`.
+    """
     for here, inside in sorted(mounts, key=lambda each: -len(each[1])):
         if here == inside:
             continue

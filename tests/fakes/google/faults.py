@@ -25,7 +25,8 @@ class Gate:
         self._calls: dict[str, deque[float]] = {}
 
     async def call(self, method: str, subject: str, does: Callable[[], T]) -> T:
-        """Make the call: it is written into the audit, meets what the rules say, and is carried out at one go.
+        """Make the call: it is written into the audit, meets what the rules say, and is carried out
+        at one go.
 
         Raises:
             Refusal: by a rule, or by the call itself.
@@ -62,7 +63,11 @@ class Gate:
     def _met(self, method: str, subject: str) -> list[Rule]:
         met = []
         for rule in self._cloud.knobs.rules:
-            if fnmatch.fnmatchcase(method, rule.method) and rule.match in subject and rule.times != 0:
+            if (
+                fnmatch.fnmatchcase(method, rule.method)
+                and rule.match in subject
+                and rule.times != 0
+            ):
                 if rule.times is not None:
                     rule.times -= 1
                     self._cloud.turned()
@@ -72,7 +77,10 @@ class Gate:
         return met
 
     def _limit(self, rule: Rule, method: str, subject: str) -> None:
-        calls, now = self._calls.setdefault(f"{rule.method} {rule.match}", deque()), self._cloud.clock.now()
+        calls, now = (
+            self._calls.setdefault(f"{rule.method} {rule.match}", deque()),
+            self._cloud.clock.now(),
+        )
         while calls and calls[0] <= now - 60:
             calls.popleft()
         if len(calls) >= rule.limit:

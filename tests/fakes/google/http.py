@@ -70,10 +70,14 @@ async def _read(reader: asyncio.StreamReader) -> Asked | None:
         return None
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     method, target, _ = first.split(" ", 2)
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     url = urlsplit(target)
-    return Asked(method, unquote(url.path), dict(parse_qsl(url.query, keep_blank_values=True)), body)
+    return Asked(
+        method, unquote(url.path), dict(parse_qsl(url.query, keep_blank_values=True)), body
+    )
 
 
 def _written(answer: Answer) -> bytes:

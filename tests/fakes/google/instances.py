@@ -15,7 +15,9 @@ QUICK = 0.02
 
 
 def insert(cloud: Cloud, instance: Resource) -> Operation:
-    """An instance that passed all checks: what it may not have, or there is none of, the operation says."""
+    """An instance that passed all checks: what it may not have, or there is none of, the operation
+    says.
+    """
     words = cloud.quota_words(instance)
     cloud.add(instance)
     operation = cloud.begin("compute", "insert", instance)
@@ -25,7 +27,11 @@ def insert(cloud: Cloud, instance: Resource) -> Operation:
     operation.lost, operation.stuck = what == "lost", what == "stuck"
     if verdict is not None and what == "error":
         instance.note = json.dumps(
-            {"error_code": verdict.message or "INTERNAL_ERROR", "http": verdict.code, "message": "refused"}
+            {
+                "error_code": verdict.message or "INTERNAL_ERROR",
+                "http": verdict.code,
+                "message": "refused",
+            }
         )
     elif words:
         instance.note = json.dumps(_quota_error(cloud, instance, words))
@@ -51,15 +57,19 @@ def _boot(cloud: Cloud, instance: Resource, operation: str) -> None:
 
 def _stockout_error(instance: Resource) -> dict[str, Any]:
     words = (
-        f"The zone 'projects/{instance.project}/zones/{instance.zone}' does not have enough resources available to fulfill the "
-        f"request. '(resource type:compute)'. Try a different zone, or try again later."
+        f"The zone 'projects/{instance.project}/zones/{instance.zone}' does not have enough"
+        " resources available to fulfill the request. '(resource type:compute)'. Try a different"
+        " zone, or try again later."
     )
     return {"error_code": "ZONE_RESOURCE_POOL_EXHAUSTED", "http": 503, "message": words}
 
 
 def _quota_error(cloud: Cloud, instance: Resource, words: str) -> dict[str, Any]:
     name = quota_name(instance, per_zone=False)
-    region, limit = instance.zone.rpartition("-")[0], float(words.partition("Limit ")[2].partition(" ")[0])
+    region, limit = (
+        instance.zone.rpartition("-")[0],
+        float(words.partition("Limit ")[2].partition(" ")[0]),
+    )
     info = {
         "metricName": f"compute.googleapis.com/{name.lower()}",
         "limitName": name.replace("_", "-") + "-per-project-region",
@@ -94,12 +104,23 @@ def running(cloud: Cloud, instance: Resource, operation: str) -> None:
 def preempt(cloud: Cloud, instance: Resource, notice: float) -> None:
     """Google takes it back: what is left is what its termination action says."""
     if instance.making:
-        words = f"Operation type [insert] failed with message \"Instance '{instance.name}' creation failed: preempted\""
-        cloud.finish(instance.making, {"error_code": "UNSUPPORTED_OPERATION", "http": 400, "message": words})
+        words = (
+            f"Operation type [insert] failed with message \"Instance '{instance.name}' creation"
+            ' failed: preempted"'
+        )
+        cloud.finish(
+            instance.making, {"error_code": "UNSUPPORTED_OPERATION", "http": 400, "message": words}
+        )
     instance.due, instance.making, instance.state = [], "", "STOPPING"
     cloud.power.notice(instance)
-    action = json.loads(instance.body).get("scheduling", {}).get("instanceTerminationAction", "STOP")
-    cloud.schedule(instance, notice, "instance gone" if action == "DELETE" and instance.tier == SPOT else "stopped")
+    action = (
+        json.loads(instance.body).get("scheduling", {}).get("instanceTerminationAction", "STOP")
+    )
+    cloud.schedule(
+        instance,
+        notice,
+        "instance gone" if action == "DELETE" and instance.tier == SPOT else "stopped",
+    )
     instance.note = "Instance was preempted."
 
 
@@ -110,17 +131,27 @@ def delete(cloud: Cloud, instance: Resource) -> Operation:
     what = verdict.what if verdict else ""
     operation.lost, operation.stuck = what == "lost", what == "stuck"
     if verdict is not None and what == "error":
-        error = {"error_code": verdict.message or "RESOURCE_NOT_READY", "http": verdict.code, "message": "refused"}
+        error = {
+            "error_code": verdict.message or "RESOURCE_NOT_READY",
+            "http": verdict.code,
+            "message": "refused",
+        }
         cloud.finish(operation.name, error)
         return operation
     if instance.making:
         words = "The operation was cancelled: the instance is being deleted"
-        cloud.finish(instance.making, {"error_code": "RESOURCE_NOT_READY", "http": 400, "message": words})
+        cloud.finish(
+            instance.making, {"error_code": "RESOURCE_NOT_READY", "http": 400, "message": words}
+        )
     cloud.power.off(instance)
     instance.doomed = not instance.fills()
-    begun = [each for each in instance.due if each[1] == "instance gone" and each[2]]  # a delete that is said again goes on
+    begun = [
+        each for each in instance.due if each[1] == "instance gone" and each[2]
+    ]  # a delete that is said again goes on
     instance.state, instance.due, instance.making = "STOPPING", begun, ""
-    cloud.schedule(instance, cloud.delay(cloud.knobs.delete_time, instance), "instance gone", operation.name)
+    cloud.schedule(
+        instance, cloud.delay(cloud.knobs.delete_time, instance), "instance gone", operation.name
+    )
     return operation
 
 
@@ -133,7 +164,9 @@ def stop(cloud: Cloud, instance: Resource) -> Operation:
     operation = cloud.begin("compute", "stop", instance)
     cloud.power.off(instance)
     instance.due, instance.state = [], "STOPPING"
-    cloud.schedule(instance, cloud.delay(cloud.knobs.delete_time, instance), "stopped", operation.name)
+    cloud.schedule(
+        instance, cloud.delay(cloud.knobs.delete_time, instance), "stopped", operation.name
+    )
     return operation
 
 
@@ -148,7 +181,9 @@ def start(cloud: Cloud, instance: Resource) -> Operation:
     Refusal: it runs.
     """
     if instance.state == "STOPPING":
-        raise Refusal("ABORTED", f"The resource '{instance.path}' is not ready", "resourceNotReady", 400)
+        raise Refusal(
+            "ABORTED", f"The resource '{instance.path}' is not ready", "resourceNotReady", 400
+        )
     operation = cloud.begin("compute", "start", instance)
     if instance.state == "RUNNING":
         cloud.finish(operation.name)
@@ -161,7 +196,9 @@ def start(cloud: Cloud, instance: Resource) -> Operation:
 def reset(cloud: Cloud, instance: Resource) -> Operation:
     """The power goes and comes back: the startup script runs again."""
     if instance.state != "RUNNING":
-        raise Refusal("ABORTED", f"The resource '{instance.path}' is not ready", "resourceNotReady", 400)
+        raise Refusal(
+            "ABORTED", f"The resource '{instance.path}' is not ready", "resourceNotReady", 400
+        )
     operation = cloud.begin("compute", "reset", instance)
     cloud.power.off(instance)
     cloud.schedule(instance, QUICK, "running", operation.name)
@@ -192,7 +229,10 @@ def set_metadata(cloud: Cloud, instance: Resource, metadata: dict[str, Any]) -> 
 
 def _check_fingerprint(instance: Resource, what: str, given: str) -> None:
     if given != fingerprint(instance, what):
-        raise Refusal("FAILED_PRECONDITION", f"{what.capitalize()} fingerprint either invalid or resource {what} have changed")
+        raise Refusal(
+            "FAILED_PRECONDITION",
+            f"{what.capitalize()} fingerprint either invalid or resource {what} have changed",
+        )
 
 
 def _quick(cloud: Cloud, instance: Resource, verb: str) -> Operation:

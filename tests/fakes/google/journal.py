@@ -1,5 +1,6 @@
-"""The persistent state: one line per change, written before the reply. The last line of a resource counts; a line that the end of
-the process cut short does not."""
+"""The persistent state: one line per change, written before the reply. The last line of a resource
+counts; a line that the end of the process cut short does not.
+"""
 
 import dataclasses
 import json
@@ -21,7 +22,9 @@ class Journal:
             self._latest[each["key"]] = each["value"]
         new = path.with_suffix(".new")
         with new.open("w") as file:
-            file.writelines(_line(name, value) for name, value in self._latest.items() if value is not None)
+            file.writelines(
+                _line(name, value) for name, value in self._latest.items() if value is not None
+            )
         new.replace(path)
         self._file = path.open("a", buffering=1 << 20)
         self._audit_path = directory / "audit.jsonl"
@@ -35,7 +38,9 @@ class Journal:
             if value is None:
                 continue
             if kind == "resource":
-                machines = {worker: Machine(**machine) for worker, machine in value.pop("machines").items()}
+                machines = {
+                    worker: Machine(**machine) for worker, machine in value.pop("machines").items()
+                }
                 resources[key] = Resource(**value, machines=machines)
             elif kind == "operation":
                 operations[key] = Operation(**value)
@@ -53,7 +58,9 @@ class Journal:
     def keep(self, changes: dict[str, Any], happened: list[dict[str, Any]]) -> None:
         """Write it down. A value of None: there is none any more."""
         for name, value in changes.items():
-            self._file.write(_line(name, dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value))  # type: ignore[arg-type]
+            self._file.write(
+                _line(name, dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value)
+            )  # type: ignore[arg-type]
         self._file.flush()
         self._audit.writelines(json.dumps(each) + "\n" for each in happened)
         self._audit.flush()
@@ -61,7 +68,10 @@ class Journal:
 
 def knobs_from(value: dict[str, Any]) -> Knobs:
     """The knobs of their JSON."""
-    rules, verdicts = [Rule(**each) for each in value.pop("rules")], [Verdict(**each) for each in value.pop("verdicts")]
+    rules, verdicts = (
+        [Rule(**each) for each in value.pop("rules")],
+        [Verdict(**each) for each in value.pop("verdicts")],
+    )
     return Knobs(**value, rules=rules, verdicts=verdicts)
 
 

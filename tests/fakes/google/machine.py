@@ -1,8 +1,10 @@
-"""A host that has booted, as a process: its metadata server, its startup script, its containers; it ends with its owner.
+"""A host that has booted, as a process: its metadata server, its startup script, its containers; it
+ends with its owner.
 
     python -m tests.fakes.google.machine DIR
 
-DIR/machine.json describes it. On SIGTERM all processes started here are killed; the files in DIR stay, as on a disk.
+DIR/machine.json describes it. On SIGTERM all processes started here are killed; the files in DIR
+stay, as on a disk.
 """
 
 import contextlib
@@ -35,7 +37,9 @@ SCRIPTS: set[int] = set()
 
 
 class MachineServer(FakeMetadata):
-    """The metadata server; the docker command and the cloud speak to the machine through it, too."""
+    """The metadata server; the docker command and the cloud speak to the machine through it,
+    too.
+    """
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
@@ -72,9 +76,15 @@ def serve(home: Path) -> None:
             port.write_text(server.url.rpartition(":")[2])
             environment = os.environ | {"GCE_METADATA_HOST": server.url.removeprefix("http://")}
             engine.boot(environment | {"PYTHONPATH": str(ROOT)})
-            environment |= {"IRIS_ROOT": str(root), "PATH": f"{SHIMS}:{os.environ['PATH']}", "IRIS_FAKE_PYTHON": sys.executable}
+            environment |= {
+                "IRIS_ROOT": str(root),
+                "PATH": f"{SHIMS}:{os.environ['PATH']}",
+                "IRIS_FAKE_PYTHON": sys.executable,
+            }
             script = told["metadata"].get("instance/attributes/startup-script", "")
-            threading.Thread(target=run_script, args=(home, script, environment), daemon=True).start()
+            threading.Thread(
+                target=run_script, args=(home, script, environment), daemon=True
+            ).start()
             is_owned = owner_check(told["owner"])
             while not cut.wait(TICK) and is_owned():
                 reap(engine)
@@ -129,7 +139,9 @@ def owner_check(pid: int) -> Any:
 def reap(engine: Engine) -> None:
     """Orphans that have ended: whatever has lost its parent here becomes a child of the machine."""
     children = psutil.Process().children()
-    ours = engine.pids() | SCRIPTS  # in this order: whoever is not in these now was none of them then
+    ours = (
+        engine.pids() | SCRIPTS
+    )  # in this order: whoever is not in these now was none of them then
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
             if child.pid not in ours and child.status() == psutil.STATUS_ZOMBIE:

@@ -1,4 +1,6 @@
-"""The hosts of resources: each is a process (`machine.py`) that survives the cloud's own process."""
+"""The hosts of resources: each is a process (`machine.py`) that survives the cloud's own
+process.
+"""
 
 import base64
 import contextlib
@@ -33,7 +35,9 @@ class Machines:
 
     def on(self, resource: Resource) -> None:
         """Every host boots but those that are not to."""
-        for worker in range(min(resource.hosts, len(resource.endpoints)) if resource.kind == NODE else 1):
+        for worker in range(
+            min(resource.hosts, len(resource.endpoints)) if resource.kind == NODE else 1
+        ):
             if host_name(resource, worker) not in self.cloud.knobs.dead_hosts:
                 self._boot(resource, worker)
         self.cloud.touch(resource)
@@ -69,7 +73,12 @@ class Machines:
     def told(self, resource: Resource) -> list[dict[str, Any]]:
         """The hosts that have booted."""
         return [
-            {"worker": int(worker), "pid": machine.pid, "directory": machine.directory, "alive": _plays(machine)}
+            {
+                "worker": int(worker),
+                "pid": machine.pid,
+                "directory": machine.directory,
+                "alive": _plays(machine),
+            }
             for worker, machine in resource.machines.items()
         ]
 
@@ -80,7 +89,11 @@ class Machines:
             machine = Machine(0, str(self._directory / str(number)))
             Path(machine.directory).mkdir()
         home = Path(machine.directory)
-        told = {"name": host_name(resource, worker), "owner": self._owner, "metadata": metadata_of(resource, worker)}
+        told = {
+            "name": host_name(resource, worker),
+            "owner": self._owner,
+            "metadata": metadata_of(resource, worker),
+        }
         (home / "machine.json").write_text(json.dumps(told))
         with (home / "machine.log").open("ab") as log:
             child = subprocess.Popen(
@@ -101,20 +114,34 @@ def _plays(machine: Machine) -> bool:
     if not machine.pid:
         return False
     try:
-        return machine.directory.encode() in Path(f"/proc/{machine.pid}/cmdline").read_bytes().split(b"\0")
+        return machine.directory.encode() in Path(
+            f"/proc/{machine.pid}/cmdline"
+        ).read_bytes().split(b"\0")
     except OSError:
         return False
 
 
 def host_name(resource: Resource, worker: int) -> str:
     """What tests call a host."""
-    return f"{resource.name}-w-{worker}" if resource.kind == NODE and resource.hosts > 1 else resource.name
+    return (
+        f"{resource.name}-w-{worker}"
+        if resource.kind == NODE and resource.hosts > 1
+        else resource.name
+    )
 
 
 def metadata_of(resource: Resource, worker: int) -> dict[str, str]:
     """Everything that the host's metadata server knows, by path."""
-    attributes = _tpu_attributes(resource, worker) if resource.kind == NODE else _instance_attributes(resource)
-    short = f"t1v-n-{resource.uid % (1 << 32):08x}-w-{worker}" if resource.kind == NODE else resource.name
+    attributes = (
+        _tpu_attributes(resource, worker)
+        if resource.kind == NODE
+        else _instance_attributes(resource)
+    )
+    short = (
+        f"t1v-n-{resource.uid % (1 << 32):08x}-w-{worker}"
+        if resource.kind == NODE
+        else resource.name
+    )
     token = {"access_token": "ya29.fake", "expires_in": 3599, "token_type": "Bearer"}
     account = "123456789012-compute@developer.gserviceaccount.com"
     values = {
@@ -132,14 +159,20 @@ def metadata_of(resource: Resource, worker: int) -> dict[str, str]:
         "instance/network-interfaces/0/ip": resource.endpoints[worker][0],
         "instance/network-interfaces/0/access-configs/0/external-ip": resource.endpoints[worker][1],
         "instance/service-accounts/default/email": account,
-        "instance/service-accounts/default/scopes": "https://www.googleapis.com/auth/cloud-platform\n",
+        "instance/service-accounts/default/scopes": (
+            "https://www.googleapis.com/auth/cloud-platform\n"
+        ),
         "instance/service-accounts/default/token": json.dumps(token),
     }
     return values | {f"instance/attributes/{name}": value for name, value in attributes.items()}
 
 
 def _instance_attributes(resource: Resource) -> dict[str, str]:
-    items = json.loads(resource.body).get("metadata", {}).get("items", []) if resource.kind == INSTANCE else []
+    items = (
+        json.loads(resource.body).get("metadata", {}).get("items", [])
+        if resource.kind == INSTANCE
+        else []
+    )
     return {each["key"]: each.get("value", "") for each in items}
 
 
@@ -159,7 +192,9 @@ def _tpu_attributes(resource: Resource, worker: int) -> dict[str, str]:
         **asked,
         "accelerator-type": resource.type,
         "agent-worker-number": str(worker),
-        "worker-network-endpoints": ",".join(f"unknown:unknown:{private}" for private, _ in resource.endpoints),
+        "worker-network-endpoints": ",".join(
+            f"unknown:unknown:{private}" for private, _ in resource.endpoints
+        ),
         "instance-id": resource.name,
         "tpu-env": "".join(f"{name}: '{value}'\n" for name, value in environment.items()),
     }

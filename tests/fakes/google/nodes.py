@@ -43,7 +43,9 @@ def create_node(cloud: Cloud, node: Resource) -> Operation:
 
 
 def refused(cloud: Cloud, node: Resource, operation: str) -> None:
-    """The create comes to nothing: with code 3 because the node was preempted on the way, else there is no node any more."""
+    """The create comes to nothing: with code 3 because the node was preempted on the way, else
+    there is no node any more.
+    """
     code, message = node.note.split("|", 1)
     node.note = ""
     cloud.finish(operation, {"code": int(code), "message": message})
@@ -85,14 +87,18 @@ def _endpoints(cloud: Cloud, node: Resource) -> list[list[str]]:
 
 
 def end(cloud: Cloud, node: Resource, state: str, notice: float | None = None) -> None:
-    """It is not what it was: preempted, terminated, … What made it comes to nothing; quota is held until it is deleted.
+    """It is not what it was: preempted, terminated, … What made it comes to nothing; quota is held
+    until it is deleted.
 
     Args:
         notice: seconds from now until its hosts have no power; None: they keep it.
     """
     node.due = []
     if node.making:
-        words = f"Cloud TPU received a bad request. update is not supported while in state {state} [EID: 0x{node.uid:016x}]"
+        words = (
+            f"Cloud TPU received a bad request. update is not supported while in state {state}"
+            f" [EID: 0x{node.uid:016x}]"
+        )
         cloud.finish(node.making, {"code": 3, "message": words})
         node.making = ""
     node.state = state
@@ -122,13 +128,17 @@ def delete_node(cloud: Cloud, node: Resource) -> Operation:
         Refusal: it is being deleted already.
     """
     if node.state == "DELETING":
-        raise Refusal("ABORTED", f"Resource '{node.path}' is being deleted; unable to queue the operation")
+        raise Refusal(
+            "ABORTED", f"Resource '{node.path}' is being deleted; unable to queue the operation"
+        )
     operation = cloud.begin("tpu", "delete", node)
     verdict = cloud.verdict("delete", node)
     what = verdict.what if verdict else ""
     operation.lost, operation.stuck = what == "lost", what == "stuck"
     if verdict is not None and what == "error":
-        cloud.finish(operation.name, {"code": verdict.code, "message": verdict.message or "internal error"})
+        cloud.finish(
+            operation.name, {"code": verdict.code, "message": verdict.message or "internal error"}
+        )
         return operation
     if node.owner and not _is_deleting(owner(cloud, node)):
         cloud.complain(f"{node.path} was deleted without its queued resource")
@@ -141,7 +151,10 @@ def delete_node(cloud: Cloud, node: Resource) -> Operation:
 def leave(cloud: Cloud, node: Resource, operation: str = "") -> None:
     """It begins to go; its name stays taken until it has gone."""
     if node.making:
-        cloud.finish(node.making, {"code": 1, "message": f"Operation was cancelled: '{node.path}' is being deleted"})
+        cloud.finish(
+            node.making,
+            {"code": 1, "message": f"Operation was cancelled: '{node.path}' is being deleted"},
+        )
     cloud.power.off(node)
     node.doomed = not node.fills()
     node.state, node.due, node.making, node.note = "DELETING", [], "", ""
@@ -177,7 +190,9 @@ def create_queued(cloud: Cloud, queued: Resource) -> Operation:
     if policy.HasField("valid_until_duration"):
         cloud.schedule(queued, policy.valid_until_duration.ToTimedelta().total_seconds(), "expired")
     elif policy.HasField("valid_until_time"):
-        cloud.schedule(queued, policy.valid_until_time.ToNanoseconds() / 1e9 - cloud.clock.now(), "expired")
+        cloud.schedule(
+            queued, policy.valid_until_time.ToNanoseconds() / 1e9 - cloud.clock.now(), "expired"
+        )
     return operation
 
 
@@ -185,14 +200,21 @@ def accepted(cloud: Cloud, queued: Resource, operation: str) -> None:
     """It is in the queue."""
     if queued.state == "CREATING":
         queued.state, queued.making = "WAITING_FOR_RESOURCES", ""
-        cloud.finish(operation, response="queued", message=tpu_messages.queued_message(queued).SerializeToString())
+        cloud.finish(
+            operation,
+            response="queued",
+            message=tpu_messages.queued_message(queued).SerializeToString(),
+        )
         cloud.touch(queued)
 
 
 def expired(cloud: Cloud, queued: Resource, operation: str) -> None:
     """It did not get anything in the time that it had; it stays until somebody deletes it."""
     if queued.state in ("CREATING", "WAITING_FOR_RESOURCES"):
-        queued.state, queued.note = "FAILED", "The queued resource was not provisioned before its valid_until time."
+        queued.state, queued.note = (
+            "FAILED",
+            "The queued resource was not provisioned before its valid_until time.",
+        )
         cloud.touch(queued)
 
 
@@ -222,7 +244,9 @@ def serve(cloud: Cloud, queued: Resource) -> None:
 
 def _node_of(cloud: Cloud, queued: Resource, name: str) -> Resource:
     message = QueuedResource.FromString(base64.b64decode(queued.body))
-    spec = next((each for each in message.tpu.node_spec if each.node_id == name), message.tpu.node_spec[0])
+    spec = next(
+        (each for each in message.tpu.node_spec if each.node_id == name), message.tpu.node_spec[0]
+    )
     number = len(tpu_messages.node_names(queued))
     spec.node.scheduling_config.spot = queued.tier == SPOT
     spec.node.scheduling_config.reserved = bool(queued.reservation)
@@ -263,19 +287,31 @@ def delete_queued(cloud: Cloud, queued: Resource, *, force: bool) -> Operation:
     """
     nodes = nodes_of(cloud, queued)
     if queued.state == "DELETING":
-        raise Refusal("ABORTED", f"Resource '{queued.path}' is being deleted; unable to queue the operation")
-    if not force and (nodes or queued.state not in ("ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED")):
-        words = f"Queued resource '{queued.path}' is in state {queued.state} and has nodes: delete them first, or use force"
+        raise Refusal(
+            "ABORTED", f"Resource '{queued.path}' is being deleted; unable to queue the operation"
+        )
+    if not force and (
+        nodes or queued.state not in ("ACCEPTED", "WAITING_FOR_RESOURCES", "FAILED", "SUSPENDED")
+    ):
+        words = (
+            f"Queued resource '{queued.path}' is in state {queued.state} and has nodes: delete them"
+            " first, or use force"
+        )
         raise Refusal("FAILED_PRECONDITION", words)
     operation = cloud.begin("tpu", "delete", queued)
     verdict = cloud.verdict("delete", queued)
     what = verdict.what if verdict else ""
     operation.lost, operation.stuck = what == "lost", what == "stuck"
     if verdict is not None and what == "error":
-        cloud.finish(operation.name, {"code": verdict.code, "message": verdict.message or "internal error"})
+        cloud.finish(
+            operation.name, {"code": verdict.code, "message": verdict.message or "internal error"}
+        )
         return operation
     if queued.making:
-        cloud.finish(queued.making, {"code": 1, "message": f"Operation was cancelled: '{queued.path}' is being deleted"})
+        cloud.finish(
+            queued.making,
+            {"code": 1, "message": f"Operation was cancelled: '{queued.path}' is being deleted"},
+        )
     queued.state, queued.due, queued.making = "DELETING", [], ""
     for node in nodes:
         if node.state != "DELETING":
@@ -310,7 +346,10 @@ def owner(cloud: Cloud, node: Resource) -> Resource | None:
 
 def nodes_of(cloud: Cloud, queued: Resource) -> list[Resource]:
     """Its nodes that are there."""
-    named = (cloud.get(key(NODE, queued.project, queued.zone, name)) for name in tpu_messages.node_names(queued))
+    named = (
+        cloud.get(key(NODE, queued.project, queued.zone, name))
+        for name in tpu_messages.node_names(queued)
+    )
     return [node for node in named if node is not None and node.owner == queued.path]
 
 

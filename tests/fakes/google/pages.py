@@ -9,7 +9,9 @@ from tests.fakes.google.refusals import invalid
 T = TypeVar("T")
 
 
-def page(knobs: Knobs, items: list[T], asked: int, token: str, default: int = 500) -> tuple[list[T], str]:
+def page(
+    knobs: Knobs, items: list[T], asked: int, token: str, default: int = 500
+) -> tuple[list[T], str]:
     """(the page, the token of the next one).
 
     Raises:

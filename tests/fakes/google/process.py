@@ -1,4 +1,6 @@
-"""The process: both APIs and the control API over one cloud. It ends on request or with its owner."""
+"""The process: both APIs and the control API over one cloud. It ends on request or with its
+owner.
+"""
 
 import asyncio
 import json
@@ -35,28 +37,41 @@ def settle(cloud: Cloud) -> None:
     cloud.flush()
 
 
-async def run(state: Path, boot: Path | None, tpu_port: int, http_port: int, owner: int, scratch: Path | None) -> None:
-    """Serve until SIGTERM, or until the process `owner` has ended (0: nobody's); then nobody else removes `scratch`."""
+async def run(
+    state: Path, boot: Path | None, tpu_port: int, http_port: int, owner: int, scratch: Path | None
+) -> None:
+    """Serve until SIGTERM, or until the process `owner` has ended (0: nobody's); then nobody else
+    removes `scratch`.
+    """
     machines = Machines(boot, owner) if boot else None
     cloud = Cloud(state, machines)
     if machines is not None:
         machines.cloud = cloud
     gate = Gate(cloud, lambda: settle(cloud))
     compute = ComputeApi(
-        cloud, gate, lambda resource, worker: machines.console(resource, worker) if machines else Path(os.devnull)
+        cloud,
+        gate,
+        lambda resource, worker: (
+            machines.console(resource, worker) if machines else Path(os.devnull)
+        ),
     )
     control = Control(cloud, machines, lambda: settle(cloud))
 
     async def answer(asked: Asked) -> Answer:
-        return await compute.answer(asked) if asked.path.startswith(PREFIX) else control.answer(asked)
+        return (
+            await compute.answer(asked) if asked.path.startswith(PREFIX) else control.answer(asked)
+        )
 
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 1 << 24)])
+    server = grpc.aio.server(
+        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 1 << 24)]
+    )
     server.add_generic_rpc_handlers(handlers(cloud, gate))
     tpu_port = server.add_insecure_port(f"127.0.0.1:{tpu_port}")
     await server.start()
     http = await listen(answer, http_port)
     url = f"http://127.0.0.1:{http.sockets[0].getsockname()[1]}"
-    print(json.dumps({"tpu": f"grpc://127.0.0.1:{tpu_port}", "compute": url, "control": url}), flush=True)  # noqa: T201
+    addresses = {"tpu": f"grpc://127.0.0.1:{tpu_port}", "compute": url, "control": url}
+    print(json.dumps(addresses), flush=True)  # noqa: T201
 
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)

@@ -1,4 +1,6 @@
-"""The cloud's data: resources, operations, and the settings of tests. All of it is serialisable to JSON."""
+"""The cloud's data: resources, operations, and the settings of tests. All of it is serialisable to
+JSON.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +12,16 @@ SPOT, ON_DEMAND, RESERVED = "spot", "on-demand", "reserved"
 
 #: States in which machines are there, or on their way: they fill the zone.
 FILLING = frozenset(
-    {"CREATING", "READY", "RESTARTING", "REIMAGING", "DELETING", "REPAIRING", "STARTING", "STOPPING"}
+    {
+        "CREATING",
+        "READY",
+        "RESTARTING",
+        "REIMAGING",
+        "DELETING",
+        "REPAIRING",
+        "STARTING",
+        "STOPPING",
+    }
     | {"PROVISIONING", "STAGING", "RUNNING", "PENDING_STOP"}
 )
 
@@ -60,7 +71,8 @@ class Resource:
     making: str = ""
     #: Was there before anybody came, and is not to be touched.
     foreign: bool = False
-    #: It fills nothing: there is no capacity for it, or what is being deleted was taken back before.
+    #: It fills nothing: there is no capacity for it, or what is being deleted was taken back
+    #: before.
     doomed: bool = False
     #: By worker.
     machines: dict[str, Machine] = field(default_factory=dict)
@@ -120,7 +132,8 @@ class Rule:
     match: str = ""
     status: str = ""
     message: str = ""
-    #: Of the error's details: `quota` and `rate` mean Google's own messages; for Compute the error's reason.
+    #: Of the error's details: `quota` and `rate` mean Google's own messages; for Compute the
+    #: error's reason.
     details: str = ""
     seconds: float = 0.0
     #: Per minute, for `rate`.
@@ -170,7 +183,8 @@ class Knobs:
     #: Seconds for which what is gone is still listed, and for which what is new is not.
     ghosts: float = 0.0
     lag: float = 0.0
-    #: Seconds for which nobody is shown what is new, by name or in lists; its name is taken all the same.
+    #: Seconds for which nobody is shown what is new, by name or in lists; its name is taken all the
+    #: same.
     unseen: float = 0.0
     rules: list[Rule] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)

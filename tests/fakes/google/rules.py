@@ -23,14 +23,19 @@ def check_place(knobs: Knobs, project: str, zone: str) -> None:
     if not _PROJECT.fullmatch(project):
         raise invalid(f"Invalid project id '{project}'")
     if zone not in catalog.ZONES and zone not in knobs.zones:
-        raise Refusal("PERMISSION_DENIED", f"Location {zone} is not found or access is unauthorized.")
+        raise Refusal(
+            "PERMISSION_DENIED", f"Location {zone} is not found or access is unauthorized."
+        )
     if zone in knobs.zones_down:
         raise Refusal("UNAVAILABLE", "The service is currently unavailable.")
 
 
 def check_name(name: str, field: str) -> None:
     if not _NAME.fullmatch(name):
-        raise invalid(f"Invalid value for field '{field}': '{name}'. Must be a match of regex '{_NAME.pattern}'")
+        raise invalid(
+            f"Invalid value for field '{field}': '{name}'. Must be a match of regex"
+            f" '{_NAME.pattern}'"
+        )
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
@@ -38,25 +43,38 @@ def check_labels(labels: Mapping[str, str]) -> None:
         raise invalid(f"Invalid value for field 'labels': {len(labels)} labels; the maximum is 64")
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key):
-            raise invalid(f"Invalid label key '{key}': must be a match of regex '{_LABEL_KEY.pattern}'")
+            raise invalid(
+                f"Invalid label key '{key}': must be a match of regex '{_LABEL_KEY.pattern}'"
+            )
         if not _LABEL_VALUE.fullmatch(value):
-            raise invalid(f"Invalid label value '{value}' of '{key}': must be a match of regex '{_LABEL_VALUE.pattern}'")
+            raise invalid(
+                f"Invalid label value '{value}' of '{key}': must be a match of regex"
+                f" '{_LABEL_VALUE.pattern}'"
+            )
 
 
 def check_metadata(items: Iterable[tuple[str, str]]) -> None:
     total, seen = 0, set()
     for key, value in items:
         if not _METADATA_KEY.fullmatch(key):
-            raise invalid(f"Invalid metadata key '{key}': must be a match of regex '{_METADATA_KEY.pattern}'")
+            raise invalid(
+                f"Invalid metadata key '{key}': must be a match of regex '{_METADATA_KEY.pattern}'"
+            )
         if key in seen:
             raise invalid(f"Invalid value for field 'metadata': the key '{key}' is there twice")
         seen.add(key)
         size = len(value.encode())
         if size > 256 * KIB:
-            raise invalid(f"Value for field 'metadata.{key}' is too large: maximum size 262144 bytes; actual size {size} bytes.")
+            raise invalid(
+                f"Value for field 'metadata.{key}' is too large: maximum size 262144 bytes; actual"
+                f" size {size} bytes."
+            )
         total += len(key) + size
     if total > 512 * KIB:
-        raise invalid(f"Value for field 'metadata' is too large: maximum size 524288 bytes; actual size {total} bytes.")
+        raise invalid(
+            "Value for field 'metadata' is too large: maximum size 524288 bytes; actual size"
+            f" {total} bytes."
+        )
 
 
 def check_tags(tags: Iterable[str]) -> None:

@@ -58,7 +58,9 @@ class TpuApi:
 
     def list_queued_resources(self, request: Any) -> Any:
         found, token, unreachable = self._listed(QUEUED, request)
-        answer = cloud_tpu.ListQueuedResourcesResponse.pb()(next_page_token=token, unreachable=unreachable)
+        answer = cloud_tpu.ListQueuedResourcesResponse.pb()(
+            next_page_token=token, unreachable=unreachable
+        )
         answer.queued_resources.extend(queued_message(each) for each in found)
         return answer
 
@@ -73,7 +75,11 @@ class TpuApi:
     def list_operations(self, request: Any) -> Any:
         project, zone = place_of(request.name)
         rules.check_place(self._cloud.knobs, project, zone)
-        found = [each for each in self._operations() if (each.project, each.zone) == (project, zone) and not each.lost]
+        found = [
+            each
+            for each in self._operations()
+            if (each.project, each.zone) == (project, zone) and not each.lost
+        ]
         some, token = page(self._cloud.knobs, found, request.page_size, request.page_token)
         answer = operations_pb2.ListOperationsResponse(next_page_token=token)
         answer.operations.extend(operation_message(each) for each in some)
@@ -140,10 +146,16 @@ def handlers(cloud: Cloud, gate: Gate) -> list[grpc.GenericRpcHandler]:
         "GetNode": (types.GetNodeRequest.pb(), api.get_node),
         "ListNodes": (types.ListNodesRequest.pb(), api.list_nodes),
         "DeleteNode": (types.DeleteNodeRequest.pb(), api.delete_node),
-        "CreateQueuedResource": (types.CreateQueuedResourceRequest.pb(), api.create_queued_resource),
+        "CreateQueuedResource": (
+            types.CreateQueuedResourceRequest.pb(),
+            api.create_queued_resource,
+        ),
         "GetQueuedResource": (types.GetQueuedResourceRequest.pb(), api.get_queued_resource),
         "ListQueuedResources": (types.ListQueuedResourcesRequest.pb(), api.list_queued_resources),
-        "DeleteQueuedResource": (types.DeleteQueuedResourceRequest.pb(), api.delete_queued_resource),
+        "DeleteQueuedResource": (
+            types.DeleteQueuedResourceRequest.pb(),
+            api.delete_queued_resource,
+        ),
     }
     operations = {
         "GetOperation": (operations_pb2.GetOperationRequest, api.get_operation),
@@ -166,7 +178,9 @@ def handlers(cloud: Cloud, gate: Gate) -> list[grpc.GenericRpcHandler]:
     ]
 
 
-def _answering(gate: Gate, name: str, does: Callable[[Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
+def _answering(
+    gate: Gate, name: str, does: Callable[[Any], Any]
+) -> Callable[[Any, Any], Awaitable[Any]]:
     async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         subject = subject_of(request)
         try:

@@ -40,7 +40,9 @@ def node_message(of: Resource, *, health: bool = True) -> Any:
     node.create_time.FromJsonString(stamp(of.created))
     config = tpu(of.type)
     node.accelerator_type = of.type
-    node.accelerator_config.type_ = cloud_tpu.AcceleratorConfig.pb().Type.Value(_CONFIG_TYPES[of.family])
+    node.accelerator_config.type_ = cloud_tpu.AcceleratorConfig.pb().Type.Value(
+        _CONFIG_TYPES[of.family]
+    )
     node.accelerator_config.topology = node.accelerator_config.topology or config.topology
     node.cidr_block = node.cidr_block or "10.20.30.0/24"
     for network in node.network_configs or [node.network_config]:
@@ -48,7 +50,9 @@ def node_message(of: Resource, *, health: bool = True) -> Any:
     if not node.service_account.email:
         node.service_account.email = "123456789012-compute@developer.gserviceaccount.com"
     if not node.service_account.scope:
-        node.service_account.scope.extend(f"https://www.googleapis.com/auth/{each}" for each in _SCOPES)
+        node.service_account.scope.extend(
+            f"https://www.googleapis.com/auth/{each}" for each in _SCOPES
+        )
     for private, public in of.endpoints:
         endpoint = node.network_endpoints.add(ip_address=private, port=8470)
         if node.network_config.enable_external_ips:
@@ -65,7 +69,9 @@ def _expand(network: Any, of: Resource) -> None:
         network.network = f"projects/{of.project}/global/networks/{name}"
     subnetwork = network.subnetwork or name.rpartition("/")[2]
     if "/" not in subnetwork:
-        network.subnetwork = f"projects/{of.project}/regions/{region_of(of.zone)}/subnetworks/{subnetwork}"
+        network.subnetwork = (
+            f"projects/{of.project}/regions/{region_of(of.zone)}/subnetworks/{subnetwork}"
+        )
 
 
 def queued_message(of: Resource) -> Any:
@@ -76,7 +82,9 @@ def queued_message(of: Resource) -> Any:
     queued.state.state = int(of.state) if of.state.isdecimal() else _QUEUED_STATES.Value(of.state)
     queued.state.state_initiator = cloud_tpu.QueuedResourceState.StateInitiator.SERVICE
     if of.state == "FAILED":
-        queued.state.failed_data.error.CopyFrom(status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=of.note))
+        queued.state.failed_data.error.CopyFrom(
+            status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=of.note)
+        )
     return queued
 
 
@@ -99,20 +107,26 @@ def operation_message(of: Operation) -> operations_pb2.Operation:
     if of.ended is None:
         return message
     if of.error is not None:
-        message.error.CopyFrom(status_pb2.Status(code=of.error["code"], message=of.error["message"]))
+        message.error.CopyFrom(
+            status_pb2.Status(code=of.error["code"], message=of.error["message"])
+        )
     elif of.response == "empty":
         message.response.Pack(empty_pb2.Empty())
     else:
         kind = {"node": "Node", "queued": "QueuedResource"}[of.response]
         url = f"type.googleapis.com/google.cloud.tpu.v2.{kind}"
-        message.response.CopyFrom(any_pb2.Any(type_url=url, value=base64.b64decode(of.response_body)))
+        message.response.CopyFrom(
+            any_pb2.Any(type_url=url, value=base64.b64decode(of.response_body))
+        )
     return message
 
 
 def _metadata(of: Operation) -> any_pb2.Any:
     texts = {3: of.target, 4: of.verb, 7: "v2"}
     value = b"".join(_written(number, text.encode()) for number, text in texts.items())
-    return any_pb2.Any(type_url="type.googleapis.com/google.cloud.common.OperationMetadata", value=value)
+    return any_pb2.Any(
+        type_url="type.googleapis.com/google.cloud.common.OperationMetadata", value=value
+    )
 
 
 def _written(number: int, text: bytes) -> bytes:
@@ -129,11 +143,15 @@ def status_message(refusal: Refusal, subject: str) -> status_pb2.Status:
     status = status_pb2.Status(code=refusal.code, message=refusal.message)
     detail: Any = None
     if refusal.details == "quota":
-        violation = error_details_pb2.QuotaFailure.Violation(subject=subject, description=refusal.message)
+        violation = error_details_pb2.QuotaFailure.Violation(
+            subject=subject, description=refusal.message
+        )
         detail = error_details_pb2.QuotaFailure(violations=[violation])
     elif refusal.details == "rate":
         detail = error_details_pb2.ErrorInfo(reason="RATE_LIMIT_EXCEEDED", domain="googleapis.com")
-        detail.metadata.update({"service": "tpu.googleapis.com", "quota_metric": "tpu.googleapis.com/default_requests"})
+        detail.metadata.update(
+            {"service": "tpu.googleapis.com", "quota_metric": "tpu.googleapis.com/default_requests"}
+        )
     elif refusal.details == "SERVICE_DISABLED":
         detail = error_details_pb2.ErrorInfo(reason=refusal.details, domain="googleapis.com")
         detail.metadata.update({"service": "tpu.googleapis.com"})
@@ -149,8 +167,11 @@ def status_message(refusal: Refusal, subject: str) -> status_pb2.Status:
 def stockout_words(of: Resource) -> str:
     """What the TPU API says when a zone is full."""
     if of.tier == "reserved":
-        return "Insufficient reserved capacity. Contact customer support to increase your reservation."
+        return (
+            "Insufficient reserved capacity. Contact customer support to increase your reservation."
+        )
     return (
-        f'There is no more capacity in the zone "{of.zone}"; you can try in another zone where Cloud TPU Nodes are offered '
-        f"(see https://cloud.google.com/tpu/docs/regions) [EID: 0x{of.uid:016x}]"
+        f'There is no more capacity in the zone "{of.zone}"; you can try in another zone where'
+        " Cloud TPU Nodes are offered (see https://cloud.google.com/tpu/docs/regions) [EID:"
+        f" 0x{of.uid:016x}]"
     )

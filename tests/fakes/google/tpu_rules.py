@@ -36,7 +36,11 @@ def place_of(parent: str) -> tuple[str, str]:
 
 def key_of(path: str) -> str:
     """Of a node's or a queued resource's path."""
-    if not (match := re.fullmatch("projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)", path)):
+    if not (
+        match := re.fullmatch(
+            "projects/([^/]+)/locations/([^/]+)/(nodes|queuedResources)/([^/]+)", path
+        )
+    ):
         raise invalid(f"Invalid resource name '{path}'")
     return key(NODE if match[3] == "nodes" else QUEUED, match[1], match[2], match[4])
 
@@ -46,13 +50,17 @@ def _variant(node: Any) -> str:
     if node.accelerator_type and node.HasField("accelerator_config"):
         raise invalid("Only one of accelerator_type and accelerator_config may be set")
     if node.HasField("accelerator_config"):
-        kind = config.DESCRIPTOR.fields_by_name["type_"].enum_type.values_by_number[config.type_].name
+        kind = (
+            config.DESCRIPTOR.fields_by_name["type_"].enum_type.values_by_number[config.type_].name
+        )
         variant = catalog.variant_of(kind, config.topology)
         if variant is None:
             raise invalid(f"Invalid accelerator_config: {kind} has no topology '{config.topology}'")
         return variant
     if node.accelerator_type not in catalog.ACCELERATORS:
-        raise invalid(f"Invalid value for field 'node.accelerator_type': '{node.accelerator_type}' is unknown")
+        raise invalid(
+            f"Invalid value for field 'node.accelerator_type': '{node.accelerator_type}' is unknown"
+        )
     return str(node.accelerator_type)
 
 
@@ -68,7 +76,10 @@ def _check_node(cloud: Cloud, node: Any, zone: str) -> str:
     variant = _variant(node)
     rules.check_offered(cloud.knobs, zone, variant)
     if not catalog.runs(node.runtime_version, variant):
-        raise invalid(f"Invalid value for field 'node.runtime_version': '{node.runtime_version}' is not for {variant}")
+        raise invalid(
+            f"Invalid value for field 'node.runtime_version': '{node.runtime_version}' is not for"
+            f" {variant}"
+        )
     if node.HasField("network_config") and node.network_configs:
         raise invalid("Only one of network_config and network_configs may be set")
     rules.check_labels(node.labels)
@@ -92,7 +103,13 @@ def new_node(cloud: Cloud, request: Any) -> Resource:
     scheduling = request.node.scheduling_config
     if scheduling.spot + scheduling.preemptible + scheduling.reserved > 1:
         raise invalid("Only one of spot, preemptible and reserved may be set in scheduling_config")
-    tier = SPOT if scheduling.spot or scheduling.preemptible else RESERVED if scheduling.reserved else ON_DEMAND
+    tier = (
+        SPOT
+        if scheduling.spot or scheduling.preemptible
+        else RESERVED
+        if scheduling.reserved
+        else ON_DEMAND
+    )
     variant = _check_node(cloud, request.node, zone)
     node = _resource(cloud, NODE, project, zone, request.node_id, request.node, variant, tier)
     node.labels = dict(request.node.labels)
@@ -115,7 +132,9 @@ def new_queued(cloud: Cloud, request: Any) -> Resource:
     variants = set()
     for spec in asked.tpu.node_spec:
         if spec.parent != request.parent:
-            raise invalid(f"Field 'node_spec.parent' must be '{request.parent}', not '{spec.parent}'")
+            raise invalid(
+                f"Field 'node_spec.parent' must be '{request.parent}', not '{spec.parent}'"
+            )
         if spec.HasField("multislice_params") and spec.node_id:
             raise invalid("Only one of node_id and multislice_params may be set")
         if spec.HasField("multislice_params") and spec.multislice_params.node_count < 2:
@@ -123,7 +142,9 @@ def new_queued(cloud: Cloud, request: Any) -> Resource:
         if not spec.HasField("multislice_params"):
             rules.check_name(spec.node_id, "node_spec.node_id")
         if any((spec.node.scheduling_config.spot, spec.node.scheduling_config.preemptible)):
-            raise invalid("The tier of a queued resource is its own: leave node.scheduling_config alone")
+            raise invalid(
+                "The tier of a queued resource is its own: leave node.scheduling_config alone"
+            )
         variants.add(_check_node(cloud, spec.node, zone))
     if len(variants) > 1:
         raise invalid("All nodes of a queued resource must have one accelerator type")
@@ -133,20 +154,29 @@ def new_queued(cloud: Cloud, request: Any) -> Resource:
     if asked.reservation_name and not re.fullmatch(
         rf"projects/[^/]+/locations/{zone}/reservations/[^/]+", asked.reservation_name
     ):
-        raise invalid(f"Invalid value for field 'queued_resource.reservation_name': '{asked.reservation_name}'")
-    queued = _resource(cloud, QUEUED, project, zone, request.queued_resource_id, asked, variants.pop(), tier)
+        raise invalid(
+            "Invalid value for field 'queued_resource.reservation_name':"
+            f" '{asked.reservation_name}'"
+        )
+    queued = _resource(
+        cloud, QUEUED, project, zone, request.queued_resource_id, asked, variants.pop(), tier
+    )
     queued.reservation = asked.reservation_name
     names = node_names(queued)
     queued.units, queued.hosts = queued.units * len(names), queued.hosts * len(names)
     queued.labels = dict(asked.tpu.node_spec[0].node.labels)
     for name in names:
         if cloud.get(key(NODE, project, zone, name)) is not None:
-            raise Refusal("ALREADY_EXISTS", f"Resource '{request.parent}/nodes/{name}' already exists")
+            raise Refusal(
+                "ALREADY_EXISTS", f"Resource '{request.parent}/nodes/{name}' already exists"
+            )
     _check_new(cloud, queued)
     return queued
 
 
-def _resource(cloud: Cloud, kind: str, project: str, zone: str, name: str, body: Any, variant: str, tier: str) -> Resource:
+def _resource(
+    cloud: Cloud, kind: str, project: str, zone: str, name: str, body: Any, variant: str, tier: str
+) -> Resource:
     return Resource(
         kind=kind,
         project=project,

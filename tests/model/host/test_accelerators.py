@@ -29,7 +29,9 @@ def test_a_tpu_adds_up(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", known_tpus())
 def test_a_tpu_of_several_hosts_has_four_chips_on_each(variant: str) -> None:
-    """Google's pages call eight chips of v5e and v6e one host; they are two VMs, and a gang of half the size would hang."""
+    """Google's pages call eight chips of v5e and v6e one host; they are two VMs, and a gang of half
+    the size would hang.
+    """
     kind = tpu(variant)
 
     assert kind.chips_per_host in ((4,) if kind.hosts > 1 else (1, 4, 8))
@@ -61,13 +63,16 @@ def test_every_tpu_has_a_machine_and_a_runtime(variant: str) -> None:
         ("v6e-256", 64, 4),
     ],
 )
-def test_a_tpu_has_the_hosts_that_the_api_reports(variant: str, hosts: int, chips_per_host: int) -> None:
+def test_a_tpu_has_the_hosts_that_the_api_reports(
+    variant: str, hosts: int, chips_per_host: int
+) -> None:
     """The ends of each family, and where one VM of eight gives way to VMs of four."""
     assert (hosts, chips_per_host) == (tpu(variant).hosts, tpu(variant).chips_per_host)
 
 
 @pytest.mark.parametrize(
-    ("text", "variant"), [("V6E-8", "v6e-8"), (" v4-8 ", "v4-8"), ("v5e-16", "v5litepod-16"), ("V5E-1", "v5litepod-1")]
+    ("text", "variant"),
+    [("V6E-8", "v6e-8"), (" v4-8 ", "v4-8"), ("v5e-16", "v5litepod-16"), ("V5E-1", "v5litepod-1")],
 )
 def test_a_tpu_goes_by_its_names(text: str, variant: str) -> None:
     """The API says v5litepod, everybody else v5e; case is nobody's concern."""
@@ -90,7 +95,9 @@ def test_a_tpu_goes_by_its_names(text: str, variant: str) -> None:
     ],
 )
 def test_an_unknown_tpu_is_refused_with_the_nearest(text: str, remedy: str) -> None:
-    """A size in a known family has neighbours; a slip of the pen has a correction; anything else gets the list."""
+    """A size in a known family has neighbours; a slip of the pen has a correction; anything else
+    gets the list.
+    """
     with pytest.raises(InvalidValue) as error:
         tpu(text, field="tpu")
 
@@ -112,7 +119,9 @@ def test_every_tpu_meets_its_own_request(variant: str) -> None:
     kind, request = tpu(variant), parse_tpu(variant)
 
     assert request.hosts == kind.hosts
-    assert request.device.accepts(Device(kind=DeviceKind.TPU, variant=variant, count=kind.chips_per_host))
+    assert request.device.accepts(
+        Device(kind=DeviceKind.TPU, variant=variant, count=kind.chips_per_host)
+    )
     assert request.device == parse_device(str(request.device))
 
 
@@ -120,25 +129,37 @@ def test_alternatives_of_one_shape_are_one_request() -> None:
     """The first of them to come free will do, so the gang must fit them all."""
     request = parse_tpu("v5e-16, v6e-16,V4-32,v5litepod-16")
 
-    assert request.device == Device(kind=DeviceKind.TPU, variant="v5litepod-16,v6e-16,v4-32", count=4)
+    assert request.device == Device(
+        kind=DeviceKind.TPU, variant="v5litepod-16,v6e-16,v4-32", count=4
+    )
     assert request.hosts == 4
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("v6e-16,v6e-32", "v6e-16 has 4 hosts with 4 chips each, v6e-32 has 8 hosts with 4 chips each"),
+        (
+            "v6e-16,v6e-32",
+            "v6e-16 has 4 hosts with 4 chips each, v6e-32 has 8 hosts with 4 chips each",
+        ),
         ("v6e-4,v6e-8", "v6e-4 has 1 host with 4 chips each, v6e-8 has 1 host with 8 chips each"),
-        ("v6e-16,v5e-16,v5e-1", "v6e-16 has 4 hosts with 4 chips each, v5litepod-1 has 1 host with 1 chip each"),
+        (
+            "v6e-16,v5e-16,v5e-1",
+            "v6e-16 has 4 hosts with 4 chips each, v5litepod-1 has 1 host with 1 chip each",
+        ),
     ],
 )
-def test_alternatives_of_different_shape_are_refused_with_their_numbers(text: str, problem: str) -> None:
+def test_alternatives_of_different_shape_are_refused_with_their_numbers(
+    text: str, problem: str
+) -> None:
     """A gang has one size; which of them is wrong only the user knows."""
     with pytest.raises(InvalidValue, match=problem):
         parse_tpu(text)
 
 
-@pytest.mark.parametrize("text", ["", ",", "v6e-16,", "v6e-16,v6e-12", "v6e-16 v5e-16", "auto", "tpu:v6e-16:4"])
+@pytest.mark.parametrize(
+    "text", ["", ",", "v6e-16,", "v6e-16,v6e-12", "v6e-16 v5e-16", "auto", "tpu:v6e-16:4"]
+)
 def test_one_unknown_alternative_is_one_too_many(text: str) -> None:
     """Dropping it silently would make the user wait for less than was asked for."""
     with pytest.raises(InvalidValue, match=r"^accelerator: "):
@@ -202,7 +223,9 @@ def test_every_gpu_variant_can_be_asked_for_with_and_without_a_count(variant: st
     ],
 )
 def test_what_is_no_gpu_is_refused_by_field_name(text: str, said: str) -> None:
-    """A variant that no host has is a job that waits for ever; a count behind only the first of two means nobody knows what."""
+    """A variant that no host has is a job that waits for ever; a count behind only the first of two
+    means nobody knows what.
+    """
     with pytest.raises(InvalidValue, match=said) as error:
         parse_gpu(text, field="accelerator")
 

@@ -35,7 +35,9 @@ NUMBERS = st.integers(-(10**18) + 1, 10**18 - 1) | st.floats(allow_nan=False, al
 STRINGS = st.text(max_size=8) | st.sampled_from(
     ["true", "False", "4", "-0.5", "1e5", "007", "a, b", "(a)", '"a"', " a ", "", "\\", "=x"]
 )
-KEYS = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._/-]{0,8}", fullmatch=True) | st.sampled_from(["in", "exists", "absent", REGION])
+KEYS = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._/-]{0,8}", fullmatch=True) | st.sampled_from(
+    ["in", "exists", "absent", REGION]
+)
 
 
 @st.composite
@@ -48,7 +50,9 @@ def constraints(draw: st.DrawFn) -> Constraint:
         case Operator.GT | Operator.GE | Operator.LT | Operator.LE:
             values = (draw(NUMBERS),)
         case Operator.IN:
-            values = tuple(draw(st.lists(STRINGS | NUMBERS | st.booleans(), min_size=1, max_size=3)))
+            values = tuple(
+                draw(st.lists(STRINGS | NUMBERS | st.booleans(), min_size=1, max_size=3))
+            )
         case _:
             values = (draw(STRINGS | NUMBERS | st.booleans()),)
     return Constraint(key=draw(KEYS), op=op, values=values, preferred=draw(st.booleans()))
@@ -56,13 +60,17 @@ def constraints(draw: st.DrawFn) -> Constraint:
 
 def same(one: Any, other: Any) -> bool:
     """Equal, and of the same types: to Python `1 == True == 1.0`."""
-    return bool(one == other) and [type(value) for value in one.values] == [type(value) for value in other.values]
+    return bool(one == other) and [type(value) for value in one.values] == [
+        type(value) for value in other.values
+    ]
 
 
 @CHEAP
 @given(constraints())
 def test_a_constraint_as_shown_can_be_typed_in_again(constraint: Constraint) -> None:
-    """A refusal quotes the constraint that excluded the most hosts; pasted into the next submission it must exclude the same."""
+    """A refusal quotes the constraint that excluded the most hosts; pasted into the next submission
+    it must exclude the same.
+    """
     assert same(constraint, parse_constraint(str(constraint), preferred=constraint.preferred))
 
 
@@ -75,12 +83,16 @@ def test_a_constraint_survives_json_with_the_types_of_its_values(constraint: Con
 
 @CHEAP
 @given(st.dictionaries(KEYS, STRINGS | NUMBERS | st.booleans(), max_size=3))
-def test_the_attributes_of_a_host_survive_json_with_their_types(attributes: dict[str, Attribute]) -> None:
+def test_the_attributes_of_a_host_survive_json_with_their_types(
+    attributes: dict[str, Attribute],
+) -> None:
     """The other side of the comparison takes the same journey."""
     host = Host.model_validate_json(a_host(attributes=attributes).model_dump_json())
 
     assert attributes == host.attributes
-    assert [type(value) for value in attributes.values()] == [type(value) for value in host.attributes.values()]
+    assert [type(value) for value in attributes.values()] == [
+        type(value) for value in host.attributes.values()
+    ]
 
 
 #: Values that Python takes for the same, and what people write for them.
@@ -88,8 +100,12 @@ ALIKE: list[list[Attribute]] = [[True, 1, 1.0, "1", "true"], [False, 0, 0.0, "0"
 
 
 @pytest.mark.parametrize("values", ALIKE)
-def test_constraints_and_shapes_that_differ_in_the_kind_of_a_value_are_different(values: list[Attribute]) -> None:
-    """To Python `True == 1 == 1.0`: in one line of the queue, the second would be judged by the first one's demand."""
+def test_constraints_and_shapes_that_differ_in_the_kind_of_a_value_are_different(
+    values: list[Attribute],
+) -> None:
+    """To Python `True == 1 == 1.0`: in one line of the queue, the second would be judged by the
+    first one's demand.
+    """
     different = [Constraint(key="fast", values=(value,)) for value in values]
     shapes = {a_request(constraints=(each,)).shape for each in different}
 
@@ -99,7 +115,9 @@ def test_constraints_and_shapes_that_differ_in_the_kind_of_a_value_are_different
 
 
 @pytest.mark.parametrize("values", ALIKE)
-def test_hosts_and_groups_that_differ_in_the_kind_of_a_value_are_different(values: list[Attribute]) -> None:
+def test_hosts_and_groups_that_differ_in_the_kind_of_a_value_are_different(
+    values: list[Attribute],
+) -> None:
     """A configuration or a report with `true` in the place of `1` says something new."""
     hosts = [a_host(attributes={"fast": value}) for value in values]
     groups = [a_group(attributes={"fast": value}) for value in values]
@@ -113,8 +131,10 @@ def test_hosts_and_groups_that_differ_in_the_kind_of_a_value_are_different(value
 @CHEAP
 @given(STRINGS | NUMBERS | st.booleans())
 def test_an_attribute_as_written_is_read_as_the_same_value(value: Attribute) -> None:
-    """An agent is told its attributes on its command line: a text `"true"` of a scale group must not become a truth value, or the
-    autoscaler makes slices for ever for a gang that no host of them takes."""
+    """An agent is told its attributes on its command line: a text `"true"` of a scale group must
+    not become a truth value, or the autoscaler makes slices for ever for a gang that no host of
+    them takes.
+    """
     read = parse_attribute(written(value))
 
     assert (type(value), value) == (type(read), read)
@@ -124,29 +144,63 @@ def test_an_attribute_as_written_is_read_as_the_same_value(value: Attribute) -> 
     ("text", "constraint", "shown"),
     [
         ("region=us-west4", Constraint(key="region", values=("us-west4",)), "region = us-west4"),
-        (" region == us-west4 ", Constraint(key="region", values=("us-west4",)), "region = us-west4"),
+        (
+            " region == us-west4 ",
+            Constraint(key="region", values=("us-west4",)),
+            "region = us-west4",
+        ),
         ("zone!=x", Constraint(key="zone", op=Operator.NE, values=("x",)), "zone != x"),
-        ("tpu-vm-count>=4", Constraint(key="tpu-vm-count", op=Operator.GE, values=(4,)), "tpu-vm-count >= 4"),
-        ("tpu-vm-count > 4", Constraint(key="tpu-vm-count", op=Operator.GT, values=(4,)), "tpu-vm-count > 4"),
+        (
+            "tpu-vm-count>=4",
+            Constraint(key="tpu-vm-count", op=Operator.GE, values=(4,)),
+            "tpu-vm-count >= 4",
+        ),
+        (
+            "tpu-vm-count > 4",
+            Constraint(key="tpu-vm-count", op=Operator.GT, values=(4,)),
+            "tpu-vm-count > 4",
+        ),
         ("load<=0.5", Constraint(key="load", op=Operator.LE, values=(0.5,)), "load <= 0.5"),
         ("load<-1", Constraint(key="load", op=Operator.LT, values=(-1,)), "load < -1"),
-        ("region in (a, b)", Constraint(key="region", op=Operator.IN, values=("a", "b")), "region in (a, b)"),
-        ("region in a,b", Constraint(key="region", op=Operator.IN, values=("a", "b")), "region in (a, b)"),
+        (
+            "region in (a, b)",
+            Constraint(key="region", op=Operator.IN, values=("a", "b")),
+            "region in (a, b)",
+        ),
+        (
+            "region in a,b",
+            Constraint(key="region", op=Operator.IN, values=("a", "b")),
+            "region in (a, b)",
+        ),
         ("region IN(a)", Constraint(key="region", op=Operator.IN, values=("a",)), "region in (a)"),
-        ("n in (4, true, 0.5)", Constraint(key="n", op=Operator.IN, values=(4, True, 0.5)), "n in (4, true, 0.5)"),
+        (
+            "n in (4, true, 0.5)",
+            Constraint(key="n", op=Operator.IN, values=(4, True, 0.5)),
+            "n in (4, true, 0.5)",
+        ),
         ("gpu exists", Constraint(key="gpu", op=Operator.EXISTS), "gpu exists"),
         ("gpu", Constraint(key="gpu", op=Operator.EXISTS), "gpu exists"),
         ("spot absent", Constraint(key="spot", op=Operator.NOT_EXISTS), "spot absent"),
         ("!spot", Constraint(key="spot", op=Operator.NOT_EXISTS), "spot absent"),
         ("preemptible=True", Constraint(key="preemptible", values=(True,)), "preemptible = true"),
         ('version="4"', Constraint(key="version", values=("4",)), 'version = "4"'),
-        ('version="4, or \\"5\\""', Constraint(key="version", values=('4, or "5"',)), 'version = "4, or \\"5\\""'),
+        (
+            'version="4, or \\"5\\""',
+            Constraint(key="version", values=('4, or "5"',)),
+            'version = "4, or \\"5\\""',
+        ),
         ('pool=""', Constraint(key="pool", values=("",)), 'pool = ""'),
-        ("example.com/rack_7=a=b", Constraint(key="example.com/rack_7", values=("a=b",)), "example.com/rack_7 = a=b"),
+        (
+            "example.com/rack_7=a=b",
+            Constraint(key="example.com/rack_7", values=("a=b",)),
+            "example.com/rack_7 = a=b",
+        ),
         ("in in in", Constraint(key="in", op=Operator.IN, values=("in",)), "in in (in)"),
     ],
 )
-def test_a_constraint_is_read_as_people_write_it(text: str, constraint: Constraint, shown: str) -> None:
+def test_a_constraint_is_read_as_people_write_it(
+    text: str, constraint: Constraint, shown: str
+) -> None:
     """Every notation in use, and the one in which Iris answers."""
     assert same(constraint, parse_constraint(text))
     assert shown == str(constraint)
@@ -221,7 +275,9 @@ def test_a_list_behind_an_equals_sign_is_refused_with_what_to_write_instead() ->
         ("count", Operator.EQ, (10**18,)),
     ],
 )
-def test_an_impossible_constraint_cannot_be_built(key: str, op: Operator, values: tuple[Attribute, ...]) -> None:
+def test_an_impossible_constraint_cannot_be_built(
+    key: str, op: Operator, values: tuple[Attribute, ...]
+) -> None:
     """However it is made, `holds` may rely on it."""
     with pytest.raises(ValidationError) as error:
         Constraint(key=key, op=op, values=values)
@@ -262,14 +318,23 @@ def test_an_impossible_constraint_cannot_be_built(key: str, op: Operator, values
         ("us-west4", "us-west4"),
     ],
 )
-def test_an_attribute_is_a_number_or_truth_value_where_it_reads_as_one(text: str, value: Attribute) -> None:
+def test_an_attribute_is_a_number_or_truth_value_where_it_reads_as_one(
+    text: str, value: Attribute
+) -> None:
     """Flags are text; what would lose a digit or a zero as a number stays text."""
     parsed = parse_attribute(text)
 
     assert (type(value), value) == (type(parsed), parsed)
 
 
-ATTRIBUTES: dict[str, Attribute] = {"region": "US-West4", "count": 4, "load": 0.5, "spot": True, "version": "4", "off": False}
+ATTRIBUTES: dict[str, Attribute] = {
+    "region": "US-West4",
+    "count": 4,
+    "load": 0.5,
+    "spot": True,
+    "version": "4",
+    "off": False,
+}
 
 
 @pytest.mark.parametrize(
@@ -317,19 +382,25 @@ ATTRIBUTES: dict[str, Attribute] = {"region": "US-West4", "count": 4, "load": 0.
     ],
 )
 def test_a_constraint_compares_like_with_like(text: str, met: bool) -> None:
-    """Numbers with numbers, truth with truth, strings without regard to case; between kinds nothing is equal or in order."""
+    """Numbers with numbers, truth with truth, strings without regard to case; between kinds nothing
+    is equal or in order.
+    """
     assert parse_constraint(text).holds(ATTRIBUTES) is met
 
 
 @CHEAP
 @given(constraints())
 def test_what_a_host_does_not_say_it_does_not_meet(constraint: Constraint) -> None:
-    """Not even "zone != x": a host of unknown zone may well be in it. Only what must be absent is."""
+    """Not even "zone != x": a host of unknown zone may well be in it. Only what must be absent
+    is.
+    """
     assert constraint.holds({}) is (constraint.op is Operator.NOT_EXISTS)
 
 
 def test_truth_and_one_make_different_constraints() -> None:
-    """To Python they are equal; the scheduler groups requests by their constraints and must not mix these two."""
+    """To Python they are equal; the scheduler groups requests by their constraints and must not mix
+    these two.
+    """
     truth, one = Constraint(key="spot", values=(True,)), Constraint(key="spot", values=(1,))
 
     assert truth != one
@@ -382,4 +453,6 @@ def test_every_well_known_key_can_be_demanded(key: str) -> None:
 def test_the_keys_of_a_slice_are_known_by_their_old_names() -> None:
     """Hosts in the field carry these; renaming a constant must not rename them."""
     assert TPU_VM_COUNT == "tpu-vm-count"
-    assert {"region", "zone", "preemptible", "device-type", "device-variant", "scale-group"} <= set(WELL_KNOWN)
+    assert {"region", "zone", "preemptible", "device-type", "device-variant", "scale-group"} <= set(
+        WELL_KNOWN
+    )

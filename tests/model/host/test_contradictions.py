@@ -22,11 +22,16 @@ from tests.strategies import CHEAP
         (("driver > 5", "driver < 5"), ("driver > 5", "driver < 5")),
         (("driver >= 5", "driver < 5"), ("driver >= 5", "driver < 5")),
         (("driver = new", "driver >= 5"), ("driver = new", "driver >= 5")),
-        (("region in (a, b)", "region != a", "region != b"), ("region in (a, b)", "region != a", "region != b")),
+        (
+            ("region in (a, b)", "region != a", "region != b"),
+            ("region in (a, b)", "region != a", "region != b"),
+        ),
         (("n >= 5", "n <= 5", "n != 5"), ("n >= 5", "n <= 5", "n != 5")),
     ],
 )
-def test_constraints_that_exclude_each_other_are_named(texts: tuple[str, ...], excluding: tuple[str, ...]) -> None:
+def test_constraints_that_exclude_each_other_are_named(
+    texts: tuple[str, ...], excluding: tuple[str, ...]
+) -> None:
     """A job with `--region a --constraint 'region = b'` was accepted and waited for ever."""
     assert tuple(map(str, contradiction(demands(*texts)))) == excluding
 
@@ -50,14 +55,32 @@ def test_constraints_that_a_host_can_meet_are_accepted(texts: tuple[str, ...]) -
     assert contradiction(demands(*texts)) == ()
 
 
-_TEXTS = ["k = 1", "k = 2", "k != 1", "k in (1, 2)", "k >= 2", "k < 2", "k <= 1", "k > 1", "k exists", "!k", "k = a", "k != a"]
-_HOSTS: list[dict[str, bool | int | float | str]] = [{}, *({"k": value} for value in (0, 1, 1.5, 2, 3, "a", "b", True))]
+_TEXTS = [
+    "k = 1",
+    "k = 2",
+    "k != 1",
+    "k in (1, 2)",
+    "k >= 2",
+    "k < 2",
+    "k <= 1",
+    "k > 1",
+    "k exists",
+    "!k",
+    "k = a",
+    "k != a",
+]
+_HOSTS: list[dict[str, bool | int | float | str]] = [
+    {},
+    *({"k": value} for value in (0, 1, 1.5, 2, 3, "a", "b", True)),
+]
 
 
 @CHEAP
 @given(st.lists(st.sampled_from(_TEXTS), max_size=4))
 def test_a_contradiction_is_found_exactly_if_no_host_meets_all(texts: list[str]) -> None:
-    """The hosts have a value below, at, between and above all limits, and one of each other type."""
+    """The hosts have a value below, at, between and above all limits, and one of each other
+    type.
+    """
     constraints = demands(*texts)
     met = any(all(each.holds(host) for each in constraints) for host in _HOSTS)
 
@@ -65,6 +88,10 @@ def test_a_contradiction_is_found_exactly_if_no_host_meets_all(texts: list[str])
 
 
 def test_a_job_whose_constraints_exclude_each_other_is_refused() -> None:
-    """By the client before it is submitted, and by the job's workflow if the client does not check."""
-    with pytest.raises(InvalidValue, match=r"^constraint: 'region = a and region = b' exclude each other"):
+    """By the client before it is submitted, and by the job's workflow if the client does not
+    check.
+    """
+    with pytest.raises(
+        InvalidValue, match=r"^constraint: 'region = a and region = b' exclude each other"
+    ):
         check_demands(a_spec(constraints=demands("region = a", "region = b")))

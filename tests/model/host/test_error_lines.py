@@ -23,7 +23,10 @@ ValueError: no data
     [
         (TRACEBACK, "ValueError: no data"),
         (TRACEBACK + "cleaning up\n", "ValueError: no data"),
-        (TRACEBACK + "\nDuring handling …\n\n" + TRACEBACK.replace("no data", "worse"), "ValueError: worse"),
+        (
+            TRACEBACK + "\nDuring handling …\n\n" + TRACEBACK.replace("no data", "worse"),
+            "ValueError: worse",
+        ),
         # A program's own exception may have any name; the frames before it may be cut off.
         ("Traceback (most recent call last):\n  File x\nmine.Stop: at once", "mine.Stop: at once"),
         ('    raise OSError("x")\nOSError: x\n', "OSError: x"),

@@ -1,4 +1,6 @@
-"""What the output of nvidia-smi says about the GPUs of a machine. The outputs are those of the real program."""
+"""What the output of nvidia-smi says about the GPUs of a machine. The outputs are those of the real
+program.
+"""
 
 import pytest
 
@@ -63,8 +65,12 @@ def test_the_gpus_of_a_host_are_counted() -> None:
 
 
 def test_a_task_gets_only_gpus_of_the_kind_that_its_host_offers() -> None:
-    """The numbers 0 and 1 of this machine are a T4 and an L4: a task that wants two T4s needs 0 and 2."""
-    mixed = parse_gpus("0, GPU-a, Tesla T4, 15360\n1, GPU-b, NVIDIA L4, 23034\n2, GPU-c, Tesla T4, 15360\n")
+    """The numbers 0 and 1 of this machine are a T4 and an L4: a task that wants two T4s needs 0 and
+    2.
+    """
+    mixed = parse_gpus(
+        "0, GPU-a, Tesla T4, 15360\n1, GPU-b, NVIDIA L4, 23034\n2, GPU-c, Tesla T4, 15360\n"
+    )
 
     assert [gpu.index for gpu in offered(mixed, parse_device("gpu:T4:2"))] == [0, 2]
     assert [gpu.index for gpu in offered(mixed, parse_device("gpu:l4:1"))] == [1]
@@ -85,12 +91,17 @@ def test_a_mig_instance_is_a_device_and_the_gpu_that_it_divides_is_not() -> None
 
 def test_a_gpu_in_mig_mode_without_instances_offers_nothing() -> None:
     """A task on it would find no device."""
-    assert parse_gpus("0, GPU-a, NVIDIA A100-SXM4-40GB, 40960, 00000000:36:00.0, Enabled\n", "") == ()
+    assert (
+        parse_gpus("0, GPU-a, NVIDIA A100-SXM4-40GB, 40960, 00000000:36:00.0, Enabled\n", "") == ()
+    )
 
 
 def test_instances_of_older_drivers_keep_their_longer_names() -> None:
     """That driver knows an instance only by such a name."""
-    (only,) = parse_gpus("0, GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2, A100-SXM4-40GB, 40537, b, Enabled", LISTED_BEFORE)
+    (only,) = parse_gpus(
+        "0, GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2, A100-SXM4-40GB, 40537, b, Enabled",
+        LISTED_BEFORE,
+    )
 
     assert only.uuid == "MIG-GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2/1/0"
 
@@ -131,9 +142,21 @@ def test_a_request_for_any_gpu_gets_a_whole_one() -> None:
 @pytest.mark.parametrize(
     ("exit_code", "said"),
     [
-        (15, "Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost.  Reboot the system to recover this GPU\n"),
+        (
+            15,
+            (
+                "Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost.  Reboot"
+                " the system to recover this GPU\n"
+            ),
+        ),
         (255, "Unable to determine the device handle for GPU0000:07:00.0: Unknown Error\n"),
-        (0, EIGHT.replace("7, GPU-7, NVIDIA H100 80GB HBM3, 81559", "7, [GPU is lost], [GPU is lost], [GPU is lost]")),
+        (
+            0,
+            EIGHT.replace(
+                "7, GPU-7, NVIDIA H100 80GB HBM3, 81559",
+                "7, [GPU is lost], [GPU is lost], [GPU is lost]",
+            ),
+        ),
         (0, EIGHT.replace("81559, 00000000:7B", "[GPU requires reset], 00000000:7B")),
         (15, EIGHT),
     ],
@@ -148,11 +171,16 @@ def test_a_lost_gpu_is_recognised(exit_code: int, said: str) -> None:
 
 def test_a_program_that_fails_proves_no_loss() -> None:
     """It also fails while the driver is being loaded or replaced."""
-    said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is installed.\n\n"
+    said = (
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure"
+        " that it is installed.\n\n"
+    )
 
     assert read(9, said) == read(9, said, said)
     assert not read(9, said).lost
-    assert read(9, said).problem.startswith("nvidia-smi fails with exit code 9: NVIDIA-SMI has failed")
+    assert read(9, said).problem.startswith(
+        "nvidia-smi fails with exit code 9: NVIDIA-SMI has failed"
+    )
     assert read(137, "").problem == "nvidia-smi fails with exit code 137"
 
 

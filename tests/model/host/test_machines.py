@@ -21,7 +21,9 @@ def seen(state: MachineState, reason: str = "") -> SliceObservation:
     return SliceObservation(slice_id="s", group="g", zone="z", state=state, reason=reason)
 
 
-@pytest.mark.parametrize("state", [MachineState.CREATING, MachineState.ACTIVE, MachineState.REPAIRING])
+@pytest.mark.parametrize(
+    "state", [MachineState.CREATING, MachineState.ACTIVE, MachineState.REPAIRING]
+)
 def test_machines_that_come_or_are_there_are_no_loss(state: MachineState) -> None:
     """Slow is not failed."""
     assert loss_of(seen(state)) is None
@@ -35,9 +37,14 @@ def test_machines_that_come_or_are_there_are_no_loss(state: MachineState) -> Non
         (MachineState.DELETING, SliceFault.VANISHED),
     ],
 )
-def test_machines_that_are_gone_or_broken_are_a_loss_in_the_platforms_words(state: MachineState, fault: SliceFault) -> None:
+def test_machines_that_are_gone_or_broken_are_a_loss_in_the_platforms_words(
+    state: MachineState, fault: SliceFault
+) -> None:
     """Its own words if it has any: people search for them."""
-    assert loss_of(seen(state, "because of host maintenance")) == (fault, "because of host maintenance")
+    assert loss_of(seen(state, "because of host maintenance")) == (
+        fault,
+        "because of host maintenance",
+    )
     told = loss_of(seen(state))
     assert told is not None
     assert told[1]
@@ -72,7 +79,9 @@ def test_the_hosts_of_a_slice_are_what_a_job_for_its_kind_looks_for() -> None:
 
 def test_the_only_host_of_a_slice_has_its_name_and_no_tpu_attributes_without_a_tpu() -> None:
     """A VM is a slice of one."""
-    group = ScaleGroup(name="cpu", type=SliceType.GCE_VM, zones=("z-a",), resources=some(cpu=4), max_slices=1)
+    group = ScaleGroup(
+        name="cpu", type=SliceType.GCE_VM, zones=("z-a",), resources=some(cpu=4), max_slices=1
+    )
     (host,) = group.slice_hosts("cpu-1", "z-a")
 
     assert host.id == "cpu-1"
@@ -91,6 +100,8 @@ def test_a_slice_of_a_group_that_is_gone_can_still_be_given_back() -> None:
 
 
 def test_a_slices_id_is_spelled_as_clouds_want_it() -> None:
-    """Lower case, digits and dashes; a cluster that nobody shares its machines with needs no prefix."""
+    """Lower case, digits and dashes; a cluster that nobody shares its machines with needs no
+    prefix.
+    """
     assert names.slice_id("iris-EU", "tpu_v5e.16", "1a2b") == "iris-eu-tpu-v5e-16-1a2b"
     assert names.slice_id("", "cpu", "1a2b") == "cpu-1a2b"

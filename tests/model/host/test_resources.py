@@ -27,7 +27,9 @@ from tests.strategies import CHEAP, wants
     ],
 )
 def test_a_device_matches_by_kind_and_variant(wanted: str, offered: str, accepted: bool) -> None:
-    """Kind is exact; a variant is exact, one of a set, or any: a program compiled for one chip must not meet another."""
+    """Kind is exact; a variant is exact, one of a set, or any: a program compiled for one chip must
+    not meet another.
+    """
     device = parse_device(wanted)
 
     assert device is not None
@@ -35,8 +37,12 @@ def test_a_device_matches_by_kind_and_variant(wanted: str, offered: str, accepte
 
 
 def test_how_many_devices_are_wanted_does_not_decide_the_kind_of_host() -> None:
-    """A host with too few of the right devices is too small, not of the wrong kind: the user is told something else."""
-    assert Device(kind=DeviceKind.GPU, variant="H100", count=16).accepts(Device(kind=DeviceKind.GPU, variant="H100", count=8))
+    """A host with too few of the right devices is too small, not of the wrong kind: the user is
+    told something else.
+    """
+    assert Device(kind=DeviceKind.GPU, variant="H100", count=16).accepts(
+        Device(kind=DeviceKind.GPU, variant="H100", count=8)
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,10 @@ def test_a_device_is_read_as_kind_variant_count(text: str, device: Device | None
     assert device == parse_device(text)
 
 
-@pytest.mark.parametrize("text", ["", "fpga", "gpu:H100:0", "gpu:H100:-1", "gpu:H100:two", "gpu:H100:1:1", "cpu:8", "cpu::8"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "fpga", "gpu:H100:0", "gpu:H100:-1", "gpu:H100:two", "gpu:H100:1:1", "cpu:8", "cpu::8"],
+)
 def test_what_is_no_device_is_refused_by_field_name(text: str) -> None:
     """ "cpu:8" in particular reads like eight cores and would silently be none."""
     with pytest.raises(InvalidValue, match=r"^accelerator: "):
@@ -76,7 +85,9 @@ def test_a_device_as_shown_can_be_typed_in_again(text: str) -> None:
         (some(cpu=0), "nothing"),
     ],
 )
-def test_resources_are_shown_without_what_nobody_asked_for(resources: Resources, shown: str) -> None:
+def test_resources_are_shown_without_what_nobody_asked_for(
+    resources: Resources, shown: str
+) -> None:
     """Lists and explanations show one short phrase per task."""
     assert shown == str(resources)
 
@@ -84,7 +95,9 @@ def test_resources_are_shown_without_what_nobody_asked_for(resources: Resources,
 @CHEAP
 @given(wants())
 def test_the_numbers_have_one_order_everywhere(resources: Resources) -> None:
-    """What is compared by place and what is shown by name must not be mixed up: cores are not bytes."""
+    """What is compared by place and what is shown by name must not be mixed up: cores are not
+    bytes.
+    """
     assert resources.amounts() == dict(zip(AMOUNTS, resources.vector, strict=True))
     assert resources.amounts()["device"] == resources.device_count
     assert resources.amounts()["cpu"] == resources.cpu_millis

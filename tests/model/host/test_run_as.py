@@ -24,8 +24,12 @@ from iris.model.host.run_as import DEFAULT_UIDS, choose_uids, parse_run_as
     ],
 )
 def test_what_is_no_range_of_uids_for_jobs_is_refused_with_a_remedy(text: str) -> None:
-    """Small uids belong to the system and to people, whose processes the end of a job would kill; 0 is root."""
-    with pytest.raises(InvalidValue, match="use a range such as 60706-61183, or root for the user of the agent"):
+    """Small uids belong to the system and to people, whose processes the end of a job would kill; 0
+    is root.
+    """
+    with pytest.raises(
+        InvalidValue, match="use a range such as 60706-61183, or root for the user of the agent"
+    ):
         parse_run_as(text)
 
 

@@ -70,7 +70,9 @@ def test_wrong_indices_are_refused_with_the_part_that_is_wrong(text: str, proble
 
 @given(st.sets(st.integers(0, MAX_INDEX), min_size=1, max_size=200))
 def test_formatted_indices_are_the_same_indices(indices: set[int]) -> None:
-    """A job that runs some tasks again, and a part of a large array, carry their indices as such a text."""
+    """A job that runs some tasks again, and a part of a large array, carry their indices as such a
+    text.
+    """
     assert parse_indices(format_indices(indices)) == tuple(sorted(indices))
 
 
@@ -123,7 +125,9 @@ CSV = "lr,model name\n0.10,small\n1e-3,big\n"
     ],
 )
 def test_tables_of_spreadsheets_and_editors_are_read_alike(content: bytes) -> None:
-    """Spreadsheets write a byte order mark and other line ends, and numbers keep the text that the user sees."""
+    """Spreadsheets write a byte order mark and other line ends, and numbers keep the text that the
+    user sees.
+    """
     table = parse_table("params.csv", content)
 
     assert table.columns == ("lr", "model name")
@@ -196,12 +200,19 @@ def test_any_file_is_a_table_with_equal_rows_or_is_refused(content: bytes, name:
         return
     assert table.rows
     assert all(len(row) == len(table.columns) for row in table.rows)
-    assert [json.loads(line) for line in table.lines()] == [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [json.loads(line) for line in table.lines()] == [
+        dict(zip(table.columns, row, strict=True)) for row in table.rows
+    ]
 
 
 def test_the_rows_of_a_python_program_become_texts_as_in_json() -> None:
     """The same sweep from a file and from Python gives the tasks the same variables."""
-    table = table_of([{"lr": 0.1, "on": True, "none": None, "s": "x"}, {"s": "y", "none": 1, "on": False, "lr": 1e-3}])
+    table = table_of(
+        [
+            {"lr": 0.1, "on": True, "none": None, "s": "x"},
+            {"s": "y", "none": 1, "on": False, "lr": 1e-3},
+        ]
+    )
 
     assert table.columns == ("lr", "on", "none", "s")
     assert table.rows == (("0.1", "true", "", "x"), ("0.001", "false", "1", "y"))
@@ -226,7 +237,10 @@ def test_only_the_names_of_values_in_braces_are_replaced(word: str, becomes: str
     assert substituted(word, task_values(7, {"lr": "0.1", "model name": "big"})) == becomes
 
 
-@given(st.text("{}$alr \"'", max_size=30), st.dictionaries(st.sampled_from(["a", "lr"]), st.text("{}alr", max_size=5)))
+@given(
+    st.text("{}$alr \"'", max_size=30),
+    st.dictionaries(st.sampled_from(["a", "lr"]), st.text("{}alr", max_size=5)),
+)
 def test_a_value_is_never_replaced_again(word: str, values: dict[str, str]) -> None:
     """A value with braces must not be read as a further place."""
     marks = {name: f"<{number}>" for number, name in enumerate(values)}
@@ -238,8 +252,12 @@ def test_a_value_is_never_replaced_again(word: str, values: dict[str, str]) -> N
 
 
 def test_a_name_that_resembles_a_column_is_pointed_out() -> None:
-    """A typing error would pass the braces to every task of the sweep; awk and JSON have other words in braces."""
-    command = shlex.split("""train --lr {LR} --model {modle} --seed {seed} '{print}' '{"a": 1}' {{modl}} ${mode}""")
+    """A typing error would pass the braces to every task of the sweep; awk and JSON have other
+    words in braces.
+    """
+    command = shlex.split(
+        """train --lr {LR} --model {modle} --seed {seed} '{print}' '{"a": 1}' {{modl}} ${mode}"""
+    )
 
     assert [text.split("; ")[1] for text in misspelt(command, ("lr", "model", "seed"))] == [
         "did you mean {lr}?",

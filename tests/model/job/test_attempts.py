@@ -14,14 +14,29 @@ S = TaskState
 
 def a_record(number: int, account: Account) -> AttemptRecord:
     return AttemptRecord(
-        number=number, hosts=("h1",), placed_at=NOON, started_at=NOON, ended_at=at(60), account=account, reason="x", ends=()
+        number=number,
+        hosts=("h1",),
+        placed_at=NOON,
+        started_at=NOON,
+        ended_at=at(60),
+        account=account,
+        reason="x",
+        ends=(),
     )
 
 
 @CHEAP
-@given(st.lists(st.sampled_from(Account), max_size=3), st.integers(0, KEPT + 40), st.sampled_from(Account))
-def test_so_many_attempts_are_kept_and_no_more_whoever_paid_for_them(first: list[Account], many: int, last: Account) -> None:
-    """They travel with the workflow from run to run; a budget may be as large as its user likes, a payload may not."""
+@given(
+    st.lists(st.sampled_from(Account), max_size=3),
+    st.integers(0, KEPT + 40),
+    st.sampled_from(Account),
+)
+def test_so_many_attempts_are_kept_and_no_more_whoever_paid_for_them(
+    first: list[Account], many: int, last: Account
+) -> None:
+    """They travel with the workflow from run to run; a budget may be as large as its user likes, a
+    payload may not.
+    """
     records: tuple[AttemptRecord, ...] = ()
     for number, account in enumerate([*first, *[Account.PREEMPTIONS] * many, last], start=1):
         records = kept([*records, a_record(number, account)])
@@ -32,7 +47,9 @@ def test_so_many_attempts_are_kept_and_no_more_whoever_paid_for_them(first: list
 
 
 def test_what_never_started_is_left_out_before_what_somebody_paid_for() -> None:
-    """A host that nobody answers on fills the list in an hour; the crash before it is what its user looks for."""
+    """A host that nobody answers on fills the list in an hour; the crash before it is what its user
+    looks for.
+    """
     crash = a_record(1, Account.FAILURES)
     idle = [a_record(number, Account.UNDELIVERED) for number in range(2, KEPT + 10)]
 
@@ -44,7 +61,10 @@ def test_what_never_started_is_left_out_before_what_somebody_paid_for() -> None:
 
 def test_of_a_small_gang_every_end_is_kept() -> None:
     """With the number of the task in its job, and in its order."""
-    ends = member_ends([3, 4], [an_outcome(S.SUCCEEDED, exit_code=0), an_outcome(S.KILLED, reason="ended with task 5")])
+    ends = member_ends(
+        [3, 4],
+        [an_outcome(S.SUCCEEDED, exit_code=0), an_outcome(S.KILLED, reason="ended with task 5")],
+    )
 
     assert [(end.index, end.state, end.exit_code, end.reason) for end in ends] == [
         (3, S.SUCCEEDED, 0, ""),

@@ -39,18 +39,35 @@ from tests.strategies import CHEAP
 
 def one_of(count: int, letters: int = 10, key: str = "zone") -> Constraint:
     """The zone has to be one of so many."""
-    return Constraint(key=key, op=Operator.IN, values=tuple(f"{number:0{letters}}z" for number in range(count)))
+    return Constraint(
+        key=key, op=Operator.IN, values=tuple(f"{number:0{letters}}z" for number in range(count))
+    )
 
 
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
         ({"constraints": (one_of(100),)}, r"^constraint: .* has 1,3\d\d bytes; use at most 1,024"),
-        ({"constraints": (one_of(1, key="k" * 1_100),)}, r"^constraint: .* has 1,1\d\d bytes; use at most 1,024"),
-        ({"constraints": (one_of(1),) * (CONSTRAINTS + 1)}, r"^constraint: '33 constraints' are too many; give at most 32"),
-        ({"constraints": (one_of(60),) * 6}, r"^constraint: '\d,\d{3} bytes' make the request .*; use at most 4,096"),
-        ({"coscheduling": Coscheduling(group_by="r" * 5_000)}, "^coscheduling: .*; use at most 4,096"),
-        ({"resources": some(device=Device(kind=DeviceKind.GPU, variant="v" * 5_000))}, "^device: .*; use at most 4,096"),
+        (
+            {"constraints": (one_of(1, key="k" * 1_100),)},
+            r"^constraint: .* has 1,1\d\d bytes; use at most 1,024",
+        ),
+        (
+            {"constraints": (one_of(1),) * (CONSTRAINTS + 1)},
+            r"^constraint: '33 constraints' are too many; give at most 32",
+        ),
+        (
+            {"constraints": (one_of(60),) * 6},
+            r"^constraint: '\d,\d{3} bytes' make the request .*; use at most 4,096",
+        ),
+        (
+            {"coscheduling": Coscheduling(group_by="r" * 5_000)},
+            "^coscheduling: .*; use at most 4,096",
+        ),
+        (
+            {"resources": some(device=Device(kind=DeviceKind.GPU, variant="v" * 5_000))},
+            "^device: .*; use at most 4,096",
+        ),
     ],
 )
 def test_a_job_that_demands_more_than_the_scheduler_keeps_is_refused_with_the_field_and_the_limit(
@@ -63,22 +80,38 @@ def test_a_job_that_demands_more_than_the_scheduler_keeps_is_refused_with_the_fi
 
 def test_a_job_with_as_many_constraints_as_people_write_is_not_refused() -> None:
     """Fifty zones are more than any provider has in a region."""
-    check_demands(a_spec(constraints=(one_of(50), *(one_of(2, key=f"key-{number}") for number in range(9)))))
+    check_demands(
+        a_spec(constraints=(one_of(50), *(one_of(2, key=f"key-{number}") for number in range(9))))
+    )
 
 
 HUGE = st.sampled_from(["x" * 60_000, "ü\n" * 20_000, "z"])
 
 
 @CHEAP
-@given(texts=st.lists(HUGE, min_size=1, max_size=20), attribute=HUGE, variant=HUGE, pause=st.none() | HUGE)
+@given(
+    texts=st.lists(HUGE, min_size=1, max_size=20),
+    attribute=HUGE,
+    variant=HUGE,
+    pause=st.none() | HUGE,
+)
 def test_no_reason_is_long_whatever_users_hosts_and_operators_say(
     texts: list[str], attribute: str, variant: str, pause: str | None
 ) -> None:
-    """A reason goes to every task of a job in one answer, and each of them repeats it in its history."""
-    constraints = tuple(Constraint(key="zone", op=Operator.NE if text == "z" else Operator.EQ, values=(text,)) for text in texts)
-    wants = some(device=Device(kind=DeviceKind.GPU, variant=variant)) if variant != "z" else some(cpu=1)
+    """A reason goes to every task of a job in one answer, and each of them repeats it in its
+    history.
+    """
+    constraints = tuple(
+        Constraint(key="zone", op=Operator.NE if text == "z" else Operator.EQ, values=(text,))
+        for text in texts
+    )
+    wants = (
+        some(device=Device(kind=DeviceKind.GPU, variant=variant)) if variant != "z" else some(cpu=1)
+    )
     ledger = Ledger()
-    ledger.hosts_up([a_host("h1", attributes={"zone": attribute}), a_host("h2", attributes={"zone": "z"})])
+    ledger.hosts_up(
+        [a_host("h1", attributes={"zone": attribute}), a_host("h2", attributes={"zone": "z"})]
+    )
     if pause is not None:
         ledger.pause(pause)
     request = a_request(wants=wants, constraints=constraints)
@@ -89,8 +122,12 @@ def test_no_reason_is_long_whatever_users_hosts_and_operators_say(
     assert all(len(fit.why) < 1_000 for fit in ledger.forecast(request, NOON).fits)
 
 
-def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_served_first_first() -> None:
-    """What is left out is told when these are served; a query whose answer is too large fails for ever."""
+def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_served_first_first() -> (
+    None
+):
+    """What is left out is told when these are served; a query whose answer is too large fails for
+    ever.
+    """
     ledger = Ledger()
     for number in range(100):
         constraint = one_of(1, letters=20_000 + number)
@@ -99,13 +136,19 @@ def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_ser
 
     assert 0 < len(wanted.demands) < 100
     assert size_of(wanted) < DEMANDS_BYTES + 1_000
-    assert [each.example.submitted_at for each in wanted.demands] == [at(number) for number in range(len(wanted.demands))]
+    assert [each.example.submitted_at for each in wanted.demands] == [
+        at(number) for number in range(len(wanted.demands))
+    ]
 
 
 def test_the_pages_of_a_snapshot_are_bounded_and_together_have_every_host() -> None:
-    """Hosts say of themselves what they like; whoever reads the next page goes on behind the hosts that he has."""
+    """Hosts say of themselves what they like; whoever reads the next page goes on behind the hosts
+    that he has.
+    """
     ledger = Ledger()
-    ledger.hosts_up([a_host(f"h{number}", attributes={"label": "x" * 50_000}) for number in range(30)])
+    ledger.hosts_up(
+        [a_host(f"h{number}", attributes={"label": "x" * 50_000}) for number in range(30)]
+    )
     seen: list[str] = []
     while len(seen) < 30:
         page = snapshot_of(ledger, SnapshotPage(offset=len(seen)))
@@ -146,7 +189,10 @@ def test_outlooks_are_stored_up_to_a_number_of_bytes() -> None:
     """The autoscaler sends one for each shape, and each repeats the shape's constraints."""
     ledger = Ledger()
     outlooks = tuple(
-        Outlook(example=a_request(f"k{number}", constraints=(one_of(1, letters=4_000 + number),)), message="no capacity")
+        Outlook(
+            example=a_request(f"k{number}", constraints=(one_of(1, letters=4_000 + number),)),
+            message="no capacity",
+        )
         for number in range(MOST_OUTLOOKS)
     )
     enter(ledger, Outlooks(outlooks=outlooks), whole=True, size=LedgerSize())
@@ -157,15 +203,23 @@ def test_outlooks_are_stored_up_to_a_number_of_bytes() -> None:
 
 
 def test_signals_that_owners_have_not_received_travel_as_keys() -> None:
-    """There may be as many as placements. Those that the ledger no longer has, or has otherwise, travel in full."""
+    """There may be as many as placements. Those that the ledger no longer has, or has otherwise,
+    travel in full.
+    """
     ledger = Ledger()
     host = a_host(offers=some(cpu=1_000))
     ledger.hosts_up([host])
     for number in range(100):
         ledger.adopt(a_placement(host, some(cpu=1), f"k{number}", owner=f"job of k{number}"))
     lost = a_placement(host, some(cpu=1), "lost")
-    notices = dict(ledger.live) | {"lost": lost, "k7": ledger.live["k7"].model_copy(update={"band": Band.BATCH})}
-    evictions = {key: Eviction(key=key, owner=f"job of {key}", reason="drained") for key in (*ledger.live, "gone")}
+    notices = dict(ledger.live) | {
+        "lost": lost,
+        "k7": ledger.live["k7"].model_copy(update={"band": Band.BATCH}),
+    }
+    evictions = {
+        key: Eviction(key=key, owner=f"job of {key}", reason="drained")
+        for key in (*ledger.live, "gone")
+    }
     unsent = pack(ledger, notices, evictions)
     start = SchedulerStart(cluster="c", ledger=ledger.state(), **unsent._asdict())
     again = SchedulerStart.model_validate_json(start.model_dump_json())
@@ -178,14 +232,21 @@ def test_signals_that_owners_have_not_received_travel_as_keys() -> None:
 def test_a_forecast_has_a_bounded_number_of_entries() -> None:
     """On a busy cluster every host has another number of free cores."""
     ledger = Ledger()
-    ledger.hosts_up([a_host(f"h{number}", offers=some(cpu=1 + number / 1000)) for number in range(MOST_FITS + 50)])
+    ledger.hosts_up(
+        [
+            a_host(f"h{number}", offers=some(cpu=1 + number / 1000))
+            for number in range(MOST_FITS + 50)
+        ]
+    )
 
     assert len(ledger.forecast(a_request(wants=some(cpu=5_000)), NOON).fits) == MOST_FITS
 
 
 @CHEAP
 @given(st.lists(st.integers(0, 2 * BATCH_BYTES), max_size=20), st.integers(1, 10))
-def test_what_is_sent_together_is_bounded_and_nothing_is_left_behind(sizes: list[int], most: int) -> None:
+def test_what_is_sent_together_is_bounded_and_nothing_is_left_behind(
+    sizes: list[int], most: int
+) -> None:
     """Part by part everything goes, in its order; only what is too large alone goes alone."""
     left, parts = list(enumerate(sizes)), []
     while left:
@@ -201,8 +262,12 @@ def test_what_is_sent_together_is_bounded_and_nothing_is_left_behind(sizes: list
 @CHEAP
 @given(st.text(max_size=300), st.integers(20, 200))
 def test_a_text_that_is_cut_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
-    """The beginning names the key, the end the last value: enough to find it again in what was typed."""
+    """The beginning names the key, the end the last value: enough to find it again in what was
+    typed.
+    """
     shown = cut(text, most)
 
     assert len(shown) <= most
-    assert shown == text or (text[: most // 2] == shown[: most // 2] and text[-(most // 4) :] == shown[-(most // 4) :])
+    assert shown == text or (
+        text[: most // 2] == shown[: most // 2] and text[-(most // 4) :] == shown[-(most // 4) :]
+    )

@@ -13,7 +13,9 @@ TOP, BELOW = ("a", "b"), ("run/a", "run/b")
 
 
 class Directory:
-    """A checkpoint directory that was saved once and then changed within a moment. The size of a file is its version."""
+    """A checkpoint directory that was saved once and then changed within a moment. The size of a
+    file is its version.
+    """
 
     def __init__(self, saved: dict[str, int]) -> None:
         self.now, self.version, self.order = 100 * S, 100, Order()
@@ -25,7 +27,8 @@ class Directory:
         self.now += 10 * S
         #: The files that are being written.
         self.half: set[str] = set()
-        #: The versions that were renamed into place, by their paths, as far as they are still there.
+        #: The versions that were renamed into place, by their paths, as far as they are still
+        #: there.
         self.renamed: dict[str, int] = {}
 
     def begin(self, path: str) -> None:
@@ -59,22 +62,33 @@ class Directory:
         for path in self.half:
             self.order.closed(path)  # by the system
         self.changes.look(self.saved, self.files.values(), self.now, self.now - 2 * S)
-        planned = plan_end(self.saved, self.files.values(), self.changes, self.now - 2 * S, self.order)
+        planned = plan_end(
+            self.saved, self.files.values(), self.changes, self.now - 2 * S, self.order
+        )
         return {item.path: item.size for item in (*planned.kept, *planned.new) if item.size}
 
     def _write(self, path: str) -> None:
         self.now, self.version = self.now + 1, self.version + 1
-        self.files[path] = Found(path, 0o600, self.now, self.version, self.version, self.now, is_file=True)
+        self.files[path] = Found(
+            path, 0o600, self.now, self.version, self.version, self.now, is_file=True
+        )
         self.order.written(path)
         self.renamed.pop(path, None)
 
 
 def _saved(item: Found) -> SavedItem:
     stored_as = "x" if item.is_file else ""
-    return SavedItem(path=item.path, mode=item.mode, size=item.size, mtime_ns=item.mtime_ns, stored_as=stored_as)
+    return SavedItem(
+        path=item.path, mode=item.mode, size=item.size, mtime_ns=item.mtime_ns, stored_as=stored_as
+    )
 
 
-ACTS = st.lists(st.tuples(st.sampled_from(["begin", "close", "replace", "remove"]), st.sampled_from([*TOP, *BELOW])), max_size=12)
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(["begin", "close", "replace", "remove"]), st.sampled_from([*TOP, *BELOW])
+    ),
+    max_size=12,
+)
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -85,7 +99,9 @@ ACTS = st.lists(st.tuples(st.sampled_from(["begin", "close", "replace", "remove"
 def test_the_last_save_has_all_that_was_renamed_and_nothing_that_was_half_written(
     saved: set[str], acts: list[tuple[str, str]]
 ) -> None:
-    """Whatever else the program wrote, closed and removed meanwhile. Of what it had begun, the earlier version stays."""
+    """Whatever else the program wrote, closed and removed meanwhile. Of what it had begun, the
+    earlier version stays.
+    """
     before = {path: 1 + number for number, path in enumerate(sorted(saved))}
     directory = Directory(before)
     for act, path in acts:
@@ -98,7 +114,9 @@ def test_the_last_save_has_all_that_was_renamed_and_nothing_that_was_half_writte
 
 
 def test_what_was_closed_before_the_last_renaming_is_saved_with_it() -> None:
-    """A program writes its weights, and then renames the file that says which are the last: it does not rename before."""
+    """A program writes its weights, and then renames the file that says which are the last: it does
+    not rename before.
+    """
     directory = Directory({"latest": 1})
     directory.begin("step_2")
     directory.close("step_2")
@@ -123,7 +141,9 @@ def test_a_directory_that_was_not_finished_is_left_as_it_was() -> None:
 
 
 def test_what_was_removed_after_the_last_renaming_stays() -> None:
-    """A program that keeps only its last checkpoint has removed the one before, and the new one may not be whole."""
+    """A program that keeps only its last checkpoint has removed the one before, and the new one may
+    not be whole.
+    """
     directory = Directory({"step_1": 1, "run/step_1": 2, "old": 3})
     directory.remove("old")
     for path in ("state", "run/state"):

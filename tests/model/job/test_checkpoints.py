@@ -1,4 +1,6 @@
-"""What a save of a checkpoint directory has: whole files, and no later change without the earlier ones."""
+"""What a save of a checkpoint directory has: whole files, and no later change without the earlier
+ones.
+"""
 
 import math
 
@@ -55,7 +57,13 @@ class Directory:
         planned = self.look(after, ended=ended)
         if planned.is_due:
             new = (
-                SavedItem(path=each.path, mode=each.mode, size=each.size, mtime_ns=each.mtime_ns, stored_as="x")
+                SavedItem(
+                    path=each.path,
+                    mode=each.mode,
+                    size=each.size,
+                    mtime_ns=each.mtime_ns,
+                    stored_as="x",
+                )
                 for each in planned.new
             )
             self.last = Save(items=(*planned.kept, *new))
@@ -96,7 +104,9 @@ def test_a_later_change_waits_for_an_earlier_one() -> None:
 
 
 def test_an_earlier_change_does_not_bring_a_later_one() -> None:
-    """Weights that are written again at once hide the version to which the number of the step belongs."""
+    """Weights that are written again at once hide the version to which the number of the step
+    belongs.
+    """
     directory = Directory()
     for version in (1, 2):
         directory.write("weights", version)
@@ -187,7 +197,9 @@ def test_an_agent_that_takes_over_saves_nothing_with_what_is_not_whole() -> None
         (1, "/".join("a" * 101), "it has paths of more than 100 names"),
     ],
 )
-def test_a_directory_beyond_the_limits_is_refused_with_the_reason(size: int, path: str, reason: str) -> None:
+def test_a_directory_beyond_the_limits_is_refused_with_the_reason(
+    size: int, path: str, reason: str
+) -> None:
     """The user learns which limit it is, and of what."""
     found = Found(path, 0o600, 0, 1, size, 0, is_file=True)
 
@@ -197,19 +209,33 @@ def test_a_directory_beyond_the_limits_is_refused_with_the_reason(size: int, pat
 def test_an_attempt_deletes_no_object_of_a_later_one_nor_of_the_saves_that_it_keeps() -> None:
     """A late attempt may run beside its successor."""
     keep = Save(attempt=2, number=7, items=(SavedItem(path="a", stored_as="p/2/files/x-1"),))
-    stored = ["p/1/0000000009.json", "p/1/files/z-1", "p/2/0000000007.json", "p/2/files/x-1", "p/2/files/x-0", "p/3/files/y-1"]
+    stored = [
+        "p/1/0000000009.json",
+        "p/1/files/z-1",
+        "p/2/0000000007.json",
+        "p/2/files/x-1",
+        "p/2/files/x-0",
+        "p/3/files/y-1",
+    ]
 
-    assert unused(stored, "p", 2, [keep]) == ["p/1/0000000009.json", "p/1/files/z-1", "p/2/files/x-0"]
+    assert unused(stored, "p", 2, [keep]) == [
+        "p/1/0000000009.json",
+        "p/1/files/z-1",
+        "p/2/files/x-0",
+    ]
 
 
-#: A file that is written in place or removed, one that is replaced by renaming, or a save after 1.5 s.
+#: A file that is written in place or removed, one that is replaced by renaming, or a save after 1.5
+#: s.
 ACTS = st.lists(st.sampled_from(["a", "b", "remove a", "r", "save"]), min_size=8, max_size=24)
 
 
 @given(ACTS)
 @example(["r", "a", "save", "b", "r", "save"])
 def test_a_save_is_the_directory_as_it_was_at_some_time(acts: list[str]) -> None:
-    """Whatever a program writes, replaces and removes, in whatever order, and whenever it is looked at."""
+    """Whatever a program writes, replaces and removes, in whatever order, and whenever it is looked
+    at.
+    """
     directory = Directory()
     directory.changes.replaced.add("r")
     states: list[dict[str, int]] = [{}]

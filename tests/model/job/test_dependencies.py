@@ -44,7 +44,13 @@ def test_jobs_are_named_as_in_every_command() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("train:3", "after: 'train:3' is a task; a job waits for whole jobs; write train, for all of its tasks"),
+        (
+            "train:3",
+            (
+                "after: 'train:3' is a task; a job waits for whole jobs; write train, for all of"
+                " its tasks"
+            ),
+        ),
         ("train#x", "after: 'train#x' does not name a run; write NAME#NUMBER"),
         ("a,,b", "after: '' is not a valid name"),
         ("a b", "after: 'a b' is not a valid name"),
@@ -57,15 +63,25 @@ def test_a_wrong_name_is_refused_with_the_remedy(text: str, message: str) -> Non
 
 
 def test_a_job_that_waits_for_both_ends_of_another_is_refused() -> None:
-    """It could never start. A run and the latest of its name may be two runs; every end goes with either condition."""
+    """It could never start. A run and the latest of its name may be two runs; every end goes with
+    either condition.
+    """
 
     def check(*after: Dependency) -> None:
         check_demands(a_spec(after=after))
 
     other = after("ada/train#2").model_copy(update={"job": "ada/train", "number": 2})
-    check(after("ada/train", Condition.FAIL), after("ada/train", Condition.ANY), after("ada/eval"), other)
+    check(
+        after("ada/train", Condition.FAIL),
+        after("ada/train", Condition.ANY),
+        after("ada/eval"),
+        other,
+    )
     check(after("ada/train"), after("ada/train", Condition.ANY))
-    message = "after: 'ada/train' cannot both succeed and fail, so the job would never start; use --after-any to wait for its end"
+    message = (
+        "after: 'ada/train' cannot both succeed and fail, so the job would never start; use"
+        " --after-any to wait for its end"
+    )
     with pytest.raises(InvalidValue, match=re.escape(message)):
         check(after("ada/eval"), after("ada/train"), after("ada/train", Condition.FAIL))
 
@@ -85,13 +101,21 @@ def test_an_end_that_the_service_has_forgotten_is_an_end_and_neither_success_nor
     ends: dict[str, JobState | None] = {"ada/train": None}
 
     assert is_met([after("ada/train", Condition.ANY)], ends)
-    assert refusal([after("ada/train")], ends) == "it starts only if ada/train succeeds, and how that ended is no longer known"
-    assert refusal([after("ada/train", Condition.FAIL)], ends).startswith("it starts only if ada/train fails, and how")
+    assert (
+        refusal([after("ada/train")], ends)
+        == "it starts only if ada/train succeeds, and how that ended is no longer known"
+    )
+    assert refusal([after("ada/train", Condition.FAIL)], ends).startswith(
+        "it starts only if ada/train fails, and how"
+    )
 
 
 @CHEAP
 @given(
-    st.lists(st.builds(after, st.sampled_from(["ada/a", "ada/b", "ada/c"]), st.sampled_from(Condition)), max_size=5),
+    st.lists(
+        st.builds(after, st.sampled_from(["ada/a", "ada/b", "ada/c"]), st.sampled_from(Condition)),
+        max_size=5,
+    ),
     st.dictionaries(st.sampled_from(["ada/a", "ada/b", "ada/c"]), st.sampled_from([*ENDED, None])),
 )
 def test_a_job_starts_when_all_have_ended_as_it_wants_and_ends_with_the_first_that_has_not(
@@ -111,15 +135,26 @@ def test_the_reason_names_the_jobs_that_have_not_ended() -> None:
     wanted = [after("ada/a"), after("ada/b", Condition.ANY), after("ada/c", Condition.FAIL)]
 
     assert waiting_for(wanted, {}) == "waits for ada/a to succeed, ada/b to end and ada/c to fail"
-    assert waiting_for(wanted, {"ada/a": JobState.SUCCEEDED, "ada/b": None}) == "waits for ada/c to fail"
+    assert (
+        waiting_for(wanted, {"ada/a": JobState.SUCCEEDED, "ada/b": None})
+        == "waits for ada/c to fail"
+    )
     assert listed(wanted[:2], {}) == "after ada/a and ada/b"
-    assert listed([after(f"ada/j{number}") for number in range(9)], {}) == "after ada/j0, ada/j1, ada/j2 and 6 more"
+    assert (
+        listed([after(f"ada/j{number}") for number in range(9)], {})
+        == "after ada/j0, ada/j1, ada/j2 and 6 more"
+    )
 
 
 def test_a_job_names_each_dependency_once_and_not_too_many() -> None:
     """The specification is in the history of each of its tasks."""
     many = tuple(after(f"ada/j{number}") for number in range(MAX_DEPENDENCIES + 1))
 
-    assert JobSpec(user="ada", name="x", command=("true",), after=(many[0], many[0])).after == many[:1]
-    with pytest.raises(ValueError, match=r"after: '101 jobs' are too many; wait for at most 100, or for a job between"):
+    assert (
+        JobSpec(user="ada", name="x", command=("true",), after=(many[0], many[0])).after == many[:1]
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"after: '101 jobs' are too many; wait for at most 100, or for a job between",
+    ):
         JobSpec(user="ada", name="x", command=("true",), after=many)

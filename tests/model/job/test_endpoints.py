@@ -11,22 +11,38 @@ from tests.builders import a_task
 
 
 def endpoint(
-    name: str = "model", task: int = 0, attempt: int = 1, address: str = "10.0.0.1:80", **more: dict[str, str]
+    name: str = "model",
+    task: int = 0,
+    attempt: int = 1,
+    address: str = "10.0.0.1:80",
+    **more: dict[str, str],
 ) -> Endpoint:
     return Endpoint(name=name, address=address, job="ada/serve", task=task, attempt=attempt, **more)
 
 
 ENDPOINTS = st.builds(
-    endpoint, st.sampled_from(["a", "b/c"]), st.integers(-2, 3), st.integers(1, 4), st.sampled_from(["", "h:1", "h:2", "none"])
+    endpoint,
+    st.sampled_from(["a", "b/c"]),
+    st.integers(-2, 3),
+    st.integers(1, 4),
+    st.sampled_from(["", "h:1", "h:2", "none"]),
 )
 
 
-@given(st.lists(ENDPOINTS, max_size=30), st.lists(st.tuples(st.sampled_from(TaskState), st.integers(0, 4)), max_size=3))
+@given(
+    st.lists(ENDPOINTS, max_size=30),
+    st.lists(st.tuples(st.sampled_from(TaskState), st.integers(0, 4)), max_size=3),
+)
 def test_an_endpoint_is_there_only_while_its_attempt_can_run_and_once_for_each_task(
     messages: list[Endpoint], states: list[tuple[TaskState, int]]
 ) -> None:
-    """A client that finds one connects to it: it must not be one of an ended task, an earlier attempt, or a task that is not."""
-    tasks = [a_task(index=index, state=state, attempt=attempt) for index, (state, attempt) in enumerate(states)]
+    """A client that finds one connects to it: it must not be one of an ended task, an earlier
+    attempt, or a task that is not.
+    """
+    tasks = [
+        a_task(index=index, state=state, attempt=attempt)
+        for index, (state, attempt) in enumerate(states)
+    ]
     known: tuple[Endpoint, ...] = ()
     for message in messages:
         known = changed(known, message, tasks)
@@ -38,8 +54,21 @@ def test_an_endpoint_is_there_only_while_its_attempt_can_run_and_once_for_each_t
         assert task.state not in ENDED
         assert each.attempt > task.attempt or (each.attempt == task.attempt and task.state in LIVE)
     for task in tasks:
-        attempt = max([task.attempt, *(each.attempt for each in messages if each.task == task.index and each.address != "none")])
-        its = [each for each in messages if (each.task, each.attempt) == (task.index, attempt) and each.address != "none"]
+        attempt = max(
+            [
+                task.attempt,
+                *(
+                    each.attempt
+                    for each in messages
+                    if each.task == task.index and each.address != "none"
+                ),
+            ]
+        )
+        its = [
+            each
+            for each in messages
+            if (each.task, each.attempt) == (task.index, attempt) and each.address != "none"
+        ]
         last = {each.name: each for each in its}
         runs = task.state not in ENDED and (attempt > task.attempt or task.state in LIVE)
         assert {each.name: each for each in there if each.task == task.index} == {
@@ -57,7 +86,9 @@ def test_a_late_message_of_an_attempt_that_is_over_changes_nothing() -> None:
     assert changed(known, endpoint(task=-1, attempt=3), tasks) == known
 
 
-def test_a_later_attempt_hides_the_endpoints_of_the_earlier_one_before_the_job_knows_of_it() -> None:
+def test_a_later_attempt_hides_the_endpoints_of_the_earlier_one_before_the_job_knows_of_it() -> (
+    None
+):
     """A job of independent tasks learns of an attempt later than the attempt can register."""
     tasks = [a_task(state=TaskState.RUNNING, attempt=1)]
     known = changed((endpoint("old"),), endpoint("new", attempt=2), tasks)
@@ -69,7 +100,12 @@ def test_a_task_replaces_and_withdraws_its_own_endpoint_only() -> None:
     """Several tasks may serve the same name."""
     tasks = [a_task(index=index, state=TaskState.RUNNING, attempt=1) for index in range(2)]
     known: tuple[Endpoint, ...] = ()
-    for each in (endpoint(), endpoint(task=1), endpoint(address="10.0.0.2:81"), endpoint(task=1, address="")):
+    for each in (
+        endpoint(),
+        endpoint(task=1),
+        endpoint(address="10.0.0.2:81"),
+        endpoint(task=1, address=""),
+    ):
         known = changed(known, each, tasks)
 
     assert visible(known, tasks) == (endpoint(address="10.0.0.2:81"),)
@@ -103,7 +139,9 @@ def test_an_invalid_endpoint_is_refused_with_its_field(wrong: Endpoint, message:
     assert changed((), wrong, [a_task(state=TaskState.RUNNING, attempt=1)]) == ()
 
 
-@pytest.mark.parametrize("address", ["host:80", "10.0.0.1:65535", "[fe80::1]:80", "a.b-c.internal:1"])
+@pytest.mark.parametrize(
+    "address", ["host:80", "10.0.0.1:65535", "[fe80::1]:80", "a.b-c.internal:1"]
+)
 def test_an_address_is_a_host_and_a_port(address: str) -> None:
     """By name, or by number of either kind."""
     endpoint(address=address).check()

@@ -7,7 +7,8 @@ import pytest
 from iris.model.errors import IllegalMove
 from iris.model.job.gangs import GANG_MOVES, IGNORED, GangEvent, GangState, move_gang
 
-#: Written a second time, from the design: the two must agree. `-` is ignored, `!` is illegal, `=` keeps the state.
+#: Written a second time, from the design: the two must agree. `-` is ignored, `!` is illegal, `=`
+#: keeps the state.
 TABLE = """
           BACKOFF  HELD       WAITING    RUNNING    RELEASING  ENDED
 HOLD      HELD     !          !          !          !          !
@@ -28,8 +29,18 @@ PROGRESS  -        -          -          =          =          -
 OVERRIDE  =        =          =          =          =          =
 """
 _HEAD, *_ROWS = (line.split() for line in TABLE.strip().splitlines())
-CELLS = {(GangState(state), GangEvent(row[0])): cell for row in _ROWS for state, cell in zip(_HEAD, row[1:], strict=True)}
-SIGNALS = (GangEvent.OFFER, GangEvent.EXPLAIN, GangEvent.EVICT, GangEvent.PROGRESS, GangEvent.OVERRIDE)
+CELLS = {
+    (GangState(state), GangEvent(row[0])): cell
+    for row in _ROWS
+    for state, cell in zip(_HEAD, row[1:], strict=True)
+}
+SIGNALS = (
+    GangEvent.OFFER,
+    GangEvent.EXPLAIN,
+    GangEvent.EVICT,
+    GangEvent.PROGRESS,
+    GangEvent.OVERRIDE,
+)
 
 
 def test_every_event_has_a_row_and_every_state_a_column() -> None:
@@ -39,20 +50,28 @@ def test_every_event_has_a_row_and_every_state_a_column() -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), CELLS)
-def test_every_event_in_every_state_does_what_the_table_says(state: GangState, event: GangEvent) -> None:
+def test_every_event_in_every_state_does_what_the_table_says(
+    state: GangState, event: GangEvent
+) -> None:
     """An illegal event is a defect of the workflow, not something to continue from."""
     cell = CELLS[state, event]
     if cell == "!":
-        with pytest.raises(IllegalMove, match=f"{state} cannot take the event {event}; it comes in [A-Z, ]+$"):
+        with pytest.raises(
+            IllegalMove, match=f"{state} cannot take the event {event}; it comes in [A-Z, ]+$"
+        ):
             move_gang(state, event)
         return
 
-    assert move_gang(state, event) is {"-": IGNORED, "=": state}.get(cell, GangState.__members__.get(cell))
+    assert move_gang(state, event) is {"-": IGNORED, "=": state}.get(
+        cell, GangState.__members__.get(cell)
+    )
 
 
 def test_no_signal_is_illegal_in_any_state() -> None:
     """A signal may arrive late: an exception in its handler would stop the workflow."""
-    assert not [(state, event) for (state, event), cell in CELLS.items() if event in SIGNALS and cell == "!"]
+    assert not [
+        (state, event) for (state, event), cell in CELLS.items() if event in SIGNALS and cell == "!"
+    ]
 
 
 def test_a_gang_that_may_have_something_at_the_scheduler_ends_only_after_its_release() -> None:

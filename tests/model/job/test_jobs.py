@@ -46,7 +46,8 @@ from tests.builders import a_spec, some
         ("env", {"IRIS_JOB_ID": "mine"}),
         ("env", {"BLOB": "x" * MAX_SPEC_BYTES}),
         ("command", ("python", "-c", "x" * MAX_SPEC_BYTES)),
-        # The scheduler would look for hosts that share an attribute of this name, and nobody could have one.
+        # The scheduler would look for hosts that share an attribute of this name, and nobody could
+        # have one.
         ("coscheduling", Coscheduling(group_by="")),
         ("coscheduling", Coscheduling(group_by="tpu name")),
         ("coscheduling", Coscheduling(group_by="!spot")),
@@ -66,7 +67,9 @@ def test_an_impossible_job_cannot_be_built_and_the_field_is_named(field: str, va
 
 @pytest.mark.parametrize(("replicas", "groups"), [(4, 3), (2, 4), (4, 0), (4, -2)])
 def test_a_gang_is_split_evenly_over_its_groups(replicas: int, groups: int) -> None:
-    """Task i belongs on worker i of its slice: a slice that is half used would never be given to anybody."""
+    """Task i belongs on worker i of its slice: a slice that is half used would never be given to
+    anybody.
+    """
     with pytest.raises(ValidationError, match="cannot be split evenly"):
         a_spec(replicas=replicas, coscheduling=Coscheduling(group_by=TPU_NAME, groups=groups))
 
@@ -79,11 +82,19 @@ def test_a_gang_is_split_evenly_over_its_groups(replicas: int, groups: int) -> N
         ({"replicas": 4}, {"tasks_per_host": 0}, "cannot share the tasks out evenly"),
         ({"replicas": 4}, {"tasks_per_host": -2}, "cannot share the tasks out evenly"),
         ({"replicas": 4}, {"tasks_per_host": 2, "group_by": TPU_NAME}, "does not go with slices"),
-        ({"replicas": 4, "resources": some(memory=2**32)}, {"tasks_per_host": 2}, "more than any host can have"),
+        (
+            {"replicas": 4, "resources": some(memory=2**32)},
+            {"tasks_per_host": 2},
+            "more than any host can have",
+        ),
     ],
 )
-def test_tasks_that_share_hosts_are_shared_out_evenly(changes: Any, together: Any, problem: str) -> None:
-    """The scheduler gets one kind of host for a gang. On a slice, the runtime counts one process for each host."""
+def test_tasks_that_share_hosts_are_shared_out_evenly(
+    changes: Any, together: Any, problem: str
+) -> None:
+    """The scheduler gets one kind of host for a gang. On a slice, the runtime counts one process
+    for each host.
+    """
     with pytest.raises(ValidationError, match=problem):
         a_spec(**changes, coscheduling=Coscheduling(**{"group_by": "zone"} | together))
 
@@ -97,9 +108,16 @@ def test_a_gang_puts_up_with_no_failed_task() -> None:
 def test_every_problem_of_a_job_is_said_at_once() -> None:
     """Nobody wants to submit five times to hear of five mistakes."""
     with pytest.raises(ValidationError) as error:
-        a_spec(name="a b", replicas=0, max_retries_failure=-1, coscheduling=Coscheduling(group_by="!"))
+        a_spec(
+            name="a b", replicas=0, max_retries_failure=-1, coscheduling=Coscheduling(group_by="!")
+        )
 
-    assert {problem["loc"][0] for problem in error.value.errors()} == {"name", "replicas", "max_retries_failure", "coscheduling"}
+    assert {problem["loc"][0] for problem in error.value.errors()} == {
+        "name",
+        "replicas",
+        "max_retries_failure",
+        "coscheduling",
+    }
 
 
 def test_the_limit_of_a_job_counts_bytes_not_letters() -> None:
@@ -120,12 +138,19 @@ def test_the_limit_of_a_job_counts_bytes_not_letters() -> None:
         {"env": {"PATH": "", "iris_home": "x", "IRIS": "y"}},
         {"env": {"BLOB": "x" * (MAX_SPEC_BYTES // 2)}},
         {"replicas": 8, "coscheduling": Coscheduling(group_by=TPU_NAME, groups=2)},
-        {"constraints": (parse_constraint("zone=a"), parse_constraint("tpu-vm-count >= 4", preferred=True))},
+        {
+            "constraints": (
+                parse_constraint("zone=a"),
+                parse_constraint("tpu-vm-count >= 4", preferred=True),
+            )
+        },
         {"constraints": (parse_constraint('rack in (1, 1.0, true, "1")'),)},
     ],
 )
 def test_what_is_possible_is_accepted_and_survives_the_wire(changes: dict[str, Any]) -> None:
-    """A specification is rebuilt from history at every replay: what was accepted once must be accepted again, unchanged."""
+    """A specification is rebuilt from history at every replay: what was accepted once must be
+    accepted again, unchanged.
+    """
     spec = a_spec(**changes)
 
     assert spec == JobSpec.model_validate_json(spec.model_dump_json())
@@ -136,7 +161,11 @@ def test_production_comes_before_interactive_before_batch() -> None:
     """The order in which the bands are served."""
     shuffled = [Band.BATCH, Band.PRODUCTION, Band.INTERACTIVE]
 
-    assert sorted(shuffled, key=lambda band: band.rank) == [Band.PRODUCTION, Band.INTERACTIVE, Band.BATCH]
+    assert sorted(shuffled, key=lambda band: band.rank) == [
+        Band.PRODUCTION,
+        Band.INTERACTIVE,
+        Band.BATCH,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,9 +178,17 @@ def test_production_comes_before_interactive_before_batch() -> None:
         ("gpu:H100:8", Coscheduling(group_by="zone"), True),
     ],
 )
-def test_a_gang_beyond_one_slice_names_the_variant_of_its_devices(device: str, together: Coscheduling, allowed: bool) -> None:
-    """A slice has one kind of chip; several slices, or a zone, may have several, and one program cannot mix them."""
-    with contextlib.nullcontext() if allowed else pytest.raises(ValidationError, match="name one variant"):
+def test_a_gang_beyond_one_slice_names_the_variant_of_its_devices(
+    device: str, together: Coscheduling, allowed: bool
+) -> None:
+    """A slice has one kind of chip; several slices, or a zone, may have several, and one program
+    cannot mix them.
+    """
+    with (
+        contextlib.nullcontext()
+        if allowed
+        else pytest.raises(ValidationError, match="name one variant")
+    ):
         a_spec(replicas=4, resources=some(device=device), coscheduling=together)
 
 

@@ -1,4 +1,6 @@
-"""The addresses that are called when a job has ended: which a job may have, and which machines are never called."""
+"""The addresses that are called when a job has ended: which a job may have, and which machines are
+never called.
+"""
 
 from ipaddress import IPv4Address, IPv6Address
 
@@ -28,7 +30,9 @@ OWN = frozenset({"10.0.0.2", "2001:db8::2"})
         ("https://a.example/" + "x" * 2_000, "has 2,018 characters"),
     ],
 )
-def test_what_is_no_address_of_a_webhook_is_refused_with_the_remedy(text: str, problem: str) -> None:
+def test_what_is_no_address_of_a_webhook_is_refused_with_the_remedy(
+    text: str, problem: str
+) -> None:
     """A wrong address would be noticed only when the job has ended."""
     with pytest.raises(InvalidValue, match=r"^notify: ") as refused:
         parse_webhook(text)
@@ -60,8 +64,22 @@ def test_the_secret_of_an_address_is_not_shown(url: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        *("169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
-        *("::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::ffff:192.0.0.192", "64:ff9b::c000:c0"),
+        *(
+            "169.254.169.254",
+            "fe80::1",
+            "fe80::1%eth0",
+            "fd00:ec2::254",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+        ),
+        *(
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+            "::ffff:192.0.0.192",
+            "64:ff9b::c000:c0",
+        ),
         # Teredo: a server, and a client whose address is inverted.
         *("2001:0:a9fe:a9fe::", "2001:0:5db8:d822:0:0:5601:5601", "2001:0:c000:c0::"),
         *("224.0.0.1", "ff02::1", "255.255.255.255"),
@@ -73,23 +91,31 @@ def test_no_machine_that_gives_out_credentials_is_called(address: str, local: bo
     assert refusal(address, OWN, local=local)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", *sorted(OWN)])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.8.9.1", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", *sorted(OWN)]
+)
 def test_the_control_planes_own_machine_is_called_only_in_a_local_cluster(address: str) -> None:
     """What listens there trusts its machine. In a local cluster, the user's own programs do."""
     assert refusal(address, OWN, local=False)
     assert not refusal(address, OWN, local=True)
 
 
-@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822", "2002:5db8:d822::1"])
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822", "2002:5db8:d822::1"]
+)
 @pytest.mark.parametrize("local", [True, False])
 def test_machines_of_the_internet_are_called(address: str, local: bool) -> None:
     """In each notation."""
     assert not refusal(address, OWN, local=local)
 
 
-@pytest.mark.parametrize("address", ["10.1.2.3", "172.31.0.1", "192.168.1.9", "fd12:3456::9", "::ffff:10.1.2.3"])
+@pytest.mark.parametrize(
+    "address", ["10.1.2.3", "172.31.0.1", "192.168.1.9", "fd12:3456::9", "::ffff:10.1.2.3"]
+)
 def test_a_private_network_is_called_only_in_a_local_cluster(address: str) -> None:
-    """A control plane is often in a network that users and their jobs are not in. A job calls what it can reach itself."""
+    """A control plane is often in a network that users and their jobs are not in. A job calls what
+    it can reach itself.
+    """
     assert "is not a public address; a job can call it" in refusal(address, OWN, local=False)
     assert not refusal(address, OWN, local=True)
 
@@ -97,29 +123,59 @@ def test_a_private_network_is_called_only_in_a_local_cluster(address: str) -> No
 @pytest.mark.parametrize(
     "address",
     [
-        *("100.64.0.1", "192.0.0.1", "192.0.0.192", "192.0.2.1", "192.88.99.1", "198.18.0.1", "203.0.113.9", "240.0.0.1"),
-        *("2001:db8::1", "3fff::1", "5f00::1", "64:ff9b:1::1", "fec0::1", "100::1", "::10.0.0.1", "2001:2::1"),
+        *(
+            "100.64.0.1",
+            "192.0.0.1",
+            "192.0.0.192",
+            "192.0.2.1",
+            "192.88.99.1",
+            "198.18.0.1",
+            "203.0.113.9",
+            "240.0.0.1",
+        ),
+        *(
+            "2001:db8::1",
+            "3fff::1",
+            "5f00::1",
+            "64:ff9b:1::1",
+            "fec0::1",
+            "100::1",
+            "::10.0.0.1",
+            "2001:2::1",
+        ),
         *("2001:0:5db8:d822:0:0:a247:27dd", "2002:6440:1::1"),
     ],
 )
 @pytest.mark.parametrize("local", [True, False])
 def test_what_is_no_public_address_is_not_called(address: str, local: bool) -> None:
-    """Providers have services at special addresses. Also those count that an older Python takes for public."""
+    """Providers have services at special addresses. Also those count that an older Python takes for
+    public.
+    """
     assert refusal(address, OWN, local=local)
 
 
 @given(st.ip_addresses())
 def test_only_what_the_library_calls_global_is_called(address: IPv4Address | IPv6Address) -> None:
     """Of each address that stands for others, these count."""
-    if not refusal(str(address), frozenset(), local=False) and (isinstance(address, IPv4Address) or address.sixtofour is None):
-        assert address.is_global or (isinstance(address, IPv6Address) and address.ipv4_mapped is not None)
+    if not refusal(str(address), frozenset(), local=False) and (
+        isinstance(address, IPv4Address) or address.sixtofour is None
+    ):
+        assert address.is_global or (
+            isinstance(address, IPv6Address) and address.ipv4_mapped is not None
+        )
 
 
 @given(
     st.one_of(
         *(
             st.ip_addresses(network=network)
-            for network in ("127.0.0.0/8", "169.254.0.0/16", "10.0.0.0/8", "192.0.0.0/24", "100.64.0.0/10")
+            for network in (
+                "127.0.0.0/8",
+                "169.254.0.0/16",
+                "10.0.0.0/8",
+                "192.0.0.0/24",
+                "100.64.0.0/10",
+            )
         )
     )
 )

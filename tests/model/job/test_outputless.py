@@ -27,7 +27,14 @@ def test_a_job_without_output_says_whether_it_ran_and_how_it_ended(
 ) -> None:
     """An empty log could be a fault of the log, too."""
     status = JobStatus(
-        id="ada/x", state=state, reason=reason, user="ada", submitted_at=EIGHT, started_at=started, finished_at=finished, tasks=()
+        id="ada/x",
+        state=state,
+        reason=reason,
+        user="ada",
+        submitted_at=EIGHT,
+        started_at=started,
+        finished_at=finished,
+        tasks=(),
     )
     assert why_no_output(status) == sentence
 
@@ -36,6 +43,13 @@ def test_one_task_without_output_is_told_from_its_job() -> None:
     """The others may have written something."""
     waits = TaskStatus(index=1, state=TaskState.PENDING, reason="no free host")
     tasks = (TaskStatus(index=0, state=TaskState.RUNNING, started_at=EIGHT), waits)
-    status = JobStatus(id="ada/x", state=JobState.RUNNING, user="ada", submitted_at=EIGHT, started_at=EIGHT, tasks=tasks)
+    status = JobStatus(
+        id="ada/x",
+        state=JobState.RUNNING,
+        user="ada",
+        submitted_at=EIGHT,
+        started_at=EIGHT,
+        tasks=tasks,
+    )
 
     assert why_no_output(status, 1) == "ada/x:1 has not run yet; it is PENDING: no free host"

@@ -1,4 +1,6 @@
-"""References to secrets: what may be written, what a configuration allows, and which names look like a secret."""
+"""References to secrets: what may be written, what a configuration allows, and which names look
+like a secret.
+"""
 
 import pytest
 
@@ -26,8 +28,14 @@ from iris.model.job.spec import JobSpec
         ("HF_TOKEN=host-env:MY_TOKEN", ("HF_TOKEN", "host-env:MY_TOKEN")),
         ("KEY=host-file:/etc/iris/secrets/key", ("KEY", "host-file:/etc/iris/secrets/key")),
         ("KEY=gcp:wandb", ("KEY", "gcp:wandb")),
-        ("KEY=gcp:projects/p-1/secrets/wandb/versions/7", ("KEY", "gcp:projects/p-1/secrets/wandb/versions/7")),
-        ("KEY=gcp:projects/p-1/secrets/wandb", ("KEY", "gcp:projects/p-1/secrets/wandb/versions/latest")),
+        (
+            "KEY=gcp:projects/p-1/secrets/wandb/versions/7",
+            ("KEY", "gcp:projects/p-1/secrets/wandb/versions/7"),
+        ),
+        (
+            "KEY=gcp:projects/p-1/secrets/wandb",
+            ("KEY", "gcp:projects/p-1/secrets/wandb/versions/latest"),
+        ),
     ],
 )
 def test_a_secret_is_a_name_and_a_reference(text: str, secret: tuple[str, str]) -> None:
@@ -72,7 +80,9 @@ def test_an_error_about_a_source_does_not_show_it(source: str) -> None:
         ({"A": "env:A"}, {"A": "1"}, "both"),
     ],
 )
-def test_a_job_cannot_have_an_impossible_secret(secrets: dict[str, str], env: dict[str, str], problem: str) -> None:
+def test_a_job_cannot_have_an_impossible_secret(
+    secrets: dict[str, str], env: dict[str, str], problem: str
+) -> None:
     """A job is checked when it is submitted, whoever built it."""
     with pytest.raises(ValueError, match=problem):
         JobSpec(user="ada", name="train", command=("true",), secrets=secrets, env=env)
@@ -88,7 +98,11 @@ def test_a_job_cannot_have_an_impossible_secret(secrets: dict[str, str], env: di
         ("host-env:HF_TOKEN", ("host-file:/*", "gcp:*"), False),
         ("host-env:HF_TOKEN", ALL_OF_THE_USERS, True),
         ("host-env:TEMPORAL_API_KEY", ALL_OF_THE_USERS, False),
-        ("host-env:google_application_credentials", ("host-env:google_application_credentials",), False),
+        (
+            "host-env:google_application_credentials",
+            ("host-env:google_application_credentials",),
+            False,
+        ),
         ("host-env:AWS_SECRET_ACCESS_KEY", ALL_OF_THE_USERS, False),
         ("host-file:/etc/iris/secrets/key", ("host-file:/etc/iris/secrets/*",), True),
         ("host-file:/etc/shadow", ("host-file:/etc/iris/secrets/*",), False),
@@ -96,17 +110,26 @@ def test_a_job_cannot_have_an_impossible_secret(secrets: dict[str, str], env: di
         ("gcp:wandb", ("gcp:projects/home/secrets/wan",), False),
         ("gcp:wandb", ("gcp:projects/home/*",), True),
         ("gcp:projects/other/secrets/wandb/versions/1", ("gcp:projects/home/*",), False),
-        ("gcp:projects/home/secrets/wandb/versions/2", ("gcp:projects/home/secrets/wandb/versions/1",), False),
+        (
+            "gcp:projects/home/secrets/wandb/versions/2",
+            ("gcp:projects/home/secrets/wandb/versions/1",),
+            False,
+        ),
     ],
 )
 def test_jobs_may_use_what_the_configuration_lists_and_nothing_of_the_agents_own(
     source: str, allowed: tuple[str, ...], may: bool
 ) -> None:
-    """An agent has credentials of the cluster, its store and its cloud. They are refused even if a pattern covers them."""
+    """An agent has credentials of the cluster, its store and its cloud. They are refused even if a
+    pattern covers them.
+    """
     assert (why_not(resource_of(parse_source("A", source), "home"), allowed) == "") is may
 
 
-@pytest.mark.parametrize("pattern", ["host-env:A", "host-env:*", "host-file:/etc/x", "host-file:/*", "gcp:*", "gcp:projects/p/*"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["host-env:A", "host-env:*", "host-file:/etc/x", "host-file:/*", "gcp:*", "gcp:projects/p/*"],
+)
 def test_a_list_may_have_sources_and_their_beginnings(pattern: str) -> None:
     """As the documentation says."""
     check_pattern("bootstrap.secrets", pattern)
@@ -173,6 +196,8 @@ def test_names_that_training_programs_use_are_no_secrets(name: str) -> None:
         ("user/ada/HF_TOKEN", "bob/any", False),
     ],
 )
-def test_sealed_values_are_for_their_job_and_its_children_or_for_their_user(path: str, job: str, may: bool) -> None:
+def test_sealed_values_are_for_their_job_and_its_children_or_for_their_user(
+    path: str, job: str, may: bool
+) -> None:
     """The name of another job is no way to its secrets."""
     assert (why_not_sealed(path, job) == "") is may

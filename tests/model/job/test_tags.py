@@ -20,7 +20,8 @@ from iris.model.job.tags import (
 )
 from tests.builders import a_spec
 
-#: What Temporal accepts: bytes of the value of a search attribute, and characters of each of its texts in its SQL stores.
+#: What Temporal accepts: bytes of the value of a search attribute, and characters of each of its
+#: texts in its SQL stores.
 MOST_BYTES, MOST_CHARACTERS = 2_048, 255
 
 KEYS = st.from_regex(r"[a-zA-Z0-9]([a-zA-Z0-9._/-]{0,61}[a-zA-Z0-9])?", fullmatch=True)
@@ -51,7 +52,13 @@ def test_a_tag_is_a_key_with_or_without_a_value(text: str, tag: tuple[str, str])
         ("-a=x", "has no valid key"),
         ("sweep!=lr", "has no valid key"),
         ("k" * (MAX_PART + 1), "has no valid key"),
-        ("note=two words", "has no valid value; use up to 63 letters, digits or . _ - / : + @ % ~, and --note for a text"),
+        (
+            "note=two words",
+            (
+                "has no valid value; use up to 63 letters, digits or . _ - / : + @ % ~, and --note"
+                " for a text"
+            ),
+        ),
         ("a=b=c", "has no valid value"),
         ("a=o'clock", "has no valid value"),
         ("a=" + "v" * (MAX_PART + 1), "has no valid value"),
@@ -68,10 +75,14 @@ def test_what_no_query_can_find_is_refused_with_the_remedy(text: str, problem: s
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=40))
-def test_the_tags_of_a_job_fit_into_the_service_and_are_found_by_their_keys_and_by_their_values(tags: dict[str, str]) -> None:
+def test_the_tags_of_a_job_fit_into_the_service_and_are_found_by_their_keys_and_by_their_values(
+    tags: dict[str, str],
+) -> None:
     """A job whose tags the service refuses would be refused by an error of Temporal's."""
     if len(tags) > MAX_TAGS or len(json.dumps(indexed(tags))) > MAX_BYTES:
-        with pytest.raises(ValidationError, match=r"are too many|bytes in the lists of the service"):
+        with pytest.raises(
+            ValidationError, match=r"are too many|bytes in the lists of the service"
+        ):
             a_spec(tags=tags)
         return
     spec = a_spec(tags=tags)
@@ -95,7 +106,9 @@ def test_all_wanted_tags_must_be_there() -> None:
 
 
 def test_texts_of_somebody_else_are_no_tags() -> None:
-    """Any client can start a workflow with any search attributes, and a terminal would show them."""
+    """Any client can start a workflow with any search attributes, and a terminal would show
+    them.
+    """
     assert tags_in(["a=1", "\x1b[2J", "a b", "", "a"]) == {"a": "1"}
 
 

@@ -31,7 +31,9 @@ from tests.scaling_world import a_group
 from tests.transcript import check, transcripts
 
 S = SliceState
-REQUEST = SliceRequest(slice_id="s1", cluster="c", zone="europe-west4-a", token="secret", group=a_group(hosts=2))
+REQUEST = SliceRequest(
+    slice_id="s1", cluster="c", zone="europe-west4-a", token="secret", group=a_group(hosts=2)
+)
 DRAIN = Drain(slice_id="s1", reason="drained by ada")
 #: Private keys.
 KEY, OTHER_KEY = "01" * 32, "02" * 32
@@ -41,16 +43,26 @@ LIVE = {S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING}
 
 
 def seen(state: MachineState = MachineState.ACTIVE, reason: str = "") -> SliceObservation:
-    return SliceObservation(slice_id="s1", group="tpu", zone=REQUEST.zone, state=state, reason=reason)
+    return SliceObservation(
+        slice_id="s1", group="tpu", zone=REQUEST.zone, state=state, reason=reason
+    )
 
 
 def a_record(state: SliceState = S.REQUESTED, **changes: Any) -> SliceRecord:
     """A slice of two hosts that was created."""
-    settings: dict[str, Any] = {"cluster": "c", "id": "s1", "size": 2, "request": REQUEST, "state": state, "drain": DRAIN}
+    settings: dict[str, Any] = {
+        "cluster": "c",
+        "id": "s1",
+        "size": 2,
+        "request": REQUEST,
+        "state": state,
+        "drain": DRAIN,
+    }
     return SliceInput(**settings | changes).record(at(0))
 
 
-#: One event of each kind, and the states in which it may arrive. Written down a second time: the two must agree.
+#: One event of each kind, and the states in which it may arrive. Written down a second time: the
+#: two must agree.
 ARRIVES: list[tuple[events.Event, set[SliceState]]] = [
     (events.WorkflowStarted(), {S.REQUESTED, *LIVE, S.DELETING}),
     (events.RequestAnswered(CreateOutcome(observation=seen())), {S.REQUESTED}),
@@ -87,24 +99,35 @@ def test_the_table_has_an_entry_for_every_kind_of_event() -> None:
 
 @pytest.mark.parametrize(
     ("event", "arrives", "state"),
-    [pytest.param(event, states, state, id=f"{type(event).__name__}-{state}") for (event, states), state in product(ARRIVES, S)],
+    [
+        pytest.param(event, states, state, id=f"{type(event).__name__}-{state}")
+        for (event, states), state in product(ARRIVES, S)
+    ],
 )
 def test_an_event_is_handled_in_the_states_of_the_table_and_is_illegal_in_the_others(
     event: events.Event, arrives: set[SliceState], state: SliceState
 ) -> None:
-    """An illegal event raises and changes nothing; after the decision to delete a slice, reports change nothing either."""
+    """An illegal event raises and changes nothing; after the decision to delete a slice, reports
+    change nothing either.
+    """
     before = a_record(state)
     if state not in arrives:
-        with pytest.raises(IllegalMove, match=f"that is {state} cannot handle {type(event).__name__}"):
+        with pytest.raises(
+            IllegalMove, match=f"that is {state} cannot handle {type(event).__name__}"
+        ):
             step(before, event, at(1))
         return
     after, effects = step(before, event, at(1))
-    assert not any(isinstance(effect, WITH_RESULT) for effect in effects[:-1]), "only the last effect may have a result"
+    assert not any(isinstance(effect, WITH_RESULT) for effect in effects[:-1]), (
+        "only the last effect may have a result"
+    )
     if after.state is not state:
         assert (after.facts.changed_at, after.steps[-1].state) == (at(1), after.state)
         assert isinstance(effects[0], events.ShowState), "every change of state is shown"
         assert any(isinstance(effect, events.ReportFacts) for effect in effects), "and reported"
-    if state in ENDING and not isinstance(event, (events.Cancelled, events.HostsRemoved, events.MachinesDeleted)):
+    if state in ENDING and not isinstance(
+        event, (events.Cancelled, events.HostsRemoved, events.MachinesDeleted)
+    ):
         assert (after, effects) == (before, ())
 
 
@@ -125,7 +148,9 @@ def test_an_event_is_handled_in_the_states_of_the_table_and_is_illegal_in_the_ot
 def test_a_slice_without_events_has_the_deadline_of_its_state_or_of_its_repair(
     state: SliceState, check_at: float, repair_until: float | None, when: float | None
 ) -> None:
-    """A deadline too early deletes machines that were about to be usable; a missing one pays for dead machines forever."""
+    """A deadline too early deletes machines that were about to be usable; a missing one pays for
+    dead machines forever.
+    """
     until = None if repair_until is None else at(repair_until)
     slice = replace(a_record(state), check_at=at(check_at)).with_facts(repair_until=until)
 
@@ -133,10 +158,19 @@ def test_a_slice_without_events_has_the_deadline_of_its_state_or_of_its_repair(
 
 
 def test_a_ready_slice_reports_what_each_of_its_hosts_offers() -> None:
-    """The autoscaler plans with it. The reserved memory stays with the system, although the agent finds it."""
-    group = REQUEST.group.model_copy(update={"resources": some(cpu=8, memory=32), "reserved_memory": 2 * GIB})
-    slice = a_record(S.BOOTSTRAPPING, request=REQUEST.model_copy(update={"group": group}), drain=None)
-    for name, offers in (("h1", some(cpu=8, memory=31, disk=40)), ("h2", some(cpu=8, memory=29, disk=50))):
+    """The autoscaler plans with it. The reserved memory stays with the system, although the agent
+    finds it.
+    """
+    group = REQUEST.group.model_copy(
+        update={"resources": some(cpu=8, memory=32), "reserved_memory": 2 * GIB}
+    )
+    slice = a_record(
+        S.BOOTSTRAPPING, request=REQUEST.model_copy(update={"group": group}), drain=None
+    )
+    for name, offers in (
+        ("h1", some(cpu=8, memory=31, disk=40)),
+        ("h2", some(cpu=8, memory=29, disk=50)),
+    ):
         slice, _ = step(slice, events.HostReported(a_host(name, offers), "secret"), at(0))
 
     slice, _ = step(slice, events.HostsOffered(), at(1))
@@ -148,12 +182,18 @@ def test_a_ready_slice_reports_what_each_of_its_hosts_offers() -> None:
 def reported(slice: SliceRecord, host: str, key: str) -> SliceRecord:
     """The slice after a report that is signed with this key, or unsigned."""
     ready = a_host(host, slice_id="s1")
-    return step(slice, events.HostReported(ready, "secret", sign(key, ready) if key else ""), at(0)).slice
+    return step(
+        slice, events.HostReported(ready, "secret", sign(key, ready) if key else ""), at(0)
+    ).slice
 
 
 def test_a_slice_accepts_reports_that_are_signed_with_its_key_and_no_others() -> None:
     """The request's token is public: everybody who sees the Web UI could present it."""
-    slice = a_record(S.PROVISIONING, request=REQUEST.model_copy(update={"signed": True}), public_key=public_key(KEY))
+    slice = a_record(
+        S.PROVISIONING,
+        request=REQUEST.model_copy(update={"signed": True}),
+        public_key=public_key(KEY),
+    )
     slice = reported(reported(reported(slice, "h1", KEY), "h2", OTHER_KEY), "h3", "")
 
     assert [host.id for host in slice.hosts] == ["h1"]
@@ -161,14 +201,18 @@ def test_a_slice_accepts_reports_that_are_signed_with_its_key_and_no_others() ->
 
 
 def test_a_slice_decides_on_reports_when_the_platform_has_reported_its_key() -> None:
-    """An agent may be quicker than the platform's list. It reports again, while a refused one would stop for ever."""
+    """An agent may be quicker than the platform's list. It reports again, while a refused one would
+    stop for ever.
+    """
     early = a_record(S.PROVISIONING, request=REQUEST.model_copy(update={"signed": True}))
     assert reported(reported(early, "h1", KEY), "h2", "") == early
 
     listed = seen(MachineState.CREATING).model_copy(update={"public_key": public_key(KEY)})
     slice = step(early, events.MachinesListed(listed), at(0)).slice
     assert [host.id for host in reported(slice, "h1", KEY).hosts] == ["h1"]
-    assert SliceInput.of(slice, ()).record(at(0)).public_key == public_key(KEY), "after continue-as-new too"
+    assert SliceInput.of(slice, ()).record(at(0)).public_key == public_key(KEY), (
+        "after continue-as-new too"
+    )
 
 
 def test_a_slice_of_version_0_1_accepts_the_token_of_its_request() -> None:
@@ -191,10 +235,18 @@ def test_a_reason_has_one_line() -> None:
 def test_why_machines_are_not_there_yet_is_a_step_of_the_slice() -> None:
     """Its user sees it in `iris slice show`. A list that says the same again adds nothing."""
     slice = a_record(S.PROVISIONING)
-    for why in ("its disk is full", "", "its disk is full", "the disk of the control plane is full"):
+    for why in (
+        "its disk is full",
+        "",
+        "its disk is full",
+        "the disk of the control plane is full",
+    ):
         slice = step(slice, events.MachinesListed(seen(MachineState.CREATING, why)), at(1)).slice
 
-    assert [each.reason for each in slice.steps[1:]] == ["its disk is full", "the disk of the control plane is full"]
+    assert [each.reason for each in slice.steps[1:]] == [
+        "its disk is full",
+        "the disk of the control plane is full",
+    ]
 
 
 def test_only_the_latest_steps_are_kept() -> None:
@@ -203,22 +255,29 @@ def test_only_the_latest_steps_are_kept() -> None:
     for number in range(MAX_STEPS + 1):
         slice = slice.noted(f"note {number}", at(number))
 
-    assert [each.reason for each in slice.steps] == [f"note {number + 1}" for number in range(MAX_STEPS)]
+    assert [each.reason for each in slice.steps] == [
+        f"note {number + 1}" for number in range(MAX_STEPS)
+    ]
 
 
 def test_the_next_run_starts_with_the_same_slice() -> None:
     """A slice is older than its history: what is lost between two runs is lost for good."""
     slice = a_record(S.BOOTSTRAPPING, adopted=True, hosts=(a_host("h1"),), last_words="booted")
-    slice, _ = step(slice, events.MachinesListed(seen(MachineState.REPAIRING, "maintenance")), at(5))
+    slice, _ = step(
+        slice, events.MachinesListed(seen(MachineState.REPAIRING, "maintenance")), at(5)
+    )
 
     assert SliceInput.of(slice, ()).record(slice.check_at) == slice
 
 
-# -- transcripts ---------------------------------------------------------------------------------------------------------------
+# -- transcripts
+# --------------------------------------------------------------------------------------------------
 
 
 class Lifecycle:
-    """A slice of two hosts, driven by the commands of a transcript. Each prints the change of state and the effects."""
+    """A slice of two hosts, driven by the commands of a transcript. Each prints the change of state
+    and the effects.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -237,7 +296,11 @@ class Lifecycle:
         """`slice [joined|adopted|ready]`: another kind of slice."""
         changes = {"request": None} if "joined" in kinds else {"adopted": "adopted" in kinds}
         self.slice = a_record(drain=None, **changes)
-        for command in ("start", "accept ACTIVE", "report h1", "report h2", "offered") if "ready" in kinds else ():
+        for command in (
+            ("start", "accept ACTIVE", "report h1", "report h2", "offered")
+            if "ready" in kinds
+            else ()
+        ):
             self.execute(command)
         return ""
 
@@ -269,11 +332,15 @@ class Lifecycle:
 
     def do_accept(self, state: str, reason: str = "") -> str:
         """`accept MACHINE_STATE [REASON]`: the platform accepts the request."""
-        return self._step(events.RequestAnswered(CreateOutcome(observation=seen(MachineState(state), reason))))
+        return self._step(
+            events.RequestAnswered(CreateOutcome(observation=seen(MachineState(state), reason)))
+        )
 
     def do_refuse(self, fault: str, reason: str) -> str:
         """`refuse FAULT REASON`: the platform refuses the request."""
-        return self._step(events.RequestAnswered(CreateOutcome(fault=SliceFault(fault), reason=reason)))
+        return self._step(
+            events.RequestAnswered(CreateOutcome(fault=SliceFault(fault), reason=reason))
+        )
 
     def do_abandon(self) -> str:
         return self._step(events.RequestAbandoned())
@@ -283,7 +350,9 @@ class Lifecycle:
         return self._step(events.HostReported(a_host(host, incarnation=incarnation), token))
 
     def do_offered(self, *ended: str) -> str:
-        """`offered [HOST ...]`: the scheduler has the hosts, except these, whose incarnations have ended."""
+        """`offered [HOST ...]`: the scheduler has the hosts, except these, whose incarnations have
+        ended.
+        """
         return self._step(events.HostsOffered(tuple((host, "first") for host in ended)))
 
     def do_lose(self, host: str, reason: str = "") -> str:
@@ -292,13 +361,21 @@ class Lifecycle:
 
     def do_list(self, state: str, reason: str = "") -> str:
         """`list MACHINE_STATE|missing [REASON]`: a change in the platform's list."""
-        return self._step(events.MachinesListed(None if state == "missing" else seen(MachineState(state), reason)))
+        return self._step(
+            events.MachinesListed(None if state == "missing" else seen(MachineState(state), reason))
+        )
 
     def do_describe(self, state: str, *overdue: str) -> str:
-        """`describe MACHINE_STATE|missing|silent [overdue]`: the platform's answer about this slice."""
+        """`describe MACHINE_STATE|missing|silent [overdue]`: the platform's answer about this
+        slice.
+        """
         if state == "silent":
             return self._step(events.NotDescribed(bool(overdue)))
-        return self._step(events.MachinesDescribed(None if state == "missing" else seen(MachineState(state)), bool(overdue)))
+        return self._step(
+            events.MachinesDescribed(
+                None if state == "missing" else seen(MachineState(state)), bool(overdue)
+            )
+        )
 
     def do_console(self, output: str) -> str:
         return self._step(events.ConsoleRead(output.replace("\\n", "\n")))
@@ -330,7 +407,9 @@ class Lifecycle:
         changes = [f"{each.state}: {each.reason}" for each in self.slice.steps[len(before.steps) :]]
         if not changes and self.slice.facts.reason != before.facts.reason:
             changes = [f"{self.slice.state}: {self.slice.facts.reason}"]
-        return "\n".join([*changes, *(f"  {self._shown(effect)}" for effect in effects)]) or "nothing"
+        return (
+            "\n".join([*changes, *(f"  {self._shown(effect)}" for effect in effects)]) or "nothing"
+        )
 
     def _shown(self, effect: events.Effect) -> str:
         match effect:
@@ -348,7 +427,9 @@ class Lifecycle:
                 return "offer " + ", ".join(f"{host.id} {host.incarnation}" for host in hosts)
             case events.RetireHosts(drain=drain):
                 self.asked = effect
-                condition = f" if idle since {drain.idle_since:%H:%M:%S}" if drain.idle_since else ""
+                condition = (
+                    f" if idle since {drain.idle_since:%H:%M:%S}" if drain.idle_since else ""
+                )
                 return f"retire hosts{condition}" + (", evict" if effect.evicts else "")
 
 

@@ -28,8 +28,12 @@ def test_a_slice_makes_the_moves_of_the_design(now: SliceState, to: SliceState) 
 
 
 @pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
-def test_a_slice_makes_no_other_move_and_is_told_which_it_could(now: SliceState, to: SliceState) -> None:
-    """A slice that is being deleted must not become READY by a late report: jobs would be placed on a vanishing machine."""
+def test_a_slice_makes_no_other_move_and_is_told_which_it_could(
+    now: SliceState, to: SliceState
+) -> None:
+    """A slice that is being deleted must not become READY by a late report: jobs would be placed on
+    a vanishing machine.
+    """
     with pytest.raises(IllegalMove) as error:
         move_slice(now, to)
 
@@ -37,9 +41,13 @@ def test_a_slice_makes_no_other_move_and_is_told_which_it_could(now: SliceState,
     assert all(str(allowed) in str(error.value) for before, allowed in LEGAL if before is now)
 
 
-@pytest.mark.parametrize("gone_wrong_in", [S.REQUESTED, S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING])
+@pytest.mark.parametrize(
+    "gone_wrong_in", [S.REQUESTED, S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING]
+)
 def test_a_failed_slice_is_still_deleted(gone_wrong_in: SliceState) -> None:
-    """No machine leaks: failure leads to DELETED and nowhere else, for a half-made machine costs as much as a whole one."""
+    """No machine leaks: failure leads to DELETED and nowhere else, for a half-made machine costs as
+    much as a whole one.
+    """
     state = gone_wrong_in
     for step in (S.FAILED, S.DELETING, S.DELETED):
         state = move_slice(state, step)

@@ -1,5 +1,6 @@
-"""A machine that boots with a startup script: its own root directory, only the commands of Google's machines, and a `docker` that
-only records its calls."""
+"""A machine that boots with a startup script: its own root directory, only the commands of Google's
+machines, and a `docker` that only records its calls.
+"""
 
 import os
 import shutil
@@ -32,10 +33,15 @@ TOOLS = (
 CHIPS = ("dev/vfio/0", "dev/vfio/1", "dev/vfio/2", "dev/vfio/3", "dev/vfio/vfio")
 #: Programs of its own, beside or instead of these.
 _OWN = {
-    "apt-get": 'echo "$*" >> "$SHIM/installed"; countdown apt-fails || exit 100; case " $* " in *" docker.io "*)'
-    ' ln -s "$SHIM/docker" "$SHIM/bin/docker";; esac',
+    "apt-get": (
+        'echo "$*" >> "$SHIM/installed"; countdown apt-fails || exit 100; case " $* " in *"'
+        ' docker.io "*) ln -s "$SHIM/docker" "$SHIM/bin/docker";; esac'
+    ),
     "nvidia-smi": "countdown driver-missing",
-    "sleep": 'later=$(sed 1q "$SHIM/later" 2> /dev/null) && [ -n "$later" ] && sed -i 1d "$SHIM/later" && echo > "$later"; true',
+    "sleep": (
+        'later=$(sed 1q "$SHIM/later" 2> /dev/null) && [ -n "$later" ] && sed -i 1d "$SHIM/later"'
+        ' && echo > "$later"; true'
+    ),
     "curl": f'echo "$*" >> "$SHIM/curled"; exec {shutil.which("curl")} "$@"',
     "chown": 'echo "$*" >> "$SHIM/chowned"',
 }
@@ -95,12 +101,23 @@ class Machine:
     """
 
     def __init__(
-        self, home: Path, metadata: str, *, docker: bool = True, chips: Sequence[str] = CHIPS, secrets: str = "http://127.0.0.1:1"
+        self,
+        home: Path,
+        metadata: str,
+        *,
+        docker: bool = True,
+        chips: Sequence[str] = CHIPS,
+        secrets: str = "http://127.0.0.1:1",
     ) -> None:
         self._secrets = secrets
         self._shim, self._metadata = home / "shim", metadata
         self.root = home / "root"
-        for directory in (self.root, self._shim / "bin", self._shim / "calls", self._shim / "containers"):
+        for directory in (
+            self.root,
+            self._shim / "bin",
+            self._shim / "calls",
+            self._shim / "containers",
+        ):
             directory.mkdir(parents=True)
         for name in TOOLS:
             found = shutil.which(name)
@@ -133,8 +150,9 @@ class Machine:
         (self._shim / "later").write_text("".join(f"{self.root / path}\n" for path in paths))
 
     def knob(self, name: str, value: object) -> None:
-        """`engine-down`, `pull-fails`, `apt-fails`, `driver-missing`: so many times; `restarts`: of the container;
-        `crash-loop` (0): it has one more after every `looks-to-crash`."""
+        """`engine-down`, `pull-fails`, `apt-fails`, `driver-missing`: so many times; `restarts`: of
+        the container; `crash-loop` (0): it has one more after every `looks-to-crash`.
+        """
         (self._shim / name).write_text(f"{value}\n")
 
     def boot(self, script: str, tries: int = 20) -> Console:
@@ -164,7 +182,10 @@ class Machine:
 
     def calls(self, verb: str) -> list[list[str]]:
         """The words of every call of docker with this verb, in order."""
-        said = [path.read_bytes().decode().split("\0")[:-1] for path in sorted((self._shim / "calls").iterdir())]
+        said = [
+            path.read_bytes().decode().split("\0")[:-1]
+            for path in sorted((self._shim / "calls").iterdir())
+        ]
         return [words for words in said if words[0] == verb]
 
     @property

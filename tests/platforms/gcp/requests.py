@@ -56,7 +56,9 @@ def vm_group(**changes: Any) -> ScaleGroup:
     return ScaleGroup(**settings | changes)
 
 
-def asked(group: ScaleGroup | None = None, slice_id: str = "iris-v5e-16-abc", **changes: Any) -> SliceRequest:
+def asked(
+    group: ScaleGroup | None = None, slice_id: str = "iris-v5e-16-abc", **changes: Any
+) -> SliceRequest:
     """A request for a slice in the group's first zone."""
     group = group or tpu_group()
     settings = {"cluster": "dev", "zone": group.zones[0], "token": f"token of {slice_id}"} | changes

@@ -23,7 +23,11 @@ from tests.platforms.worlds import until
 
 OTHER = "europe-west4-a"
 #: One group for each of the three things that a slice may be, and the call that makes it.
-GROUPS = {"node": tpu_group(), "queued": tpu_group(name="queued", queued=True), "instance": vm_group()}
+GROUPS = {
+    "node": tpu_group(),
+    "queued": tpu_group(name="queued", queued=True),
+    "instance": vm_group(),
+}
 CREATES = {"node": "CreateNode", "queued": "CreateQueuedResource", "instance": "instances.insert"}
 DELETES = {"node": "DeleteNode", "queued": "DeleteQueuedResource", "instance": "instances.delete"}
 
@@ -45,7 +49,9 @@ class Site:
         base = {"project": self.project, "requests_per_minute": 60_000}
         return gcp(**base | endpoints | changes)
 
-    def wanted(self, group: ScaleGroup | None = None, suffix: str = "", **changes: Any) -> SliceRequest:
+    def wanted(
+        self, group: ScaleGroup | None = None, suffix: str = "", **changes: Any
+    ) -> SliceRequest:
         return asked(group, f"{self.name}{suffix}", **changes)
 
     def alive(self) -> list[str]:
@@ -56,7 +62,9 @@ class Site:
         """What was ever made, nodes of queued resources left out."""
         paths = [path for path in self.google.created() if f"/{self.project}/" in path]
         queued = {path.rpartition("/")[2] for path in paths if "/queuedResources/" in path}
-        return [path for path in paths if "/nodes/" not in path or path.rpartition("/")[2] not in queued]
+        return [
+            path for path in paths if "/nodes/" not in path or path.rpartition("/")[2] not in queued
+        ]
 
     def calls(self, method: str) -> int:
         """How often it was called for this project."""

@@ -110,7 +110,9 @@ def lasts(pause: float, least: float) -> bool:
 
 
 async def test_the_pause_after_rate_limit_errors_doubles() -> None:
-    """The service may request a longer pause. Only a quiet period resets it, not one answer: every other call may be refused."""
+    """The service may request a longer pause. Only a quiet period resets it, not one answer: every
+    other call may be refused.
+    """
     left = LeftAlone()
     pauses = []
     for retry_after in (None, None, None, 30.0):
@@ -121,7 +123,9 @@ async def test_the_pause_after_rate_limit_errors_doubles() -> None:
     left.pace.report_rate_limit()
     pauses.append(await left.passes())
 
-    for pause, least in zip(pauses, (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, 30.0, FIRST_PAUSE), strict=True):
+    for pause, least in zip(
+        pauses, (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, 30.0, FIRST_PAUSE), strict=True
+    ):
         assert lasts(pause, least)
 
 
@@ -136,7 +140,9 @@ async def test_errors_of_concurrent_calls_count_once() -> None:
     assert lasts(await left.passes(), 2 * FIRST_PAUSE)
 
 
-async def test_an_unavailable_service_causes_growing_pauses_and_an_unavailable_zone_short_ones() -> None:
+async def test_an_unavailable_service_causes_growing_pauses_and_an_unavailable_zone_short_ones() -> (
+    None
+):
     """Without any answer the pauses grow; an answer from another zone resets them."""
     left = LeftAlone()
     pauses = []
@@ -151,7 +157,9 @@ async def test_an_unavailable_service_causes_growing_pauses_and_an_unavailable_z
     pauses.append(await left.passes())
 
     first = FIRST_UNAVAILABLE_PAUSE
-    for pause, least in zip(pauses, (first, 2 * first, first, 2 * first, 7.0, MAX_PAUSE), strict=True):
+    for pause, least in zip(
+        pauses, (first, 2 * first, first, 2 * first, 7.0, MAX_PAUSE), strict=True
+    ):
         assert lasts(pause, least)
     for _ in range(10):
         left.pace.report_unavailable()
@@ -160,7 +168,9 @@ async def test_an_unavailable_service_causes_growing_pauses_and_an_unavailable_z
 
 
 async def test_calls_in_flight_are_limited_and_deletes_get_the_next_slot() -> None:
-    """In an outage each read lasts until its deadline, and all reads would run before the first delete."""
+    """In an outage each read lasts until its deadline, and all reads would run before the first
+    delete.
+    """
     pace, order = RateLimiter(60_000, slots=1), []
 
     async def come(urgency: Urgency) -> None:
@@ -168,7 +178,10 @@ async def test_calls_in_flight_are_limited_and_deletes_get_the_next_slot() -> No
         order.append(urgency)
 
     await pace.acquire(Urgency.READ)
-    coming = [asyncio.create_task(come(each)) for each in (Urgency.CREATE, Urgency.READ, Urgency.READ, Urgency.DELETE)]
+    coming = [
+        asyncio.create_task(come(each))
+        for each in (Urgency.CREATE, Urgency.READ, Urgency.READ, Urgency.DELETE)
+    ]
     await asyncio.sleep(0)
     coming[1].cancel()  # who gives up takes no place along
     served = []
@@ -210,7 +223,9 @@ async def test_deletes_do_not_wait_for_unanswered_reads(monkeypatch: pytest.Monk
 
         return hangs
 
-    looks = [asyncio.create_task(calls.make(Urgency.READ, call(f"look {number}"))) for number in range(8)]
+    looks = [
+        asyncio.create_task(calls.make(Urgency.READ, call(f"look {number}"))) for number in range(8)
+    ]
     await asyncio.sleep(0)
     looks[0].cancel()  # its thread is busy all the same
     delete = asyncio.create_task(calls.make(Urgency.DELETE, call("delete")))
@@ -225,33 +240,43 @@ def test_a_rate_limiter_works_in_another_event_loop() -> None:
     """A command that reads and deletes runs several loops, one after the other."""
     pace = RateLimiter(6000, burst=0.01)
 
-    assert [asyncio.run(served(pace, Urgency.READ, Urgency.READ)) for _ in range(2)] == [[Urgency.READ] * 2] * 2
+    assert [asyncio.run(served(pace, Urgency.READ, Urgency.READ)) for _ in range(2)] == [
+        [Urgency.READ] * 2
+    ] * 2
 
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_rate_limit_errors_of_google_delay_every_call(site: Site, status: int) -> None:
     """With or without a requested delay."""
     for retry_after in (0, 2):
-        site.google.fail("GetNode", status, details="rate" if status == 429 else "", retry_after=retry_after)
+        site.google.fail(
+            "GetNode", status, details="rate" if status == 429 else "", retry_after=retry_after
+        )
     calls, loop = Calls(site.settings()), asyncio.get_running_loop()
     name = f"projects/{site.project}/locations/{ZONE}/nodes/{site.name}"
     ended = []
     for _ in range(3):
         with pytest.raises(CallFailed):
-            await calls.make(Urgency.READ, lambda to: to.tpu.get_node(name=name, retry=None, timeout=DEADLINE))
+            await calls.make(
+                Urgency.READ, lambda to: to.tpu.get_node(name=name, retry=None, timeout=DEADLINE)
+            )
         ended.append(loop.time())
 
     assert ended[1] - ended[0] >= FIRST_UNAVAILABLE_PAUSE
     assert ended[2] - ended[1] >= 2
 
 
-async def test_deletes_run_before_creates_under_a_rate_limit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deletes_run_before_creates_under_a_rate_limit(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Creates need the quota that deletes free, however many slices are requested."""
     monkeypatch.setattr(rate_limiter, "FIRST_PAUSE", 0.5)
     monkeypatch.setattr(rate_limiter, "MAX_PAUSE", 1.0)  # the service's minute is a second here
     google = site.google
     eager, slow = site.platform(), site.platform(requests_per_minute=240)
-    going, coming = ([site.wanted(suffix=f"-{what}-{number}") for number in range(3)] for what in ("old", "new"))
+    going, coming = (
+        [site.wanted(suffix=f"-{what}-{number}") for number in range(3)] for what in ("old", "new")
+    )
     await asyncio.gather(*(eager.create_slice(each) for each in going))
 
     await slow.list_slices()  # from which it knows what is what
@@ -264,9 +289,17 @@ async def test_deletes_run_before_creates_under_a_rate_limit(site: Site, monkeyp
     google.rate_limit("*", per_minute=3)
     creates = [asyncio.create_task(insists(slow.create_slice, each)) for each in coming]
     await asyncio.sleep(0)
-    await asyncio.gather(*(insists(slow.delete_slice, each.slice_id, ZONE) for each in going), *creates)
+    await asyncio.gather(
+        *(insists(slow.delete_slice, each.slice_id, ZONE) for each in going), *creates
+    )
 
-    calls = [(each["method"], each["status"]) for each in google.audit() if each["what"] == "call"][begun:]
+    calls = [(each["method"], each["status"]) for each in google.audit() if each["what"] == "call"][
+        begun:
+    ]
     assert "RESOURCE_EXHAUSTED" in {status for _, status in calls}
-    done = [method for method, status in calls if status == "OK" and method in ("CreateNode", "DeleteNode")]
+    done = [
+        method
+        for method, status in calls
+        if status == "OK" and method in ("CreateNode", "DeleteNode")
+    ]
     assert done == ["DeleteNode"] * 3 + ["CreateNode"] * 3

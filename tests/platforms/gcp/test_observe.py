@@ -37,17 +37,24 @@ def a_node(state: int = NODE.READY, **changes: object) -> tpu_v2.Node:
     return asked_for
 
 
-def a_queued(state: int = QUEUED.WAITING_FOR_RESOURCES, group: ScaleGroup | None = None) -> tpu_v2.QueuedResource:
+def a_queued(
+    state: int = QUEUED.WAITING_FOR_RESOURCES, group: ScaleGroup | None = None
+) -> tpu_v2.QueuedResource:
     """The same as a queued resource."""
     queued = create_request(gcp(), asked(group or tpu_group(queued=True)), "", KEY).queued_resource
     raw = tpu_v2.QueuedResource.pb(queued)
-    raw.name, raw.state.state = f"projects/my-project/locations/{ZONE}/queuedResources/iris-v5e-16-abc", int(state)
+    raw.name, raw.state.state = (
+        f"projects/my-project/locations/{ZONE}/queuedResources/iris-v5e-16-abc",
+        int(state),
+    )
     return queued
 
 
 def an_instance(status: str = "RUNNING", **changes: object) -> compute_v1.Instance:
     """A virtual machine as the service shows it that was asked for."""
-    instance = create_request(gcp(), asked(vm_group(**changes), "iris-cpu-abc"), "", KEY).instance_resource
+    instance = create_request(
+        gcp(), asked(vm_group(**changes), "iris-cpu-abc"), "", KEY
+    ).instance_resource
     instance.status, instance.creation_timestamp = status, "2026-01-01T04:00:00.250-08:00"
     instance.zone = f"https://www.googleapis.com/compute/v1/projects/my-project/zones/{ZONE}"
     return instance
@@ -55,7 +62,11 @@ def an_instance(status: str = "RUNNING", **changes: object) -> compute_v1.Instan
 
 def test_an_observation_has_the_fields_of_the_request() -> None:
     """A control plane without state adopts the slice by these fields."""
-    node, queued, instance = observed_node(a_node()), observed_queued(a_queued()), observed_instance(an_instance())
+    node, queued, instance = (
+        observed_node(a_node()),
+        observed_queued(a_queued()),
+        observed_instance(an_instance()),
+    )
 
     for seen, name, group, hosts in (
         (node, "iris-v5e-16-abc", "v5e_16", 4),
@@ -66,7 +77,11 @@ def test_an_observation_has_the_fields_of_the_request() -> None:
         assert (told.slice_id, told.group, told.zone, told.hosts) == (name, group, ZONE, hosts)
         assert (told.token, seen.labels["iris-uid"]) == (f"token of {name}", "u-1")
     assert (node.observation.created_at, instance.observation.created_at) == (MADE, MADE)
-    assert (node.kind, queued.kind, instance.kind) == (ResourceKind.NODE, ResourceKind.QUEUED, ResourceKind.INSTANCE)
+    assert (node.kind, queued.kind, instance.kind) == (
+        ResourceKind.NODE,
+        ResourceKind.QUEUED,
+        ResourceKind.INSTANCE,
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,10 +111,18 @@ def test_a_node_has_the_state_of_its_number(state: int, means: MachineState) -> 
 def test_every_state_of_every_kind_is_in_the_table() -> None:
     """A state that the client knows and the table lacks would count as unknown."""
     nodes = [observed_node(a_node(each)).observation for each in NODE if each]
-    queued = [observed_queued(a_queued(each), node_checked=False).observation for each in QUEUED if each]
-    instances = [observed_instance(an_instance(each.name)).observation for each in compute_v1.Instance.Status if each]
+    queued = [
+        observed_queued(a_queued(each), node_checked=False).observation for each in QUEUED if each
+    ]
+    instances = [
+        observed_instance(an_instance(each.name)).observation
+        for each in compute_v1.Instance.Status
+        if each
+    ]
 
-    assert [each.reason for each in (*nodes, *queued, *instances) if "does not know" in each.reason] == []
+    assert [
+        each.reason for each in (*nodes, *queued, *instances) if "does not know" in each.reason
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -120,11 +143,16 @@ def test_a_queued_resource_has_the_state_of_its_number(state: int, means: Machin
 
 
 def test_an_active_queued_resource_has_the_state_of_its_node() -> None:
-    """It stays ACTIVE for a while after its node was preempted, and for ever if only the node was deleted."""
+    """It stays ACTIVE for a while after its node was preempted, and for ever if only the node was
+    deleted.
+    """
     queued = a_queued(QUEUED.ACTIVE)
 
     assert observed_queued(queued, observed_node(a_node(NODE.READY))).observation.state is S.ACTIVE
-    assert observed_queued(queued, observed_node(a_node(NODE.PREEMPTED))).observation.state is S.PREEMPTED
+    assert (
+        observed_queued(queued, observed_node(a_node(NODE.PREEMPTED))).observation.state
+        is S.PREEMPTED
+    )
     assert observed_queued(queued, None).observation.state is S.FAILED
     assert observed_queued(queued, None, node_checked=False).observation.state is S.ACTIVE
 
@@ -159,7 +187,10 @@ def test_a_failed_queued_resource_has_a_reason() -> None:
     fault, reason = loss_of(observed_queued(queued).observation) or (None, "")
     assert fault is SliceFault.STOCK_OUT
     assert reason.startswith(f"{ZONE} is out: There is no more capacity")
-    assert (without_words.fault, without_words.reason) == (SliceFault.PLATFORM, "queued resource is FAILED")
+    assert (without_words.fault, without_words.reason) == (
+        SliceFault.PLATFORM,
+        "queued resource is FAILED",
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +207,9 @@ def test_a_failed_queued_resource_has_a_reason() -> None:
         ("DREAMING", S.ACTIVE, S.ACTIVE),
     ],
 )
-def test_a_machine_has_the_state_of_its_status(status: str, means: MachineState, as_spot: MachineState) -> None:
+def test_a_machine_has_the_state_of_its_status(
+    status: str, means: MachineState, as_spot: MachineState
+) -> None:
     """Google stops only spot machines for good."""
     assert observed_instance(an_instance(status)).observation.state is means
     assert observed_instance(an_instance(status, preemptible=True)).observation.state is as_spot
@@ -184,8 +217,14 @@ def test_a_machine_has_the_state_of_its_status(status: str, means: MachineState,
 
 def test_a_create_that_fails_after_the_acceptance_has_its_reason() -> None:
     """Only the operation contains it."""
-    stock = failed_create("s", ZONE, api_error_of_status(Status(code=8, message="There is no more capacity in the zone")))
-    early = failed_create("s", ZONE, api_error_of_status(Status(code=3, message="no update while in state PREEMPTED")))
+    stock = failed_create(
+        "s",
+        ZONE,
+        api_error_of_status(Status(code=8, message="There is no more capacity in the zone")),
+    )
+    early = failed_create(
+        "s", ZONE, api_error_of_status(Status(code=3, message="no update while in state PREEMPTED"))
+    )
 
     assert (stock.state, stock.fault) == (S.FAILED, SliceFault.STOCK_OUT)
     assert (loss_of(early) or ("",))[0] is SliceFault.PREEMPTED
@@ -193,7 +232,10 @@ def test_a_create_that_fails_after_the_acceptance_has_its_reason() -> None:
 
 def test_the_problems_of_a_tpu_node_are_one_per_line() -> None:
     """Symptoms name the worker; unknown numbers appear as numbers."""
-    symptoms = [tpu_v2.Symptom(symptom_type="OUT_OF_MEMORY", worker_id="2", details="of its host"), tpu_v2.Symptom(worker_id="3")]
+    symptoms = [
+        tpu_v2.Symptom(symptom_type="OUT_OF_MEMORY", worker_id="2", details="of its host"),
+        tpu_v2.Symptom(worker_id="3"),
+    ]
     node = tpu_v2.Node(state=NODE.REPAIRING, health_description="mesh is down", symptoms=symptoms)
     tpu_v2.Node.pb(node).health = 99
 

@@ -1,4 +1,6 @@
-"""How the platform for Google Cloud is created and makes calls, and how it treats slices that are not visible."""
+"""How the platform for Google Cloud is created and makes calls, and how it treats slices that are
+not visible.
+"""
 
 import asyncio
 import subprocess
@@ -45,7 +47,9 @@ def test_commands_without_a_cloud_do_not_import_googles_clients() -> None:
     """The clients take a second, and users run `iris submit` often."""
     modules = "import sys, iris.cli.main, iris.client.operate.platforms"
     code = f"{modules}; print([each for each in sys.modules if 'google.cloud' in each])"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
     assert said.strip() == "[]"
 
@@ -105,7 +109,8 @@ async def test_missing_credentials_are_tried_again(monkeypatch: pytest.MonkeyPat
             await calls.make(Urgency.READ, lambda to: to.tpu.transport.kind)
 
 
-# -- what is not to be seen ----------------------------------------------------------------------------------------------------
+# -- what is not to be seen
+# --------------------------------------------------------------------------------------------------
 
 KINDS = sorted(GROUPS)
 
@@ -133,13 +138,17 @@ def site(google: FakeGoogle) -> Iterator[Site]:
 
 @pytest.mark.parametrize("forgotten", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_slice_deleted_before_it_is_visible_is_not_gone(site: Site, kind: str, forgotten: bool) -> None:
+async def test_a_slice_deleted_before_it_is_visible_is_not_gone(
+    site: Site, kind: str, forgotten: bool
+) -> None:
     """Otherwise it would appear after its delete, and stay."""
     site.google.boot_time(None)
     site.google.slow_to_show(0.5)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     assert (await platform.create_slice(request)).state is MachineState.CREATING
-    if forgotten and kind != "queued":  # whose operation ends before there is anything to be waited for
+    if (
+        forgotten and kind != "queued"
+    ):  # whose operation ends before there is anything to be waited for
         platform = site.platform()
     found = await platform.describe_slice(request.slice_id, ZONE)
 
@@ -214,7 +223,9 @@ async def test_an_operation_that_never_ends_has_a_timeout(site: Site) -> None:
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GOING
     clock.now += 2
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GONE
-    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE  # it was there once
+    assert (
+        await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
+    )  # it was there once
 
 
 async def test_a_refused_slice_is_gone_after_one_read(site: Site) -> None:
@@ -239,7 +250,8 @@ async def test_a_failed_create_is_reported_although_its_node_is_creating(site: S
     assert site.alive() == []
 
 
-# -- what becomes of creates ---------------------------------------------------------------------------------------------------
+# -- what becomes of creates
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_failed_delete_is_not_read_as_a_failed_create(site: Site) -> None:
@@ -258,7 +270,9 @@ async def test_a_failed_delete_is_not_read_as_a_failed_create(site: Site) -> Non
 async def test_of_several_creates_of_a_name_the_last_counts(site: Site, kind: str) -> None:
     """The first failed, was repeated, and succeeded."""
     platform, request = site.platform(), site.wanted(GROUPS[kind])
-    site.google.operation("error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT")
+    site.google.operation(
+        "error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT"
+    )
     await platform.create_slice(request)
     await fails(platform, request.slice_id, SliceFault.STOCK_OUT)
     await goes(platform, request.slice_id)
@@ -275,7 +289,9 @@ async def test_the_error_of_a_create_is_found_on_later_pages(site: Site, kind: s
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     for number in range(3):
         await platform.create_slice(site.wanted(GROUPS[kind], f"-{number}"))
-    site.google.operation("error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT")
+    site.google.operation(
+        "error", code=8 if kind == "node" else 503, message="" if kind == "node" else "STOCKOUT"
+    )
     await platform.create_slice(request)
     site.google.page_size(2, empty_pages=1)
 
@@ -286,7 +302,8 @@ async def test_the_error_of_a_create_is_found_on_later_pages(site: Site, kind: s
     await until(failed)
 
 
-# -- time ----------------------------------------------------------------------------------------------------------------------
+# -- time
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_platform_call_ends_before_its_activity_times_out() -> None:
@@ -294,7 +311,9 @@ def test_a_platform_call_ends_before_its_activity_times_out() -> None:
     assert policies.PLATFORM_CALL.total_seconds() > gcp_platform.CALL_TIMEOUT_S + clients.DEADLINE
 
 
-async def test_a_platform_call_has_one_deadline_for_all_its_api_calls(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_platform_call_has_one_deadline_for_all_its_api_calls(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each of them may be slow."""
     monkeypatch.setattr(gcp_platform, "CALL_TIMEOUT_S", 0.5)
     monkeypatch.setattr(tpu, "DEADLINE", 2.0)
@@ -316,12 +335,15 @@ async def test_the_kind_of_a_found_slice_is_remembered(site: Site) -> None:
     assert len(site.google.calls(match=request.slice_id)) == before + 1
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------------
+# -- what is refused
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["node", "queued"])
 async def test_a_zone_without_permission_is_not_empty(site: Site, kind: str) -> None:
-    """The API returns the same error for zones without the service. A TPU costs money until it is visible again."""
+    """The API returns the same error for zones without the service. A TPU costs money until it is
+    visible again.
+    """
     request = site.wanted(GROUPS[kind])
     await site.platform().create_slice(request)
     words = f"Location {ZONE} is not found or access is unauthorized."
@@ -337,23 +359,35 @@ async def test_a_zone_without_permission_is_not_empty(site: Site, kind: str) -> 
 def test_tpu_zones_are_the_zones_of_tpu_groups() -> None:
     """All other zones have no TPUs of the cluster."""
     config = load_config(EXAMPLE)
-    named = {zone for group in config.scale_groups.values() if group.accelerator_variant for zone in group.zones}
+    named = {
+        zone
+        for group in config.scale_groups.values()
+        if group.accelerator_variant
+        for zone in group.zones
+    }
 
     assert set(gcp_settings(config, "u-1").tpu_zones) == named
 
 
-DISABLED = "Cloud TPU API has not been used in project {} before or it is disabled. Enable it by visiting https://example.org"
+DISABLED = (
+    "Cloud TPU API has not been used in project {} before or it is disabled. Enable it by visiting"
+    " https://example.org"
+)
 
 
 def switched_off(site: Site, project: str) -> None:
     """The TPU API refuses every call, for the sake of this project."""
     words = DISABLED.format(project)
     for method in ("Get*", "List*"):
-        site.google.fail(method, "PERMISSION_DENIED", times=None, details="SERVICE_DISABLED", message=words)
+        site.google.fail(
+            method, "PERMISSION_DENIED", times=None, details="SERVICE_DISABLED", message=words
+        )
 
 
 async def test_a_disabled_service_has_no_resources_of_the_project(site: Site) -> None:
-    """A cluster of virtual machines needs no TPU API. The error may contain the project's number."""
+    """A cluster of virtual machines needs no TPU API. The error may contain the project's
+    number.
+    """
     request = site.wanted(GROUPS["instance"])
     await site.platform().create_slice(request)
     for project, zones in ((site.project, (ZONE,)), ("84271728655", ())):
@@ -363,7 +397,10 @@ async def test_a_disabled_service_has_no_resources_of_the_project(site: Site) ->
 
         assert [each.slice_id for each in listing.slices] == [request.slice_id]
         assert listing.unreachable == {}
-        assert await site.platform(tpu_zones=zones).delete_slice(f"{site.name}-b", ZONE) is DeleteResult.GONE
+        assert (
+            await site.platform(tpu_zones=zones).delete_slice(f"{site.name}-b", ZONE)
+            is DeleteResult.GONE
+        )
         site.google.clear()
     await goes(site.platform(), request.slice_id)
 

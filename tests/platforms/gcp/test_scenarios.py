@@ -1,7 +1,8 @@
-"""The difficult scenarios of Google Cloud, by number: the platform's part. The workflows' part is in
-`tests/workflows/autoscaler/test_gcp_scenarios.py`.
+"""The difficult scenarios of Google Cloud, by number: the platform's part. The workflows' part is
+in `tests/workflows/autoscaler/test_gcp_scenarios.py`.
 
-After each, the fake's audit log matches its resources: no other owner's resource was touched, and every resource has its call.
+After each, the fake's audit log matches its resources: no other owner's resource was touched, and
+every resource has its call.
 """
 
 import asyncio
@@ -73,7 +74,9 @@ async def test_scenario_01_a_create_whose_answer_was_lost_is_adopted(site: Site,
     assert (found.token, len(site.created())) == (request.token, 1)
 
 
-async def test_scenario_01_a_create_that_takes_too_long_is_adopted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scenario_01_a_create_that_takes_too_long_is_adopted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A deadline of the client does not show whether the create took effect."""
     monkeypatch.setattr(tpu, "DEADLINE", 0.3)
     platform, request = site.platform(), site.wanted()
@@ -87,7 +90,9 @@ async def test_scenario_01_a_create_that_takes_too_long_is_adopted(site: Site, m
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_02_the_next_worker_finds_the_slice_of_a_worker_that_died(site: Site, kind: str) -> None:
+async def test_scenario_02_the_next_worker_finds_the_slice_of_a_worker_that_died(
+    site: Site, kind: str
+) -> None:
     """The name of the operation is lost, so the resource itself is read."""
     request = site.wanted(GROUPS[kind])
     await site.platform().create_slice(request)
@@ -121,7 +126,9 @@ async def test_scenario_05_a_lost_operation_does_not_matter(site: Site, kind: st
 
 @pytest.mark.parametrize("forgotten", [False, True])
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_06_a_stock_out_after_the_acceptance_is_reported_as_one(site: Site, kind: str, forgotten: bool) -> None:
+async def test_scenario_06_a_stock_out_after_the_acceptance_is_reported_as_one(
+    site: Site, kind: str, forgotten: bool
+) -> None:
     """Otherwise the slice would seem to vanish, and Iris would request the same zone at once."""
     kind_of = {"node": "v5litepod-16", "instance": "n2-standard-8"}[kind]
     site.google.capacity(ZONE, kind_of, 0, project=site.project)
@@ -131,11 +138,16 @@ async def test_scenario_06_a_stock_out_after_the_acceptance_is_reported_as_one(s
         platform = site.platform()
 
     async def failed() -> bool:
-        return (found := await platform.describe_slice(request.slice_id, ZONE)) is not None and found.state is S.FAILED
+        return (
+            found := await platform.describe_slice(request.slice_id, ZONE)
+        ) is not None and found.state is S.FAILED
 
     await until(failed)
     found = await seen(platform, request.slice_id)
-    assert (found.fault, found.reason.startswith(f"{ZONE} is out: ")) == (SliceFault.STOCK_OUT, True)
+    assert (found.fault, found.reason.startswith(f"{ZONE} is out: ")) == (
+        SliceFault.STOCK_OUT,
+        True,
+    )
     await goes(platform, request.slice_id)
     assert (await platform.list_slices()).slices == ()
     elsewhere = site.wanted(GROUPS["node"], "-again", zone=OTHER)
@@ -144,10 +156,16 @@ async def test_scenario_06_a_stock_out_after_the_acceptance_is_reported_as_one(s
 
 
 @pytest.mark.parametrize("kind", ["node", "queued"])
-async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deletes(site: Site, kind: str) -> None:
+async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deletes(
+    site: Site, kind: str
+) -> None:
     """A preempted node counts until it is deleted."""
     site.google.quota("v5litepod", "spot", "europe-west4", 16, project=site.project)
-    platform, request, second = site.platform(), site.wanted(GROUPS[kind]), site.wanted(GROUPS[kind], "-b")
+    platform, request, second = (
+        site.platform(),
+        site.wanted(GROUPS[kind]),
+        site.wanted(GROUPS[kind], "-b"),
+    )
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
     site.google.preempt(request.slice_id, notice=0)
@@ -160,13 +178,18 @@ async def test_scenario_07_a_used_up_quota_is_named_and_freed_by_deletes(site: S
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
 async def test_scenario_07_a_quota_has_a_scope(site: Site, kind: str) -> None:
-    """After a zone's quota Iris tries the next zone, after a region's not. A VM's quota error comes after the acceptance."""
+    """After a zone's quota Iris tries the next zone, after a region's not. A VM's quota error comes
+    after the acceptance.
+    """
     family, tier = ("v5litepod", "spot") if kind == "node" else ("n2", "on-demand")
-    site.google.quota(family, tier, "europe-west4" if kind == "instance" else ZONE, 0, project=site.project)
+    site.google.quota(
+        family, tier, "europe-west4" if kind == "instance" else ZONE, 0, project=site.project
+    )
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     if kind == "node":
         with pytest.raises(
-            QuotaExceeded, match=r"^quota TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI is used up"
+            QuotaExceeded,
+            match=r"^quota TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI is used up",
         ) as refused:
             await platform.create_slice(request)
         assert refused.value.scope == ZONE
@@ -179,7 +202,11 @@ async def test_scenario_07_a_quota_has_a_scope(site: Site, kind: str) -> None:
 
     await until(failed)
     found = await seen(platform, request.slice_id)
-    assert (found.fault, found.quota_scope, "n2_cpus" in found.reason) == (SliceFault.QUOTA, "europe-west4", True)
+    assert (found.fault, found.quota_scope, "n2_cpus" in found.reason) == (
+        SliceFault.QUOTA,
+        "europe-west4",
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,11 +214,16 @@ async def test_scenario_07_a_quota_has_a_scope(site: Site, kind: str) -> None:
     [
         ("Quota 'GPUS_ALL_REGIONS' exceeded. Limit: 0.0 globally.", ANYWHERE),
         ("Quota 'NVIDIA_L4_GPUS' exceeded. Limit: 1.0 in region europe-west4.", "europe-west4"),
-        ("Quota 'TPUV5pPerProjectPerZoneForTPUAPI' exhausted. Limit 8 in zone europe-west4-b", ZONE),
+        (
+            "Quota 'TPUV5pPerProjectPerZoneForTPUAPI' exhausted. Limit 8 in zone europe-west4-b",
+            ZONE,
+        ),
         ("Quota limit reached", "europe-west4"),
     ],
 )
-async def test_scenario_07_the_scope_of_a_quota_is_in_googles_message(site: Site, words: str, scope: str) -> None:
+async def test_scenario_07_the_scope_of_a_quota_is_in_googles_message(
+    site: Site, words: str, scope: str
+) -> None:
     """Without one, the scope is the region: most quotas are regional."""
     site.google.fail("CreateNode", "RESOURCE_EXHAUSTED", details="quota", message=words)
     with pytest.raises(QuotaExceeded) as refused:
@@ -202,7 +234,9 @@ async def test_scenario_07_the_scope_of_a_quota_is_in_googles_message(site: Site
 
 async def test_scenario_09_a_preemption_during_the_creation_is_a_preemption(site: Site) -> None:
     """It is not a failure: no zone is out of stock, and no job uses a retry."""
-    site.google.operation("error", code=3, message="a bad request. update is not supported while in state PREEMPTED")
+    site.google.operation(
+        "error", code=3, message="a bad request. update is not supported while in state PREEMPTED"
+    )
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
 
@@ -215,7 +249,9 @@ async def test_scenario_09_a_preemption_during_the_creation_is_a_preemption(site
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_09_a_preemption_right_after_the_start_is_reported_and_deleted(site: Site, kind: str) -> None:
+async def test_scenario_09_a_preemption_right_after_the_start_is_reported_and_deleted(
+    site: Site, kind: str
+) -> None:
     """Also in the list, which the autoscaler reads."""
     platform = site.platform()
     request = site.wanted(vm_group(preemptible=True) if kind == "instance" else GROUPS[kind])
@@ -247,8 +283,12 @@ async def test_scenario_12_a_vanished_slice_is_gone(site: Site, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_13_a_slice_deleted_during_its_creation_is_deleted_and_not_failed(site: Site, kind: str) -> None:
-    """Its create ends with an error because of the delete. Google may also be too busy for the delete at first."""
+async def test_scenario_13_a_slice_deleted_during_its_creation_is_deleted_and_not_failed(
+    site: Site, kind: str
+) -> None:
+    """Its create ends with an error because of the delete. Google may also be too busy for the
+    delete at first.
+    """
     site.google.boot_time(None)
     site.google.fail(DELETES[kind], "ABORTED", message="unable to queue the operation")
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -262,7 +302,9 @@ async def test_scenario_13_a_slice_deleted_during_its_creation_is_deleted_and_no
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_14_a_slow_delete_is_requested_once_and_its_name_is_not_reused(site: Site, kind: str) -> None:
+async def test_scenario_14_a_slow_delete_is_requested_once_and_its_name_is_not_reused(
+    site: Site, kind: str
+) -> None:
     """It is GOING for as long as it takes, and a slice that is being deleted is never adopted."""
     site.google.delete_time(None)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
@@ -276,7 +318,9 @@ async def test_scenario_14_a_slow_delete_is_requested_once_and_its_name_is_not_r
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_scenario_15_deleting_a_slice_that_another_caller_deleted_succeeds(site: Site, kind: str) -> None:
+async def test_scenario_15_deleting_a_slice_that_another_caller_deleted_succeeds(
+    site: Site, kind: str
+) -> None:
     """Before the read, or between the read and the delete."""
     if kind == "queued":  # which has no node then that would be deleted without it
         site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
@@ -291,7 +335,9 @@ async def test_scenario_15_deleting_a_slice_that_another_caller_deleted_succeeds
 
 
 async def test_scenario_16_and_17_last_output_is_the_end_of_the_console(site: Site) -> None:
-    """Without a login, only the console explains why no agent reported. The script's last lines count, as many as fit."""
+    """Without a login, only the console explains why no agent reported. The script's last lines
+    count, as many as fit.
+    """
     platform, request = site.platform(), site.wanted(GROUPS["instance"])
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
@@ -299,9 +345,15 @@ async def test_scenario_16_and_17_last_output_is_the_end_of_the_console(site: Si
     site.google.say(request.slice_id, "[    0.000000] Linux version 6.1\n" * 4_000)
     assert "Linux version" in await platform.last_output(request.slice_id, ZONE)
     for number in range(100):
-        line = f"google_metadata_script_runner[7]: startup-script: [iris-init] pulling, try {number}: {'x' * 30}\n"
+        line = (
+            f"google_metadata_script_runner[7]: startup-script: [iris-init] pulling, try {number}:"
+            f" {'x' * 30}\n"
+        )
         site.google.say(request.slice_id, line)
-    site.google.say(request.slice_id, "startup-script: [iris-init] FAILED: could not pull registry/agent:1\n[   61.2] noise \n")
+    site.google.say(
+        request.slice_id,
+        "startup-script: [iris-init] FAILED: could not pull registry/agent:1\n[   61.2] noise \n",
+    )
     said = await platform.last_output(request.slice_id, ZONE)
 
     assert said.splitlines()[-1] == "[iris-init] FAILED: could not pull registry/agent:1"
@@ -316,10 +368,19 @@ async def test_scenario_16_and_17_last_output_of_a_tpu_is_its_problems(site: Sit
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
     assert await platform.last_output(request.slice_id, ZONE) == ""
-    site.google.node(request.slice_id, health=3, note="worker 2 does not answer", endpoints=["10.1.1.1", "", "10.1.1.3"])
+    site.google.node(
+        request.slice_id,
+        health=3,
+        note="worker 2 does not answer",
+        endpoints=["10.1.1.1", "", "10.1.1.3"],
+    )
     said = await platform.last_output(request.slice_id, ZONE)
 
-    assert said.splitlines() == ["TPU node's health is TIMEOUT", "worker 2 does not answer", "worker 1 has no address"]
+    assert said.splitlines() == [
+        "TPU node's health is TIMEOUT",
+        "worker 2 does not answer",
+        "worker 1 has no address",
+    ]
 
 
 async def test_scenario_16_and_17_last_output_of_a_queued_resource_is_its_state(site: Site) -> None:
@@ -329,12 +390,17 @@ async def test_scenario_16_and_17_last_output_of_a_queued_resource_is_its_state(
     await platform.create_slice(request)
 
     async def waits() -> bool:
-        return await platform.last_output(request.slice_id, ZONE) == "queued resource is WAITING_FOR_RESOURCES"
+        return (
+            await platform.last_output(request.slice_id, ZONE)
+            == "queued resource is WAITING_FOR_RESOURCES"
+        )
 
     await until(waits)
 
 
-async def test_scenario_16_and_17_other_owners_and_missing_slices_have_no_output(site: Site) -> None:
+async def test_scenario_16_and_17_other_owners_and_missing_slices_have_no_output(
+    site: Site,
+) -> None:
     """Another cluster's console is private."""
     theirs = site.wanted(GROUPS["instance"])
     await site.platform(uid="u-2").create_slice(theirs)
@@ -346,12 +412,18 @@ async def test_scenario_16_and_17_other_owners_and_missing_slices_have_no_output
 
 
 @pytest.mark.parametrize(("state", "told"), [("REPAIRING", S.REPAIRING), (99, S.ACTIVE)])
-async def test_scenario_19_maintenance_is_reported_and_is_not_a_loss(site: Site, state: str | int, told: S) -> None:
-    """The agents show whether the hosts are alive; the reason names an unknown state of Google's."""
+async def test_scenario_19_maintenance_is_reported_and_is_not_a_loss(
+    site: Site, state: str | int, told: S
+) -> None:
+    """The agents show whether the hosts are alive; the reason names an unknown state of
+    Google's.
+    """
     platform, request = site.platform(), site.wanted()
     await platform.create_slice(request)
     await comes_up(platform, request.slice_id)
-    site.google.node(request.slice_id, state=state, health=5, endpoints=["10.1.1.1", "", "10.1.1.3"])
+    site.google.node(
+        request.slice_id, state=state, health=5, endpoints=["10.1.1.1", "", "10.1.1.3"]
+    )
     found = await seen(platform, request.slice_id)
 
     assert (found.state, str(state) in found.reason, found.hosts) == (told, True, 4)
@@ -393,7 +465,9 @@ async def test_scenario_20_an_unreachable_service_hides_its_slices_in_all_zones(
 
 
 async def test_scenario_21_a_storm_of_errors_delays_calls_and_loses_nothing(site: Site) -> None:
-    """Every third call is refused or unanswered, some after they took effect. Yet each slice is created once and deleted."""
+    """Every third call is refused or unanswered, some after they took effect. Yet each slice is
+    created once and deleted.
+    """
     dice, platform = Random(7), site.platform()
     requests = [site.wanted(GROUPS[KINDS[number % 3]], f"-{number}") for number in range(12)]
 
@@ -423,11 +497,17 @@ async def test_scenario_21_a_storm_of_errors_delays_calls_and_loses_nothing(site
     assert (len(site.created()), site.alive()) == (12, [])
 
 
-@pytest.mark.parametrize(("method", "kind"), [("CreateNode", "node"), ("instances.insert", "instance")])
-async def test_scenario_21_the_requested_delay_is_observed(site: Site, method: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "kind"), [("CreateNode", "node"), ("instances.insert", "instance")]
+)
+async def test_scenario_21_the_requested_delay_is_observed(
+    site: Site, method: str, kind: str
+) -> None:
     """The next call waits for as long as the service requests."""
     loop = asyncio.get_running_loop()
-    site.google.fail(method, 429, details="rate" if kind == "node" else "rateLimitExceeded", retry_after=1)
+    site.google.fail(
+        method, 429, details="rate" if kind == "node" else "rateLimitExceeded", retry_after=1
+    )
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     with pytest.raises(RateLimited):
         await platform.create_slice(request)
@@ -438,7 +518,9 @@ async def test_scenario_21_the_requested_delay_is_observed(site: Site, method: s
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_22_the_list_has_our_slices_without_those_marked_manual(site: Site, kind: str) -> None:
+async def test_scenario_22_the_list_has_our_slices_without_those_marked_manual(
+    site: Site, kind: str
+) -> None:
     """A cleanup deletes what the list has."""
     platform = site.platform()
     ours = label_rules.owner_labels(gcp(project=site.project), "host")
@@ -452,9 +534,13 @@ async def test_scenario_22_the_list_has_our_slices_without_those_marked_manual(s
     for name, each in labels.items():
         kind_of = "n2-standard-8" if kind == "instance" else "v5litepod-16"
         foreign = name not in ("lost", "master")
-        site.google.seed_foreign(f"{site.name}-{name}", site.project, ZONE, kind, each, type=kind_of, foreign=foreign)
+        site.google.seed_foreign(
+            f"{site.name}-{name}", site.project, ZONE, kind, each, type=kind_of, foreign=foreign
+        )
 
-    assert [each.slice_id for each in (await platform.list_slices()).slices] == [f"{site.name}-lost"]
+    assert [each.slice_id for each in (await platform.list_slices()).slices] == [
+        f"{site.name}-lost"
+    ]
     for name in ("kept", "plain", "other"):
         assert await platform.describe_slice(f"{site.name}-{name}", ZONE) is None
         assert await platform.delete_slice(f"{site.name}-{name}", ZONE) is DeleteResult.GONE
@@ -462,7 +548,9 @@ async def test_scenario_22_the_list_has_our_slices_without_those_marked_manual(s
 
 
 async def test_scenario_22_a_queued_resource_without_a_node_is_listed(site: Site) -> None:
-    """It would create its node one day. It has no labels of its own, so the labels of the requested node count."""
+    """It would create its node one day. It has no labels of its own, so the labels of the requested
+    node count.
+    """
     site.google.capacity(ZONE, "v5litepod-16", 0, project=site.project)
     lost, theirs = site.wanted(GROUPS["queued"]), site.wanted(GROUPS["queued"], "-theirs")
     await site.platform().create_slice(lost)
@@ -486,7 +574,9 @@ async def test_scenario_22_disks_are_deleted_with_their_machines(site: Site) -> 
     assert not node.node.data_disks
 
 
-async def test_scenario_23_a_uid_distinguishes_clusters_of_one_name_in_one_project(site: Site) -> None:
+async def test_scenario_23_a_uid_distinguishes_clusters_of_one_name_in_one_project(
+    site: Site,
+) -> None:
     """Two users with a cluster `dev` each must not delete each other's machines."""
     mine, theirs = site.platform(), site.platform(uid="u-2")
     request = site.wanted()
@@ -501,7 +591,9 @@ async def test_scenario_23_a_uid_distinguishes_clusters_of_one_name_in_one_proje
 
 @pytest.mark.parametrize("state", ["FAILED", "SUSPENDED", "ACTIVE"])
 @pytest.mark.parametrize("forgotten", [False, True])
-async def test_scenario_24_a_suspended_queued_resource_is_deleted_with_force(site: Site, state: str, forgotten: bool) -> None:
+async def test_scenario_24_a_suspended_queued_resource_is_deleted_with_force(
+    site: Site, state: str, forgotten: bool
+) -> None:
     """It holds quota until then. The delete returns a type that the client does not expect."""
     site.google.quota("v5litepod", "spot", "europe-west4", 16, project=site.project)
     platform, request = site.platform(), site.wanted(GROUPS["queued"])
@@ -538,7 +630,9 @@ async def test_scenario_24_a_node_without_its_queued_resource_is_deleted(site: S
 async def test_scenario_25_short_empty_and_overlapping_pages_are_one_list(site: Site) -> None:
     """Every slice is in it once."""
     platform = site.platform()
-    requests = [site.wanted(GROUPS[kind], f"-{kind}-{number}") for kind in KINDS for number in range(3)]
+    requests = [
+        site.wanted(GROUPS[kind], f"-{kind}-{number}") for kind in KINDS for number in range(3)
+    ]
     await asyncio.gather(*(platform.create_slice(each) for each in requests))
     site.google.page_size(2, empty_pages=1, duplicates=True)
 
@@ -561,7 +655,9 @@ async def test_scenario_25_an_outdated_list_is_only_a_hint(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", ["node", "instance"])
-async def test_scenario_25_machines_that_appear_after_their_delete_are_deleted_again(site: Site, kind: str) -> None:
+async def test_scenario_25_machines_that_appear_after_their_delete_are_deleted_again(
+    site: Site, kind: str
+) -> None:
     """The delete and the create ran at the same time, and the create finished last."""
     site.google.boot_time(None)
     site.google.delete_time(None)
@@ -576,7 +672,8 @@ async def test_scenario_25_machines_that_appear_after_their_delete_are_deleted_a
     assert site.calls(DELETES[kind]) == 2
 
 
-# -- more of the kind ----------------------------------------------------------------------------------------------------------
+# -- more of the kind
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -607,11 +704,21 @@ async def test_a_missing_role_fails_creates_and_retries_deletes(site: Site, kind
 
 
 async def test_machines_in_a_zone_without_tpus_can_be_deleted(site: Site) -> None:
-    """The TPU API returns a permission error for such a zone, which a new control plane also searches."""
+    """The TPU API returns a permission error for such a zone, which a new control plane also
+    searches.
+    """
     site.google.fail(
-        "GetNode", "PERMISSION_DENIED", times=None, message=f"Location {ZONE} is not found or access is unauthorized."
+        "GetNode",
+        "PERMISSION_DENIED",
+        times=None,
+        message=f"Location {ZONE} is not found or access is unauthorized.",
     )
-    site.google.fail("GetQueuedResource", "PERMISSION_DENIED", times=None, message=f"Location {ZONE} is not found")
+    site.google.fail(
+        "GetQueuedResource",
+        "PERMISSION_DENIED",
+        times=None,
+        message=f"Location {ZONE} is not found",
+    )
     request = site.wanted(GROUPS["instance"])
     await site.platform().create_slice(request)
 
@@ -630,16 +737,24 @@ async def test_a_stopped_spot_machine_is_preempted_and_can_be_deleted(site: Site
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"), [(SliceFault.STOCK_OUT, "ZONE_RESOURCE_POOL_EXHAUSTED"), (SliceFault.QUOTA, "QUOTA_EXCEEDED")]
+    ("fault", "error"),
+    [(SliceFault.STOCK_OUT, "ZONE_RESOURCE_POOL_EXHAUSTED"), (SliceFault.QUOTA, "QUOTA_EXCEEDED")],
 )
 @pytest.mark.parametrize("preemptible", [False, True])
 async def test_a_failed_create_is_not_read_as_a_preemption_or_a_delete(
     site: Site, preemptible: bool, fault: SliceFault, error: str
 ) -> None:
-    """The machine is visible for a moment while Google removes it; otherwise Iris would request the same zone at once."""
+    """The machine is visible for a moment while Google removes it; otherwise Iris would request the
+    same zone at once.
+    """
     site.google.run(0)
     try:
-        site.google.operation("error", verb="insert", code=503 if fault is SliceFault.STOCK_OUT else 403, message=error)
+        site.google.operation(
+            "error",
+            verb="insert",
+            code=503 if fault is SliceFault.STOCK_OUT else 403,
+            message=error,
+        )
         platform, request = site.platform(), site.wanted(vm_group(preemptible=preemptible))
         await platform.create_slice(request)
         site.google.advance(0.11)

@@ -34,7 +34,9 @@ class _Answers(BaseHTTPRequestHandler):
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Metadata-Flavor", "Google")
-        self.send_header("Content-Type", "text/plain" if isinstance(content, bytes) else "application/json")
+        self.send_header(
+            "Content-Type", "text/plain" if isinstance(content, bytes) else "application/json"
+        )
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -44,7 +46,11 @@ class _Answers(BaseHTTPRequestHandler):
         if "/token" in self.path:
             return {"access_token": "of-the-machine", "expires_in": 3600, "token_type": "Bearer"}
         if "/service-accounts/" in self.path:
-            return {"email": "hosts@home.iam.gserviceaccount.com", "aliases": ["default"], "scopes": []}
+            return {
+                "email": "hosts@home.iam.gserviceaccount.com",
+                "aliases": ["default"],
+                "scopes": [],
+            }
         return b"home" if "project-id" in self.path else b""
 
     def log_message(self, format: str, *args: Any) -> None: ...
@@ -67,7 +73,10 @@ def error(status: int, message: str) -> tuple[int, Any]:
 
 
 def secret(data: bytes) -> tuple[int, Any]:
-    return 200, {"name": NAME, "payload": {"data": base64.b64encode(data).decode(), "dataCrc32c": "1"}}
+    return 200, {
+        "name": NAME,
+        "payload": {"data": base64.b64encode(data).decode(), "dataCrc32c": "1"},
+    }
 
 
 def test_the_value_is_the_payload_byte_for_byte(google: GoogleSecrets) -> None:
@@ -91,7 +100,9 @@ def test_a_refusal_is_not_repeated_and_says_why(google: GoogleSecrets) -> None:
     """Nothing changes until somebody grants the right or makes the secret."""
     _Answers.answers.append(error(403, "Permission 'secretmanager.versions.access' denied"))
 
-    with pytest.raises(BadConfig, match=r"403: Permission 'secretmanager\.versions\.access' denied"):
+    with pytest.raises(
+        BadConfig, match=r"403: Permission 'secretmanager\.versions\.access' denied"
+    ):
         google.access(NAME)
 
     assert len(_Answers.paths) == 1
@@ -107,8 +118,13 @@ def test_a_service_that_stays_away_is_no_refusal(google: GoogleSecrets) -> None:
     assert len(_Answers.paths) == TRIES
 
 
-@pytest.mark.parametrize("answer", [(200, b"hunter2"), (200, {"payload": {"data": "hunter2"}}), (200, {"payload": ["hunter2"]})])
-def test_an_answer_that_cannot_be_read_is_not_shown(google: GoogleSecrets, answer: tuple[int, Any]) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [(200, b"hunter2"), (200, {"payload": {"data": "hunter2"}}), (200, {"payload": ["hunter2"]})],
+)
+def test_an_answer_that_cannot_be_read_is_not_shown(
+    google: GoogleSecrets, answer: tuple[int, Any]
+) -> None:
     """It may hold the value."""
     _Answers.answers.append(answer)
 

@@ -28,7 +28,14 @@ GROUPS = {
     "tpu": a_group(),
     "one host": a_group(hosts=1),
     "gpu": a_group("h100", 1, resources=some(device="gpu:H100:8"), accelerator_variant="H100x8"),
-    "cpu": a_group("cpu", 1, resources=some(), accelerator_variant="", task_image="example.com/task:2", accept_cpu_jobs=True),
+    "cpu": a_group(
+        "cpu",
+        1,
+        resources=some(),
+        accelerator_variant="",
+        task_image="example.com/task:2",
+        accept_cpu_jobs=True,
+    ),
     "odd": a_group("odd", attributes={"pool": ODD, "fast": True}, task_image=ODD),
 }
 
@@ -36,7 +43,9 @@ GROUPS = {
 def shellcheck(script: str) -> str:
     """What it has to say against the script."""
     program = Path(sys.executable).parent / "shellcheck"
-    return subprocess.run([program, "-"], input=script, capture_output=True, text=True, check=False, timeout=60).stdout
+    return subprocess.run(
+        [program, "-"], input=script, capture_output=True, text=True, check=False, timeout=60
+    ).stdout
 
 
 @pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS.keys())
@@ -70,7 +79,9 @@ def test_without_an_image_there_is_no_script() -> None:
 
 def a_controller(**changes: object) -> Controller:
     gcp = {"zone": "europe-west4-b", "boot_disk": 50 * GIB} | changes
-    return Controller(image="example.com/iris-controller:1", gcp=GcpControllerConfig.model_validate(gcp))
+    return Controller(
+        image="example.com/iris-controller:1", gcp=GcpControllerConfig.model_validate(gcp)
+    )
 
 
 def metadata(request: compute_v1.InsertInstanceRequest) -> dict[str, str]:
@@ -81,16 +92,24 @@ def test_the_control_planes_machine_matches_the_configuration() -> None:
     """Later commands find it by its name and labels."""
     settings = some_settings(external_ips=False, subnetwork="private", network_tags=("iris",))
 
-    request = insert_request(settings, a_controller(machine_type="e2-small", service_account="ops@x"), "an id")
+    request = insert_request(
+        settings, a_controller(machine_type="e2-small", service_account="ops@x"), "an id"
+    )
     machine = request.instance_resource
 
-    assert (request.project, request.zone, request.request_id) == ("my-project", "europe-west4-b", "an id")
+    assert (request.project, request.zone, request.request_id) == (
+        "my-project",
+        "europe-west4-b",
+        "an id",
+    )
     assert machine.name == label_rules.controller_name(settings)
     assert machine.machine_type == "zones/europe-west4-b/machineTypes/e2-small"
     assert dict(machine.labels) == label_rules.owner_labels(settings, "controller")
     assert machine.disks[0].initialize_params.disk_size_gb == 50
     assert list(machine.network_interfaces[0].access_configs) == []
-    assert machine.network_interfaces[0].subnetwork.endswith("regions/europe-west4/subnetworks/private")
+    assert machine.network_interfaces[0].subnetwork.endswith(
+        "regions/europe-west4/subnetworks/private"
+    )
     assert list(machine.tags.items) == ["iris"]
     assert machine.service_accounts[0].email == "ops@x"
     assert metadata(request)[label_rules.STARTUP_KEY] == controller_script(
@@ -98,10 +117,15 @@ def test_the_control_planes_machine_matches_the_configuration() -> None:
     )
 
 
-@pytest.mark.parametrize(("machine_type", "kind"), [("n2-standard-4", "pd-balanced"), ("c4-standard-4", "hyperdisk-balanced")])
+@pytest.mark.parametrize(
+    ("machine_type", "kind"),
+    [("n2-standard-4", "pd-balanced"), ("c4-standard-4", "hyperdisk-balanced")],
+)
 def test_the_control_planes_disk_type_fits_the_machine_type(machine_type: str, kind: str) -> None:
     """As for hosts."""
-    (disk,) = insert_request(some_settings(), a_controller(machine_type=machine_type), "an id").instance_resource.disks
+    (disk,) = insert_request(
+        some_settings(), a_controller(machine_type=machine_type), "an id"
+    ).instance_resource.disks
 
     assert disk.initialize_params.disk_type == f"zones/europe-west4-b/diskTypes/{kind}"
 
@@ -110,7 +134,9 @@ def test_another_configuration_has_another_build_hash() -> None:
     """A restart compares the hash to see whether the machine has to be updated."""
 
     def build(config: str, **changes: object) -> str:
-        return metadata(insert_request(some_settings(config=config), a_controller(**changes), "an id"))[label_rules.BUILD_KEY]
+        return metadata(
+            insert_request(some_settings(config=config), a_controller(**changes), "an id")
+        )[label_rules.BUILD_KEY]
 
     assert build("a: 1") == build("a: 1")
     assert len({build("a: 1"), build("a: 2"), build("a: 1", machine_type="e2-small")}) == 3

@@ -1,4 +1,6 @@
-"""The startup scripts of Google's machines, executed by bash on a simulated machine in a directory."""
+"""The startup scripts of Google's machines, executed by bash on a simulated machine in a
+directory.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -39,7 +41,9 @@ def machine(tmp_path: Path, metadata: FakeMetadata) -> Machines:
     numbers = itertools.count()
 
     def make(**more: Any) -> Machine:
-        return Machine(tmp_path / f"machine-{next(numbers)}", metadata.url.removeprefix("http://"), **more)
+        return Machine(
+            tmp_path / f"machine-{next(numbers)}", metadata.url.removeprefix("http://"), **more
+        )
 
     return make
 
@@ -59,7 +63,9 @@ def option(words: list[str], name: str) -> list[str]:
 
 
 def test_a_machine_of_a_slice_becomes_its_host(machine: Machines) -> None:
-    """Its worker id and the cluster's address come from the metadata server; everything else is in the script."""
+    """Its worker id and the cluster's address come from the metadata server; everything else is in
+    the script.
+    """
     host = machine()
 
     console = host.boot(SCRIPT)
@@ -94,7 +100,9 @@ def test_the_console_shows_every_step_of_a_boot(machine: Machines) -> None:
 
 
 def test_an_agents_directories_have_the_same_path_in_its_container(machine: Machines) -> None:
-    """The machine's engine starts the containers of tasks: a path that only the agent knows would be empty there."""
+    """The machine's engine starts the containers of tasks: a path that only the agent knows would
+    be empty there.
+    """
     host = machine()
     host.boot(SCRIPT)
 
@@ -106,7 +114,11 @@ def test_an_agents_directories_have_the_same_path_in_its_container(machine: Mach
     assert option(runs, "--config") == [f"{host.root}/etc/iris/config.yaml"]
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(config=TEXT, value=TEXT)
 def test_values_reach_the_agent_unchanged(machine: Machines, config: str, value: str) -> None:
     """Quotes, dollar signs and the ends of here-documents are only characters."""
@@ -129,14 +141,21 @@ def test_the_slices_key_is_in_a_file_that_only_the_agent_reads(machine: Machines
 
     assert (file.read_text(), file.stat().st_mode & 0o077) == (KEY, 0)
     assert KEY not in SCRIPT + console.text
-    assert [words for verb in ("run", "inspect", "pull") for words in host.calls(verb) if KEY in "".join(words)] == []
+    assert [
+        words
+        for verb in ("run", "inspect", "pull")
+        for words in host.calls(verb)
+        if KEY in "".join(words)
+    ] == []
 
 
 def test_a_machine_without_its_key_says_so(tmp_path: Path) -> None:
     """The slice could only refuse its agent."""
     with FakeMetadata().started() as server:
         server.set(attributes__agent_worker_number="1", attributes__iris_address="10.0.0.5:10000")
-        console = Machine(tmp_path / "machine", server.url.removeprefix("http://")).boot(SCRIPT, tries=2)
+        console = Machine(tmp_path / "machine", server.url.removeprefix("http://")).boot(
+            SCRIPT, tries=2
+        )
 
     assert console.code == 1
     assert "FAILED: the metadata has no iris-private-key" in console.text
@@ -151,7 +170,9 @@ def test_the_configuration_is_private(machine: Machines) -> None:
     assert (host.root / "etc/iris/config.yaml").stat().st_mode & 0o077 == 0
 
 
-def test_the_script_waits_for_the_metadata_server(machine: Machines, metadata: FakeMetadata) -> None:
+def test_the_script_waits_for_the_metadata_server(
+    machine: Machines, metadata: FakeMetadata
+) -> None:
     """Networks start after machines."""
     metadata.fails = 5
     host = machine()
@@ -160,7 +181,9 @@ def test_the_script_waits_for_the_metadata_server(machine: Machines, metadata: F
     assert option(host.container, "--host-id") == ["dev-v5e-16-abc-w-1"]
 
 
-def test_a_machine_without_a_worker_id_fails_and_starts_nothing(machine: Machines, metadata: FakeMetadata) -> None:
+def test_a_machine_without_a_worker_id_fails_and_starts_nothing(
+    machine: Machines, metadata: FakeMetadata
+) -> None:
     """Two hosts with one id would conflict."""
     metadata.fails = 1000
     host = machine()
@@ -168,12 +191,17 @@ def test_a_machine_without_a_worker_id_fails_and_starts_nothing(machine: Machine
     console = host.boot(SCRIPT, tries=3)
 
     assert console.code == 1
-    assert "FAILED: the metadata has no agent-worker-number, which selects the host of the slice" in console.text
+    assert (
+        "FAILED: the metadata has no agent-worker-number, which selects the host of the slice"
+        in console.text
+    )
     assert host.calls("run") == []
 
 
 @pytest.mark.parametrize("number", ["2", "-1", "x", "", "1; id"])
-def test_an_invalid_worker_id_is_refused(machine: Machines, metadata: FakeMetadata, number: str) -> None:
+def test_an_invalid_worker_id_is_refused(
+    machine: Machines, metadata: FakeMetadata, number: str
+) -> None:
     """A slice of the wrong size must not take work."""
     metadata.set(attributes__agent_worker_number=number)
 
@@ -183,7 +211,9 @@ def test_an_invalid_worker_id_is_refused(machine: Machines, metadata: FakeMetada
     assert "FAILED: agent-worker-number is '" in console.text
 
 
-def test_a_host_without_an_address_in_its_metadata_uses_that_of_the_script(tmp_path: Path, metadata: FakeMetadata) -> None:
+def test_a_host_without_an_address_in_its_metadata_uses_that_of_the_script(
+    tmp_path: Path, metadata: FakeMetadata
+) -> None:
     """Metadata can change while a machine runs; a person may have removed the key."""
     with FakeMetadata().started() as bare:
         bare.set(attributes__iris_private_key=KEY)
@@ -276,16 +306,30 @@ def test_the_console_has_the_last_output_of_an_agent_that_exits(machine: Machine
     assert "[iris-init] | cannot reach the cluster" in console.text
 
 
-def test_googles_registry_gets_the_machines_token(machine: Machines, metadata: FakeMetadata) -> None:
+def test_googles_registry_gets_the_machines_token(
+    machine: Machines, metadata: FakeMetadata
+) -> None:
     """The service account may read the image, but most machines lack the program that logs in."""
-    metadata.set(service_accounts__default__token='{"access_token":"ya29.secret","expires_in":3599,"token_type":"Bearer"}')
+    metadata.set(
+        service_accounts__default__token=(
+            '{"access_token":"ya29.secret","expires_in":3599,"token_type":"Bearer"}'
+        )
+    )
     host, other = machine(), machine()
 
-    host.boot(host_script(some_settings(image="europe-west4-docker.pkg.dev/p/iris/agent:1"), wanted()))
+    host.boot(
+        host_script(some_settings(image="europe-west4-docker.pkg.dev/p/iris/agent:1"), wanted())
+    )
     other.boot(SCRIPT)
 
     assert host.calls("login") == [
-        ["login", "-u", "oauth2accesstoken", "--password-stdin", "https://europe-west4-docker.pkg.dev"]
+        [
+            "login",
+            "-u",
+            "oauth2accesstoken",
+            "--password-stdin",
+            "https://europe-west4-docker.pkg.dev",
+        ]
     ]
     assert host.said("password") == "ya29.secret\n"
     assert other.calls("login") == []
@@ -294,7 +338,14 @@ def test_googles_registry_gets_the_machines_token(machine: Machines, metadata: F
 def test_a_tpu_host_gives_its_chips_to_the_agent(machine: Machines) -> None:
     """libtpu needs the devices and pins memory."""
     host = machine(chips=())
-    host.has("dev/vfio/0", "dev/vfio/1", "dev/vfio/2", "dev/vfio/10", "dev/vfio/vfio", "dev/accel_of_another_kind")
+    host.has(
+        "dev/vfio/0",
+        "dev/vfio/1",
+        "dev/vfio/2",
+        "dev/vfio/10",
+        "dev/vfio/vfio",
+        "dev/accel_of_another_kind",
+    )
 
     host.boot(SCRIPT)
 
@@ -311,11 +362,15 @@ def test_chips_of_older_kinds_have_other_names(machine: Machines) -> None:
 
     host.boot(SCRIPT)
 
-    assert option(host.container, "--device") == [f"{host.root}/dev/accel{number}:/dev/accel{number}" for number in range(4)]
+    assert option(host.container, "--device") == [
+        f"{host.root}/dev/accel{number}:/dev/accel{number}" for number in range(4)
+    ]
 
 
 def test_a_tpu_host_waits_for_all_its_chips(machine: Machines) -> None:
-    """The driver may start after the script, and a container gets only devices that exist at its creation."""
+    """The driver may start after the script, and a container gets only devices that exist at its
+    creation.
+    """
     host = machine(chips=("dev/vfio/0", "dev/vfio/vfio"))
     host.comes_later("dev/vfio/1", "dev/vfio/2", "dev/vfio/3")
 
@@ -327,7 +382,9 @@ def test_a_tpu_host_waits_for_all_its_chips(machine: Machines) -> None:
 
 
 def test_a_tpu_host_without_chips_fails_and_starts_nothing(machine: Machines) -> None:
-    """With the runtime version of another TPU kind the driver finds none; an agent would take tasks that can only fail."""
+    """With the runtime version of another TPU kind the driver finds none; an agent would take tasks
+    that can only fail.
+    """
     host = machine(chips=("dev/vfio/vfio",))
 
     console = host.boot(SCRIPT, tries=2)
@@ -364,7 +421,14 @@ def test_a_gpu_host_waits_for_its_driver(machine: Machines) -> None:
 
 def test_a_host_without_accelerators_gets_no_devices(machine: Machines) -> None:
     """The group's settings for tasks are options of the agent."""
-    group = a_group("cpu", 1, resources=some(), accelerator_variant="", task_image="example.com/task:2", accept_cpu_jobs=True)
+    group = a_group(
+        "cpu",
+        1,
+        resources=some(),
+        accelerator_variant="",
+        task_image="example.com/task:2",
+        accept_cpu_jobs=True,
+    )
     host = machine()
 
     host.boot(host_script(some_settings(), wanted(group=group)))
@@ -379,7 +443,11 @@ def test_the_control_planes_machine_runs_the_control_plane(machine: Machines) ->
     """With a read-only configuration, and its state on the machine's disk."""
     host = machine()
 
-    console = host.boot(controller_script(some_settings(config=ODD), image="example.com/iris-controller:1", port=10000))
+    console = host.boot(
+        controller_script(
+            some_settings(config=ODD), image="example.com/iris-controller:1", port=10000
+        )
+    )
 
     words = host.container
     assert console.code == 0, console.text
@@ -398,8 +466,12 @@ CONTROLLER = controller_script(some_settings(), image="example.com/iris-controll
 
 
 @pytest.mark.parametrize("looks", [1, 15])
-def test_a_control_plane_that_exits_fails_with_its_last_output(machine: Machines, looks: int) -> None:
-    """`iris cluster start` reads this console, and would otherwise wait for a quarter of an hour."""
+def test_a_control_plane_that_exits_fails_with_its_last_output(
+    machine: Machines, looks: int
+) -> None:
+    """`iris cluster start` reads this console, and would otherwise wait for a quarter of an
+    hour.
+    """
     host = machine()
     host.knob("crash-loop", 0)
     host.knob("looks-to-crash", looks)
@@ -408,7 +480,9 @@ def test_a_control_plane_that_exits_fails_with_its_last_output(machine: Machines
 
     assert console.code == 1
     assert "[iris-init] | cannot reach the cluster" in console.text
-    assert console.text.splitlines()[-1].startswith("[iris-init] FAILED: iris-controller does not stay up")
+    assert console.text.splitlines()[-1].startswith(
+        "[iris-init] FAILED: iris-controller does not stay up"
+    )
 
 
 def test_a_control_plane_that_stays_up_after_a_restart_has_not_failed(machine: Machines) -> None:

@@ -1,4 +1,6 @@
-"""What the machine of a control plane over SSH says when it cannot have one, against a real `sshd` process."""
+"""What the machine of a control plane over SSH says when it cannot have one, against a real `sshd`
+process.
+"""
 
 import asyncio
 import hashlib
@@ -39,7 +41,9 @@ def free_port() -> int:
 def controller(machine: Machine, uid: str = "one", key: Path | None = None) -> ControllerHost:
     host = HostAccess(address="10.9.9.9", user="iris", key_file=key or machine.key)
     known = machine.key.parent / "known_hosts"
-    settings = ManualSettings(cluster="lab", uid=uid, hosts={"g": (host,)}, zones={"g": ("a",)}, known_hosts=known)
+    settings = ManualSettings(
+        cluster="lab", uid=uid, hosts={"g": (host,)}, zones={"g": ("a",)}, known_hosts=known
+    )
     return ControllerHost(settings, machine.access)
 
 
@@ -55,23 +59,47 @@ async def test_a_port_that_another_program_has_is_named_with_its_setting(machine
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(HostRefusal, match=f"port {port} is in use there; set controller.manual.port"):
+        with pytest.raises(
+            HostRefusal, match=f"port {port} is in use there; set controller.manual.port"
+        ):
             await controller(machine).claim(port)
 
 
 @pytest.mark.parametrize(
     ("needed", "value", "reason"),
     [
-        ("PYTHON", "3.99", "the machine has no Python 3.99, which the control plane's packages need; install python3.99 there"),
-        ("MACHINE", "vax", "the machine is Linux .*, and the control plane's packages are for Linux vax"),
-        ("SPACE", 2**40, r"the disk of .*/.iris-controller/lab has \d+ MiB free, and 1073741824 MiB are needed"),
+        (
+            "PYTHON",
+            "3.99",
+            (
+                "the machine has no Python 3.99, which the control plane's packages need; install"
+                " python3.99 there"
+            ),
+        ),
+        (
+            "MACHINE",
+            "vax",
+            "the machine is Linux .*, and the control plane's packages are for Linux vax",
+        ),
+        (
+            "SPACE",
+            2**40,
+            r"the disk of .*/.iris-controller/lab has \d+ MiB free, and 1073741824 MiB are needed",
+        ),
     ],
     ids=["python", "architecture", "disk"],
 )
 async def test_a_machine_that_cannot_run_a_control_plane_is_refused_before_anything_is_sent(
-    machine: Machine, free_port: int, monkeypatch: pytest.MonkeyPatch, needed: str, value: object, reason: str
+    machine: Machine,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    needed: str,
+    value: object,
+    reason: str,
 ) -> None:
-    """The reason is the real one: without a Python that fits, no port can be tried, and every one would seem to be in use."""
+    """The reason is the real one: without a Python that fits, no port can be tried, and every one
+    would seem to be in use.
+    """
     monkeypatch.setattr(controller_ops, needed, value)
 
     with pytest.raises(HostRefusal, match=reason):
@@ -82,20 +110,29 @@ async def test_a_key_of_the_hosts_that_is_not_on_the_machine_is_refused_and_neve
     machine: Machine, free_port: int
 ) -> None:
     """A private key goes to another machine only by its owner's hand."""
-    with pytest.raises(HostRefusal, match=r"the key .*/.ssh/lab is not there.*Iris copies no private key"):
+    with pytest.raises(
+        HostRefusal, match=r"the key .*/.ssh/lab is not there.*Iris copies no private key"
+    ):
         await controller(machine, key=Path("~/.ssh/lab")).claim(free_port)
 
 
-async def test_another_cluster_with_the_name_keeps_its_control_plane(machine: Machine, free_port: int) -> None:
+async def test_another_cluster_with_the_name_keeps_its_control_plane(
+    machine: Machine, free_port: int
+) -> None:
     """Two labs that call their clusters the same must not end each other's."""
     await controller(machine, "one").claim(free_port)
 
-    with pytest.raises(HostRefusal, match="another cluster lab has its control plane there; give this one another name"):
+    with pytest.raises(
+        HostRefusal,
+        match="another cluster lab has its control plane there; give this one another name",
+    ):
         await controller(machine, "two").look()
     assert (await controller(machine, "one").look()).uid == "one"
 
 
-async def test_half_an_installation_is_removed_without_a_trace(machine: Machine, free_port: int) -> None:
+async def test_half_an_installation_is_removed_without_a_trace(
+    machine: Machine, free_port: int
+) -> None:
     """An interrupted start has leased no host, so its stop needs no packages."""
     before = machine.left()
     await controller(machine).claim(free_port)
@@ -107,7 +144,9 @@ async def test_half_an_installation_is_removed_without_a_trace(machine: Machine,
 async def test_packages_of_an_interrupted_restart_are_reported_because_the_next_start_uses_them(
     machine: Machine, free_port: int, tmp_path: Path
 ) -> None:
-    """Otherwise, a restart with the older packages would find them installed, and start the newer ones."""
+    """Otherwise, a restart with the older packages would find them installed, and start the newer
+    ones.
+    """
     await controller(machine).claim(free_port)
     file = tmp_path / "packages.tgz"
     with tarfile.open(file, "w:gz"):
@@ -130,7 +169,9 @@ if "serve" in sys.argv:
 async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_the_stop(
     machine: Machine, free_port: int, tmp_path: Path
 ) -> None:
-    """Its unit is enabled, so the machine starts it. A halt leaves it enabled, and the removal leaves no unit."""
+    """Its unit is enabled, so the machine starts it. A halt leaves it enabled, and the removal
+    leaves no unit.
+    """
     systemctl = machine.home / "bin" / "systemctl"
     systemctl.parent.mkdir()
     systemctl.write_text(SYSTEMCTL)
@@ -138,7 +179,11 @@ async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_
     (machine.home / ".bashrc").write_text("export PATH=$HOME/bin:$PATH\n")
     ours, packages = controller(machine), tmp_path / "packages.tgz"
     with tarfile.open(packages, "w:gz") as archive:
-        for name, content in {"iris/__init__.py": b"", "iris/cli/__init__.py": b"", "iris/cli/main.py": PROGRAM}.items():
+        for name, content in {
+            "iris/__init__.py": b"",
+            "iris/cli/__init__.py": b"",
+            "iris/cli/main.py": PROGRAM,
+        }.items():
             entry = tarfile.TarInfo(f"lib/python{PYTHON}/site-packages/{name}")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
@@ -156,7 +201,9 @@ async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_
     machine.start()
     assert (await ours.look()).pid == 0
     home = {**os.environ, "HOME": str(machine.home)}
-    await asyncio.to_thread(subprocess.run, [systemctl, "--user", "boot"], env=home, check=True, timeout=60)
+    await asyncio.to_thread(
+        subprocess.run, [systemctl, "--user", "boot"], env=home, check=True, timeout=60
+    )
     again = await ours.look()
     assert again.pid not in (0, launched.pid)
     assert (await ours.launch("name: lab\n")).pid == again.pid
@@ -171,14 +218,18 @@ async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_
     await ours.remove()
     assert (await ours.look()) == SeenController()
     assert not enabled.exists()
-    assert [each for each in machine.left() if "iris" in each and not each.startswith(".systemd")] == []
+    assert [
+        each for each in machine.left() if "iris" in each and not each.startswith(".systemd")
+    ] == []
     assert machine.processes() == []
 
 
 async def test_a_control_plane_whose_python_is_gone_is_not_removed_before_it_gave_back_its_hosts(
     machine: Machine, free_port: int, tmp_path: Path
 ) -> None:
-    """An upgrade of the system replaces it. The leases would be forgotten; the reason names the way out, which installs anew."""
+    """An upgrade of the system replaces it. The leases would be forgotten; the reason names the way
+    out, which installs anew.
+    """
     ours = controller(machine)
     await ours.claim(free_port)
     await ours.install(no_packages(tmp_path))
@@ -189,7 +240,10 @@ async def test_a_control_plane_whose_python_is_gone_is_not_removed_before_it_gav
     (home / "runtime/bin/python").unlink()
 
     assert (await ours.look()).runtime == ""
-    with pytest.raises(HostRefusal, match=r"was removed or replaced there.*with: iris cluster restart lab, and stop it then"):
+    with pytest.raises(
+        HostRefusal,
+        match=r"was removed or replaced there.*with: iris cluster restart lab, and stop it then",
+    ):
         await ours.remove()
     assert home.exists()
 
@@ -197,25 +251,35 @@ async def test_a_control_plane_whose_python_is_gone_is_not_removed_before_it_gav
 async def test_a_machine_that_is_down_is_named(machine: Machine) -> None:
     """Nothing hangs, and the reader learns which machine it is."""
     machine.stop()
-    with pytest.raises(HostFault, match=rf"{machine.address}: port {machine.port} is not reached: Connection refused"):
+    with pytest.raises(
+        HostFault,
+        match=rf"{machine.address}: port {machine.port} is not reached: Connection refused",
+    ):
         await controller(machine).look()
 
 
 @pytest.mark.parametrize("home", ["/home/iris", "/srv/50% of it"])
 def test_the_unit_is_one_that_systemd_accepts(home: str, tmp_path: Path) -> None:
     """A fault in it would show only after a reboot."""
-    settings = ManualSettings(cluster="lab", uid="one", hosts={}, zones={}, directory=controller_ops.DIRECTORY)
+    settings = ManualSettings(
+        cluster="lab", uid="one", hosts={}, zones={}, directory=controller_ops.DIRECTORY
+    )
     call = f"{controller_ops.SCRIPT}\ntarget=multi-user.target\nwrite_unit"
     asked = leases.script(settings, call, CLUSTER="lab", HOME=home)
-    text = subprocess.run(["sh", "-s"], input=asked, capture_output=True, check=True, text=True).stdout
+    text = subprocess.run(
+        ["sh", "-s"], input=asked, capture_output=True, check=True, text=True
+    ).stdout
     unit = tmp_path / "iris-lab.service"
     place = f"{home.replace('%', '%%')}/.iris-controller/lab"
     assert (
-        f'ExecStart="{place}/runtime/bin/python" -m iris.cli.main controller manual serve --config "{place}/config.yaml"' in text
+        f'ExecStart="{place}/runtime/bin/python" -m iris.cli.main controller manual serve --config'
+        f' "{place}/config.yaml"' in text
     )
 
     # The program is not on this machine.
     unit.write_text(text.replace(f'"{place}/runtime/bin/python"', "/bin/true"))
     if shutil.which("systemd-analyze") is not None:
-        said = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, check=False, text=True)
+        said = subprocess.run(
+            ["systemd-analyze", "verify", unit], capture_output=True, check=False, text=True
+        )
         assert [line for line in said.stderr.splitlines() if unit.name in line] == []

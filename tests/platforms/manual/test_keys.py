@@ -1,4 +1,6 @@
-"""The keys of a cluster on a machine over SSH, for payloads and for secrets: its agent has them, and nothing else shows them."""
+"""The keys of a cluster on a machine over SSH, for payloads and for secrets: its agent has them,
+and nothing else shows them.
+"""
 
 import contextlib
 import os
@@ -59,11 +61,19 @@ def agents(machine: Machine, variable: str = "IRIS_PAYLOAD_KEYS") -> dict[int, s
 
 def files_with(machine: Machine, text: str) -> list[str]:
     """The names of the files on the machine that have this text."""
-    return [path.name for path in machine.home.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+    return [
+        path.name
+        for path in machine.home.rglob("*")
+        if path.is_file() and text.encode() in path.read_bytes()
+    ]
 
 
-async def test_an_agent_gets_the_keys_in_a_file_of_its_user_alone(machine: Machine, tmp_path: Path) -> None:
-    """And when the control plane has other keys, or none any more, the agent is started again with those."""
+async def test_an_agent_gets_the_keys_in_a_file_of_its_user_alone(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """And when the control plane has other keys, or none any more, the agent is started again with
+    those.
+    """
     settings = ManualWorld([machine], tmp_path / "known_hosts").settings()
     async with serving(settings, tmp_path, OLD):
         await until(lambda: len(agents(machine)) == 1)
@@ -80,8 +90,12 @@ async def test_an_agent_gets_the_keys_in_a_file_of_its_user_alone(machine: Machi
         await until(partial(_is_gone, slices))
 
 
-async def test_an_agent_gets_the_keys_for_secrets_and_those_of_a_rotation(machine: Machine, tmp_path: Path) -> None:
-    """The control plane reads its file at each visit, and the agent at each use: a rotation starts neither again."""
+async def test_an_agent_gets_the_keys_for_secrets_and_those_of_a_rotation(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """The control plane reads its file at each visit, and the agent at each use: a rotation starts
+    neither again.
+    """
     settings, file = ManualWorld([machine], tmp_path / "known_hosts").settings(), tmp_path / "keys"
     file.write_text(OLD)
     async with serving(settings, tmp_path, "", file.read_text) as slices:
@@ -107,21 +121,37 @@ async def test_the_keys_are_removed_with_the_slice(machine: Machine, tmp_path: P
 
 
 def test_no_process_has_the_keys_in_its_command_line_or_environment(tmp_path: Path) -> None:
-    """Every user of the machine reads command lines. All processes are looked at while the file is written."""
+    """Every user of the machine reads command lines. All processes are looked at while the file is
+    written.
+    """
     place = tmp_path / DIRECTORY / platform.node()
     (place / "runtime/bin").mkdir(parents=True)
     for file in (place / "lease.json", place / "runtime/bin/python", tmp_path / "base64"):
         file.touch(0o700)
     (tmp_path / "base64").write_text(
-        f'#!/bin/sh\ncat /proc/[0-9]*/cmdline /proc/[0-9]*/environ >> {tmp_path}/seen 2> /dev/null\nexec /usr/bin/base64 "$@"\n'
+        f"#!/bin/sh\ncat /proc/[0-9]*/cmdline /proc/[0-9]*/environ >> {tmp_path}/seen 2>"
+        ' /dev/null\nexec /usr/bin/base64 "$@"\n'
     )
     settings = ManualSettings(cluster="c", uid="u", hosts={}, zones={})
-    given = {"AGENT": "", "CONFIG": encoded("name: c"), "PORT": "1", "PAYLOAD_KEYS": encoded(OLD), "SECRET_KEYS": encoded(NEW)}
+    given = {
+        "AGENT": "",
+        "CONFIG": encoded("name: c"),
+        "PORT": "1",
+        "PAYLOAD_KEYS": encoded(OLD),
+        "SECRET_KEYS": encoded(NEW),
+    }
     environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run(["sh", "-s"], input=script(settings, "start", **given).encode(), env=environment, check=True)
+    subprocess.run(
+        ["sh", "-s"], input=script(settings, "start", **given).encode(), env=environment, check=True
+    )
 
     assert (place / "payload.keys").read_text() == OLD
     assert (place / "secret.keys").read_text() == NEW
     seen = (tmp_path / "seen").read_bytes()
     assert str(tmp_path).encode() in seen
-    assert [each for keys in (OLD, NEW) for each in (keys.split()[1], encoded(keys)) if each.encode() in seen] == []
+    assert [
+        each
+        for keys in (OLD, NEW)
+        for each in (keys.split()[1], encoded(keys))
+        if each.encode() in seen
+    ] == []

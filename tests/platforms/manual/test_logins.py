@@ -1,4 +1,6 @@
-"""What Iris says of machines that do not let it in or run no commands, against real `sshd` processes."""
+"""What Iris says of machines that do not let it in or run no commands, against real `sshd`
+processes.
+"""
 
 import asyncio
 import os
@@ -34,7 +36,9 @@ def platform(lab: list[Machine], known_hosts: Path, **changes: object) -> Manual
     """The platform with the machines, whose entries are changed."""
     world = ManualWorld(lab, known_hosts)
     hosts = tuple(each.access.model_copy(update=changes) for each in lab)
-    return ManualPlatform(world.settings().model_copy(update={"hosts": {REQUEST.group.name: hosts}}))
+    return ManualPlatform(
+        world.settings().model_copy(update={"hosts": {REQUEST.group.name: hosts}})
+    )
 
 
 async def refusal(platform: ManualPlatform) -> str:
@@ -57,7 +61,9 @@ async def refusal(platform: ManualPlatform) -> str:
 async def test_a_login_shell_that_runs_no_command_is_named_and_others_are_used(
     lab: list[Machine], tmp_path: Path, start_file: str, reason: str
 ) -> None:
-    """The script is lost on its way, in one of several ways. The remedy is a command that shows the fault to its user."""
+    """The script is lost on its way, in one of several ways. The remedy is a command that shows the
+    fault to its user.
+    """
     (lab[0].home / ".bashrc").write_text(f"{start_file}\n")
     ours = platform(lab, tmp_path / "known_hosts")
 
@@ -65,11 +71,16 @@ async def test_a_login_shell_that_runs_no_command_is_named_and_others_are_used(
     await ours.create_slice(REQUEST)
 
     assert f"its login shell runs no commands ({reason}" in said
-    assert said.endswith(f"such as ~/.bashrc, until this ends at once: ssh -p {lab[0].port} {user()}@{lab[0].address} true")
+    assert said.endswith(
+        f"such as ~/.bashrc, until this ends at once: ssh -p {lab[0].port}"
+        f" {user()}@{lab[0].address} true"
+    )
     assert lab[1].left() != []
 
 
-async def test_a_login_shell_that_hangs_is_given_up_within_a_limit_that_is_named(lab: list[Machine], tmp_path: Path) -> None:
+async def test_a_login_shell_that_hangs_is_given_up_within_a_limit_that_is_named(
+    lab: list[Machine], tmp_path: Path
+) -> None:
     """A start file that waits for a directory of the network, for example."""
     (lab[0].home / ".bashrc").write_text("sleep 1000\n")
     connections = Connections(ManualWorld(lab, tmp_path / "known_hosts").settings())
@@ -77,12 +88,18 @@ async def test_a_login_shell_that_hangs_is_given_up_within_a_limit_that_is_named
     with pytest.raises(HostFault) as given_up:
         await connections.script(lab[0].access, "true", limit=timedelta(seconds=1), what="asking")
 
-    assert "its login shell did not run a command within 1 s; look at the start files" in str(given_up.value)
+    assert "its login shell did not run a command within 1 s; look at the start files" in str(
+        given_up.value
+    )
 
 
 async def test_a_start_file_may_print_what_it_likes(lab: list[Machine], tmp_path: Path) -> None:
-    """Also text without an end of line, as for the title of a terminal, and what looks like an answer."""
-    (lab[0].home / ".bashrc").write_text("echo iris:begin; echo cores=1; echo iris:end; echo -n Welcome\n")
+    """Also text without an end of line, as for the title of a terminal, and what looks like an
+    answer.
+    """
+    (lab[0].home / ".bashrc").write_text(
+        "echo iris:begin; echo cores=1; echo iris:end; echo -n Welcome\n"
+    )
     settings = ManualWorld(lab[:1], tmp_path / "known_hosts").settings()
 
     (found,) = (await survey([lab[0].access], Connections(settings))).values()
@@ -103,30 +120,62 @@ async def test_a_key_with_a_passphrase_needs_an_agent_that_has_it(
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
     said = await refusal(ours)
-    assert f"the key {key} has a passphrase, which Iris never asks for; add the key to an SSH agent with: ssh-add {key}" in said
+    assert (
+        f"the key {key} has a passphrase, which Iris never asks for; add the key to an SSH agent"
+        f" with: ssh-add {key}" in said
+    )
 
     with an_agent(tmp_path / "agent") as agent:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
-        assert "refuses user" in await refusal(platform(lab, tmp_path / "known_hosts", key_file=key))
+        assert "refuses user" in await refusal(
+            platform(lab, tmp_path / "known_hosts", key_file=key)
+        )
         (tmp_path / "askpass").write_text("#!/bin/sh\necho secret\n")
         (tmp_path / "askpass").chmod(0o700)
-        env = {**os.environ, "SSH_ASKPASS": str(tmp_path / "askpass"), "SSH_ASKPASS_REQUIRE": "force"}
-        await asyncio.to_thread(subprocess.run, ["ssh-add", "-q", key], env=env, check=True, timeout=60)
+        env = {
+            **os.environ,
+            "SSH_ASKPASS": str(tmp_path / "askpass"),
+            "SSH_ASKPASS_REQUIRE": "force",
+        }
+        await asyncio.to_thread(
+            subprocess.run, ["ssh-add", "-q", key], env=env, check=True, timeout=60
+        )
         assert await platform(lab, tmp_path / "known_hosts", key_file=key).unusable() == {}
 
 
 def sign(authority: Path, key: Path, valid: str, *options: str) -> None:
     """Makes a certificate beside a public key, valid for this time."""
-    command = ["ssh-keygen", "-q", "-s", authority, "-I", key.name, "-V", valid, *options, key.with_suffix(".pub")]
+    command = [
+        "ssh-keygen",
+        "-q",
+        "-s",
+        authority,
+        "-I",
+        key.name,
+        "-V",
+        valid,
+        *options,
+        key.with_suffix(".pub"),
+    ]
     subprocess.run(command, check=True, timeout=60)
 
 
-async def test_certificates_of_users_and_hosts_are_used_and_expired_ones_are_named(lab: list[Machine], tmp_path: Path) -> None:
-    """An expired host certificate is no changed host key: removing the known key, as for that one, would remove the authority."""
+async def test_certificates_of_users_and_hosts_are_used_and_expired_ones_are_named(
+    lab: list[Machine], tmp_path: Path
+) -> None:
+    """An expired host certificate is no changed host key: removing the known key, as for that one,
+    would remove the authority.
+    """
     authority, key, machine = make_key(tmp_path / "authority"), make_key(tmp_path / "ada"), lab[0]
     known = tmp_path / "authorities"
-    known.write_text(f"@cert-authority {machine.address},[{machine.address}]:* {authority.with_suffix('.pub').read_text()}")
-    machine.settings = f"TrustedUserCAKeys {authority}.pub\nHostCertificate {machine.directory / 'host_key-cert.pub'}"
+    known.write_text(
+        f"@cert-authority {machine.address},[{machine.address}]:*"
+        f" {authority.with_suffix('.pub').read_text()}"
+    )
+    machine.settings = (
+        f"TrustedUserCAKeys {authority}.pub\nHostCertificate"
+        f" {machine.directory / 'host_key-cert.pub'}"
+    )
     ours = platform(lab[:1], known, key_file=key)
 
     async def why() -> list[str]:
@@ -139,7 +188,9 @@ async def test_certificates_of_users_and_hosts_are_used_and_expired_ones_are_nam
     assert await why() == []
     assert await ours.unusable() == {}
 
-    sign(authority, machine.directory / "host_key", "20200101:20200102", "-h", "-n", machine.address)
+    sign(
+        authority, machine.directory / "host_key", "20200101:20200102", "-h", "-n", machine.address
+    )
     (host,) = await why()
     assert host.startswith("its host certificate is refused: ")
     assert "-R" not in host
@@ -152,7 +203,9 @@ async def test_certificates_of_users_and_hosts_are_used_and_expired_ones_are_nam
 
 
 @pytest.mark.parametrize("setting", ["key", "known hosts"])
-async def test_a_file_that_cannot_be_read_is_not_blamed_on_the_network(lab: list[Machine], tmp_path: Path, setting: str) -> None:
+async def test_a_file_that_cannot_be_read_is_not_blamed_on_the_network(
+    lab: list[Machine], tmp_path: Path, setting: str
+) -> None:
     """A directory in the place of a file is a mistake in the configuration."""
     known = tmp_path if setting == "known hosts" else tmp_path / "known_hosts"
     changes = {"key_file": tmp_path} if setting == "key" else {}
@@ -162,10 +215,16 @@ async def test_a_file_that_cannot_be_read_is_not_blamed_on_the_network(lab: list
     assert re.search(rf"the {setting} (in )?{tmp_path} cannot be read: Is a directory", said)
 
 
-async def test_a_jump_host_that_does_not_let_iris_through_is_the_one_that_is_named(lab: list[Machine], tmp_path: Path) -> None:
+async def test_a_jump_host_that_does_not_let_iris_through_is_the_one_that_is_named(
+    lab: list[Machine], tmp_path: Path
+) -> None:
     """The machine behind it may be healthy."""
     gateway, inner = lab
-    settings = ManualWorld(lab, tmp_path / "known_hosts").settings().model_copy(update={"connect_timeout": timedelta(seconds=2)})
+    settings = (
+        ManualWorld(lab, tmp_path / "known_hosts")
+        .settings()
+        .model_copy(update={"connect_timeout": timedelta(seconds=2)})
+    )
     behind = inner.access.model_copy(update={"jump_host": f"{gateway.address}:{gateway.port}"})
 
     async def why() -> str:
@@ -174,20 +233,37 @@ async def test_a_jump_host_that_does_not_let_iris_through_is_the_one_that_is_nam
         return found.notes[0]
 
     (tmp_path / "known_hosts").write_text(gateway.known)
-    assert f"accept it with: ssh -J {user()}@{gateway.address}:{gateway.port} -p {inner.port} {user()}@" in await why()
+    assert (
+        f"accept it with: ssh -J {user()}@{gateway.address}:{gateway.port} -p {inner.port}"
+        f" {user()}@" in await why()
+    )
     inner.stop()
-    assert f"not reached through its jump host {gateway.address}:{gateway.port}: Connection refused" in await why()
+    assert (
+        f"not reached through its jump host {gateway.address}:{gateway.port}: Connection refused"
+        in await why()
+    )
     gateway.stop()
-    assert await why() == f"its jump host {gateway.address}: port {gateway.port} is not reached: Connection refused"
-    with socket.create_server((gateway.address, gateway.port)):  # accepts connections, and never answers
+    assert (
+        await why()
+        == f"its jump host {gateway.address}: port {gateway.port} is not reached: Connection"
+        " refused"
+    )
+    with socket.create_server(
+        (gateway.address, gateway.port)
+    ):  # accepts connections, and never answers
         assert (
             await why()
-            == f"its jump host {gateway.address}: port {gateway.port} did not answer SSH within 2 s (ssh.connect_timeout)"
+            == f"its jump host {gateway.address}: port {gateway.port} did not answer SSH within 2 s"
+            " (ssh.connect_timeout)"
         )
 
 
-async def test_no_connection_to_a_jump_host_outlives_the_one_through_it(lab: list[Machine], tmp_path: Path) -> None:
-    """Each login would leave one more, until the jump host lets no one in. Also if the login fails or its caller gives up."""
+async def test_no_connection_to_a_jump_host_outlives_the_one_through_it(
+    lab: list[Machine], tmp_path: Path
+) -> None:
+    """Each login would leave one more, until the jump host lets no one in. Also if the login fails
+    or its caller gives up.
+    """
     gateway, inner = lab
     settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
     behind = inner.access.model_copy(update={"jump_host": f"{gateway.address}:{gateway.port}"})
@@ -205,24 +281,33 @@ async def test_no_connection_to_a_jump_host_outlives_the_one_through_it(lab: lis
 
     inner.stop()
     with pytest.raises(HostFault, match="Connection refused"):
-        await Connections(settings).run(behind, "true", b"", limit=timedelta(seconds=30), what="asking")
+        await Connections(settings).run(
+            behind, "true", b"", limit=timedelta(seconds=30), what="asking"
+        )
     await until(lambda: not connected())
 
-    with socket.create_server((inner.address, inner.port)):  # accepts connections, and never answers
+    with socket.create_server(
+        (inner.address, inner.port)
+    ):  # accepts connections, and never answers
         connections = Connections(settings)
-        login = asyncio.create_task(connections.run(behind, "true", b"", limit=timedelta(seconds=30), what="asking"))
+        login = asyncio.create_task(
+            connections.run(behind, "true", b"", limit=timedelta(seconds=30), what="asking")
+        )
         await until(connected)
         await connections.close()
         await asyncio.gather(login, return_exceptions=True)
         await until(lambda: not connected())
 
 
-# -- logins that take long -----------------------------------------------------------------------------------------------------
+# -- logins that take long
+# --------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def a_gateway(machine: Machine, opens: asyncio.Event) -> AsyncIterator[int]:
-    """A port at the machine's address that passes connections on to its sshd once the event is set."""
+    """A port at the machine's address that passes connections on to its sshd once the event is
+    set.
+    """
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await opens.wait()
@@ -254,7 +339,9 @@ def through(port: int, lab: list[Machine], known_hosts: Path) -> tuple[ManualSet
 async def test_a_login_that_outlasts_a_look_is_used_by_the_next_one(
     lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine whose users are in a slow directory takes longer to log in to than a list may wait. Each look began anew."""
+    """A machine whose users are in a slow directory takes longer to log in to than a list may wait.
+    Each look began anew.
+    """
     monkeypatch.setattr("iris.platforms.manual.platform.LIST_LIMIT", timedelta(seconds=0.5))
     opens = asyncio.Event()
     async with a_gateway(lab[0], opens) as port:
@@ -262,7 +349,9 @@ async def test_a_login_that_outlasts_a_look_is_used_by_the_next_one(
         connections = Connections(settings, keep=True)
         ours = ManualPlatform(settings, connections)
 
-        still = f"still logging in to port {port} after 0.5 s; the limit is 30 s (ssh.connect_timeout)"
+        still = (
+            f"still logging in to port {port} after 0.5 s; the limit is 30 s (ssh.connect_timeout)"
+        )
         assert still in await refusal(ours)
         assert still in (await ours.list_slices()).unreachable["west4-a"]
         opens.set()
@@ -276,7 +365,9 @@ async def test_a_login_that_outlasts_a_look_is_used_by_the_next_one(
 async def test_a_machine_that_leaves_the_configuration_during_its_login_gets_no_connection(
     lab: list[Machine], tmp_path: Path
 ) -> None:
-    """The caller is told why, as of each machine that is not reached. In the configuration again, the machine is used again."""
+    """The caller is told why, as of each machine that is not reached. In the configuration again,
+    the machine is used again.
+    """
     opens = asyncio.Event()
     async with a_gateway(lab[0], opens) as port:
         settings, host = through(port, lab, tmp_path / "known_hosts")
@@ -298,7 +389,9 @@ async def test_a_machine_that_leaves_the_configuration_during_its_login_gets_no_
 async def test_a_start_waits_for_a_login_as_long_as_the_configuration_says(
     lab: list[Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks only once, so that it would never find the result of a login that takes longer than a list waits."""
+    """It looks only once, so that it would never find the result of a login that takes longer than
+    a list waits.
+    """
     monkeypatch.setattr("iris.platforms.manual.platform.LIST_LIMIT", timedelta(seconds=0.1))
     opens = asyncio.Event()
     async with a_gateway(lab[0], opens) as port:
@@ -312,13 +405,28 @@ async def test_a_start_waits_for_a_login_as_long_as_the_configuration_says(
         assert (await ours.survey()).silent == {}
 
 
-async def test_machines_that_never_answer_do_not_keep_a_healthy_one_from_being_used(lab: list[Machine], tmp_path: Path) -> None:
-    """More of them than logins at once, all listed before it. It waits for their first login, and for no later one."""
-    settings = ManualWorld(lab, tmp_path / "known_hosts").settings().model_copy(update={"connect_timeout": timedelta(seconds=2)})
-    with socket.create_server((lab[0].address, 0), backlog=100) as silent:  # accepts connections, and never answers
+async def test_machines_that_never_answer_do_not_keep_a_healthy_one_from_being_used(
+    lab: list[Machine], tmp_path: Path
+) -> None:
+    """More of them than logins at once, all listed before it. It waits for their first login, and
+    for no later one.
+    """
+    settings = (
+        ManualWorld(lab, tmp_path / "known_hosts")
+        .settings()
+        .model_copy(update={"connect_timeout": timedelta(seconds=2)})
+    )
+    with socket.create_server(
+        (lab[0].address, 0), backlog=100
+    ) as silent:  # accepts connections, and never answers
         port = silent.getsockname()[1]
-        down = tuple(lab[0].access.model_copy(update={"port": port, "user": f"user{each}"}) for each in range(40))
-        settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (*down, lab[1].access)}})
+        down = tuple(
+            lab[0].access.model_copy(update={"port": port, "user": f"user{each}"})
+            for each in range(40)
+        )
+        settings = settings.model_copy(
+            update={"hosts": {REQUEST.group.name: (*down, lab[1].access)}}
+        )
         connections = Connections(settings, keep=True)
         ours = ManualPlatform(settings, connections)
 

@@ -1,4 +1,6 @@
-"""What machines over SSH do when the packages of their agents are missing, broken or old, against real `sshd` processes."""
+"""What machines over SSH do when the packages of their agents are missing, broken or old, against
+real `sshd` processes.
+"""
 
 import asyncio
 import errno
@@ -45,9 +47,13 @@ async def _is_gone(platform: ManualPlatform) -> bool:
 def kept(world: ManualWorld, pack: Callable[[], Runtime]) -> tuple[HostKeeper, ManualPlatform]:
     """A keeper with these packages, and the platform that tells it of slices."""
     settings = world.settings()
-    connections = world._connections[f"kept {len(world._connections)}"] = Connections(settings, keep=True)
+    connections = world._connections[f"kept {len(world._connections)}"] = Connections(
+        settings, keep=True
+    )
     keeper = HostKeeper(settings, connections, pack, command=sleeping)
-    return keeper, ManualPlatform(settings, connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid)
+    return keeper, ManualPlatform(
+        settings, connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid
+    )
 
 
 async def sight(ours: ManualPlatform) -> tuple[MachineState, str]:
@@ -59,7 +65,9 @@ async def sight(ours: ManualPlatform) -> tuple[MachineState, str]:
 async def test_a_control_plane_that_cannot_pack_the_packages_says_so_until_it_can(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
-    """Its disk is full, for example. The slice waits, because the next try may succeed, and its user knows for what."""
+    """Its disk is full, for example. The slice waits, because the next try may succeed, and its
+    user knows for what.
+    """
     full = [True]
 
     def pack() -> Runtime:
@@ -70,7 +78,10 @@ async def test_a_control_plane_that_cannot_pack_the_packages_says_so_until_it_ca
     keeper, ours = kept(world, pack)
     async with keeper.serving():
         await ours.create_slice(REQUEST)
-        why = f"{lab[0].address}: the control plane could not pack the agent's packages: [Errno 28] No space left on device"
+        why = (
+            f"{lab[0].address}: the control plane could not pack the agent's packages: [Errno 28]"
+            " No space left on device"
+        )
 
         async def is_told() -> bool:
             return await sight(ours) == (MachineState.CREATING, why)
@@ -86,13 +97,17 @@ async def test_a_control_plane_that_cannot_pack_the_packages_says_so_until_it_ca
 
 def installed(machine: Machine) -> str:
     """The digest of the packages on a machine."""
-    return next((each.read_text().strip() for each in machine.home.glob(".iris-*/*/runtime/digest")), "")
+    return next(
+        (each.read_text().strip() for each in machine.home.glob(".iris-*/*/runtime/digest")), ""
+    )
 
 
 async def test_a_slice_can_be_deleted_on_a_machine_whose_python_is_gone(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
-    """An upgrade of the system replaces it. The program of a job is killed nevertheless, and nothing is left."""
+    """An upgrade of the system replaces it. The program of a job is killed nevertheless, and
+    nothing is left.
+    """
     keeper, ours = kept(world, lambda: no_packages(tmp_path))
     async with keeper.serving():
         await ours.create_slice(REQUEST)
@@ -107,7 +122,9 @@ async def test_a_slice_can_be_deleted_on_a_machine_whose_python_is_gone(
     assert lab[0].left() == []
 
 
-async def test_a_removal_that_fails_says_why(world: ManualWorld, lab: list[Machine], tmp_path: Path) -> None:
+async def test_a_removal_that_fails_says_why(
+    world: ManualWorld, lab: list[Machine], tmp_path: Path
+) -> None:
     """These packages have no module that removes what jobs have left."""
     keeper, ours = kept(world, lambda: no_packages(tmp_path))
     async with keeper.serving():
@@ -134,7 +151,9 @@ async def test_a_removal_that_fails_says_why(world: ManualWorld, lab: list[Machi
 async def test_an_agent_whose_python_is_gone_gets_its_packages_again(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
-    """It would end at its next import. The machine offers another Python of the version, with which they are installed."""
+    """It would end at its next import. The machine offers another Python of the version, with which
+    they are installed.
+    """
     keeper, ours = kept(world, lambda: no_packages(tmp_path))
     async with keeper.serving():
         await ours.create_slice(REQUEST)
@@ -150,7 +169,9 @@ async def test_an_agent_whose_python_is_gone_gets_its_packages_again(
 async def test_agents_get_the_packages_of_a_control_plane_that_is_newer(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
-    """Else a fault that is mended stays on each machine for as long as its slice lives. The programs wait for the next agent."""
+    """Else a fault that is mended stays on each machine for as long as its slice lives. The
+    programs wait for the next agent.
+    """
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     old, new = no_packages(tmp_path / "old"), no_packages(tmp_path / "new", "note")
@@ -162,7 +183,9 @@ async def test_agents_get_the_packages_of_a_control_plane_that_is_newer(
     newer, ours = kept(world, lambda: new)
     async with newer.serving():
         assert len((await ours.list_slices()).slices) == 1
-        await world.until(lambda: installed(lab[0]) == new.digest and record.read_text() not in ("", first))
+        await world.until(
+            lambda: installed(lab[0]) == new.digest and record.read_text() not in ("", first)
+        )
         assert (record.parent / "runtime/note").exists()
         assert int(first.split()[0]) not in [each.pid for each in lab[0].processes()]
     await world.until(partial(_is_gone, ours))

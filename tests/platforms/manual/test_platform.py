@@ -1,4 +1,6 @@
-"""What the platform of machines over SSH says about machines that it cannot use, against real `sshd` processes."""
+"""What the platform of machines over SSH says about machines that it cannot use, against real
+`sshd` processes.
+"""
 
 import os
 import subprocess
@@ -49,10 +51,16 @@ async def refusal(platform: ManualPlatform) -> str:
     return str(refused.value)
 
 
-async def test_a_key_that_a_machine_does_not_accept_is_named(world: ManualWorld, tmp_path: Path) -> None:
+async def test_a_key_that_a_machine_does_not_accept_is_named(
+    world: ManualWorld, tmp_path: Path
+) -> None:
     """The user has to know which key was tried, as whom."""
     wrong = make_key(tmp_path / "wrong")
-    hosts = {"v5e-16": tuple(each.model_copy(update={"key_file": wrong}) for each in world.settings().hosts["v5e-16"])}
+    hosts = {
+        "v5e-16": tuple(
+            each.model_copy(update={"key_file": wrong}) for each in world.settings().hosts["v5e-16"]
+        )
+    }
 
     said = await refusal(platform(world, hosts=hosts))
 
@@ -62,12 +70,17 @@ async def test_a_key_that_a_machine_does_not_accept_is_named(world: ManualWorld,
 async def test_a_changed_host_key_is_refused_and_told_from_an_unknown_one(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
-    """A changed key may be an attack, an unknown one is usually a machine that nobody has visited."""
+    """A changed key may be an attack, an unknown one is usually a machine that nobody has
+    visited.
+    """
     lab[0].stop()
     lab[0].new_host_key()
     lab[0].start()
     known = tmp_path / "known_hosts"
-    known.write_text("\n".join(line for line in known.read_text().splitlines() if lab[1].address not in line) + "\n")
+    known.write_text(
+        "\n".join(line for line in known.read_text().splitlines() if lab[1].address not in line)
+        + "\n"
+    )
 
     said = await refusal(platform(world))
 
@@ -76,7 +89,9 @@ async def test_a_changed_host_key_is_refused_and_told_from_an_unknown_one(
     assert f"{lab[1].address}: its host key is not in {known}; compare and accept it" in said
 
 
-async def test_others_are_used_while_a_machine_is_down(world: ManualWorld, lab: list[Machine]) -> None:
+async def test_others_are_used_while_a_machine_is_down(
+    world: ManualWorld, lab: list[Machine]
+) -> None:
     """And the list says whose content is unknown, so that nothing there counts as gone."""
     lab[0].stop()
     ours = platform(world)
@@ -86,16 +101,25 @@ async def test_others_are_used_while_a_machine_is_down(world: ManualWorld, lab: 
 
     assert [each.slice_id for each in listing.slices] == [REQUEST.slice_id]
     assert set(listing.unreachable) == {"west4-a", "west4-b"}
-    assert f"{lab[0].address}: port {lab[0].port} is not reached: Connection refused" in listing.unreachable["west4-a"]
+    assert (
+        f"{lab[0].address}: port {lab[0].port} is not reached: Connection refused"
+        in listing.unreachable["west4-a"]
+    )
 
 
-async def test_a_slice_on_a_machine_that_is_down_is_not_gone(world: ManualWorld, lab: list[Machine]) -> None:
-    """Its lease would stay there. When the machine is back, the deletion continues and leaves nothing."""
+async def test_a_slice_on_a_machine_that_is_down_is_not_gone(
+    world: ManualWorld, lab: list[Machine]
+) -> None:
+    """Its lease would stay there. When the machine is back, the deletion continues and leaves
+    nothing.
+    """
     ours = platform(world)
     await ours.create_slice(REQUEST)
     lab[0].stop()
 
-    with pytest.raises(Unavailable, match=f"unknown whether slice {REQUEST.slice_id} is gone: {lab[0].address}: "):
+    with pytest.raises(
+        Unavailable, match=f"unknown whether slice {REQUEST.slice_id} is gone: {lab[0].address}: "
+    ):
         await platform(world).delete_slice(REQUEST.slice_id, REQUEST.zone)
     lab[0].start()
     back = platform(world)
@@ -105,8 +129,12 @@ async def test_a_slice_on_a_machine_that_is_down_is_not_gone(world: ManualWorld,
     assert lab[0].left() == []
 
 
-async def test_a_slice_that_found_no_machine_is_gone_although_one_does_not_answer(world: ManualWorld, lab: list[Machine]) -> None:
-    """It never had a lease. Otherwise one machine that is down would collect such slices until its group is at its maximum."""
+async def test_a_slice_that_found_no_machine_is_gone_although_one_does_not_answer(
+    world: ManualWorld, lab: list[Machine]
+) -> None:
+    """It never had a lease. Otherwise one machine that is down would collect such slices until its
+    group is at its maximum.
+    """
     lab[0].stop()
     ours = platform(world)
     await ours.create_slice(REQUEST)
@@ -117,20 +145,31 @@ async def test_a_slice_that_found_no_machine_is_gone_although_one_does_not_answe
     assert await ours.describe_slice("second", REQUEST.zone) is None
     assert await ours.delete_slice("second", REQUEST.zone) is DeleteResult.GONE
     lab[1].stop()
-    with pytest.raises(Unavailable, match=f"unknown whether slice {REQUEST.slice_id} is gone: {lab[1].address}: [^;]*$"):
+    with pytest.raises(
+        Unavailable,
+        match=f"unknown whether slice {REQUEST.slice_id} is gone: {lab[1].address}: [^;]*$",
+    ):
         await ours.delete_slice(REQUEST.slice_id, REQUEST.zone)
 
 
-async def test_a_full_disk_is_named_others_are_used_and_nothing_is_left_there(world: ManualWorld, lab: list[Machine]) -> None:
+async def test_a_full_disk_is_named_others_are_used_and_nothing_is_left_there(
+    world: ManualWorld, lab: list[Machine]
+) -> None:
     """The lease itself is a file. A disk that fills later does not keep a deletion from its end."""
     with small_disk(lab[0].home / "small", 400) as disk:
 
         def fill() -> None:
-            subprocess.run(["sh", "-c", f"cat /dev/zero >> {disk / 'fill'}"], capture_output=True, check=False)
+            subprocess.run(
+                ["sh", "-c", f"cat /dev/zero >> {disk / 'fill'}"], capture_output=True, check=False
+            )
 
         fill()
-        ours = platform(world, directory="small/.iris", hosts={REQUEST.group.name: (lab[0].access,)})
-        assert f"{lab[0].address}: leasing the machine failed: its disk is full: " in await refusal(ours)
+        ours = platform(
+            world, directory="small/.iris", hosts={REQUEST.group.name: (lab[0].access,)}
+        )
+        assert f"{lab[0].address}: leasing the machine failed: its disk is full: " in await refusal(
+            ours
+        )
         (lab[1].home / "small").mkdir()
         both = platform(world, directory="small/.iris")
         await both.create_slice(REQUEST.model_copy(update={"slice_id": "elsewhere"}))
@@ -143,8 +182,12 @@ async def test_a_full_disk_is_named_others_are_used_and_nothing_is_left_there(wo
         assert [each.name for each in disk.iterdir()] == ["fill"]
 
 
-async def test_an_exhausted_pool_says_who_has_its_machines(world: ManualWorld, lab: list[Machine]) -> None:
-    """Also another cluster, of which this one knows nothing else. Its own slices are only counted: there may be hundreds."""
+async def test_an_exhausted_pool_says_who_has_its_machines(
+    world: ManualWorld, lab: list[Machine]
+) -> None:
+    """Also another cluster, of which this one knows nothing else. Its own slices are only counted:
+    there may be hundreds.
+    """
     ours, others = platform(world), platform(world, uid="another", cluster="other")
     await ours.create_slice(REQUEST)
     await others.create_slice(REQUEST.model_copy(update={"slice_id": "theirs", "cluster": "other"}))
@@ -152,11 +195,17 @@ async def test_an_exhausted_pool_says_who_has_its_machines(world: ManualWorld, l
     with pytest.raises(StockOut) as refused:
         await ours.create_slice(REQUEST.model_copy(update={"slice_id": "third"}))
 
-    assert f"(1 of 2 serve this cluster, {lab[1].address}: is leased to cluster other)" in str(refused.value)
+    assert f"(1 of 2 serve this cluster, {lab[1].address}: is leased to cluster other)" in str(
+        refused.value
+    )
 
 
-async def test_no_slice_begins_on_a_machine_that_is_being_removed(world: ManualWorld, lab: list[Machine]) -> None:
-    """The one that is there stays and is deleted as any other, because the machine is still visited."""
+async def test_no_slice_begins_on_a_machine_that_is_being_removed(
+    world: ManualWorld, lab: list[Machine]
+) -> None:
+    """The one that is there stays and is deleted as any other, because the machine is still
+    visited.
+    """
     ours = platform(world)
     await ours.create_slice(REQUEST)
     leaving = platform(world, retiring=frozenset({lab[0].address, lab[1].address}))
@@ -164,15 +213,23 @@ async def test_no_slice_begins_on_a_machine_that_is_being_removed(world: ManualW
     with pytest.raises(StockOut) as refused:
         await leaving.create_slice(REQUEST.model_copy(update={"slice_id": "second"}))
 
-    assert f"(1 of 2 serve this cluster, {lab[1].address}: is being removed (retiring_hosts))" in str(refused.value)
+    assert (
+        f"(1 of 2 serve this cluster, {lab[1].address}: is being removed (retiring_hosts))"
+        in str(refused.value)
+    )
     assert [each.slice_id for each in (await leaving.list_slices()).slices] == [REQUEST.slice_id]
-    assert set((await leaving.unusable()).values()) == {f"has slice {REQUEST.slice_id}", "is being removed (retiring_hosts)"}
+    assert set((await leaving.unusable()).values()) == {
+        f"has slice {REQUEST.slice_id}",
+        "is being removed (retiring_hosts)",
+    }
     while await leaving.delete_slice(REQUEST.slice_id, REQUEST.zone) is not DeleteResult.GONE:
         pass
     assert lab[0].left() == []
 
 
-async def test_a_machine_with_two_names_is_leased_once(world: ManualWorld, lab: list[Machine], tmp_path: Path) -> None:
+async def test_a_machine_with_two_names_is_leased_once(
+    world: ManualWorld, lab: list[Machine], tmp_path: Path
+) -> None:
     """Under each name, one agent would be started, and each start would end the other one."""
     name, alias = lab[0].address, "127.0.11"
     known = tmp_path / "known_hosts"
@@ -183,7 +240,9 @@ async def test_a_machine_with_two_names_is_leased_once(world: ManualWorld, lab: 
     ours = ManualPlatform(settings, attend=lambda host, request: attended.append(host.address))
 
     await ours.create_slice(REQUEST)
-    with pytest.raises(StockOut, match=f"{alias}: is the same machine as {name}; list it only once"):
+    with pytest.raises(
+        StockOut, match=f"{alias}: is the same machine as {name}; list it only once"
+    ):
         await ours.create_slice(REQUEST.model_copy(update={"slice_id": "second"}))
     await ours.list_slices()
 
@@ -193,7 +252,9 @@ async def test_a_machine_with_two_names_is_leased_once(world: ManualWorld, lab: 
     assert lab[0].left() == []
 
 
-async def test_what_a_login_prints_is_no_answer(world: ManualWorld, lab: list[Machine], tmp_path: Path) -> None:
+async def test_what_a_login_prints_is_no_answer(
+    world: ManualWorld, lab: list[Machine], tmp_path: Path
+) -> None:
     """Banners and start files print what they like."""
     banner = tmp_path / "banner"
     banner.write_text("Welcome\niris:begin\nlease=x\niris:end\n")
@@ -208,20 +269,32 @@ async def test_what_a_login_prints_is_no_answer(world: ManualWorld, lab: list[Ma
     assert [each.slice_id for each in (await ours.list_slices()).slices] == [REQUEST.slice_id]
 
 
-async def test_a_machine_is_reached_through_its_jump_host(world: ManualWorld, lab: list[Machine]) -> None:
-    """A lab lets people in at one machine only. Without it, the others are not reached, and the reason names it."""
+async def test_a_machine_is_reached_through_its_jump_host(
+    world: ManualWorld, lab: list[Machine]
+) -> None:
+    """A lab lets people in at one machine only. Without it, the others are not reached, and the
+    reason names it.
+    """
     gateway, inner = lab
     jump = f"{gateway.access.user}@{gateway.address}:{gateway.port}"
     behind = inner.access.model_copy(update={"jump_host": jump})
-    ours = platform(world, hosts={REQUEST.group.name: (behind,)}, zones={REQUEST.group.name: (REQUEST.zone,)})
+    ours = platform(
+        world, hosts={REQUEST.group.name: (behind,)}, zones={REQUEST.group.name: (REQUEST.zone,)}
+    )
 
     assert await ours.unusable() == {}
     gateway.stop()
-    again = platform(world, hosts={REQUEST.group.name: (behind,)}, zones={REQUEST.group.name: (REQUEST.zone,)})
-    assert f"port {gateway.port} is not reached: Connection refused" in (await again.unusable())[behind]
+    again = platform(
+        world, hosts={REQUEST.group.name: (behind,)}, zones={REQUEST.group.name: (REQUEST.zone,)}
+    )
+    assert (
+        f"port {gateway.port} is not reached: Connection refused"
+        in (await again.unusable())[behind]
+    )
 
 
-# -- keys in a secret manager --------------------------------------------------------------------------------------------------
+# -- keys in a secret manager
+# --------------------------------------------------------------------------------------------------
 
 KEY, KNOWN = "projects/p/secrets/key/versions/latest", "projects/p/secrets/known/versions/latest"
 
@@ -230,7 +303,9 @@ def with_secrets(world: ManualWorld, access: Callable[[str], bytes]) -> ManualPl
     """The platform of a control plane that has no files."""
     plain = world.settings()
     hosts = {name: tuple(_in_secret(each) for each in group) for name, group in plain.hosts.items()}
-    settings = plain.model_copy(update={"hosts": hosts, "known_hosts": Path("/nowhere"), "known_hosts_secret": KNOWN})
+    settings = plain.model_copy(
+        update={"hosts": hosts, "known_hosts": Path("/nowhere"), "known_hosts_secret": KNOWN}
+    )
     return ManualPlatform(settings, Connections(settings, access=access))
 
 
@@ -238,8 +313,12 @@ def _in_secret(host: HostAccess) -> HostAccess:
     return host.model_copy(update={"key_file": None, "key_secret": KEY})
 
 
-async def test_the_key_and_the_known_hosts_may_be_secrets(world: ManualWorld, lab: list[Machine], tmp_path: Path) -> None:
-    """A controller in a cloud has no files of its users. Each secret is read once for all machines."""
+async def test_the_key_and_the_known_hosts_may_be_secrets(
+    world: ManualWorld, lab: list[Machine], tmp_path: Path
+) -> None:
+    """A controller in a cloud has no files of its users. Each secret is read once for all
+    machines.
+    """
     values = {KEY: lab[0].key.read_bytes(), KNOWN: (tmp_path / "known_hosts").read_bytes()}
     read: list[str] = []
 
@@ -251,23 +330,45 @@ async def test_the_key_and_the_known_hosts_may_be_secrets(world: ManualWorld, la
     await ours.create_slice(REQUEST)
     listing = await ours.list_slices()
 
-    assert ([each.slice_id for each in listing.slices], listing.unreachable) == ([REQUEST.slice_id], {})
+    assert ([each.slice_id for each in listing.slices], listing.unreachable) == (
+        [REQUEST.slice_id],
+        {},
+    )
     assert sorted(read) == [KEY, KNOWN]
 
 
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({KEY: BadConfig("Secret Manager answers with 403: denied")}, f"{KEY} cannot be read: Secret Manager answers with 403"),
-        ({KNOWN: Unavailable("Secret Manager does not answer")}, f"{KNOWN} cannot be read: Secret Manager does not answer"),
+        (
+            {KEY: BadConfig("Secret Manager answers with 403: denied")},
+            f"{KEY} cannot be read: Secret Manager answers with 403",
+        ),
+        (
+            {KNOWN: Unavailable("Secret Manager does not answer")},
+            f"{KNOWN} cannot be read: Secret Manager does not answer",
+        ),
         ({KEY: b"no key"}, f"the key {KEY} cannot be used: "),
         ({KNOWN: b"\xff\xfe"}, f"the known hosts in {KNOWN} cannot be used: "),
-        ({KNOWN: b""}, f"its host key is not in {KNOWN}; compare it with the output of: ssh-keyscan -p "),
+        (
+            {KNOWN: b""},
+            f"its host key is not in {KNOWN}; compare it with the output of: ssh-keyscan -p ",
+        ),
     ],
-    ids=["a key that may not be read", "no answer", "no key", "no known hosts", "an unknown machine"],
+    ids=[
+        "a key that may not be read",
+        "no answer",
+        "no key",
+        "no known hosts",
+        "an unknown machine",
+    ],
 )
 async def test_a_secret_that_is_no_help_is_named(
-    world: ManualWorld, lab: list[Machine], tmp_path: Path, wrong: dict[str, bytes | PlatformError], reason: str
+    world: ManualWorld,
+    lab: list[Machine],
+    tmp_path: Path,
+    wrong: dict[str, bytes | PlatformError],
+    reason: str,
 ) -> None:
     """Whoever reads it has to know which secret, and never sees its value."""
     values = {KEY: lab[0].key.read_bytes(), KNOWN: (tmp_path / "known_hosts").read_bytes(), **wrong}
@@ -285,13 +386,20 @@ async def test_a_secret_that_is_no_help_is_named(
 async def test_a_slice_whose_agent_ends_after_each_start_fails_with_its_last_output(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
-    """Half an installation or a full disk would else be waited for until the agents are overdue, and nobody would know why."""
+    """Half an installation or a full disk would else be waited for until the agents are overdue,
+    and nobody would know why.
+    """
     settings = world.settings()
     connections = Connections(settings, keep=True)
     keeper = HostKeeper(
-        settings, connections, lambda: no_packages(tmp_path), command=lambda *_: "-c 'raise SystemExit(\"no such module\")'"
+        settings,
+        connections,
+        lambda: no_packages(tmp_path),
+        command=lambda *_: "-c 'raise SystemExit(\"no such module\")'",
     )
-    ours = ManualPlatform(settings, connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid)
+    ours = ManualPlatform(
+        settings, connections, attend=keeper.attend, fault_of=keeper.fault_of, avoid=keeper.avoid
+    )
     async with keeper.serving():
         await ours.create_slice(REQUEST)
 
@@ -311,11 +419,15 @@ async def test_a_slice_whose_agent_ends_after_each_start_fails_with_its_last_out
 async def test_an_agent_whose_start_was_cut_off_is_ended_with_its_slice(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
-    """The connection may break between the start of the process and its record. It would run on, and write files again."""
+    """The connection may break between the start of the process and its record. It would run on,
+    and write files again.
+    """
     settings = world.settings()
     connections = Connections(settings, keep=True)
     agent = f"-c 'import time; time.sleep(1000)' --slice {REQUEST.slice_id} --dir \"$home/agent\""
-    keeper = HostKeeper(settings, connections, lambda: no_packages(tmp_path), command=lambda *_: agent)
+    keeper = HostKeeper(
+        settings, connections, lambda: no_packages(tmp_path), command=lambda *_: agent
+    )
     ours = ManualPlatform(settings, connections, attend=keeper.attend)
 
     def agents() -> list[psutil.Process]:
@@ -329,7 +441,9 @@ async def test_an_agent_whose_start_was_cut_off_is_ended_with_its_slice(
     async with keeper.serving():
         await ours.create_slice(REQUEST)
         await world.until(lambda: len(agents()) == 1)
-        await world.until(lambda: [each.unlink() for each in lab[0].home.glob(".iris-*/*/agent.pid")])
+        await world.until(
+            lambda: [each.unlink() for each in lab[0].home.glob(".iris-*/*/agent.pid")]
+        )
         await world.until(lambda: len(agents()) == 2)
     await world.until(partial(_is_gone, ours))
     await connections.close()

@@ -1,4 +1,6 @@
-"""Tunnels from machines to the control plane, and the connections that they need, end with their machines' slices."""
+"""Tunnels from machines to the control plane, and the connections that they need, end with their
+machines' slices.
+"""
 
 import asyncio
 import socket
@@ -26,7 +28,9 @@ def lab(sshd: None, tmp_path: Path) -> Iterator[list[Machine]]:
 
 def _tunnel_port(machine: Machine) -> int:
     """The port of the tunnel on the machine; 0: there is none yet."""
-    return next((int(each.read_text() or 0) for each in machine.home.glob(".iris-*/*/tunnel.port")), 0)
+    return next(
+        (int(each.read_text() or 0) for each in machine.home.glob(".iris-*/*/tunnel.port")), 0
+    )
 
 
 def _is_open(port: int) -> bool:
@@ -34,8 +38,12 @@ def _is_open(port: int) -> bool:
         return here.connect_ex(("127.0.0.1", port)) == 0
 
 
-async def test_the_tunnel_to_a_machine_is_closed_once_its_slice_is_gone(lab: list[Machine], tmp_path: Path) -> None:
-    """Programs of the machine's next users would reach the control plane. The connection stays: it asks for the lease."""
+async def test_the_tunnel_to_a_machine_is_closed_once_its_slice_is_gone(
+    lab: list[Machine], tmp_path: Path
+) -> None:
+    """Programs of the machine's next users would reach the control plane. The connection stays: it
+    asks for the lease.
+    """
     settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
     connections = Connections(settings, keep=True)
     keeper = HostKeeper(settings, connections, lambda: no_packages(tmp_path), command=sleeping)
@@ -54,8 +62,12 @@ async def test_the_tunnel_to_a_machine_is_closed_once_its_slice_is_gone(lab: lis
     await connections.close()
 
 
-async def test_nothing_stays_open_to_a_machine_that_left_the_configuration(lab: list[Machine], tmp_path: Path) -> None:
-    """Also to one whose login was changed: it gets another connection, and its tunnel the port that its agent uses already."""
+async def test_nothing_stays_open_to_a_machine_that_left_the_configuration(
+    lab: list[Machine], tmp_path: Path
+) -> None:
+    """Also to one whose login was changed: it gets another connection, and its tunnel the port that
+    its agent uses already.
+    """
     settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
     connections = Connections(settings, keep=True)
     keeper = HostKeeper(settings, connections, lambda: no_packages(tmp_path), command=sleeping)

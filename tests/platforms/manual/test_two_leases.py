@@ -1,4 +1,6 @@
-"""A slice over SSH whose lease went to two machines keeps one of them, against real `sshd` processes."""
+"""A slice over SSH whose lease went to two machines keeps one of them, against real `sshd`
+processes.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -35,7 +37,9 @@ def lab(sshd: None, tmp_path: Path) -> Iterator[list[Machine]]:
 
 
 class Leased:
-    """A slice that went to the second machine, and the machines on which an agent was to be started since then."""
+    """A slice that went to the second machine, and the machines on which an agent was to be started
+    since then.
+    """
 
     def __init__(self, settings: ManualSettings) -> None:
         self._settings = settings
@@ -44,7 +48,9 @@ class Leased:
 
     def another(self) -> ManualPlatform:
         """As a control plane has it that has just started."""
-        return ManualPlatform(self._settings, attend=lambda host, request: self.attended.add(host.address))
+        return ManualPlatform(
+            self._settings, attend=lambda host, request: self.attended.add(host.address)
+        )
 
     async def create(self, monkeypatch: pytest.MonkeyPatch) -> SliceObservation:
         """Leases the second machine, because the first one does not answer in time."""
@@ -68,7 +74,9 @@ def leased(lab: list[Machine], tmp_path: Path) -> Leased:
 async def test_a_machine_whose_lease_was_late_is_given_back_and_never_gets_an_agent(
     lab: list[Machine], leased: Leased, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
-    """Another one has the slice by then. Two agents with one host id would end each other's work, and the machine stay lost."""
+    """Another one has the slice by then. Two agents with one host id would end each other's work,
+    and the machine stay lost.
+    """
     late, other = lab
     created = await leased.create(monkeypatch)
     (home,) = other.home.glob(".iris-*/*")
@@ -104,10 +112,14 @@ async def test_a_machine_whose_lease_was_late_does_not_stand_for_the_one_that_ha
     assert list(late.home.glob(".iris-*")) == []
 
 
-async def test_a_machine_that_is_listed_twice_has_one_lease_and_keeps_it(lab: list[Machine], tmp_path: Path) -> None:
+async def test_a_machine_that_is_listed_twice_has_one_lease_and_keeps_it(
+    lab: list[Machine], tmp_path: Path
+) -> None:
     """With two keys in two scale groups, for example. Each entry shows the same lease."""
     machine = lab[1].access
-    again = machine.model_copy(update={"key_file": Path(shutil.copy(lab[1].key, tmp_path / "copied_key"))})
+    again = machine.model_copy(
+        update={"key_file": Path(shutil.copy(lab[1].key, tmp_path / "copied_key"))}
+    )
     settings = ManualWorld(lab, tmp_path / "known_hosts").settings()
     settings = settings.model_copy(update={"hosts": {REQUEST.group.name: (machine, again)}})
     ours = ManualPlatform(settings)

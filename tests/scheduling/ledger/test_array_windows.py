@@ -24,7 +24,9 @@ def test_every_place_is_used_while_tasks_wait(limit: int, sizes: list[int]) -> N
 
 
 class Array(RuleBasedStateMachine):
-    """An array whose parts start tasks as soon as they may, and whose job learns of their ends at any time later."""
+    """An array whose parts start tasks as soon as they may, and whose job learns of their ends at
+    any time later.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +37,9 @@ class Array(RuleBasedStateMachine):
 
     @rule()
     def the_job_shares_the_places_out(self) -> None:
-        self.places = shares(self.limit, [PartLoad(*part) for part in zip(self.unfinished, self.places, strict=True)])
+        self.places = shares(
+            self.limit, [PartLoad(*part) for part in zip(self.unfinished, self.places, strict=True)]
+        )
 
     @rule(part=st.integers(0, 3))
     def a_part_starts_what_it_may(self, part: int) -> None:

@@ -5,8 +5,15 @@ from iris.scheduling.ledger.cancellations import Cancellations
 
 
 def test_a_task_that_the_user_cancelled_keeps_that_end_when_its_job_ends_too() -> None:
-    """The user's first word about one task explains its end better than what became of the job afterwards."""
-    asked = Cancellations().with_task(1, "too slow").with_task(1, "again").with_all("the job ended FAILED")
+    """The user's first word about one task explains its end better than what became of the job
+    afterwards.
+    """
+    asked = (
+        Cancellations()
+        .with_task(1, "too slow")
+        .with_task(1, "again")
+        .with_all("the job ended FAILED")
+    )
 
     assert asked.end_of(1) == (TaskState.CANCELLED, "too slow")
     assert asked.end_of(0) == (TaskState.KILLED, "the job ended FAILED")

@@ -1,4 +1,6 @@
-"""The book in few bytes: what was written down is read back the same, whatever it is; and so is what version 0.1 wrote."""
+"""The book in few bytes: what was written down is read back the same, whatever it is; and so is
+what version 0.1 wrote.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,31 +31,57 @@ from tests.strategies import CHEAP, examples
 FEW = settings(CHEAP, max_examples=examples(40))
 
 WORDS = st.sampled_from(["a", "b", "ü", "a@1", "a:1", 'q"', " "])
-ATTRIBUTES = WORDS | st.integers(-(10**17), 10**17) | st.booleans() | st.floats(allow_nan=False, allow_infinity=False)
+ATTRIBUTES = (
+    WORDS
+    | st.integers(-(10**17), 10**17)
+    | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
 TIMES = st.integers(-(10**15), 10**15).map(lambda micros: NOON + timedelta(microseconds=micros))
 #: As Temporal makes them, which begin with a time, and others.
-RUNS = st.integers(0, 2**48 - 1).map(lambda time: f"{time >> 16:08x}-{time & 0xFFFF:04x}-7000") | WORDS
+RUNS = (
+    st.integers(0, 2**48 - 1).map(lambda time: f"{time >> 16:08x}-{time & 0xFFFF:04x}-7000") | WORDS
+)
 RESOURCES = st.builds(
     Resources,
     cpu_millis=st.sampled_from([0, 500]),
     memory_bytes=st.sampled_from([0, 2**60]),
-    device=st.none() | st.builds(Device, kind=st.sampled_from(DeviceKind), variant=WORDS, count=st.integers(1, 2)),
+    device=st.none()
+    | st.builds(Device, kind=st.sampled_from(DeviceKind), variant=WORDS, count=st.integers(1, 2)),
 )
 KEYS = st.sampled_from([ZONE, SCALE_GROUP, "spot"])
-CONSTRAINTS = st.builds(Constraint, key=KEYS, op=st.just(Operator.EXISTS), preferred=st.booleans()) | st.builds(
-    Constraint, key=KEYS, op=st.sampled_from([Operator.EQ, Operator.NE]), values=st.tuples(ATTRIBUTES), preferred=st.booleans()
+CONSTRAINTS = st.builds(
+    Constraint, key=KEYS, op=st.just(Operator.EXISTS), preferred=st.booleans()
+) | st.builds(
+    Constraint,
+    key=KEYS,
+    op=st.sampled_from([Operator.EQ, Operator.NE]),
+    values=st.tuples(ATTRIBUTES),
+    preferred=st.booleans(),
 )
 
 
 @st.composite
 def hosts(draw: st.DrawFn) -> list[Host]:
     """Hosts that share much, or nothing."""
-    attributes = st.dictionaries(st.sampled_from([TPU_NAME, TPU_WORKER_ID, ZONE, SCALE_GROUP]), ATTRIBUTES, max_size=3)
+    attributes = st.dictionaries(
+        st.sampled_from([TPU_NAME, TPU_WORKER_ID, ZONE, SCALE_GROUP]), ATTRIBUTES, max_size=3
+    )
     alike = draw(st.lists(st.tuples(RESOURCES, attributes, st.booleans()), min_size=1, max_size=3))
     return [
-        a_host(f"h{number}", resources, attributes=draw(st.just(says) | attributes), accept_cpu_jobs=accepts, address=address)
+        a_host(
+            f"h{number}",
+            resources,
+            attributes=draw(st.just(says) | attributes),
+            accept_cpu_jobs=accepts,
+            address=address,
+        )
         for number, ((resources, says, accepts), address) in enumerate(
-            draw(st.lists(st.tuples(st.sampled_from(alike), st.sampled_from(["", "10.0.0.1"])), max_size=6))
+            draw(
+                st.lists(
+                    st.tuples(st.sampled_from(alike), st.sampled_from(["", "10.0.0.1"])), max_size=6
+                )
+            )
         )
     ]
 
@@ -61,7 +89,13 @@ def hosts(draw: st.DrawFn) -> list[Host]:
 @st.composite
 def wanted(draw: st.DrawFn, prefix: str) -> list[Request]:
     """Requests as jobs make them, and some whose ids follow from nothing."""
-    alike = draw(st.lists(st.tuples(RESOURCES, st.lists(CONSTRAINTS, max_size=2).map(tuple)), min_size=1, max_size=3))
+    alike = draw(
+        st.lists(
+            st.tuples(RESOURCES, st.lists(CONSTRAINTS, max_size=2).map(tuple)),
+            min_size=1,
+            max_size=3,
+        )
+    )
     found = []
     for number in range(draw(st.integers(0, 5))):
         resources, constraints = draw(st.sampled_from(alike))
@@ -71,13 +105,20 @@ def wanted(draw: st.DrawFn, prefix: str) -> list[Request]:
             user=draw(st.sampled_from(["ada", "bob"])),
             name=draw(st.sampled_from([prefix, f"{prefix}.b"])),
             replicas=tasks,
-            coscheduling=draw(st.sampled_from([None, Coscheduling(group_by=TPU_NAME, groups=groups), sharing])),
+            coscheduling=draw(
+                st.sampled_from([None, Coscheduling(group_by=TPU_NAME, groups=groups), sharing])
+            ),
             constraints=constraints,
             resources=resources,
             band=draw(st.sampled_from(Band)),
         )
         task = names.task_id(spec.id, 0)
-        owners = [names.job_workflow("c", spec.id), names.task_workflow("c", task), task, draw(WORDS)]
+        owners = [
+            names.job_workflow("c", spec.id),
+            names.task_workflow("c", task),
+            task,
+            draw(WORDS),
+        ]
         request = request_for(
             spec,
             index=0,
@@ -97,12 +138,19 @@ def books(draw: st.DrawFn) -> Ledger:
     ledger = Ledger()
     there = draw(hosts())
     ledger.hosts_up(there)
-    seats = [Seat(host.id, host.slice_id, host.incarnation) for host in there] + [Seat("gone", "slice of the gone", "first")]
+    seats = [Seat(host.id, host.slice_id, host.incarnation) for host in there] + [
+        Seat("gone", "slice of the gone", "first")
+    ]
     for request in draw(wanted("live")):
         ledger.live[request.key] = Placement(
-            **request.model_dump(include={"key", "owner", "task", "user", "band", "tasks_per_host"}),
+            **request.model_dump(
+                include={"key", "owner", "task", "user", "band", "tasks_per_host"}
+            ),
             resources=request.resources,
-            seats=[draw(st.sampled_from(seats))._replace(group=draw(st.integers(0, 1))) for _ in range(request.tasks)],
+            seats=[
+                draw(st.sampled_from(seats))._replace(group=draw(st.integers(0, 1)))
+                for _ in range(request.tasks)
+            ],
             coordinator=draw(st.sampled_from(["", "10.0.0.1:30000"])),
             placed_at=draw(st.none() | TIMES),
         )
@@ -129,34 +177,55 @@ def read_again(ledger: Ledger) -> Ledger:
 @FEW
 @given(books())
 def test_a_book_that_is_written_down_and_read_again_is_the_same_book(ledger: Ledger) -> None:
-    """It happens every few minutes, at any moment: what was lost or mixed up in it would be lost in silence."""
+    """It happens every few minutes, at any moment: what was lost or mixed up in it would be lost in
+    silence.
+    """
     again = read_again(ledger)
 
     assert list(again.hosts.items()) == list(ledger.hosts.items())
-    assert [type(value) for host in again.hosts.values() for value in sorted(host.attributes.values(), key=repr)] == [
-        type(value) for host in ledger.hosts.values() for value in sorted(host.attributes.values(), key=repr)
+    assert [
+        type(value)
+        for host in again.hosts.values()
+        for value in sorted(host.attributes.values(), key=repr)
+    ] == [
+        type(value)
+        for host in ledger.hosts.values()
+        for value in sorted(host.attributes.values(), key=repr)
     ]
     assert list(again.live.items()) == list(ledger.live.items())
-    assert {request.key: request for request in again.waiting} == {request.key: request for request in ledger.waiting}
-    assert {request.key: request for request in again.held} == {request.key: request for request in ledger.held}
+    assert {request.key: request for request in again.waiting} == {
+        request.key: request for request in ledger.waiting
+    }
+    assert {request.key: request for request in again.held} == {
+        request.key: request for request in ledger.held
+    }
     for book in ("closed", "paused", "paused_groups", "evicting", "rules"):
         assert getattr(again, book) == getattr(ledger, book)
     assert again.demand() == ledger.demand()
     assert again.settle(at(3600)) == ledger.settle(at(3600))
     assert read_again(again).state() == again.state()
-    assert again.wait_reasons().explain_all([*again.held.keys(), "?"]) == ledger.wait_reasons().explain_all(
+    assert again.wait_reasons().explain_all(
         [*again.held.keys(), "?"]
-    )
+    ) == ledger.wait_reasons().explain_all([*again.held.keys(), "?"])
 
 
 @FEW
 @given(books(), st.data())
-def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(ledger: Ledger, data: st.DataObject) -> None:
-    """Whatever is said next: the lines, the memory of what was forgotten, strikes and wishes are all there."""
+def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(
+    ledger: Ledger, data: st.DataObject
+) -> None:
+    """Whatever is said next: the lines, the memory of what was forgotten, strikes and wishes are
+    all there.
+    """
     again = read_again(ledger)
     keys = sorted({*ledger.live, *ledger.waiting.keys(), *ledger.held.keys(), "a", "b"})
     forgotten = data.draw(st.lists(st.sampled_from(keys), max_size=3))
-    amended = data.draw(st.lists(st.tuples(st.sampled_from(keys), st.sampled_from(Band), st.booleans(), TIMES), max_size=3))
+    amended = data.draw(
+        st.lists(
+            st.tuples(st.sampled_from(keys), st.sampled_from(Band), st.booleans(), TIMES),
+            max_size=3,
+        )
+    )
     asked = data.draw(wanted("waiting")) + [a_request(key) for key in keys]
     for book in (ledger, again):
         for key in forgotten:
@@ -176,14 +245,25 @@ def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(ledger: Ledge
 
 
 def test_a_large_book_fits_into_one_payload() -> None:
-    """The next run of the scheduler gets everything in one, and that may have 2 MiB: a waiting task takes a few dozen bytes."""
+    """The next run of the scheduler gets everything in one, and that may have 2 MiB: a waiting task
+    takes a few dozen bytes.
+    """
     ledger = Ledger()
     spec = a_spec(replicas=100, resources=some(cpu=4, memory=8, device="tpu:v5litepod-16:4"))
     for number in range(100):
         one = spec.model_copy(update={"name": f"job-{number}"})
         for index in range(100):
             owner = names.task_workflow("cluster", names.task_id(one.id, index))
-            ledger.ask(request_for(one, index=index, attempt=1, run_id=f"{number:036}", owner=owner, submitted_at=at(number)))
+            ledger.ask(
+                request_for(
+                    one,
+                    index=index,
+                    attempt=1,
+                    run_id=f"{number:036}",
+                    owner=owner,
+                    submitted_at=at(number),
+                )
+            )
 
     assert len(ledger.state().model_dump_json()) < 40 * 10_000
     assert len(read_again(ledger).waiting) == 10_000
@@ -227,7 +307,9 @@ BOOK_0_1: dict[str, Any] = {
 
 
 def test_what_version_0_1_wrote_is_read() -> None:
-    """A cluster is upgraded while jobs run and wait: its scheduler's last run was of the version before."""
+    """A cluster is upgraded while jobs run and wait: its scheduler's last run was of the version
+    before.
+    """
     ledger = Ledger(LedgerState.model_validate(BOOK_0_1))
 
     assert ledger.live["ada/train:0@1/run"].seats == (Seat("h1", "s1", "first"),)
@@ -240,7 +322,9 @@ def test_what_version_0_1_wrote_is_read() -> None:
 
 
 def test_what_version_0_1_wrote_survives_being_written_by_this_one() -> None:
-    """The first thing that happens to it is to be carried to the next run; nobody asks what it came from."""
+    """The first thing that happens to it is to be carried to the next run; nobody asks what it came
+    from.
+    """
     old = Ledger(LedgerState.model_validate(BOOK_0_1))
     again = read_again(old)
 
@@ -251,7 +335,9 @@ def test_what_version_0_1_wrote_survives_being_written_by_this_one() -> None:
 
 
 def test_a_gang_that_version_0_1_placed_has_run_long_enough() -> None:
-    """Nobody wrote down since when it runs: since before the upgrade, and it must not stand in a stronger one's way for ever."""
+    """Nobody wrote down since when it runs: since before the upgrade, and it must not stand in a
+    stronger one's way for ever.
+    """
     ledger = Ledger(LedgerState.model_validate({**BOOK_0_1, "queue": []}))
     ledger.ask(a_request("strong", some(cpu=2), band=Band.PRODUCTION))
 
@@ -272,7 +358,12 @@ def test_the_time_of_a_placement_is_kept_to_the_microsecond() -> None:
 def test_one_and_true_and_one_point_nought_are_three_things_to_constraints_and_stay_so() -> None:
     """To Python they are equal, so that hosts that differ in just that could be taken for alike."""
     ledger = Ledger()
-    ledger.hosts_up([a_host(f"h{number}", attributes={"rack": rack}) for number, rack in enumerate((1, True, 1.0))])
+    ledger.hosts_up(
+        [
+            a_host(f"h{number}", attributes={"rack": rack})
+            for number, rack in enumerate((1, True, 1.0))
+        ]
+    )
 
     read = [host.attributes["rack"] for host in read_again(ledger).hosts.values()]
 
@@ -280,13 +371,17 @@ def test_one_and_true_and_one_point_nought_are_three_things_to_constraints_and_s
 
 
 def test_a_placement_does_not_spell_out_the_host_it_is_on() -> None:
-    """A host is written once, however much runs there: its id, its slice and its life are longer than all the rest."""
+    """A host is written once, however much runs there: its id, its slice and its life are longer
+    than all the rest.
+    """
     ledger = Ledger()
     ledger.hosts_up([a_host("h" * 60, some(cpu=200), slice_id="s" * 60, incarnation="i" * 36)])
     for index in range(200):
         owner = names.task_workflow("cluster", names.task_id("ada/train", index))
         spec = a_spec(replicas=200)
-        ledger.ask(request_for(spec, index=index, attempt=1, run_id="run", owner=owner, submitted_at=NOON))
+        ledger.ask(
+            request_for(spec, index=index, attempt=1, run_id="run", owner=owner, submitted_at=NOON)
+        )
     before = len(ledger.state().model_dump_json())
 
     assert len(ledger.settle(NOON).placed) == 200

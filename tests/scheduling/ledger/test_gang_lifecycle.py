@@ -2,19 +2,17 @@
 
 The workflow of a gang does in each state what the line `next` shows. Commands:
 
-    gang [tasks=2] [timeout=60s] [failures=1] [preemptions=1]   a submitted gang
-    wait 30s                     time passes
-    begin / unheld / ask         the workflow begins an attempt, goes on after a hold, or sends its request
-    refused TEXT / placed HOST … / unknown                      the answer of the scheduler
-    offered HOST … / explained TEXT / evicted TEXT              a signal of the scheduler
-    takes                        the workflow takes the offered hosts
-    timeout                      the scheduling timeout is over
-    progress TASK STATE [TEXT]   a host's report, and what it does
+    gang [tasks=2] [timeout=60s] [failures=1] [preemptions=1]   a submitted gang wait 30s
+    time passes begin / unheld / ask         the workflow begins an attempt, goes on after a hold,
+    or sends its request refused TEXT / placed HOST … / unknown                      the answer of
+    the scheduler offered HOST … / explained TEXT / evicted TEXT              a signal of the
+    scheduler takes                        the workflow takes the offered hosts timeout
+    the scheduling timeout is over progress TASK STATE [TEXT]   a host's report, and what it does
     ended STATE [TEXT] | …       the outcome of each task; `ended evicted …`: an eviction ended them
-    hold TEXT / release / band BAND / sent                      the user's overrides, and that the scheduler has them
-    released                     the scheduler has the release
-    cancel TEXT / cancelled      the user cancels the workflow, and it interrupts what the workflow does
-    next run                     the workflow continues as new
+    hold TEXT / release / band BAND / sent                      the user's overrides, and that the
+    scheduler has them released                     the scheduler has the release cancel TEXT /
+    cancelled      the user cancels the workflow, and it interrupts what the workflow does next run
+    the workflow continues as new
 """
 
 from dataclasses import replace
@@ -67,11 +65,17 @@ class Scenario:
             case "begin":
                 self.gang = gang.begin(self._request().key)
             case "unheld" | "timeout" | "unknown":
-                self.gang = {"unheld": gang.unheld, "timeout": gang.timed_out, "unknown": gang.forget}[command]()
+                self.gang = {
+                    "unheld": gang.unheld,
+                    "timeout": gang.timed_out,
+                    "unknown": gang.forget,
+                }[command]()
             case "ask":
                 self.gang = gang.requested(self._request())
             case "refused":
-                self.gang = gang.refused(_refusal(rest), "" if gang.repeated else gang.gang.first.reason)
+                self.gang = gang.refused(
+                    _refusal(rest), "" if gang.repeated else gang.gang.first.reason
+                )
             case "placed":
                 self.gang = gang.placed(self._placement(hosts), self.now)
             case "offered":
@@ -89,12 +93,18 @@ class Scenario:
                 state = TaskState.BUILDING if prepared else TaskState(hosts[1])
                 self.gang = gang.progressed(key, state, self.now, doing, prepared=prepared)
             case "ended":
-                outcomes = [self._outcome(each.strip()) for each in rest.removeprefix("evicted").split("|")]
-                self.gang = gang.finished(outcomes, gang.eviction if rest.startswith("evicted") else "")
-            case "hold" | "release" | "band":
-                change = {"hold": {"hold": Hold(by="ada", reason=rest)}, "release": {"hold": None}, "band": {"band": rest}}[
-                    command
+                outcomes = [
+                    self._outcome(each.strip()) for each in rest.removeprefix("evicted").split("|")
                 ]
+                self.gang = gang.finished(
+                    outcomes, gang.eviction if rest.startswith("evicted") else ""
+                )
+            case "hold" | "release" | "band":
+                change = {
+                    "hold": {"hold": Hold(by="ada", reason=rest)},
+                    "release": {"hold": None},
+                    "band": {"band": rest},
+                }[command]
                 changed = gang.gang.overrides.model_dump() | change
                 self.gang = gang.overridden(Overrides.model_validate(changed), self.now)
             case "sent":
@@ -107,8 +117,12 @@ class Scenario:
             case "cancelled":
                 self.gang = gang.cancelled(self.cancelled or "", self.now)
             case "next":
-                carried = Gang.model_validate_json(gang.carried(self.now).model_dump_json(by_alias=True))
-                self.gang = GangLifecycle(carried, held_since=self.now if carried.overrides.hold else None)
+                carried = Gang.model_validate_json(
+                    gang.carried(self.now).model_dump_json(by_alias=True)
+                )
+                self.gang = GangLifecycle(
+                    carried, held_since=self.now if carried.overrides.hold else None
+                )
             case _:
                 raise AssertionError(f"unknown command {command}")
 
@@ -122,7 +136,9 @@ class Scenario:
             max_retries_preemption=int(options.get("preemptions", "100")),
         )
         statuses = tuple(TaskStatus(index=index) for index in range(tasks))
-        self.gang = GangLifecycle(Gang(cluster="c", spec=spec, run_id="run", submitted_at=self.now, tasks=statuses))
+        self.gang = GangLifecycle(
+            Gang(cluster="c", spec=spec, run_id="run", submitted_at=self.now, tasks=statuses)
+        )
 
     def _request(self) -> Request:
         gang = self.gang.gang
@@ -138,17 +154,28 @@ class Scenario:
         )
 
     def _placement(self, hosts: list[str]) -> Placement:
-        return a_gang_placement([a_host(host) for host in hosts], key=self.gang.gang.first.key or "")
+        return a_gang_placement(
+            [a_host(host) for host in hosts], key=self.gang.gang.first.key or ""
+        )
 
     def _outcome(self, text: str) -> TaskOutcome:
         state, _, reason = text.partition(" ")
         is_set_up = reason.startswith("set-up failed")
         started_at = None if "never started" in reason or is_set_up else self.now
         fault = "network" if is_set_up else ""
-        return an_outcome(TaskState(state), reason=reason, started_at=started_at, finished_at=self.now, fault=fault)
+        return an_outcome(
+            TaskState(state),
+            reason=reason,
+            started_at=started_at,
+            finished_at=self.now,
+            fault=fault,
+        )
 
     def _shown(self) -> str:
-        tasks = dict.fromkeys(f"{task.state}{f' ({task.reason})' if task.reason else ''}" for task in self.gang.gang.tasks)
+        tasks = dict.fromkeys(
+            f"{task.state}{f' ({task.reason})' if task.reason else ''}"
+            for task in self.gang.gang.tasks
+        )
         return f"{self.gang.state}: {', '.join(tasks)}; next: {self._next()}"
 
     def _next(self) -> str:
@@ -156,7 +183,10 @@ class Scenario:
         number = gang.gang.first.attempt
         match gang.state:
             case GangState.BACKOFF:
-                return f"attempt {number + 1}{f' after {format_duration(gang.delay)}' if gang.delay else ''}"
+                return (
+                    "attempt"
+                    f" {number + 1}{f' after {format_duration(gang.delay)}' if gang.delay else ''}"
+                )
             case GangState.HELD:
                 return "wait for the end of the hold"
             case GangState.WAITING if gang.request is None:
@@ -164,14 +194,23 @@ class Scenario:
             case GangState.WAITING if gang.offer is not None:
                 return "take the hosts"
             case GangState.WAITING if gang.amended:
-                return f"send overrides: {gang.gang.band}{', held' if gang.gang.overrides.hold else ''}"
+                return (
+                    "send overrides:"
+                    f" {gang.gang.band}{', held' if gang.gang.overrides.hold else ''}"
+                )
             case GangState.WAITING:
                 left = gang.time_left(self.now)
-                return f"wait for hosts, {format_duration(left) if left is not None else 'without limit'}"
+                return (
+                    "wait for hosts,"
+                    f" {format_duration(left) if left is not None else 'without limit'}"
+                )
             case GangState.RUNNING:
                 if gang.eviction:
                     return f"end attempt {number}: {gang.eviction}"
-                overrides = f"; send overrides: {gang.gang.band}{', held' if gang.gang.overrides.hold else ''}"
+                overrides = (
+                    "; send overrides:"
+                    f" {gang.gang.band}{', held' if gang.gang.overrides.hold else ''}"
+                )
                 return f"run attempt {number} on {self._hosts()}{overrides if gang.amended else ''}"
             case GangState.RELEASING:
                 after = retries.hosts_after(gang.placement, gang.outcomes)
@@ -193,7 +232,9 @@ def test_a_gang_gets_from_its_submission_to_its_end(path: Path) -> None:
 
 def test_an_illegal_event_changes_nothing() -> None:
     """A gang that has ended stays as it is."""
-    gang = GangLifecycle(Gang(cluster="c", spec=a_spec(), tasks=(TaskStatus(index=0),)), state=GangState.ENDED)
+    gang = GangLifecycle(
+        Gang(cluster="c", spec=a_spec(), tasks=(TaskStatus(index=0),)), state=GangState.ENDED
+    )
     with pytest.raises(IllegalMove, match="a gang that is ENDED cannot take the event PLACE"):
         gang.placed(a_gang_placement([a_host()]), NOON)
 
@@ -204,7 +245,9 @@ def test_the_time_of_a_hold_does_not_count_for_the_scheduling_timeout() -> None:
     """Neither in the run of the workflow in which the hold began, nor in the next."""
     minute = timedelta(minutes=1)
     spec = a_spec(scheduling_timeout=2 * minute)
-    begun = GangLifecycle(Gang(cluster="c", spec=spec, submitted_at=NOON, tasks=(TaskStatus(index=0),)))
+    begun = GangLifecycle(
+        Gang(cluster="c", spec=spec, submitted_at=NOON, tasks=(TaskStatus(index=0),))
+    )
     held = begun.overridden(Overrides(hold=Hold(by="ada"), band=Band.BATCH), NOON + minute)
     renewed = GangLifecycle(held.carried(NOON + 3 * minute), held_since=NOON + 3 * minute)
     released = renewed.overridden(Overrides(), NOON + 4 * minute)

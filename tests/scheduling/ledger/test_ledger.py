@@ -21,7 +21,12 @@ def a_ledger(*hosts: str) -> Ledger:
 
 def a_pod(ledger: Ledger, name: str, hosts: int) -> None:
     """The hosts of a slice come up: `a0`, `a1` … of the slice `a`."""
-    ledger.hosts_up([a_host(f"{name}{i}", some(cpu=1), slice_id=name, attributes={TPU_NAME: name}) for i in range(hosts)])
+    ledger.hosts_up(
+        [
+            a_host(f"{name}{i}", some(cpu=1), slice_id=name, attributes={TPU_NAME: name})
+            for i in range(hosts)
+        ]
+    )
 
 
 def a_gang(key: str = "k1", tasks: int = 2) -> Request:
@@ -36,7 +41,10 @@ def settle(ledger: Ledger, now: datetime = NOON) -> list[str]:
 
 def held(ledger: Ledger) -> dict[str, list[str]]:
     """Key -> the ids of the hosts of everything that is placed."""
-    return {placement.key: [seat.host_id for seat in placement.seats] for placement in ledger.live.values()}
+    return {
+        placement.key: [seat.host_id for seat in placement.seats]
+        for placement in ledger.live.values()
+    }
 
 
 def renewed(ledger: Ledger) -> Ledger:
@@ -69,7 +77,9 @@ def test_an_ask_overtaken_by_its_own_withdrawal_stays_withdrawn() -> None:
 
 
 def test_a_withdrawal_that_meets_its_placement_leaves_nothing_held() -> None:
-    """The scheduling timeout and the placement race; whichever wins, the next in line gets the host."""
+    """The scheduling timeout and the placement race; whichever wins, the next in line gets the
+    host.
+    """
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     settle(ledger)
@@ -124,7 +134,9 @@ def test_a_host_that_reports_again_keeps_its_work() -> None:
 
 
 def test_a_host_that_reports_less_than_runs_there_takes_nothing_more_and_keeps_its_work() -> None:
-    """An agent restarted with smaller limits adopts what runs: that cannot be undone, but must not grow."""
+    """An agent restarted with smaller limits adopts what runs: that cannot be undone, but must not
+    grow.
+    """
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=4))])
     ledger.ask(a_request("k1", some(cpu=3)))
@@ -153,8 +165,9 @@ def test_the_loss_of_an_earlier_incarnation_does_not_touch_the_present_one() -> 
 @pytest.mark.parametrize("end", ["lost", "slice down", "superseded"])
 @pytest.mark.parametrize("again", [False, True], ids=["same run", "after continue-as-new"])
 def test_a_late_word_of_a_life_that_is_over_brings_no_host_back(end: str, again: bool) -> None:
-    """A repeated "this host is ready" that arrives after its end would attract work to a machine that is gone, or push out its
-    successor with all that runs on it."""
+    """A repeated "this host is ready" that arrives after its end would attract work to a machine
+    that is gone, or push out its successor with all that runs on it.
+    """
     ledger = a_ledger("h1")
     ready = list(ledger.hosts.values())
     match end:
@@ -190,7 +203,12 @@ def test_a_loss_that_overtakes_the_hosts_own_report_still_counts() -> None:
 def test_a_slice_that_is_down_takes_its_hosts_and_their_work_along_and_no_others() -> None:
     """A slice is bought and deleted as a whole."""
     ledger = Ledger()
-    ledger.hosts_up([a_host(host, some(cpu=1), slice_id=slice_id) for host, slice_id in (("a1", "a"), ("a2", "a"), ("b1", "b"))])
+    ledger.hosts_up(
+        [
+            a_host(host, some(cpu=1), slice_id=slice_id)
+            for host, slice_id in (("a1", "a"), ("a2", "a"), ("b1", "b"))
+        ]
+    )
     for key in ("k1", "k2", "k3"):
         ledger.ask(a_request(key))
     settle(ledger)
@@ -202,7 +220,9 @@ def test_a_slice_that_is_down_takes_its_hosts_and_their_work_along_and_no_others
 
 
 def test_a_gang_that_loses_one_host_holds_the_others_until_it_gives_them_back() -> None:
-    """Its other members run until they have been ended: to place somebody beside them would put two on one host."""
+    """Its other members run until they have been ended: to place somebody beside them would put two
+    on one host.
+    """
     ledger = Ledger()
     a_pod(ledger, "a", 2)
     ledger.ask(a_gang("k1"))
@@ -223,7 +243,9 @@ def test_a_gang_that_lost_a_host_holds_nothing_on_its_next_incarnation() -> None
     ledger.ask(a_gang("k1"))
     settle(ledger)
 
-    ledger.hosts_up([a_host("a1", some(cpu=1), slice_id="a", incarnation="second", attributes={TPU_NAME: "a"})])
+    ledger.hosts_up(
+        [a_host("a1", some(cpu=1), slice_id="a", incarnation="second", attributes={TPU_NAME: "a"})]
+    )
     ledger.ask(a_request("k2"))
     settle(ledger)
 
@@ -231,7 +253,9 @@ def test_a_gang_that_lost_a_host_holds_nothing_on_its_next_incarnation() -> None
 
 
 def test_an_ask_repeated_after_its_host_was_lost_finds_another() -> None:
-    """The answer may be lost together with the host: if the key counted as used up, the job would wait for ever."""
+    """The answer may be lost together with the host: if the key counted as used up, the job would
+    wait for ever.
+    """
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     settle(ledger)
@@ -259,7 +283,9 @@ def test_those_who_wait_are_placed_when_a_host_comes_or_is_free_again() -> None:
 
 
 def test_the_book_is_bounded_however_much_has_passed_through_it() -> None:
-    """It travels with every continue-as-new and must stay far below what a payload may hold; the newest entries are kept."""
+    """It travels with every continue-as-new and must stay far below what a payload may hold; the
+    newest entries are kept.
+    """
     ledger = a_ledger("h1")
 
     def much_passes() -> None:

@@ -1,4 +1,6 @@
-"""The scheduler's book by example: closed hosts, pauses, evictions, and hosts that close themselves."""
+"""The scheduler's book by example: closed hosts, pauses, evictions, and hosts that close
+themselves.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -21,7 +23,9 @@ CORDON = Closure(by=ClosedBy.CORDON, reason="a new disk")
 LATER = itertools.count(1)
 
 
-def an_attempt(ledger: Ledger, key: str, spoilt_by: tuple[str, ...] = (), *, ran: bool = False) -> None:
+def an_attempt(
+    ledger: Ledger, key: str, spoilt_by: tuple[str, ...] = (), *, ran: bool = False
+) -> None:
     """One that is placed and given back, later than those before."""
     ledger.ask(a_request(key))
     settle(ledger, at(next(LATER)))
@@ -53,12 +57,19 @@ def test_a_closed_host_takes_nothing_new_keeps_its_work_and_says_why() -> None:
     "what_happens",
     [
         lambda ledger: ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")]),
-        lambda ledger: (ledger.host_lost("h1", "first"), ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")])),
+        lambda ledger: (
+            ledger.host_lost("h1", "first"),
+            ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")]),
+        ),
     ],
     ids=["restarted", "lost and back"],
 )
-def test_a_cordon_outlives_the_hosts_life_and_the_scheduler_run(what_happens: Callable[[Ledger], object]) -> None:
-    """The operator closed a machine, not a process: a reboot in the middle of a repair must not attract work."""
+def test_a_cordon_outlives_the_hosts_life_and_the_scheduler_run(
+    what_happens: Callable[[Ledger], object],
+) -> None:
+    """The operator closed a machine, not a process: a reboot in the middle of a repair must not
+    attract work.
+    """
     ledger = a_ledger("h1")
     ledger.close("h1", CORDON)
 
@@ -81,7 +92,9 @@ def test_a_host_may_be_closed_before_it_is_there() -> None:
 
 
 def test_no_cordon_of_a_host_that_is_there_is_forgotten_however_many_there_are() -> None:
-    """Half a large cluster may be closed for an upgrade. Of hosts that are gone the latest are remembered."""
+    """Half a large cluster may be closed for an upgrade. Of hosts that are gone the latest are
+    remembered.
+    """
     ledger = Ledger()
     for number in range(REMEMBERED + 10):
         ledger.close(f"gone {number}", CORDON)
@@ -97,8 +110,12 @@ def test_no_cordon_of_a_host_that_is_there_is_forgotten_however_many_there_are()
 
 
 @pytest.mark.parametrize("group", ["v5e-pool", 4, True])
-def test_a_paused_scale_group_takes_nothing_new_whatever_its_name_looks_like(group: Attribute) -> None:
-    """An agent that is started with `--label scale-group=4` says a number; the operator types the same 4."""
+def test_a_paused_scale_group_takes_nothing_new_whatever_its_name_looks_like(
+    group: Attribute,
+) -> None:
+    """An agent that is started with `--label scale-group=4` says a number; the operator types the
+    same 4.
+    """
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", attributes={SCALE_GROUP: group}), a_host("h2", some(cpu=1))])
 
@@ -134,19 +151,25 @@ def test_a_paused_cluster_places_and_evicts_nothing_and_says_so() -> None:
 
 
 def test_whoever_has_to_leave_a_host_is_told_once_and_whole() -> None:
-    """A gang with one task on a drained host goes as a whole; draining twice must not evict its next attempt."""
+    """A gang with one task on a drained host goes as a whole; draining twice must not evict its
+    next attempt.
+    """
     ledger = Ledger()
     a_pod(ledger, "a", 2)
     ledger.ask(a_gang("gang"))
     settle(ledger)
 
-    assert [(each.key, each.reason) for each in ledger.evict("a1", "drained")] == [("gang", "drained")]
+    assert [(each.key, each.reason) for each in ledger.evict("a1", "drained")] == [
+        ("gang", "drained")
+    ]
     assert ledger.evict("a0", "drained") == []
     assert renewed(ledger).evict("a1", "drained") == []
 
 
 def test_whoever_lost_its_host_while_it_was_leaving_may_have_to_leave_the_next_one_too() -> None:
-    """The word was about the placement that is gone: a drain of the next host must not wait for somebody who was never told."""
+    """The word was about the placement that is gone: a drain of the next host must not wait for
+    somebody who was never told.
+    """
     ledger = a_ledger("h1", "h2")
     ledger.ask(a_request("k1"))
     settle(ledger)
@@ -179,7 +202,9 @@ def test_a_victim_is_told_once_however_many_passes_see_it() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["same run", "after continue-as-new"])
-def test_a_host_that_spoils_three_attempts_in_a_row_is_closed_until_it_is_opened(again: bool) -> None:
+def test_a_host_that_spoils_three_attempts_in_a_row_is_closed_until_it_is_opened(
+    again: bool,
+) -> None:
     """A broken host is the freest one: it would attract every attempt, and spoil it."""
     ledger = a_ledger("h1")
     for number in range(STRIKES):
@@ -200,7 +225,9 @@ def test_a_host_that_spoils_three_attempts_in_a_row_is_closed_until_it_is_opened
 
 
 def test_a_host_whose_agent_reports_a_fault_is_closed_until_the_fault_is_over() -> None:
-    """Its GPU is lost: the agent finds that, and also that it is back. A run of the scheduler tells the next one."""
+    """Its GPU is lost: the agent finds that, and also that it is back. A run of the scheduler tells
+    the next one.
+    """
     ledger = a_ledger("h1")
     well = ledger.hosts["h1"]
     ledger.hosts_up([well.model_copy(update={"fault": "has 7 of 8 GPUs"})])
@@ -259,9 +286,12 @@ def test_a_release_that_comes_twice_is_one_strike() -> None:
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["cut off", "agent died"])
 def test_attempts_that_one_event_ends_are_one_strike(crashed: bool) -> None:
-    """A network cut of a minute ends all attempts of a host, and used to close it: three are in a row, but for one reason.
+    """A network cut of a minute ends all attempts of a host, and used to close it: three are in a
+    row, but for one reason.
 
-    Even if others are placed there in between, and if a new incarnation has ended the placements already."""
+    Even if others are placed there in between, and if a new incarnation has ended the placements
+    already.
+    """
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=8))])
     for event in range(STRIKES):
@@ -284,7 +314,9 @@ def test_attempts_that_one_event_ends_are_one_strike(crashed: bool) -> None:
 
 
 def test_an_agent_that_dies_of_every_attempt_is_closed_although_it_comes_back_each_time() -> None:
-    """Its new life ends the placement before the attempt is given up; were that the end of the matter, it would spin for ever."""
+    """Its new life ends the placement before the attempt is given up; were that the end of the
+    matter, it would spin for ever.
+    """
     ledger = a_ledger("h1")
     for number in range(STRIKES):
         ledger.ask(a_request(f"k{number}"))
@@ -321,8 +353,13 @@ def test_a_gang_does_not_use_a_slice_one_of_whose_hosts_is_closed() -> None:
 
 
 def test_a_gang_that_nobody_gives_back_is_freed_host_by_host() -> None:
-    """Its workflow was terminated: each host says when it is free of it, and is not given away before."""
-    hosts = [a_host(f"s-{i}", slice_id="s", attributes={"tpu-name": "s", "tpu-worker-id": i}) for i in range(2)]
+    """Its workflow was terminated: each host says when it is free of it, and is not given away
+    before.
+    """
+    hosts = [
+        a_host(f"s-{i}", slice_id="s", attributes={"tpu-name": "s", "tpu-worker-id": i})
+        for i in range(2)
+    ]
     ledger = Ledger()
     ledger.hosts_up(hosts)
     ledger.ask(a_request("gang", tasks=2, group_by="tpu-name", wants=some(cpu=4)))
@@ -331,6 +368,8 @@ def test_a_gang_that_nobody_gives_back_is_freed_host_by_host() -> None:
 
     ledger.vacate("gang", "s-1", "first")
     ledger.vacate("gang", "s-1", "first")
-    assert [seat.host_id for placement in ledger.settle(NOON).placed for seat in placement.seats] == ["s-1"]
+    assert [
+        seat.host_id for placement in ledger.settle(NOON).placed for seat in placement.seats
+    ] == ["s-1"]
     ledger.vacate("gang", "s-0", "first")
     assert set(ledger.live) == {"next"}

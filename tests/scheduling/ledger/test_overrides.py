@@ -1,4 +1,6 @@
-"""The scheduler's book by example: what users wish after they have asked, and what those who wait are told."""
+"""The scheduler's book by example: what users wish after they have asked, and what those who wait
+are told.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ from tests.scheduling.ledger.test_ledger import a_ledger, held, renewed, settle
 
 
 def test_a_held_request_wants_nothing_and_keeps_its_place_for_when_it_is_let_go() -> None:
-    """Demand buys machines: nobody pays for what its user holds back. Who lets go is not sent to the end of the line."""
+    """Demand buys machines: nobody pays for what its user holds back. Who lets go is not sent to
+    the end of the line.
+    """
     ledger = Ledger()
     for number, key in enumerate(("k1", "k2")):
         ledger.ask(a_request(key, submitted_at=at(number)))
@@ -95,7 +99,9 @@ def test_a_change_of_what_nobody_asked_for_or_everybody_forgot_is_nothing() -> N
     ],
 )
 def test_every_key_has_an_explanation(key: str, code: RefusalCode, said: str) -> None:
-    """A query may come at any moment, and must not fail because the answer has just become "no longer"."""
+    """A query may come at any moment, and must not fail because the answer has just become "no
+    longer".
+    """
     ledger = a_ledger("h1")
     for each in ("holds", "waits", "is held"):
         ledger.ask(a_request(each))
@@ -109,11 +115,15 @@ def test_every_key_has_an_explanation(key: str, code: RefusalCode, said: str) ->
 
 
 def test_a_crowd_is_told_nothing_about_its_place_in_line_that_is_not_so() -> None:
-    """A thousand asks of one batch get their answers from one look; only the first of a line may read that it is the first."""
+    """A thousand asks of one batch get their answers from one look; only the first of a line may
+    read that it is the first.
+    """
     ledger = a_ledger("h1")
     ledger.ask(a_request("holds"))
     settle(ledger)
-    for number, (user, band) in enumerate([("ada", Band.BATCH)] * 3 + [("ada", Band.PRODUCTION), ("bob", Band.BATCH)]):
+    for number, (user, band) in enumerate(
+        [("ada", Band.BATCH)] * 3 + [("ada", Band.PRODUCTION), ("bob", Band.BATCH)]
+    ):
         ledger.ask(a_request(f"k{number}", user=user, band=band, submitted_at=at(number)))
     keys = ["k2", "k1", "k0", "k3", "k4", "k9"]
 
@@ -126,11 +136,15 @@ def test_a_crowd_is_told_nothing_about_its_place_in_line_that_is_not_so() -> Non
         assert refusal.ahead <= exact.ahead
         if refusal.message != exact.message:
             assert f"at least {refusal.ahead} request" in refusal.message
-    assert [told[key].message == ledger.explain(key).message for key in ("k0", "k3", "k4", "k9")] == [True] * 4
+    assert [
+        told[key].message == ledger.explain(key).message for key in ("k0", "k3", "k4", "k9")
+    ] == [True] * 4
 
 
 def test_what_stronger_bands_will_be_given_counts_when_users_are_compared() -> None:
-    """Whoever is about to be served in production comes later in batch; the number that a user reads says so beforehand."""
+    """Whoever is about to be served in production comes later in batch; the number that a user
+    reads says so beforehand.
+    """
     ledger = Ledger()
     ledger.ask(a_request("ada in production", user="ada", band=Band.PRODUCTION))
     ledger.ask(a_request("ada in batch", user="ada", band=Band.BATCH, submitted_at=at(1)))

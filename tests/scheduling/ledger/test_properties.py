@@ -1,11 +1,14 @@
-"""The scheduler's book under everything that delivery can do to its messages, and operators and users to what is in it.
+"""The scheduler's book under everything that delivery can do to its messages, and operators and
+users to what is in it.
 
-What is known of delivery: every message of a job or slice comes at least once, any may come again at any time, and those of one
-job may overtake each other. A slice speaks in order (its word of a host's next life follows that of the one before), but any of
-its words may be repeated later. Operators are answered, and say a thing once. At any moment the book may be written down and
-read again, as continue-as-new does.
+What is known of delivery: every message of a job or slice comes at least once, any may come again
+at any time, and those of one job may overtake each other. A slice speaks in order (its word of a
+host's next life follows that of the one before), but any of its words may be repeated later.
+Operators are answered, and say a thing once. At any moment the book may be written down and read
+again, as continue-as-new does.
 
-The story keeps a second, simple book beside the real one, and holds the real one against it after every step.
+The story keeps a second, simple book beside the real one, and holds the real one against it after
+every step.
 """
 
 from collections import Counter
@@ -76,7 +79,12 @@ class Delivery(RuleBasedStateMachine):
 
     # What jobs do.
 
-    @rule(target=keys, asks=st.lists(st.tuples(st.sampled_from(WANTS), st.sampled_from("ab"), BANDS), min_size=1, max_size=4))
+    @rule(
+        target=keys,
+        asks=st.lists(
+            st.tuples(st.sampled_from(WANTS), st.sampled_from("ab"), BANDS), min_size=1, max_size=4
+        ),
+    )
     def jobs_ask(self, asks: list[tuple[Wants, str, Band]]) -> Any:
         keys = [self._asks(*ask) for ask in asks]
         self._settle()
@@ -102,7 +110,13 @@ class Delivery(RuleBasedStateMachine):
             amend()
         return amend
 
-    @rule(target=messages, key=consumes(keys), spoilt=st.sampled_from([0, 0, 1, 4]), ran=st.booleans(), late=st.booleans())
+    @rule(
+        target=messages,
+        key=consumes(keys),
+        spoilt=st.sampled_from([0, 0, 1, 4]),
+        ran=st.booleans(),
+        late=st.booleans(),
+    )
     def an_attempt_ends(self, key: str, spoilt: int, ran: bool, late: bool) -> Any:
         release = self._releases(key, self.seated.get(key, [])[:spoilt], ran=ran)
         if not late:
@@ -113,7 +127,11 @@ class Delivery(RuleBasedStateMachine):
     def a_host_spoils_one_attempt_after_the_other(self, host_id: str, times: int) -> Any:
         releases: list[Message] = []
         for _ in range(times):
-            there = [key for key, each in self.ledger.live.items() if host_id in [seat.host_id for seat in each.seats]]
+            there = [
+                key
+                for key, each in self.ledger.live.items()
+                if host_id in [seat.host_id for seat in each.seats]
+            ]
             releases += [self._releases(key, [host_id], ran=True) for key in there[:1]]
             for release in releases[-1:]:
                 release()
@@ -127,7 +145,12 @@ class Delivery(RuleBasedStateMachine):
     def all_slices_come_up(self) -> Any:
         return multiple(*[self._comes_up(name) for name in SLICES])
 
-    @rule(target=messages, name=st.sampled_from(sorted(SLICES)), worker=st.integers(0, 2), happens=st.sampled_from(HAPPENS))
+    @rule(
+        target=messages,
+        name=st.sampled_from(sorted(SLICES)),
+        worker=st.integers(0, 2),
+        happens=st.sampled_from(HAPPENS),
+    )
     def something_happens_to_a_slice(self, name: str, worker: int, happens: str) -> Message:
         if happens == "new life":
             return self._comes_up(name)
@@ -148,13 +171,23 @@ class Delivery(RuleBasedStateMachine):
         self.closed[host_id] = does
         self.ledger.close(host_id, Closure(by=does))
         if does is ClosedBy.DRAIN:
-            there = {key for key, each in self.ledger.live.items() if host_id in [seat.host_id for seat in each.seats]}
+            there = {
+                key
+                for key, each in self.ledger.live.items()
+                if host_id in [seat.host_id for seat in each.seats]
+            }
             told = [each.key for each in self.ledger.evict(host_id, "drained")]
             assert sorted(told) == sorted(there - self.going)
             self.going |= there
 
-    @rule(group=st.sampled_from([None, *GROUPS]), pauses=st.sampled_from([True, False, False]), preemption=st.booleans())
-    def an_operator_acts_on_the_cluster(self, group: str | None, pauses: bool, preemption: bool) -> None:
+    @rule(
+        group=st.sampled_from([None, *GROUPS]),
+        pauses=st.sampled_from([True, False, False]),
+        preemption=st.booleans(),
+    )
+    def an_operator_acts_on_the_cluster(
+        self, group: str | None, pauses: bool, preemption: bool
+    ) -> None:
         self.ledger.rules = RULES.model_copy(update={"preemption": preemption})
         if pauses:
             self.paused.add(group)
@@ -167,7 +200,9 @@ class Delivery(RuleBasedStateMachine):
     # What the post, the server and the scheduler do.
 
     @rule(batch=st.lists(messages, max_size=6), passed=st.sampled_from([0, 130, 700]))
-    def messages_arrive_once_more_and_a_pass_follows(self, batch: list[Message], passed: int) -> None:
+    def messages_arrive_once_more_and_a_pass_follows(
+        self, batch: list[Message], passed: int
+    ) -> None:
         for message in batch:
             message()
         self.now += timedelta(seconds=passed)
@@ -187,7 +222,9 @@ class Delivery(RuleBasedStateMachine):
         expected = before.settle(self.now)
         assert self._settle() == expected, "the next run decides otherwise than this one would have"
         assert seen(self.ledger) == seen(before)
-        assert [self.ledger.explain(key) for key in self.asks] == [before.explain(key) for key in self.asks]
+        assert [self.ledger.explain(key) for key in self.asks] == [
+            before.explain(key) for key in self.asks
+        ]
 
     @rule(wants=st.sampled_from(WANTS), band=BANDS)
     def somebody_asks_what_would_happen(self, wants: Wants, band: Band) -> None:
@@ -199,7 +236,9 @@ class Delivery(RuleBasedStateMachine):
         assert (told.infeasible is None) is has_room(request, self.ledger.hosts.values(), ())
 
     def teardown(self) -> None:
-        """At the end everybody gives up, and every ask arrives once more: nobody may hold or want anything then."""
+        """At the end everybody gives up, and every ask arrives once more: nobody may hold or want
+        anything then.
+        """
         for key in self.asks:
             self.ledger.forget(key)
         for ask in self.asks.values():
@@ -214,7 +253,12 @@ class Delivery(RuleBasedStateMachine):
     @invariant()
     def no_host_is_given_away_twice(self) -> None:
         for host in self.ledger.hosts.values():
-            free = [has - used for has, used in zip(host.resources.vector, taken(host, self.ledger.live.values()), strict=True)]
+            free = [
+                has - used
+                for has, used in zip(
+                    host.resources.vector, taken(host, self.ledger.live.values()), strict=True
+                )
+            ]
             assert min(free) >= 0, f"{host.id} is short: {free}"
 
     @invariant()
@@ -222,9 +266,14 @@ class Delivery(RuleBasedStateMachine):
         times = Counter([*self.ledger.waiting.keys(), *self.ledger.held.keys(), *self.ledger.live])
         assert set(times.values()) <= {1}
         assert not self.released & times.keys(), "what was given back came back"
-        assert self.asked.keys() - self.released - self.orphaned <= times.keys(), "somebody who asked is forgotten"
+        assert self.asked.keys() - self.released - self.orphaned <= times.keys(), (
+            "somebody who asked is forgotten"
+        )
         assert set(self.ledger.held.keys()) == self.held & times.keys()
-        assert all(request.band is self.band[request.key] for request in [*self.ledger.waiting, *self.ledger.held])
+        assert all(
+            request.band is self.band[request.key]
+            for request in [*self.ledger.waiting, *self.ledger.held]
+        )
 
     @invariant()
     def only_those_who_wait_are_demand(self) -> None:
@@ -248,13 +297,17 @@ class Delivery(RuleBasedStateMachine):
 
     @invariant()
     def every_reason_is_the_true_one(self) -> None:
-        for key, refusal in zip(self.asks, self.ledger.wait_reasons().explain_all(self.asks), strict=True):
+        for key, refusal in zip(
+            self.asks, self.ledger.wait_reasons().explain_all(self.asks), strict=True
+        ):
             code = refusal.code
             request = self.ledger.waiting.get(key)
             if request is not None:
                 assert code in self._true_reasons(request), key
             else:
-                assert code is (RefusalCode.HELD if key in self.ledger.held else RefusalCode.UNKNOWN)
+                assert code is (
+                    RefusalCode.HELD if key in self.ledger.held else RefusalCode.UNKNOWN
+                )
 
     # The story's own book-keeping.
 
@@ -281,11 +334,19 @@ class Delivery(RuleBasedStateMachine):
         def release() -> None:
             placement = self.ledger.live.get(key)
             if key not in self.released:
-                for host in {seat.host_id for seat in placement.seats} - set(spoilt_by) if placement and ran else ():
+                for host in (
+                    {seat.host_id for seat in placement.seats} - set(spoilt_by)
+                    if placement and ran
+                    else ()
+                ):
                     del self.strikes[host]
                 placed_at = placement.placed_at if placement else None
                 for host in spoilt_by:
-                    if placed_at is not None and host in self.struck_at and placed_at <= self.struck_at[host]:
+                    if (
+                        placed_at is not None
+                        and host in self.struck_at
+                        and placed_at <= self.struck_at[host]
+                    ):
                         continue  # the event of the last strike
                     self.struck_at[host] = self.passed_at
                     self.strikes[host] += 1
@@ -302,14 +363,22 @@ class Delivery(RuleBasedStateMachine):
         size, offers, says = SLICES[name]
         incarnation = f"life {self.lives[name]}"
         hosts = [
-            a_host(f"{name}-{n}", offers, slice_id=name, incarnation=incarnation, attributes={**says, TPU_WORKER_ID: n})
+            a_host(
+                f"{name}-{n}",
+                offers,
+                slice_id=name,
+                incarnation=incarnation,
+                attributes={**says, TPU_WORKER_ID: n},
+            )
             for n in range(size)
         ]
 
         def up() -> None:
             coming = [host for host in hosts if (host.id, host.incarnation) not in self.ended]
             before = [self.ledger.hosts[host.id] for host in coming if host.id in self.ledger.hosts]
-            superseded = [(host.id, host.incarnation) for host in before if host.incarnation != incarnation]
+            superseded = [
+                (host.id, host.incarnation) for host in before if host.incarnation != incarnation
+            ]
             self._end(superseded, lambda: self.ledger.hosts_up(hosts))
             assert all(self.ledger.hosts[host.id] == host for host in coming)
 
@@ -334,7 +403,8 @@ class Delivery(RuleBasedStateMachine):
         return [
             host
             for host in self.ledger.hosts.values()
-            if host.id not in self.closed and str(host.attributes.get(SCALE_GROUP)) not in self.paused
+            if host.id not in self.closed
+            and str(host.attributes.get(SCALE_GROUP)) not in self.paused
         ]
 
     def _true_reasons(self, request: Request) -> set[RefusalCode]:
@@ -350,7 +420,9 @@ class Delivery(RuleBasedStateMachine):
             return {RefusalCode.QUEUED, RefusalCode.KEPT}
         going = [each for each in live if each.key in self.going]
         weaker = any(each.band.rank > request.band.rank for each in going)
-        if weaker and has_room(request, self._open_hosts(), [each for each in live if each not in going]):
+        if weaker and has_room(
+            request, self._open_hosts(), [each for each in live if each not in going]
+        ):
             return {RefusalCode.EVICTING}
         return {RefusalCode.BUSY}
 
@@ -376,27 +448,46 @@ class Delivery(RuleBasedStateMachine):
             assert victim.placed_at is not None
             assert self.now - victim.placed_at >= ledger.rules.min_run_time
             self.going.add(eviction.key)
-        codes = {refusal.code for refusal in ledger.wait_reasons().explain_all(ledger.waiting.keys())}
-        assert RefusalCode.QUEUED not in codes or settled.stopped, "there is room, and nobody was given it"
-        assert RefusalCode.EVICTING in codes or not settled.evicted, "somebody was evicted for nobody"
-        assert settled.again_at is None or self.now < settled.again_at <= self.now + ledger.rules.min_run_time
+        codes = {
+            refusal.code for refusal in ledger.wait_reasons().explain_all(ledger.waiting.keys())
+        }
+        assert RefusalCode.QUEUED not in codes or settled.stopped, (
+            "there is room, and nobody was given it"
+        )
+        assert RefusalCode.EVICTING in codes or not settled.evicted, (
+            "somebody was evicted for nobody"
+        )
+        assert (
+            settled.again_at is None
+            or self.now < settled.again_at <= self.now + ledger.rules.min_run_time
+        )
         return settled
 
     def _is_whole(self, placement: Placement) -> None:
-        """As many different hosts as tasks, each open and suitable, in equal groups that share the attribute."""
+        """As many different hosts as tasks, each open and suitable, in equal groups that share the
+        attribute.
+        """
         request = self.asked[placement.key]
         hosts = [self.ledger.hosts[seat.host_id] for seat in placement.seats]
         assert len({host.id for host in hosts}) == request.tasks == len(hosts)
         assert {host.id for host in hosts} <= {host.id for host in self._open_hosts()}
-        assert [seat.incarnation for seat in placement.seats] == [host.incarnation for host in hosts]
+        assert [seat.incarnation for seat in placement.seats] == [
+            host.incarnation for host in hosts
+        ]
         assert placement.band is self.band[placement.key]
         for host in hosts:
             assert all(each.preferred or each.holds(host.facts) for each in request.constraints)
         if request.group_by is not None:
             each = request.tasks // request.groups
             values = [host.facts[request.group_by] for host in hosts]
-            assert [seat.group for seat in placement.seats] == [place // each for place in range(request.tasks)]
-            assert len({*zip(values, [seat.group for seat in placement.seats], strict=True)}) == request.groups == len({*values})
+            assert [seat.group for seat in placement.seats] == [
+                place // each for place in range(request.tasks)
+            ]
+            assert (
+                len({*zip(values, [seat.group for seat in placement.seats], strict=True)})
+                == request.groups
+                == len({*values})
+            )
 
 
 # Each example is a story of up to fifty steps.

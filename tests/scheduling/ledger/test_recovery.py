@@ -1,4 +1,6 @@
-"""The recovery of a lost ledger from the reports of slices and gangs: messages that are newer than a page win over it."""
+"""The recovery of a lost ledger from the reports of slices and gangs: messages that are newer than
+a page win over it.
+"""
 
 from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
@@ -24,7 +26,9 @@ def holds(placement: Placement) -> RecoveryPage:
 
 
 def test_a_host_that_reports_while_a_page_is_asked_for_keeps_its_new_life() -> None:
-    """The page says what was so when it was asked for; the report is newer, and the new life must not be buried."""
+    """The page says what was so when it was asked for; the report is newer, and the new life must
+    not be buried.
+    """
     ledger = Ledger()
     recovery = LedgerRecovery(ledger)
     recovery.request_page()
@@ -32,7 +36,10 @@ def test_a_host_that_reports_while_a_page_is_asked_for_keeps_its_new_life() -> N
     recovery.received(["h1"])
     recovery.enter(RecoveryPage(hosts=(a_host(incarnation="first"), a_host("h2"))), at(0))
 
-    assert {host.id: host.incarnation for host in ledger.hosts.values()} == {"h1": "second", "h2": "first"}
+    assert {host.id: host.incarnation for host in ledger.hosts.values()} == {
+        "h1": "second",
+        "h2": "first",
+    }
     ledger.hosts_up([a_host(incarnation="second")])
     assert ledger.hosts["h1"].incarnation == "second"
 
@@ -42,7 +49,12 @@ def test_a_gang_that_was_held_and_has_hosts_now_is_in_the_book_once() -> None:
     ledger = Ledger()
     host = a_host()
     request = a_request("k1", some(cpu=4))
-    recovered(ledger, RecoveryPage(hosts=(host,)), waits(request, held=True), holds(a_placement(host, some(cpu=4), "k1")))
+    recovered(
+        ledger,
+        RecoveryPage(hosts=(host,)),
+        waits(request, held=True),
+        holds(a_placement(host, some(cpu=4), "k1")),
+    )
 
     ledger.amend("k1", Band.INTERACTIVE, held=False)
     assert set(ledger.live) == {"k1"}
@@ -80,9 +92,14 @@ def test_the_second_roll_corrects_the_first() -> None:
 
 
 def test_hosts_of_a_slice_that_is_drained_take_nothing_new_in_the_new_book_either() -> None:
-    """An operator waits for them to become free; a scheduler that was started anew must not fill them again."""
+    """An operator waits for them to become free; a scheduler that was started anew must not fill
+    them again.
+    """
     ledger = Ledger()
-    recovered(ledger, RecoveryPage(hosts=(a_host("going"), a_host("stays")), draining={"going": "new kernel"}))
+    recovered(
+        ledger,
+        RecoveryPage(hosts=(a_host("going"), a_host("stays")), draining={"going": "new kernel"}),
+    )
 
     assert ledger.host_index.closed(ledger.hosts["going"]) == "drained: new kernel"
     assert ledger.host_index.closed(ledger.hosts["stays"]) is None

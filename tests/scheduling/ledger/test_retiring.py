@@ -31,7 +31,9 @@ def ran_until(ledger: Ledger, when: datetime, key: str = "k1") -> None:
 
 
 def test_a_slice_on_which_nothing_runs_goes_and_nobody_is_given_its_hosts() -> None:
-    """It is one entry in the book: there is no moment in between at which a job could be sent there."""
+    """It is one entry in the book: there is no moment in between at which a job could be sent
+    there.
+    """
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)
     assert ledger.retire(lives(*hosts)) == ""
@@ -69,7 +71,9 @@ def test_a_slice_that_was_used_since_it_was_thought_to_be_idle_stays() -> None:
     ledger = a_ledger(*hosts)
     ran_until(ledger, at(100))
 
-    assert ledger.retire(lives(*hosts), idle_since=at(99)) == "something ran on it until 12:01:40 UTC"
+    assert (
+        ledger.retire(lives(*hosts), idle_since=at(99)) == "something ran on it until 12:01:40 UTC"
+    )
     assert ledger.retire(lives(*hosts), idle_since=at(100)) == ""
 
 
@@ -84,7 +88,9 @@ def test_a_slice_that_has_gone_takes_its_closures_along() -> None:
 
 
 def test_idle_are_slices_of_scale_groups_on_which_nothing_runs() -> None:
-    """Machines that somebody brought are nobody's to give back; a slice that never ran anything is idle since it came."""
+    """Machines that somebody brought are nobody's to give back; a slice that never ran anything is
+    idle since it came.
+    """
     busy, idle, used = (a_slice(name, attributes=GROUP) for name in ("busy", "idle", "used"))
     ledger = a_ledger(*used)
     ran_until(ledger, at(50))
@@ -99,7 +105,9 @@ def test_idle_are_slices_of_scale_groups_on_which_nothing_runs() -> None:
 
 
 def test_the_next_run_of_the_scheduler_knows_since_when_slices_are_idle() -> None:
-    """Else every continue-as-new would give all idle slices their whole delay again, and nothing would ever go."""
+    """Else every continue-as-new would give all idle slices their whole delay again, and nothing
+    would ever go.
+    """
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)
     ran_until(ledger, at(100))

@@ -1,4 +1,6 @@
-"""Which demand the autoscaler gets, if more shapes wait than one answer holds, and while passes follow one another."""
+"""Which demand the autoscaler gets, if more shapes wait than one answer holds, and while passes
+follow one another.
+"""
 
 from datetime import timedelta
 
@@ -34,7 +36,9 @@ def keys_of(wanted: Wanted) -> list[str]:
 
 
 def test_impossible_shapes_do_not_hide_a_gang_that_a_group_could_serve() -> None:
-    """The gang's group is empty, and it gets a slice although hundreds of older shapes wait that no group can serve."""
+    """The gang's group is empty, and it gets a slice although hundreds of older shapes wait that no
+    group can serve.
+    """
     ledger = a_ledger(a_group())
     ask_many(ledger, 300, memory=9_000)
     ledger.ask(a_gang("gang", user="ada", submitted_at=at(5_000)))
@@ -42,11 +46,15 @@ def test_impossible_shapes_do_not_hide_a_gang_that_a_group_could_serve() -> None
 
     assert "gang" in keys_of(wanted)
     assert len(wanted.demands) == MOST_OUTLOOKS
-    assert [create.group for create in plan(ledger.catalog.groups, (), wanted, Memory(), NOON).creates] == ["tpu"]
+    assert [
+        create.group for create in plan(ledger.catalog.groups, (), wanted, Memory(), NOON).creates
+    ] == ["tpu"]
 
 
 def test_the_shapes_of_one_user_do_not_hide_those_of_others_or_of_other_groups() -> None:
-    """Each user's first shapes of each group are reported first; the rest follows when these are served."""
+    """Each user's first shapes of each group are reported first; the rest follows when these are
+    served.
+    """
     ledger = a_ledger(a_group(), a_cpu_group())
     ask_many(ledger, MOST_SHAPES + 50)
     ledger.ask(a_gang("gang", user="mallory", submitted_at=at(5_000)))
@@ -59,7 +67,9 @@ def test_the_shapes_of_one_user_do_not_hide_those_of_others_or_of_other_groups()
 
 
 def test_the_autoscaler_sends_outlooks_of_a_bounded_number_of_shapes() -> None:
-    """The scheduler stores them in its ledger; `iris explain` of the other shapes has no outlook."""
+    """The scheduler stores them in its ledger; `iris explain` of the other shapes has no
+    outlook.
+    """
     ledger = a_ledger(a_cpu_group())
     ask_many(ledger, MOST_OUTLOOKS + 50)
     wanted = wanted_of(ledger, NOON)
@@ -69,7 +79,9 @@ def test_the_autoscaler_sends_outlooks_of_a_bounded_number_of_shapes() -> None:
 
 
 def test_finding_the_first_request_of_every_shape_compares_no_shape_with_all_others() -> None:
-    """With thousands of shapes a comparison of each with each takes longer than a workflow task may."""
+    """With thousands of shapes a comparison of each with each takes longer than a workflow task
+    may.
+    """
     compared = 0
 
     class Counted(Shape):
@@ -99,12 +111,18 @@ def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_checks")
 def test_the_demand_is_known_between_two_passes_of_a_round() -> None:
-    """With many shapes there is always another pass to run. What did not fit when it was last examined is demand."""
+    """With many shapes there is always another pass to run. What did not fit when it was last
+    examined is demand.
+    """
     ledger = a_ledger(a_cpu_group())
     ledger.hosts_up([host := a_host()])
     ledger.adopt(a_placement(host, some(cpu=4)))
     for number in range(10):
-        ledger.ask(a_request(f"k{number}", wants=some(cpu=2, memory=0.5 + number / 1000), submitted_at=at(number)))
+        ledger.ask(
+            a_request(
+                f"k{number}", wants=some(cpu=2, memory=0.5 + number / 1000), submitted_at=at(number)
+            )
+        )
     settled = ledger.settle(at(20), 1_000)
     assert settled.stopped
     assert unplaced(ledger) is None  # a part of the first round says nothing of the other shapes
@@ -128,7 +146,9 @@ def test_a_shape_that_fits_between_two_passes_is_no_demand() -> None:
     ledger.hosts_up([host := a_host()])
     ledger.adopt(a_placement(host, some(cpu=4)))
     for number in range(10):
-        ledger.ask(a_request(f"k{number}", wants=some(cpu=2, memory=number / 10), submitted_at=at(number)))
+        ledger.ask(
+            a_request(f"k{number}", wants=some(cpu=2, memory=number / 10), submitted_at=at(number))
+        )
     while ledger.settle(at(20), 1_000).stopped:
         pass
     ledger.hosts_up([a_host("h2", offers=some(cpu=2, memory=8))])

@@ -20,7 +20,8 @@ from iris.workflows.scheduler.ledger_messages import serve
 from tests.builders import a_gang, a_host, a_request, a_slice, at, demands, some
 from tests.strategies import examples
 
-#: Lines of the scheduling code that run for each look that is counted. A pass that examines hosts runs one or two.
+#: Lines of the scheduling code that run for each look that is counted. A pass that examines hosts
+#: runs one or two.
 MOST_LINES = 3
 #: Lines that a message may take whatever the size of the cluster.
 FIXED = 3_000
@@ -33,7 +34,10 @@ def lines_of(act: Callable[[], Any]) -> int:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal count
-        if "/iris/" not in frame.f_code.co_filename and "/workflows/" not in frame.f_code.co_filename:
+        if (
+            "/iris/" not in frame.f_code.co_filename
+            and "/workflows/" not in frame.f_code.co_filename
+        ):
             return None
         count += event == "line"
         return trace
@@ -47,11 +51,20 @@ def lines_of(act: Callable[[], Any]) -> int:
     return count
 
 
-def a_ledger(random: Random, hosts: int, slices: int, shapes: int, waiting: int, patience: int) -> Ledger:
+def a_ledger(
+    random: Random, hosts: int, slices: int, shapes: int, waiting: int, patience: int
+) -> Ledger:
     """A ledger after its first passes: full, with requests of many shapes that wait."""
-    ledger = Ledger(LedgerState(rules=Rules(patience=timedelta(seconds=patience), min_run_time=timedelta(0))))
+    ledger = Ledger(
+        LedgerState(rules=Rules(patience=timedelta(seconds=patience), min_run_time=timedelta(0)))
+    )
     ledger.hosts_up(
-        [a_host(f"h{n}", some(random.choice([2, 4]), 16), attributes={"zone": random.choice("xy")}) for n in range(hosts)]
+        [
+            a_host(
+                f"h{n}", some(random.choice([2, 4]), 16), attributes={"zone": random.choice("xy")}
+            )
+            for n in range(hosts)
+        ]
     )
     for n in range(slices):
         ledger.hosts_up(a_slice(f"s{n}", random.choice([2, 4])))
@@ -64,7 +77,11 @@ def a_ledger(random: Random, hosts: int, slices: int, shapes: int, waiting: int,
 
 def _request(random: Random, key: str, shapes: int) -> Any:
     shape = random.randrange(shapes)
-    changes = {"user": random.choice("abc"), "band": random.choice(list(Band)), "constraints": demands(*CONSTRAINTS[shape % 4])}
+    changes = {
+        "user": random.choice("abc"),
+        "band": random.choice(list(Band)),
+        "constraints": demands(*CONSTRAINTS[shape % 4]),
+    }
     if shape % 3 == 0:
         return a_gang(key, tasks=2, **changes)
     return a_request(key, some(1 + shape % 4, 1 + shape // 4), **changes)
@@ -72,13 +89,21 @@ def _request(random: Random, key: str, shapes: int) -> Any:
 
 def a_batch(random: Random, ledger: Ledger, number: int, shapes: int) -> Sequence[Message]:
     host_id = random.choice(sorted(ledger.hosts))
-    messages: list[Message] = [Ask(request=_request(random, f"m{number}-{n}", shapes)) for n in range(random.choice([1, 5]))]
-    messages += [Release(key=key, ran=True) for key in random.sample(sorted(ledger.live), min(len(ledger.live), 2))]
+    messages: list[Message] = [
+        Ask(request=_request(random, f"m{number}-{n}", shapes))
+        for n in range(random.choice([1, 5]))
+    ]
+    messages += [
+        Release(key=key, ran=True)
+        for key in random.sample(sorted(ledger.live), min(len(ledger.live), 2))
+    ]
     match random.randrange(4):
         case 0:
             messages.append(Close(host_id=host_id, closure=Closure(by=ClosedBy.CORDON), evict=True))
         case 1:
-            messages.append(HostLost(host_id=host_id, incarnation=ledger.hosts[host_id].incarnation))
+            messages.append(
+                HostLost(host_id=host_id, incarnation=ledger.hosts[host_id].incarnation)
+            )
         case 2:
             messages.append(SliceUp(hosts=(a_host(f"new{number}"),)))
     return messages

@@ -1,4 +1,6 @@
-"""Why a gang waits: one reason, the first to remedy, with exact numbers. By example, and checked against an oracle."""
+"""Why a gang waits: one reason, the first to remedy, with exact numbers. By example, and checked
+against an oracle.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -67,13 +69,19 @@ def refused(
     return reason(ClusterState.of(fleet, live, reserved or {}, evicting, paused), request)
 
 
-def refusal_of(state: ClusterState, live: Sequence[Placement], waiting: Queue, request: Request) -> Refusal:
+def refusal_of(
+    state: ClusterState, live: Sequence[Placement], waiting: Queue, request: Request
+) -> Refusal:
     """As the ledger answers for a request that waits in it."""
-    (refusal,) = WaitReasons(waiting, Queue(), {}, lambda: state, lambda: Usage.of(live)).explain_all([request.key])
+    (refusal,) = WaitReasons(
+        waiting, Queue(), {}, lambda: state, lambda: Usage.of(live)
+    ).explain_all([request.key])
     return refusal
 
 
-def text(fleet: HostIndex, request: Request, live: Sequence[Placement] = ()) -> tuple[RefusalCode, str]:
+def text(
+    fleet: HostIndex, request: Request, live: Sequence[Placement] = ()
+) -> tuple[RefusalCode, str]:
     refusal = refused(fleet, request, live)
     return refusal.code, refusal.message
 
@@ -98,7 +106,10 @@ def text(fleet: HostIndex, request: Request, live: Sequence[Placement] = ()) -> 
             [CPU_HOST, a_host("small", some(cpu=1))],
             some(cpu=5, memory=64),
             Code.TOO_BIG,
-            "needs 5 cpu, 64 GiB memory; the largest of 2 hosts of this kind has 4 cpu, 16 GiB memory when empty",
+            (
+                "needs 5 cpu, 64 GiB memory; the largest of 2 hosts of this kind has 4 cpu, 16 GiB"
+                " memory when empty"
+            ),
         ),
         (
             [GPU_HOST],
@@ -128,53 +139,87 @@ def test_what_tasks_need_that_share_a_host_is_said_of_all_of_them() -> None:
     """Whoever asked for two cores a task would take "needs 6 cpu" for somebody else's job."""
     refusal = refused(a_fleet(CPU_HOST), a_request(wants=some(cpu=6), tasks_per_host=3))
 
-    assert refusal.message == "needs 6 cpu for 3 tasks on one host; the only host of this kind has 4 cpu when empty"
+    assert (
+        refusal.message
+        == "needs 6 cpu for 3 tasks on one host; the only host of this kind has 4 cpu when empty"
+    )
     assert refusal.remedy == "request at most 4 cpu for 3 tasks on one host, or add larger hosts"
 
 
 def test_of_several_constraints_the_one_that_excludes_most_is_named() -> None:
     """It is the one to drop; the numbers of the others are there for those who ask."""
-    hosts = [a_host(f"h{i}", attributes={"zone": zone, "fast": i > 1}) for i, zone in enumerate("aab")]
+    hosts = [
+        a_host(f"h{i}", attributes={"zone": zone, "fast": i > 1}) for i, zone in enumerate("aab")
+    ]
 
-    refusal = refused(a_fleet(*hosts), a_request(constraints=demands("fast = true", "zone = c", "?zone = d")))
+    refusal = refused(
+        a_fleet(*hosts), a_request(constraints=demands("fast = true", "zone = c", "?zone = d"))
+    )
 
     assert refusal.code is Code.CONSTRAINTS
-    assert refusal.message == "zone = c excludes 3 of 3 hosts that are large enough (zone is a, b); 2 constraints in all"
+    assert (
+        refusal.message
+        == "zone = c excludes 3 of 3 hosts that are large enough (zone is a, b); 2 constraints"
+        " in all"
+    )
     assert (refusal.excluded, refusal.hosts) == ({"zone = c": 3, "fast = true": 2}, 3)
     assert refusal.remedy == "drop or widen the constraint zone = c"
 
 
 def test_an_attribute_of_a_gang_that_no_host_has_is_named_with_its_option() -> None:
-    """A user who wrote `--gang-by slice` searched their command for a constraint that was not in it."""
-    refusal = refused(a_fleet(a_host(attributes={"zone": "a"})), a_request(tasks=2, group_by="slice"))
+    """A user who wrote `--gang-by slice` searched their command for a constraint that was not in
+    it.
+    """
+    refusal = refused(
+        a_fleet(a_host(attributes={"zone": "a"})), a_request(tasks=2, group_by="slice")
+    )
 
     assert refusal.code is Code.CONSTRAINTS
     assert refusal.message.endswith("(none has slice)")
-    assert refusal.remedy == "give --gang-by an attribute that hosts have, such as zone; slice is none"
+    assert (
+        refusal.remedy == "give --gang-by an attribute that hosts have, such as zone; slice is none"
+    )
 
 
 def test_a_gang_that_is_too_large_for_every_slice_is_told_how_large_they_are() -> None:
     """Waiting for a slice of eight to become one of sixteen takes for ever."""
     fleet = a_fleet(*a_slice("a", 2), *a_slice("b", 4), cordoned=["b-1"])
 
-    assert text(fleet, a_gang(tasks=5)) == (Code.NO_GROUP, "needs 5 hosts in one slice; the largest of 2 slices has 4")
+    assert text(fleet, a_gang(tasks=5)) == (
+        Code.NO_GROUP,
+        "needs 5 hosts in one slice; the largest of 2 slices has 4",
+    )
     two_of_three = a_gang(tasks=6, groups=2)
-    assert text(fleet, two_of_three) == (Code.NO_GROUP, "needs 2 slices of 3 hosts; 1 of 2 slices has that many")
+    assert text(fleet, two_of_three) == (
+        Code.NO_GROUP,
+        "needs 2 slices of 3 hosts; 1 of 2 slices has that many",
+    )
 
 
 def test_a_gang_waits_for_one_group_to_be_free_enough() -> None:
     """Eight free hosts in four slices are no comfort for a gang of four."""
     hosts = a_slice("a", 4) + a_slice("b", 4)
-    live = [a_placement(hosts[0], CHIPS, "1"), a_placement(hosts[4], CHIPS, "2"), a_placement(hosts[5], CHIPS, "3")]
+    live = [
+        a_placement(hosts[0], CHIPS, "1"),
+        a_placement(hosts[4], CHIPS, "2"),
+        a_placement(hosts[5], CHIPS, "3"),
+    ]
 
     refusal = refused(a_fleet(*hosts), a_gang(), live)
 
-    assert (refusal.code, refusal.group_needs, refusal.group_has, refusal.hosts) == (Code.BUSY, 4, 3, 8)
+    assert (refusal.code, refusal.group_needs, refusal.group_has, refusal.hosts) == (
+        Code.BUSY,
+        4,
+        3,
+        8,
+    )
     assert refusal.message == "needs 4 free hosts in one slice; the best of 2 slices has 3"
 
 
 def test_closed_hosts_are_the_reason_only_when_they_alone_would_do() -> None:
-    """The user must not be sent to an operator while the job merely has to wait, nor wait while nobody will open the host."""
+    """The user must not be sent to an operator while the job merely has to wait, nor wait while
+    nobody will open the host.
+    """
     hosts = [a_host("large", some(cpu=8)), a_host("small", some(cpu=1))]
     fleet = a_fleet(*hosts, cordoned=["large"])
 
@@ -186,7 +231,9 @@ def test_closed_hosts_are_the_reason_only_when_they_alone_would_do() -> None:
 
 
 def test_nobody_is_sent_to_open_hosts_whose_slice_is_taken_back() -> None:
-    """They are deleted within a minute; a job that is placed there meanwhile would lose its host at once."""
+    """They are deleted within a minute; a job that is placed there meanwhile would lose its host at
+    once.
+    """
     host = a_host()
     fleet = HostIndex([host], {host.id: Closure(by=ClosedBy.LEAVING, reason="preempted")})
     refusal = refused(fleet, a_request())
@@ -203,7 +250,10 @@ def test_a_paused_group_and_a_paused_cluster_say_who_paused_them() -> None:
         "scale group tpus is paused: new image"
         in refused(a_fleet(host, paused_groups={"tpus": "new image"}), a_request()).message
     )
-    assert refused(a_fleet(host), a_request(), paused="upgrade").message == "the cluster is paused: upgrade"
+    assert (
+        refused(a_fleet(host), a_request(), paused="upgrade").message
+        == "the cluster is paused: upgrade"
+    )
     assert refused(a_fleet(host), a_request(), paused="").message == "the cluster is paused"
 
 
@@ -218,31 +268,51 @@ def test_whoever_waits_for_others_is_told_what_is_missing_and_how_many_are_ahead
     assert refusal.code is Code.BUSY
     assert (
         refusal.message
-        == "needs 3 cpu; the only suitable host has 1 cpu free; 2 requests ahead of it in band interactive and above"
+        == "needs 3 cpu; the only suitable host has 1 cpu free; 2 requests ahead of it in band"
+        " interactive and above"
     )
-    assert (refusal.needed, refusal.free, refusal.hosts, refusal.ahead) == ({"cpu": 3000}, {"cpu": 1000}, 1, 2)
+    assert (refusal.needed, refusal.free, refusal.hosts, refusal.ahead) == (
+        {"cpu": 3000},
+        {"cpu": 1000},
+        1,
+        2,
+    )
 
 
 def test_busy_speaks_only_of_hosts_that_could_take_the_task() -> None:
     """A tiny idle host is no comfort to a large task, and its free room no explanation."""
     hosts = [a_host("large", some(cpu=8)), a_host("tiny", some(cpu=1))]
 
-    refusal = refused(a_fleet(*hosts), a_request(wants=some(cpu=4)), [a_placement(hosts[0], some(cpu=8))])
+    refusal = refused(
+        a_fleet(*hosts), a_request(wants=some(cpu=4)), [a_placement(hosts[0], some(cpu=8))]
+    )
 
-    assert (refusal.code, refusal.needed, refusal.free, refusal.hosts) == (Code.BUSY, {"cpu": 4000}, {"cpu": 0}, 1)
+    assert (refusal.code, refusal.needed, refusal.free, refusal.hosts) == (
+        Code.BUSY,
+        {"cpu": 4000},
+        {"cpu": 0},
+        1,
+    )
 
 
 def test_a_shortfall_too_small_for_the_unit_is_still_seen() -> None:
-    """ "Needs 8 GiB; has 8 GiB free" explains nothing: a machine sold with 8 GiB never offers quite as much."""
+    """ "Needs 8 GiB; has 8 GiB free" explains nothing: a machine sold with 8 GiB never offers quite
+    as much.
+    """
     host = a_host(offers=Resources(cpu_millis=4000, memory_bytes=8 * GIB - 1))
 
     refusal = refused(a_fleet(host), a_request(wants=some(cpu=1, memory=8)))
 
-    assert refusal.message == "needs 8 GiB memory; the only host of this kind has 1 B too little memory when empty"
+    assert (
+        refusal.message
+        == "needs 8 GiB memory; the only host of this kind has 1 B too little memory when empty"
+    )
 
 
 def test_the_best_host_is_not_passed_over_for_lacking_what_is_not_wanted() -> None:
-    """A host whose disk has shrunk under its tasks is still the closest for a task that needs no disk."""
+    """A host whose disk has shrunk under its tasks is still the closest for a task that needs no
+    disk.
+    """
     shrunk, full = a_host("shrunk", some(cpu=4, disk=10)), a_host("full", some(cpu=4, disk=100))
     live = [a_placement(shrunk, some(cpu=2, disk=20), "a"), a_placement(full, some(cpu=3), "b")]
 
@@ -250,18 +320,25 @@ def test_the_best_host_is_not_passed_over_for_lacking_what_is_not_wanted() -> No
 
 
 def test_reserved_capacity_is_not_called_busy_however_often_one_asks() -> None:
-    """ "Busy" beside an idle host reads like a bug; and the second who asks must not be told something else than the first."""
+    """ "Busy" beside an idle host reads like a bug; and the second who asks must not be told
+    something else than the first.
+    """
     hosts = [a_host("a"), a_host("b")]
     state = ClusterState.of(a_fleet(*hosts), [a_placement(hosts[1], some(4))], {0: a_gang().shape})
 
     for _ in range(2):
         refusal = reason(state, a_request())
         assert refusal.code is Code.KEPT
-        assert refusal.message == "the free capacity on 1 host is reserved for gangs ahead of this one in the queue"
+        assert (
+            refusal.message
+            == "the free capacity on 1 host is reserved for gangs ahead of this one in the queue"
+        )
 
 
 def test_only_bands_above_the_victims_wait_for_the_eviction() -> None:
-    """Batch work waits for the end of a batch job, not for its eviction: that capacity is for another gang."""
+    """Batch work waits for the end of a batch job, not for its eviction: that capacity is for
+    another gang.
+    """
     host = a_host()
     live = [a_placement(host, some(4), "victim", band=Band.BATCH)]
 
@@ -275,7 +352,13 @@ def test_only_bands_above_the_victims_wait_for_the_eviction() -> None:
     )
 
 
-def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[Placement], reserved: Mapping[int, Shape]) -> None:
+def check(
+    refusal: Refusal,
+    request: Request,
+    fleet: HostIndex,
+    live: Sequence[Placement],
+    reserved: Mapping[int, Shape],
+) -> None:
     """Every code, word and number against hosts and placements."""
     wanted, hosts = request.resources, fleet.hosts
     suited = [host for host in hosts if right_kind(host, wanted)]
@@ -299,8 +382,13 @@ def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[P
             assert refusal.hosts == len(large)
             grouped = [f"{request.group_by} exists"] if request.group_by else []
             named = [str(each) for each in request.constraints if not each.preferred]
-            excluded = {name: sum(name in failed(host, request) for host in large) for name in named}
-            excluded |= {name: sum(request.group_by not in host.attributes for host in large) for name in grouped}
+            excluded = {
+                name: sum(name in failed(host, request) for host in large) for name in named
+            }
+            excluded |= {
+                name: sum(request.group_by not in host.attributes for host in large)
+                for name in grouped
+            }
             assert refusal.excluded == excluded
             assert refusal.message.startswith(
                 f"{next(iter(refusal.excluded))} excludes {max(excluded.values())} of {len(large)} "
@@ -308,15 +396,24 @@ def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[P
         case Code.NO_GROUP:
             sizes = [len(members) for members in groups_of(could, request).values()]
             assert sum(size >= each for size in sizes) < request.groups
-            assert (refusal.group_needs, refusal.group_has, refusal.hosts) == (each, max(sizes), len(could))
+            assert (refusal.group_needs, refusal.group_has, refusal.hosts) == (
+                each,
+                max(sizes),
+                len(could),
+            )
         case Code.CLOSED:
             closed = len(could) - len(open_)
-            suitable, accept = f"{len(could)} suitable host{'s' * (len(could) != 1)}", f"accept{'s' * (closed == 1)}"
+            suitable, accept = (
+                f"{len(could)} suitable host{'s' * (len(could) != 1)}",
+                f"accept{'s' * (closed == 1)}",
+            )
             assert refusal.message.startswith(f"{closed} of {suitable} {accept} no new tasks: ")
             if request.group_by is None:
                 assert not open_
             else:
-                assert sum(len(m) >= each for m in groups_of(open_, request).values()) < request.groups
+                assert (
+                    sum(len(m) >= each for m in groups_of(open_, request).values()) < request.groups
+                )
         case Code.BUSY | Code.EVICTING:
             assert not fits(fleet, request, live)
             assert refusal.hosts == len(open_) > 0
@@ -324,15 +421,21 @@ def check(refusal: Refusal, request: Request, fleet: HostIndex, live: Sequence[P
                 check_numbers(refusal, wanted, [free_on(host, live) for host in open_])
             else:
                 free = [
-                    sum(takes(fleet, h, request, live) for h in m) for m in groups_of(open_, request).values() if len(m) >= each
+                    sum(takes(fleet, h, request, live) for h in m)
+                    for m in groups_of(open_, request).values()
+                    if len(m) >= each
                 ]
                 assert (refusal.group_needs, refusal.group_has) == (each, max(free))
         case Code.KEPT:
-            barred = {hosts[number].id for number, shape in reserved.items() if shape != request.shape}
+            barred = {
+                hosts[number].id for number, shape in reserved.items() if shape != request.shape
+            }
             assert fits(fleet, request, live)
             assert not fits(fleet, request, live, without=barred)
             count = len(barred & {host.id for host in open_})
-            assert refusal.message.startswith(f"the free capacity on {count} host{'s' * (count != 1)} is reserved")
+            assert refusal.message.startswith(
+                f"the free capacity on {count} host{'s' * (count != 1)} is reserved"
+            )
         case Code.QUEUED:
             assert fits(fleet, request, live)
         case other:
@@ -346,21 +449,31 @@ def check_numbers(refusal: Refusal, wanted: Resources, available: Sequence[Amoun
     assert refusal.needed
     assert refusal.needed == {name: amounts(wanted)[name] for name in refusal.needed}
     assert any(
-        lacking(wanted, free) == set(refusal.needed) and refusal.free == {name: max(0, free[name]) for name in refusal.needed}
+        lacking(wanted, free) == set(refusal.needed)
+        and refusal.free == {name: max(0, free[name]) for name in refusal.needed}
         for free in available
     )
 
 
 @CHEAP
 @given(situations(), st.sampled_from([PATIENT, HASTY]), st.integers(0, 3), st.booleans())
-def test_whoever_is_left_is_told_the_truth(situation: Situation, rules: Rules, going: int, preempting: bool) -> None:
-    """Each refusal after a pass: the code, and every number in it. Nobody is told that there is room for him."""
+def test_whoever_is_left_is_told_the_truth(
+    situation: Situation, rules: Rules, going: int, preempting: bool
+) -> None:
+    """Each refusal after a pass: the code, and every number in it. Nobody is told that there is
+    room for him.
+    """
     evicting = {placement.key for placement in situation.live[:going]}
-    done = place(situation.fleet, situation.live, Queue(situation.queue), SOON, rules, evicting=evicting)
+    done = place(
+        situation.fleet, situation.live, Queue(situation.queue), SOON, rules, evicting=evicting
+    )
     live, left = [*situation.live, *done.placed], left_of(situation.queue, done.placed)
     waiting = Queue(left)
     if preempting:
-        evicting |= {victim.key for victim in evictions(situation.fleet, live, waiting, evicting, SOON, rules).victims}
+        evicting |= {
+            victim.key
+            for victim in evictions(situation.fleet, live, waiting, evicting, SOON, rules).victims
+        }
     state = ClusterState.of(situation.fleet, live, done.capacity.reserved, evicting)
 
     for request in left:
@@ -368,17 +481,23 @@ def test_whoever_is_left_is_told_the_truth(situation: Situation, rules: Rules, g
 
         assert refusal.code is not Code.QUEUED
         check(refusal, request, situation.fleet, live, done.capacity.reserved)
-        lower = [each for each in live if each.key in evicting and each.band.rank > request.band.rank]
+        lower = [
+            each for each in live if each.key in evicting and each.band.rank > request.band.rank
+        ]
         assert refusal.code is not Code.EVICTING or lower
         if refusal.code is Code.EVICTING:
             assert refusal.message.startswith(f"{len(lower)} lower-priority gang")
-            assert fits(situation.fleet, request, [each for each in live if each.key not in evicting])
+            assert fits(
+                situation.fleet, request, [each for each in live if each.key not in evicting]
+            )
 
 
 @CHEAP
 @given(situations())
 def test_whoever_asks_before_the_pass_is_told_the_truth(situation: Situation) -> None:
-    """A question may come at any moment: room that there is must not be called busy, nor the other way round."""
+    """A question may come at any moment: room that there is must not be called busy, nor the other
+    way round.
+    """
     state = ClusterState.of(situation.fleet, situation.live, {})
 
     for request in situation.queue:
@@ -387,10 +506,16 @@ def test_whoever_asks_before_the_pass_is_told_the_truth(situation: Situation) ->
 
 @CHEAP
 @given(situations())
-def test_what_could_never_run_does_not_run_when_everything_is_empty_and_open(situation: Situation) -> None:
-    """The warning at submission is right in both directions: what it calls impossible is, and all else can run some day."""
+def test_what_could_never_run_does_not_run_when_everything_is_empty_and_open(
+    situation: Situation,
+) -> None:
+    """The warning at submission is right in both directions: what it calls impossible is, and all
+    else can run some day.
+    """
     empty = HostIndex(situation.fleet.hosts)
 
     for request in situation.queue:
         assert (infeasible(situation.fleet, request) is None) == fits(empty, request, [])
-        assert bool(place(empty, [], Queue([request]), at(6), PATIENT).placed) == fits(empty, request, [])
+        assert bool(place(empty, [], Queue([request]), at(6), PATIENT).placed) == fits(
+            empty, request, []
+        )

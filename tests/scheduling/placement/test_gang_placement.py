@@ -1,4 +1,6 @@
-"""Gangs in the scheduling pass: a host for each task in one group, or none at all; and where they meet."""
+"""Gangs in the scheduling pass: a host for each task in one group, or none at all; and where they
+meet.
+"""
 
 from collections.abc import Sequence
 
@@ -30,22 +32,37 @@ from tests.builders import (
 from tests.strategies import CHEAP, PATIENT, Situation, situations
 
 
-def after(hosts: Sequence[Host], queue: Sequence[Request], live: Sequence[Placement] = (), cordoned: Sequence[str] = ()) -> Pass:
+def after(
+    hosts: Sequence[Host],
+    queue: Sequence[Request],
+    live: Sequence[Placement] = (),
+    cordoned: Sequence[str] = (),
+) -> Pass:
     return place(a_fleet(*hosts, cordoned=cordoned), live, Queue(queue), at(60), Rules())
 
 
 def where(
-    hosts: Sequence[Host], queue: Sequence[Request], live: Sequence[Placement] = (), cordoned: Sequence[str] = ()
+    hosts: Sequence[Host],
+    queue: Sequence[Request],
+    live: Sequence[Placement] = (),
+    cordoned: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """Request key -> the hosts of its tasks, in their order."""
-    return {each.key: [seat.host_id for seat in each.seats] for each in after(hosts, queue, live, cordoned).placed}
+    return {
+        each.key: [seat.host_id for seat in each.seats]
+        for each in after(hosts, queue, live, cordoned).placed
+    }
 
 
 def test_task_i_is_on_the_host_with_worker_id_i_whatever_the_order_in_which_hosts_came() -> None:
-    """The TPU runtime counts its processes by worker id; a program that counts otherwise hangs at its first collective."""
+    """The TPU runtime counts its processes by worker id; a program that counts otherwise hangs at
+    its first collective.
+    """
     hosts = a_slice("s", 12)
 
-    assert where([*hosts[7:], *hosts[:7]], [a_gang(tasks=12)]) == {"gang": [f"s-{i}" for i in range(12)]}
+    assert where([*hosts[7:], *hosts[:7]], [a_gang(tasks=12)]) == {
+        "gang": [f"s-{i}" for i in range(12)]
+    }
 
 
 def test_a_gang_is_not_put_together_from_parts_of_two_slices() -> None:
@@ -66,14 +83,21 @@ def test_one_busy_or_closed_host_keeps_the_whole_gang_waiting() -> None:
 
 
 def test_a_job_over_two_slices_gets_both_or_none() -> None:
-    """Its tasks are split evenly, the first half on one slice; and each placement says which task is in which."""
+    """Its tasks are split evenly, the first half on one slice; and each placement says which task
+    is in which.
+    """
     one, two = a_slice("one", 2), a_slice("two", 2)
     gang = a_gang(tasks=4, groups=2)
 
     assert where(one, [gang]) == {}
     assert where([*one, *two], [gang], [a_placement(two[1], CHIPS)]) == {}
     [placed] = after([*one, *two], [gang]).placed
-    assert [(seat.host_id, seat.group) for seat in placed.seats] == [("one-0", 0), ("one-1", 0), ("two-0", 1), ("two-1", 1)]
+    assert [(seat.host_id, seat.group) for seat in placed.seats] == [
+        ("one-0", 0),
+        ("one-1", 0),
+        ("two-0", 1),
+        ("two-1", 1),
+    ]
 
 
 def test_a_gang_takes_the_group_in_which_the_least_is_left_over() -> None:
@@ -97,8 +121,13 @@ def _of_tasks(tasks: int, each: int, cpu: float = 1, gpus: int = 0) -> Request:
 
 
 def test_tasks_of_a_gang_that_share_a_host_have_room_there_together() -> None:
-    """Two small tasks must not occupy two machines, and a host for one of them is not a host for two."""
-    hosts = [a_host(f"h{number}", attributes={"rack": 1}, address=f"10.0.0.{number}") for number in range(3)]
+    """Two small tasks must not occupy two machines, and a host for one of them is not a host for
+    two.
+    """
+    hosts = [
+        a_host(f"h{number}", attributes={"rack": 1}, address=f"10.0.0.{number}")
+        for number in range(3)
+    ]
 
     [one] = after(hosts, [_of_tasks(2, 2)]).placed
     assert [seat.host_id for seat in one.seat_of_each_task] == ["h0", "h0"]
@@ -112,7 +141,9 @@ def test_tasks_of_a_gang_that_share_a_host_have_room_there_together() -> None:
 
 def test_tasks_that_share_a_host_have_devices_of_their_own() -> None:
     """Four tasks with two GPUs each need all eight of a host."""
-    hosts = [a_host(name, some(cpu=8, device="gpu:L4:8"), attributes={"rack": 1}) for name in ("a", "b")]
+    hosts = [
+        a_host(name, some(cpu=8, device="gpu:L4:8"), attributes={"rack": 1}) for name in ("a", "b")
+    ]
 
     [placed] = after(hosts, [_of_tasks(4, 4, gpus=2)]).placed
     assert [seat.host_id for seat in placed.seat_of_each_task] == ["a"] * 4
@@ -120,7 +151,9 @@ def test_tasks_that_share_a_host_have_devices_of_their_own() -> None:
 
 
 def test_what_others_take_in_the_same_pass_counts_for_packing_gangs_too() -> None:
-    """The large slice of which single tasks have just taken two hosts is now the smallest one that is enough."""
+    """The large slice of which single tasks have just taken two hosts is now the smallest one that
+    is enough.
+    """
     hosts = a_slice("a", 2) + a_slice("four", 4) + a_slice("three", 3)
     pin = demands("tpu-name = four")
     queue = [
@@ -140,40 +173,60 @@ def test_single_tasks_on_a_slice_and_gangs_never_share_chips() -> None:
     """Both are served from the same hosts, in one pass, in whatever order they came."""
     hosts = a_slice("s", 2)
 
-    first = where(hosts, [a_request("task", CHIPS, submitted_at=at(0)), a_gang(tasks=2, submitted_at=at(1))])
-    second = where(hosts, [a_request("task", CHIPS, submitted_at=at(2)), a_gang(tasks=2, submitted_at=at(1))])
+    first = where(
+        hosts, [a_request("task", CHIPS, submitted_at=at(0)), a_gang(tasks=2, submitted_at=at(1))]
+    )
+    second = where(
+        hosts, [a_request("task", CHIPS, submitted_at=at(2)), a_gang(tasks=2, submitted_at=at(1))]
+    )
 
     assert (first, second) == ({"task": ["s-0"]}, {"gang": ["s-0", "s-1"]})
 
 
 def test_a_gang_prefers_the_group_that_meets_its_wishes_but_does_not_wait_for_it() -> None:
     """Preferred constraints choose among groups; a tighter group does not outweigh them."""
-    hosts = a_slice("tight", 2, attributes={"zone": "a"}) + a_slice("loose", 3, attributes={"zone": "b"})
-    gangs = [a_gang(f"g{i}", 2, constraints=demands("?zone = b"), submitted_at=at(i)) for i in range(2)]
+    hosts = a_slice("tight", 2, attributes={"zone": "a"}) + a_slice(
+        "loose", 3, attributes={"zone": "b"}
+    )
+    gangs = [
+        a_gang(f"g{i}", 2, constraints=demands("?zone = b"), submitted_at=at(i)) for i in range(2)
+    ]
 
     assert where(hosts, gangs) == {"g0": ["loose-0", "loose-1"], "g1": ["tight-0", "tight-1"]}
 
 
 def test_hosts_without_the_attribute_belong_to_no_group() -> None:
-    """Machines that somebody brought are in no slice; they are not one great slice without a name."""
+    """Machines that somebody brought are in no slice; they are not one great slice without a
+    name.
+    """
     hosts = [a_host(f"h{i}", some(cpu=8, device="tpu:v5litepod-16:4")) for i in range(4)]
 
     assert where(hosts, [a_gang(tasks=2)]) == {}
 
 
 @pytest.mark.parametrize("values", [(True, "true"), (1, "1"), (True, 1), (1, 1.0)])
-def test_hosts_whose_attributes_differ_in_their_kind_are_in_different_groups(values: tuple[Attribute, Attribute]) -> None:
+def test_hosts_whose_attributes_differ_in_their_kind_are_in_different_groups(
+    values: tuple[Attribute, Attribute],
+) -> None:
     """A gang must not be put together from a rack named "1" and one whose number is 1."""
-    hosts = [a_host(f"h{number}", attributes={"rack": value}) for number, value in enumerate(values)]
+    hosts = [
+        a_host(f"h{number}", attributes={"rack": value}) for number, value in enumerate(values)
+    ]
     gang = a_gang(tasks=2, wants=some(cpu=1), group_by="rack")
 
     assert where(hosts, [gang]) == {}
-    assert where([*hosts, a_host("h2", attributes={"rack": values[0]})], [gang]) == {"gang": ["h0", "h2"]}
+    assert where([*hosts, a_host("h2", attributes={"rack": values[0]})], [gang]) == {
+        "gang": ["h0", "h2"]
+    }
 
 
 def test_gangs_that_share_a_host_meet_on_different_ports() -> None:
-    """Two coordinators on one port: the second gang would join the first. A port is free again when its gang is gone."""
-    hosts = [host.model_copy(update={"address": f"10.0.0.{i}"}) for i, host in enumerate(a_slice("s", 2))]
+    """Two coordinators on one port: the second gang would join the first. A port is free again when
+    its gang is gone.
+    """
+    hosts = [
+        host.model_copy(update={"address": f"10.0.0.{i}"}) for i, host in enumerate(a_slice("s", 2))
+    ]
     one_chip = some(cpu=1, device="tpu:v5litepod-16:1")
     queue = [a_gang(f"g{i}", 2, one_chip, submitted_at=at(i)) for i in range(2)]
     [wanted] = after(hosts, queue[:1]).placed
@@ -183,14 +236,25 @@ def test_gangs_that_share_a_host_meet_on_different_ports() -> None:
 
     assert len({wanted.coordinator, *met}) == 3
     assert all(FIRST_PORT <= int(each.removeprefix("10.0.0.0:")) <= LAST_PORT for each in met)
-    assert [placed.coordinator for placed in after(hosts, [a_request(wants=one_chip)]).placed] == [""]
+    assert [placed.coordinator for placed in after(hosts, [a_request(wants=one_chip)]).placed] == [
+        ""
+    ]
 
 
-def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_meet_on_different_ports() -> None:
-    """No scheduler knows the ports of another, and an attempt that found its port in use must not get it again."""
+def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_meet_on_different_ports() -> (
+    None
+):
+    """No scheduler knows the ports of another, and an attempt that found its port in use must not
+    get it again.
+    """
     hosts = [a_host("h0", address="10.0.0.0", attributes={"rack": 1})]
 
-    met = [after(hosts, [_of_tasks(2, 2).model_copy(update={"key": f"gang/{n}/run"})]).placed[0].coordinator for n in range(3)]
+    met = [
+        after(hosts, [_of_tasks(2, 2).model_copy(update={"key": f"gang/{n}/run"})])
+        .placed[0]
+        .coordinator
+        for n in range(3)
+    ]
 
     assert len(set(met)) == 3
 
@@ -198,21 +262,33 @@ def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_meet_on_d
 @CHEAP
 @given(situations())
 def test_no_two_gangs_meet_at_one_place(situation: Situation) -> None:
-    """Of all that run and all that a pass starts; and each meets on the host of its task 0, where nobody else could be meant."""
+    """Of all that run and all that a pass starts; and each meets on the host of its task 0, where
+    nobody else could be meant.
+    """
     placed = place(situation.fleet, situation.live, Queue(situation.queue), at(6), PATIENT).placed
 
     met = [each.coordinator for each in [*situation.live, *placed] if each.coordinator]
     assert len(set(met)) == len(met)
     for each in placed:
-        assert each.coordinator.partition(":")[0] == (each.seats[0].host_id if len(each.seats) > 1 else "")
+        assert each.coordinator.partition(":")[0] == (
+            each.seats[0].host_id if len(each.seats) > 1 else ""
+        )
 
 
 @CHEAP
-@given(st.lists(st.integers(1, 5), max_size=5), st.integers(1, 4), st.integers(1, 2), st.integers(1, 6))
-def test_as_many_gangs_are_placed_as_empty_slices_can_hold(sizes: list[int], each: int, groups: int, count: int) -> None:
-    """Twins on empty slices: none waits while there are enough groups with enough hosts left, the tightest taken first."""
+@given(
+    st.lists(st.integers(1, 5), max_size=5), st.integers(1, 4), st.integers(1, 2), st.integers(1, 6)
+)
+def test_as_many_gangs_are_placed_as_empty_slices_can_hold(
+    sizes: list[int], each: int, groups: int, count: int
+) -> None:
+    """Twins on empty slices: none waits while there are enough groups with enough hosts left, the
+    tightest taken first.
+    """
     hosts = [host for i, size in enumerate(sizes) for host in a_slice(f"s{i}", size)]
-    gangs = [a_gang(f"g{i}", each * groups, groups=groups, submitted_at=at(i)) for i in range(count)]
+    gangs = [
+        a_gang(f"g{i}", each * groups, groups=groups, submitted_at=at(i)) for i in range(count)
+    ]
 
     placed = where(hosts, gangs)
 

@@ -1,4 +1,6 @@
-"""No valid request stops other users: whatever is as large as it may be, all that the scheduler sends fits and a pass ends."""
+"""No valid request stops other users: whatever is as large as it may be, all that the scheduler
+sends fits and a pass ends.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -50,7 +52,8 @@ from tests.scaling_world import a_cpu_group, a_group
 from tests.scheduling.placement.test_effort import lines_of
 from tests.strategies import examples
 
-#: The most work of one batch and its pass in a ledger of this size, in looks: about two seconds would be seven millions.
+#: The most work of one batch and its pass in a ledger of this size, in looks: about two seconds
+#: would be seven millions.
 MOST_LOOKS = place.MAX_LOOKS + preemption.MAX_LOOKS + 1_000_000
 #: A request of this user is small, and hosts are not reserved for others.
 HONEST = "honest"
@@ -58,11 +61,15 @@ IMPATIENT_FOR_NOBODY = Rules(patience=timedelta(days=300), min_run_time=timedelt
 
 
 class Scheduler:
-    """The scheduler's workflow without Temporal: it enters batches, and measures all that it would send."""
+    """The scheduler's workflow without Temporal: it enters batches, and measures all that it would
+    send.
+    """
 
     def __init__(self, random: Random, users: int) -> None:
         self.random = random
-        self.ledger = Ledger(LedgerState(rules=IMPATIENT_FOR_NOBODY, groups=[a_group(), a_cpu_group()]))
+        self.ledger = Ledger(
+            LedgerState(rules=IMPATIENT_FOR_NOBODY, groups=[a_group(), a_cpu_group()])
+        )
         self.size = LedgerSize(2_000)
         self.users = [a_name(random) for _ in range(users)]
         self.now = NOON
@@ -157,39 +164,75 @@ class Scheduler:
                 del queue[each.key]
 
     def free(self, host: Host) -> list[int]:
-        taken = [each.resources.vector for each in self.ledger.live.values() for seat in each.seats if seat.host_id == host.id]
+        taken = [
+            each.resources.vector
+            for each in self.ledger.live.values()
+            for seat in each.seats
+            if seat.host_id == host.id
+        ]
         return [has - sum(each) for has, *each in zip(host.resources.vector, *taken, strict=True)]
 
 
 @settings(max_examples=examples(20), deadline=None, print_blob=True)
-@given(seed=st.integers(0, 2**32), users=st.integers(1, 40), steps=st.integers(1, 8), batch=st.sampled_from([3, 20, 60]))
+@given(
+    seed=st.integers(0, 2**32),
+    users=st.integers(1, 40),
+    steps=st.integers(1, 8),
+    batch=st.sampled_from([3, 20, 60]),
+)
 def test_no_valid_request_stops_others(seed: int, users: int, steps: int, batch: int) -> None:
-    """All that is sent fits; the work is bounded; and a small job of another user gets the first host that is free for it."""
+    """All that is sent fits; the work is bounded; and a small job of another user gets the first
+    host that is free for it.
+    """
     random = Random(seed)
     scheduler = Scheduler(random, users)
-    scheduler.send([SliceUp(hosts=(a_host(f"h{n}", some(4, 16, 100), attributes={"zone": "z"}),)) for n in range(4)])
+    scheduler.send(
+        [
+            SliceUp(hosts=(a_host(f"h{n}", some(4, 16, 100), attributes={"zone": "z"}),))
+            for n in range(4)
+        ]
+    )
     for step in range(steps):
         ledger, messages = scheduler.ledger, list[Message](scheduler.asks(batch))
         keys = [*ledger.live, *ledger.waiting.keys()]
         gone = random.sample(keys, min(len(keys), random.choice([0, 2, 30])))
-        messages += [Release(key=key, ran=True, spoilt_by=("h0",) * random.randrange(2)) for key in gone]
-        messages += [Amend(key=key, band=random.choice(list(Band)), held=random.random() < 0.3) for key in keys[:5]]
+        messages += [
+            Release(key=key, ran=True, spoilt_by=("h0",) * random.randrange(2)) for key in gone
+        ]
+        messages += [
+            Amend(key=key, band=random.choice(list(Band)), held=random.random() < 0.3)
+            for key in keys[:5]
+        ]
         name = f"s{random.randrange(3)}"
         life = f"life {step}"
         match random.randrange(4):
             case 0:
                 messages.append(SliceUp(hosts=tuple(a_slice(name, 4, incarnation=life))))
             case 1:
-                messages.append(SliceUp(hosts=(a_host(f"h{step % 6}", some(8, 16), incarnation=life, address="x" * 200),)))
+                messages.append(
+                    SliceUp(
+                        hosts=(
+                            a_host(
+                                f"h{step % 6}", some(8, 16), incarnation=life, address="x" * 200
+                            ),
+                        )
+                    )
+                )
             case 2 if len(ledger.hosts) > 1:
                 lost = random.choice(list(ledger.hosts.values()))
-                messages.append(HostLost(host_id=lost.id, incarnation=lost.incarnation, reason="x" * 500))
+                messages.append(
+                    HostLost(host_id=lost.id, incarnation=lost.incarnation, reason="x" * 500)
+                )
         random.shuffle(messages)
         scheduler.send(messages)
-        honest = a_request(f"{HONEST}/{step}:0@1/run", some(0.5), user=HONEST, submitted_at=at(step))
+        honest = a_request(
+            f"{HONEST}/{step}:0@1/run", some(0.5), user=HONEST, submitted_at=at(step)
+        )
         scheduler.send([Ask(request=honest)])
         scheduler.settle_until_nothing_leaves()
-        kept = scheduler.ledger.explain(honest.key).code is RefusalCode.KEPT  # for gangs of higher bands ahead of it
+        kept = (
+            scheduler.ledger.explain(honest.key).code is RefusalCode.KEPT
+        )  # for gangs of higher bands ahead of it
         if honest.key not in scheduler.ledger.live and not kept:
             index = scheduler.ledger.host_index
             hosts = [index.hosts[number] for number in index.candidates(honest).hosts]
@@ -226,21 +269,29 @@ def _asks(shapes: Sequence[Resources | str]) -> list[Ask]:
 
 
 def test_amounts_of_which_none_is_smaller_than_another_are_not_compared_with_each_other() -> None:
-    """Each of 5,000 was compared with all others: a pass took six seconds, and the scheduler's task may take two."""
+    """Each of 5,000 was compared with all others: a pass took six seconds, and the scheduler's task
+    may take two.
+    """
 
     def work(count: int) -> int:
         ledger = Ledger()
         ledger.hosts_up([a_host()])
         ledger.ask(a_request("all", some(4)))
-        for ask in _asks([Resources(cpu_millis=1000 + n, memory_bytes=4 * GIB - n) for n in range(count)]):
+        for ask in _asks(
+            [Resources(cpu_millis=1000 + n, memory_bytes=4 * GIB - n) for n in range(count)]
+        ):
             ledger.ask(ask.request)
         return lines_of(lambda: ledger.settle(NOON))
 
     assert work(600) < 4 * work(200)
 
 
-def test_a_pass_over_many_shapes_that_fit_nowhere_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts that failed a constraint did not count: 10,000 constraints took seconds. A round of passes reaches all shapes."""
+def test_a_pass_over_many_shapes_that_fit_nowhere_stops_at_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hosts that failed a constraint did not count: 10,000 constraints took seconds. A round of
+    passes reaches all shapes.
+    """
     monkeypatch.setattr(place, "MAX_LOOKS", 20_000)
     ledger = Ledger()
     ledger.hosts_up([a_host(f"h{n}", attributes={"zone": "z"}) for n in range(50)])
@@ -260,7 +311,9 @@ def test_a_pass_over_many_shapes_that_fit_nowhere_stops_at_its_limit(monkeypatch
     assert 3 < passes < 30
 
 
-def test_a_search_for_victims_stops_at_its_limit_and_the_next_one_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_for_victims_stops_at_its_limit_and_the_next_one_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It examined every shape that waits, however many there are."""
     monkeypatch.setattr(preemption, "MAX_LOOKS", 5_000)
     ledger = Ledger(LedgerState(rules=IMPATIENT_FOR_NOBODY))
@@ -280,8 +333,12 @@ def test_a_search_for_victims_stops_at_its_limit_and_the_next_one_continues(monk
     assert evicted == ["batch"]
 
 
-def test_positions_are_not_computed_for_more_users_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of 500 requests of different users was compared with all users: 1,000 users took two seconds, 10,000 took minutes."""
+def test_positions_are_not_computed_for_more_users_than_there_is_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 500 requests of different users was compared with all users: 1,000 users took two
+    seconds, 10,000 took minutes.
+    """
     monkeypatch.setattr("iris.scheduling.reasons.explain.MOST_COMPARED", 1_000)
     ledger = Ledger()
     ledger.hosts_up([a_host()])
@@ -297,18 +354,26 @@ def test_positions_are_not_computed_for_more_users_than_there_is_time_for(monkey
 
 
 def test_a_long_list_of_values_costs_no_more_than_a_short_one() -> None:
-    """Every value was compared with every host: one request with 2,000 values took seconds at 10,000 hosts."""
+    """Every value was compared with every host: one request with 2,000 values took seconds at
+    10,000 hosts.
+    """
 
     def work(values: int) -> int:
-        constraint = Constraint(key="zone", op=Operator.IN, values=tuple(f"v{n}" for n in range(values)))
+        constraint = Constraint(
+            key="zone", op=Operator.IN, values=tuple(f"v{n}" for n in range(values))
+        )
         constraint.holds({"zone": "z"})
         return lines_of(lambda: [constraint.holds({"zone": "z"}) for _ in range(100)])
 
     assert work(500) <= work(2)
 
 
-def test_the_number_of_kinds_of_requests_is_limited_in_all_and_for_each_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others still get in when one user has as many as possible, and so do further requests of a kind that waits."""
+def test_the_number_of_kinds_of_requests_is_limited_in_all_and_for_each_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others still get in when one user has as many as possible, and so do further requests of a
+    kind that waits.
+    """
     monkeypatch.setattr("iris.workflows.scheduler.ledger_messages.MOST_KINDS", 30)
     monkeypatch.setattr("iris.workflows.scheduler.ledger_messages.MOST_OF_ONE_USER", 20)
     assert MOST_OF_ONE_USER < MOST_KINDS
@@ -317,11 +382,18 @@ def test_the_number_of_kinds_of_requests_is_limited_in_all_and_for_each_user(mon
     def refused(user: str, count: int, first: int = 0) -> int:
         ids = [f"{user}/j{number}:0" for number in range(first, first + count)]
         asks = [
-            Ask(request=a_request(f"{id}@1/run", some(n + 1), user=user, owner=f"c/task/{id}", task=id))
+            Ask(
+                request=a_request(
+                    f"{id}@1/run", some(n + 1), user=user, owner=f"c/task/{id}", task=id
+                )
+            )
             for n, id in enumerate(ids)
         ]
         served = serve(ledger, asks, NOON, whole=True, size=size)
-        return sum(answer.refusal is not None and answer.refusal.code is RefusalCode.LEDGER_FULL for answer in served.answers)
+        return sum(
+            answer.refusal is not None and answer.refusal.code is RefusalCode.LEDGER_FULL
+            for answer in served.answers
+        )
 
     assert refused("ada", 25) == 5
     assert refused("ada", 20, first=100) == 0
@@ -331,8 +403,12 @@ def test_the_number_of_kinds_of_requests_is_limited_in_all_and_for_each_user(mon
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
-def test_a_hundred_thousand_gangs_with_the_longest_names_are_refused_before_the_ledger_is_too_large(seed: int) -> None:
-    """Each run of the scheduler begins with a ledger that fits into a payload, up to the first refusals and beyond."""
+def test_a_hundred_thousand_gangs_with_the_longest_names_are_refused_before_the_ledger_is_too_large(
+    seed: int,
+) -> None:
+    """Each run of the scheduler begins with a ledger that fits into a payload, up to the first
+    refusals and beyond.
+    """
     random = Random(seed)
     scheduler = Scheduler(random, 300)
     ledger, size = scheduler.ledger, scheduler.size
@@ -340,7 +416,9 @@ def test_a_hundred_thousand_gangs_with_the_longest_names_are_refused_before_the_
     refused = 0
     for number in range(100_000):
         spec = specs[number % len(specs)].model_copy(update={"name": a_name(random)})
-        entered = enter(ledger, Ask(request=a_request_for(spec, number / 10)), whole=True, size=size)
+        entered = enter(
+            ledger, Ask(request=a_request_for(spec, number / 10)), whole=True, size=size
+        )
         refused += entered.refusal is not None
         if size.stale:
             scheduler.continue_as_new()

@@ -16,7 +16,10 @@ from tests.builders import a_fleet, a_host, a_placement, a_request, at, demands,
 
 
 def where(
-    hosts: Sequence[Host], queue: Sequence[Request], live: Sequence[Placement] = (), **closed: Sequence[str]
+    hosts: Sequence[Host],
+    queue: Sequence[Request],
+    live: Sequence[Placement] = (),
+    **closed: Sequence[str],
 ) -> dict[str, str]:
     """Request key -> host id after one pass, in the order of the decisions."""
     done = place(a_fleet(*hosts, **closed), live, Queue(queue), at(60), Rules())
@@ -32,7 +35,11 @@ def test_what_does_not_fit_never_blocks_what_does() -> None:
 
 def test_first_come_first_served_whatever_the_order_of_delivery() -> None:
     """Messages overtake one another; the time of submission counts."""
-    queue = [a_request("late", submitted_at=at(2)), a_request("first", submitted_at=at(0)), a_request("next", submitted_at=at(1))]
+    queue = [
+        a_request("late", submitted_at=at(2)),
+        a_request("first", submitted_at=at(0)),
+        a_request("next", submitted_at=at(1)),
+    ]
 
     assert list(where([a_host(offers=some(cpu=2))], queue)) == ["first", "next"]
 
@@ -80,7 +87,9 @@ def test_every_dimension_can_keep_a_task_off_a_host(offers: Resources, wanted: R
 
 
 def test_tasks_without_devices_are_spread() -> None:
-    """A machine lost should cost as few tasks as possible; the least used host, by share, comes first."""
+    """A machine lost should cost as few tasks as possible; the least used host, by share, comes
+    first.
+    """
     hosts = [a_host("small", some(cpu=2)), a_host("large", some(cpu=8))]
 
     placed = where(hosts, requests(*[some(cpu=1)] * 5))
@@ -90,22 +99,35 @@ def test_tasks_without_devices_are_spread() -> None:
 
 def test_tasks_with_devices_are_packed() -> None:
     """Whole hosts stay free for those who need all the devices of one."""
-    hosts = [a_host("empty", some(cpu=64, device="gpu:H100:8")), a_host("half", some(cpu=64, device="gpu:H100:8"))]
+    hosts = [
+        a_host("empty", some(cpu=64, device="gpu:H100:8")),
+        a_host("half", some(cpu=64, device="gpu:H100:8")),
+    ]
     live = [a_placement(hosts[1], some(cpu=1, device="gpu:H100:4"))]
 
-    assert where(hosts, requests(*[some(cpu=1, device="gpu:H100:2")] * 2), live) == {"k1": "half", "k2": "half"}
+    assert where(hosts, requests(*[some(cpu=1, device="gpu:H100:2")] * 2), live) == {
+        "k1": "half",
+        "k2": "half",
+    }
 
 
 def test_tasks_of_other_shapes_in_the_same_pass_count_for_packing() -> None:
-    """What a job of seven leaves of a host is where the next job of one belongs, though it last saw that host empty."""
-    hosts = [a_host("eight", some(cpu=64, device="gpu:H100:8")), a_host("five", some(cpu=64, device="gpu:H100:5"))]
+    """What a job of seven leaves of a host is where the next job of one belongs, though it last saw
+    that host empty.
+    """
+    hosts = [
+        a_host("eight", some(cpu=64, device="gpu:H100:8")),
+        a_host("five", some(cpu=64, device="gpu:H100:5")),
+    ]
     one, seven = some(cpu=1, device="gpu:H100:1"), some(cpu=1, device="gpu:H100:7")
 
     assert where(hosts, requests(one, seven, one)) == {"k1": "five", "k2": "eight", "k3": "eight"}
 
 
 def test_cpu_tasks_take_hosts_with_devices_last_and_only_where_allowed() -> None:
-    """Accelerators are a hundred times dearer; a CPU task may have what its owner would let idle, and no more."""
+    """Accelerators are a hundred times dearer; a CPU task may have what its owner would let idle,
+    and no more.
+    """
     hosts = [
         a_host("kept", some(cpu=8, device="gpu:H100:8")),
         a_host("open", some(cpu=8, device="gpu:H100:8"), accept_cpu_jobs=True),
@@ -115,18 +137,33 @@ def test_cpu_tasks_take_hosts_with_devices_last_and_only_where_allowed() -> None
     assert where(hosts, requests(some(cpu=1), some(cpu=1))) == {"k1": "plain", "k2": "open"}
 
 
-def test_a_required_constraint_is_never_broken_and_a_preferred_one_only_when_there_is_no_other_host() -> None:
-    """Data that must stay in a region stays; a region that is merely nearer is not worth waiting for."""
-    hosts = [a_host("far", some(cpu=8), attributes={"region": "us"}), a_host("near", some(cpu=1), attributes={"region": "eu"})]
-    strict = [a_request(f"strict-{i}", constraints=demands("region = eu"), submitted_at=at(i)) for i in range(2)]
-    easy = [a_request(f"easy-{i}", constraints=demands("?region = eu"), submitted_at=at(i)) for i in range(2)]
+def test_a_required_constraint_is_never_broken_and_a_preferred_one_only_when_there_is_no_other_host() -> (
+    None
+):
+    """Data that must stay in a region stays; a region that is merely nearer is not worth waiting
+    for.
+    """
+    hosts = [
+        a_host("far", some(cpu=8), attributes={"region": "us"}),
+        a_host("near", some(cpu=1), attributes={"region": "eu"}),
+    ]
+    strict = [
+        a_request(f"strict-{i}", constraints=demands("region = eu"), submitted_at=at(i))
+        for i in range(2)
+    ]
+    easy = [
+        a_request(f"easy-{i}", constraints=demands("?region = eu"), submitted_at=at(i))
+        for i in range(2)
+    ]
 
     assert where(hosts, strict) == {"strict-0": "near"}
     assert where(hosts, easy) == {"easy-0": "near", "easy-1": "far"}
 
 
 def test_a_closed_host_gets_nothing_new() -> None:
-    """Cordoned, drained or quarantined: an operator is about to pull its plug, or attempts fail there."""
+    """Cordoned, drained or quarantined: an operator is about to pull its plug, or attempts fail
+    there.
+    """
     hosts = [a_host("closed", some(cpu=64)), a_host("open", some(cpu=1))]
 
     assert where(hosts, requests(some(), some()), cordoned=["closed"]) == {"k1": "open"}
@@ -140,18 +177,31 @@ def test_work_of_an_earlier_incarnation_holds_nothing() -> None:
     assert where([host], requests(some(cpu=1)), [stale]) == {"k1": "h1"}
 
 
-def test_a_host_that_shrank_under_its_tasks_takes_only_what_needs_nothing_of_what_it_lacks() -> None:
-    """A disk filled up, a limit was lowered: the scheduler goes on; an exception here would stop every job of the cluster."""
+def test_a_host_that_shrank_under_its_tasks_takes_only_what_needs_nothing_of_what_it_lacks() -> (
+    None
+):
+    """A disk filled up, a limit was lowered: the scheduler goes on; an exception here would stop
+    every job of the cluster.
+    """
     shrunk = a_host(offers=some(cpu=4, memory=4))
     live = [a_placement(shrunk, some(cpu=1, memory=8))]
 
-    assert where([shrunk], requests(some(cpu=1, memory=0), some(cpu=1, memory=1)), live) == {"k1": "h1"}
+    assert where([shrunk], requests(some(cpu=1, memory=0), some(cpu=1, memory=1)), live) == {
+        "k1": "h1"
+    }
 
 
 def test_a_placement_says_what_is_held_where_and_for_whom() -> None:
     """All that the owner needs to start, and the scheduler to free it with its host's life."""
     host = a_host("h7", incarnation="third", slice_id="s2")
-    wanted = a_request("key", some(cpu=2), owner="dev/job/ada/train", task="ada/train:0", user="ada", band=Band.BATCH)
+    wanted = a_request(
+        "key",
+        some(cpu=2),
+        owner="dev/job/ada/train",
+        task="ada/train:0",
+        user="ada",
+        band=Band.BATCH,
+    )
 
     assert place(a_fleet(host), [], Queue([wanted]), at(5), Rules()).placed == [
         Placement(
@@ -174,18 +224,35 @@ def test_a_pass_stops_at_its_limit_and_says_so() -> None:
     stopped = place(fleet, [], Queue(queue), at(5), Rules(), most=2)
     done = place(fleet, [], Queue(queue), at(5), Rules(), most=3)
 
-    assert ([placement.key for placement in stopped.placed], stopped.stopped) == (["k1", "k2"], True)
-    assert ([placement.key for placement in done.placed], done.stopped) == (["k1", "k2", "k3"], False)
+    assert ([placement.key for placement in stopped.placed], stopped.stopped) == (
+        ["k1", "k2"],
+        True,
+    )
+    assert ([placement.key for placement in done.placed], done.stopped) == (
+        ["k1", "k2", "k3"],
+        False,
+    )
 
 
 def test_hosts_are_not_kept_for_those_who_came_just_now() -> None:
-    """An older twin that starts in this very pass has stopped waiting: on its account nobody else may be kept waiting."""
+    """An older twin that starts in this very pass has stopped waiting: on its account nobody else
+    may be kept waiting.
+    """
     hosts = [a_host("a", some(cpu=4)), a_host("b", some(cpu=4))]
     busy = a_placement(hosts[1], some(cpu=2), user="elsewhere")
     old = a_request("old", some(cpu=4), user="x", submitted_at=at(0))
     young = a_request("young", some(cpu=4), user="y", submitted_at=at(3000))
     small = a_request("small", some(cpu=1), user="z", submitted_at=at(3001))
 
-    done = place(a_fleet(*hosts), [busy], Queue([old, young, small]), at(3002), Rules(patience=timedelta(minutes=10)))
+    done = place(
+        a_fleet(*hosts),
+        [busy],
+        Queue([old, young, small]),
+        at(3002),
+        Rules(patience=timedelta(minutes=10)),
+    )
 
-    assert {placement.key: placement.seats[0].host_id for placement in done.placed} == {"old": "a", "small": "b"}
+    assert {placement.key: placement.seats[0].host_id for placement in done.placed} == {
+        "old": "a",
+        "small": "b",
+    }

@@ -1,4 +1,6 @@
-"""Who makes room for a stronger band, by example and for any cluster: as few as possible, whole gangs, and never in vain."""
+"""Who makes room for a stronger band, by example and for any cluster: as few as possible, whole
+gangs, and never in vain.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -44,7 +46,12 @@ def told(
     now: float = 0,
 ) -> list[str]:
     """The keys of those that are told to go."""
-    return [each.key for each in asked(hosts, live, *waiting, evicting=evicting, rules=rules, cordoned=cordoned, now=now).victims]
+    return [
+        each.key
+        for each in asked(
+            hosts, live, *waiting, evicting=evicting, rules=rules, cordoned=cordoned, now=now
+        ).victims
+    ]
 
 
 def asked(
@@ -56,11 +63,22 @@ def asked(
     cordoned: Sequence[str] = (),
     now: float = 0,
 ) -> Evictions:
-    return evictions(a_fleet(*hosts, cordoned=cordoned), live, Queue(waiting), evicting, at(now), rules or Rules())
+    return evictions(
+        a_fleet(*hosts, cordoned=cordoned),
+        live,
+        Queue(waiting),
+        evicting,
+        at(now),
+        rules or Rules(),
+    )
 
 
-def held(key: str, band: Band = Band.BATCH, cpu: float = 4, since: float = -1000, host: Host = HOST) -> Placement:
-    return a_placement(host, some(cpu=cpu), key, band=band, placed_at=at(since), owner=f"job of {key}")
+def held(
+    key: str, band: Band = Band.BATCH, cpu: float = 4, since: float = -1000, host: Host = HOST
+) -> Placement:
+    return a_placement(
+        host, some(cpu=cpu), key, band=band, placed_at=at(since), owner=f"job of {key}"
+    )
 
 
 def wanted(band: Band, cpu: float = 4, key: str = "k1") -> Request:
@@ -68,7 +86,9 @@ def wanted(band: Band, cpu: float = 4, key: str = "k1") -> Request:
 
 
 def test_a_stronger_band_makes_a_weaker_one_go() -> None:
-    """Production that waits for a batch job to end in two days is not production; the victim is told for whom."""
+    """Production that waits for a batch job to end in two days is not production; the victim is
+    told for whom.
+    """
     [victim] = asked([HOST], [held("batch")], wanted(Band.PRODUCTION)).victims
 
     assert (victim.key, victim.owner) == ("batch", "job of batch")
@@ -84,7 +104,9 @@ def test_nobody_goes_for_the_same_band_or_a_weaker_one() -> None:
 
 def test_nobody_goes_when_the_switch_is_off() -> None:
     """Some clusters run jobs that cannot be stopped."""
-    assert told([HOST], [held("batch")], wanted(Band.PRODUCTION), rules=Rules(preemption=False)) == []
+    assert (
+        told([HOST], [held("batch")], wanted(Band.PRODUCTION), rules=Rules(preemption=False)) == []
+    )
 
 
 def test_nobody_goes_for_a_gang_that_has_room_or_will_have_it() -> None:
@@ -94,29 +116,45 @@ def test_nobody_goes_for_a_gang_that_has_room_or_will_have_it() -> None:
     assert told(two, [held("batch")], wanted(Band.PRODUCTION)) == []
     live = [held("going"), held("other", host=two[1])]
     assert told(two, live, wanted(Band.PRODUCTION), evicting=["going"]) == []
-    assert told(two, live, wanted(Band.PRODUCTION), wanted(Band.PRODUCTION, key="k2"), evicting=["going"]) == ["other"]
+    assert told(
+        two, live, wanted(Band.PRODUCTION), wanted(Band.PRODUCTION, key="k2"), evicting=["going"]
+    ) == ["other"]
 
 
 def test_nobody_goes_in_vain() -> None:
-    """Not for what would not fit even then: too large a task, one that is not meant for the host, or a closed host."""
+    """Not for what would not fit even then: too large a task, one that is not meant for the host,
+    or a closed host.
+    """
     production = held("strong", Band.PRODUCTION, cpu=1)
 
     assert told([HOST], [held("batch", cpu=3), production], wanted(Band.PRODUCTION, cpu=4)) == []
-    assert told([HOST], [held("batch")], a_request(wants=some(device="tpu"), band=Band.PRODUCTION)) == []
+    assert (
+        told([HOST], [held("batch")], a_request(wants=some(device="tpu"), band=Band.PRODUCTION))
+        == []
+    )
     assert told([HOST], [held("batch")], wanted(Band.PRODUCTION), cordoned=["h1"]) == []
 
 
 def test_the_weakest_go_first_then_the_lightest_then_the_youngest() -> None:
-    """The least is lost: batch before interactive, one core before four, a minute's work before a day's."""
+    """The least is lost: batch before interactive, one core before four, a minute's work before a
+    day's.
+    """
     hosts = [a_host(f"h{i}", some(cpu=4)) for i in range(2)]
 
     def loser(one: Placement, other: Placement) -> list[str]:
         return told(hosts, [one, other], wanted(Band.PRODUCTION, cpu=2))
 
-    batch, interactive = held("batch", host=hosts[0]), held("interactive", Band.INTERACTIVE, cpu=3, host=hosts[1])
+    batch, interactive = (
+        held("batch", host=hosts[0]),
+        held("interactive", Band.INTERACTIVE, cpu=3, host=hosts[1]),
+    )
     heavy, light = held("heavy", host=hosts[0]), held("light", cpu=3, host=hosts[1])
     old, young = held("old", since=-5000, host=hosts[0]), held("young", since=-500, host=hosts[1])
-    assert (loser(batch, interactive), loser(heavy, light), loser(old, young)) == (["batch"], ["light"], ["young"])
+    assert (loser(batch, interactive), loser(heavy, light), loser(old, young)) == (
+        ["batch"],
+        ["light"],
+        ["young"],
+    )
 
 
 def test_of_several_on_a_host_only_those_go_that_have_to() -> None:
@@ -129,24 +167,37 @@ def test_of_several_on_a_host_only_those_go_that_have_to() -> None:
 
 
 def test_a_gang_goes_whole_and_counts_whole() -> None:
-    """One evicted task ends its gang: it is told once, and it is dearer than a single task of its size."""
+    """One evicted task ends its gang: it is told once, and it is dearer than a single task of its
+    size.
+    """
     hosts = a_slice("s", 3)
     gang = a_gang_placement(hosts[:2], CHIPS, "gang", band=Band.BATCH)
     single = a_placement(hosts[2], CHIPS, "single", band=Band.BATCH)
 
     assert told(hosts, [gang, single], a_request(wants=CHIPS, band=Band.PRODUCTION)) == ["single"]
-    assert sorted(told(hosts, [gang, single], a_gang(tasks=3, band=Band.PRODUCTION))) == ["gang", "single"]
+    assert sorted(told(hosts, [gang, single], a_gang(tasks=3, band=Band.PRODUCTION))) == [
+        "gang",
+        "single",
+    ]
 
 
 def test_no_gang_goes_for_hosts_that_another_victim_frees_anyway() -> None:
-    """A victim gang frees all its hosts; whoever was chosen for one of the others beforehand may stay."""
+    """A victim gang frees all its hosts; whoever was chosen for one of the others beforehand may
+    stay.
+    """
     hosts = a_slice("s", 3)
-    gang = a_gang_placement([hosts[0], hosts[2]], some(device="tpu:v5litepod-16:3"), "gang", band=Band.BATCH)
+    gang = a_gang_placement(
+        [hosts[0], hosts[2]], some(device="tpu:v5litepod-16:3"), "gang", band=Band.BATCH
+    )
     single = a_placement(hosts[1], CHIPS, "single", band=Band.BATCH)
-    strong = a_placement(hosts[2], some(device="tpu:v5litepod-16:1"), "strong", band=Band.PRODUCTION)
+    strong = a_placement(
+        hosts[2], some(device="tpu:v5litepod-16:1"), "strong", band=Band.PRODUCTION
+    )
     three_chips = some(device="tpu:v5litepod-16:3")
 
-    assert told(hosts, [gang, single, strong], a_gang(tasks=2, wants=three_chips, band=Band.PRODUCTION)) == ["gang"]
+    assert told(
+        hosts, [gang, single, strong], a_gang(tasks=2, wants=three_chips, band=Band.PRODUCTION)
+    ) == ["gang"]
 
 
 def test_two_stronger_gangs_do_not_count_on_the_same_victims() -> None:
@@ -160,34 +211,46 @@ def test_two_stronger_gangs_do_not_count_on_the_same_victims() -> None:
 
 
 def test_whoever_has_just_started_is_spared_until_its_time_has_come() -> None:
-    """A victim must get something done between two evictions; the scheduler is told when to look again."""
+    """A victim must get something done between two evictions; the scheduler is told when to look
+    again.
+    """
     rules = Rules(min_run_time=timedelta(seconds=60))
     young = [held("young", since=0)]
 
-    early, late = (asked([HOST], young, wanted(Band.PRODUCTION), rules=rules, now=now) for now in (59, 60))
+    early, late = (
+        asked([HOST], young, wanted(Band.PRODUCTION), rules=rules, now=now) for now in (59, 60)
+    )
 
     assert (early.victims, early.again_at) == ([], at(60))
     assert ([each.key for each in late.victims], late.again_at) == (["young"], None)
 
 
 def test_the_next_look_is_when_the_first_of_them_may_go() -> None:
-    """Two bands wait for two victims: looking again only for the later one would keep the stronger band waiting."""
+    """Two bands wait for two victims: looking again only for the later one would keep the stronger
+    band waiting.
+    """
     hosts = [HOST, a_host("h2", some(cpu=4))]
     live = [held("soon", Band.INTERACTIVE, since=0), held("later", since=50, host=hosts[1])]
     waiting = [wanted(Band.PRODUCTION), wanted(Band.INTERACTIVE, cpu=3, key="k2")]
 
-    assert asked(hosts, live, *waiting, now=100, rules=Rules(min_run_time=timedelta(seconds=300))).again_at == at(300)
+    assert asked(
+        hosts, live, *waiting, now=100, rules=Rules(min_run_time=timedelta(seconds=300))
+    ).again_at == at(300)
 
 
 def test_hopeless_requests_do_not_use_up_the_looks_of_others() -> None:
-    """However many wait for machines that are not there: somebody who could run is looked at all the same."""
+    """However many wait for machines that are not there: somebody who could run is looked at all
+    the same.
+    """
     hopeless = [wanted(Band.PRODUCTION, cpu=100 + i, key=f"a{i}") for i in range(50)]
 
     assert told([HOST], [held("batch")], *hopeless, wanted(Band.PRODUCTION, key="z")) == ["batch"]
 
 
 def test_room_that_is_being_made_is_not_given_away_piece_by_piece() -> None:
-    """Victims stop one by one. Were the first one let back in meanwhile, the stronger job would have to evict it again."""
+    """Victims stop one by one. Were the first one let back in meanwhile, the stronger job would
+    have to evict it again.
+    """
     book = Ledger(LedgerState(rules=Rules(min_run_time=timedelta(0))))
     book.hosts_up([HOST])
     for key in ("one", "two"):
@@ -209,7 +272,9 @@ def test_room_that_is_being_made_is_not_given_away_piece_by_piece() -> None:
 @CHEAP
 @given(situations(), st.integers(0, 3))
 def test_victims_are_weaker_ripe_and_told_once(situation: Situation, going: int) -> None:
-    """Whoever goes holds something, is weaker than somebody who waits and is not batch, and has run long enough."""
+    """Whoever goes holds something, is weaker than somebody who waits and is not batch, and has run
+    long enough.
+    """
     evicting = [placement.key for placement in situation.live][:going]
     placed = place(situation.fleet, situation.live, Queue(situation.queue), at(6), PATIENT).placed
     live, left = [*situation.live, *placed], left_of(situation.queue, placed)
@@ -219,7 +284,9 @@ def test_victims_are_weaker_ripe_and_told_once(situation: Situation, going: int)
     by_key = {placement.key: placement for placement in live}
     assert len({victim.key for victim in victims}) == len(victims)
     assert not {victim.key for victim in victims} & set(evicting)
-    strongest = min((request.band.rank for request in left if request.band is not Band.BATCH), default=len(Band))
+    strongest = min(
+        (request.band.rank for request in left if request.band is not Band.BATCH), default=len(Band)
+    )
     for victim in victims:
         placement = by_key[victim.key]
         assert victim.owner == placement.owner
@@ -230,15 +297,27 @@ def test_victims_are_weaker_ripe_and_told_once(situation: Situation, going: int)
 
 @CHEAP
 @given(situations(), st.integers(0, 3))
-def test_those_for_whom_others_went_have_room_when_they_are_gone(situation: Situation, going: int) -> None:
-    """In the strongest band that evicts: the next pass places everybody who is named in a reason, before all others."""
-    evicting = [placement.key for placement in situation.live if placement.band is Band.BATCH][:going]
+def test_those_for_whom_others_went_have_room_when_they_are_gone(
+    situation: Situation, going: int
+) -> None:
+    """In the strongest band that evicts: the next pass places everybody who is named in a reason,
+    before all others.
+    """
+    evicting = [placement.key for placement in situation.live if placement.band is Band.BATCH][
+        :going
+    ]
     placed = place(situation.fleet, situation.live, Queue(situation.queue), at(6), PATIENT).placed
     live, left = [*situation.live, *placed], left_of(situation.queue, placed)
     victims = evictions(situation.fleet, live, Queue(left), evicting, at(6), PATIENT).victims
 
     gone = {*evicting, *(victim.key for victim in victims)}
-    later = place(situation.fleet, [each for each in live if each.key not in gone], Queue(left), at(7), PATIENT).placed
+    later = place(
+        situation.fleet,
+        [each for each in live if each.key not in gone],
+        Queue(left),
+        at(7),
+        PATIENT,
+    ).placed
 
     named = {victim.reason.split()[1] for victim in victims}
     bands = [request.band for request in left if request.task in named]
@@ -254,8 +333,9 @@ def test_those_for_whom_others_went_have_room_when_they_are_gone(situation: Situ
 def test_for_one_gang_nobody_goes_who_could_stay_and_somebody_goes_if_that_helps(
     situation: Situation, band: Band, other: Situation
 ) -> None:
-    """Every victim is needed: with any of them left running the gang has no room. And if it has room once all the weaker and ripe
-    ones are gone, then victims are found."""
+    """Every victim is needed: with any of them left running the gang has no room. And if it has
+    room once all the weaker and ripe ones are gone, then victims are found.
+    """
     fleet, live = situation.fleet, situation.live
     for asked_first in other.queue[:1]:
         request = asked_first.model_copy(update={"band": band})
@@ -263,7 +343,11 @@ def test_for_one_gang_nobody_goes_who_could_stay_and_somebody_goes_if_that_helps
         victims = evictions(fleet, live, Queue([request]), [], at(6), PATIENT).victims
 
         gone = {victim.key for victim in victims}
-        weaker = {each.key for each in live if each.band.rank > band.rank and each.placed_at and each.placed_at <= at(-114)}
+        weaker = {
+            each.key
+            for each in live
+            if each.band.rank > band.rank and each.placed_at and each.placed_at <= at(-114)
+        }
         best = fits(fleet, request, [each for each in live if each.key not in weaker])
         assert bool(gone) == (best and not fits(fleet, request, live))
         for key in gone:

@@ -1,4 +1,6 @@
-"""Who is served before whom: fairly between users, in order for each of them; and that a line is carried and kept correctly."""
+"""Who is served before whom: fairly between users, in order for each of them; and that a line is
+carried and kept correctly.
+"""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +28,9 @@ from tests.oracle import use_of, weight_of
 from tests.strategies import CHEAP, Situation, situations
 
 
-def served(waiting: Queue, band: Band = Band.INTERACTIVE, use: dict[str, int] | None = None) -> list[str]:
+def served(
+    waiting: Queue, band: Band = Band.INTERACTIVE, use: dict[str, int] | None = None
+) -> list[str]:
     """The keys in the order of the turns, if everybody has room."""
     turns, keys = waiting.turns(band, use or {}), []
     for request in turns:
@@ -54,12 +58,24 @@ def test_users_take_turns_however_much_each_has_submitted() -> None:
     many = [a_request(f"many-{i}", user="many", submitted_at=at(i)) for i in range(4)]
     few = [a_request(f"few-{i}", user="few", submitted_at=at(10 + i)) for i in range(2)]
 
-    assert served(Queue([*many, *few])) == ["many-0", "few-0", "many-1", "few-1", "many-2", "many-3"]
+    assert served(Queue([*many, *few])) == [
+        "many-0",
+        "few-0",
+        "many-1",
+        "few-1",
+        "many-2",
+        "many-3",
+    ]
 
 
 def test_whoever_holds_more_now_is_served_later() -> None:
-    """Turns are by what is held, not by what was served: a user with a running job comes after one who has none."""
-    queue = [a_request("rich", user="rich", submitted_at=at(0)), a_request("poor", user="poor", submitted_at=at(1))]
+    """Turns are by what is held, not by what was served: a user with a running job comes after one
+    who has none.
+    """
+    queue = [
+        a_request("rich", user="rich", submitted_at=at(0)),
+        a_request("poor", user="poor", submitted_at=at(1)),
+    ]
 
     assert served(Queue(queue), use={"rich": 1}) == ["poor", "rich"]
 
@@ -74,9 +90,14 @@ def test_one_accelerator_counts_for_more_than_all_the_cores_of_a_machine() -> No
 
 
 def test_use_counts_in_its_own_band_and_the_weaker_ones() -> None:
-    """A night of batch work must not cost its owner the turns of an interactive session; the other way round it may."""
+    """A night of batch work must not cost its owner the turns of an interactive session; the other
+    way round it may.
+    """
     host = a_host()
-    live = [a_placement(host, some(cpu=2), "p", user="a", band=Band.PRODUCTION), a_placement(host, user="a", band=Band.BATCH)]
+    live = [
+        a_placement(host, some(cpu=2), "p", user="a", band=Band.PRODUCTION),
+        a_placement(host, user="a", band=Band.BATCH),
+    ]
 
     use = use_by_band(live)
 
@@ -107,21 +128,47 @@ def test_a_shape_that_is_skipped_is_skipped_for_everybody() -> None:
 
 def test_asking_twice_is_waiting_once_and_going_twice_is_going_once() -> None:
     """Messages come twice; neither the line nor the count may grow or shrink by it."""
-    waiting = Queue([a_request("k", submitted_at=at(1)), a_request("k", submitted_at=at(0)), a_request("other")])
+    waiting = Queue(
+        [a_request("k", submitted_at=at(1)), a_request("k", submitted_at=at(0)), a_request("other")]
+    )
 
     assert len(waiting) == 2
     assert waiting.remove("k") == a_request("k", submitted_at=at(1))
     assert waiting.remove("k") is None
-    assert (len(waiting), "k" in waiting, waiting.get("k"), served(waiting)) == (1, False, None, ["other"])
+    assert (len(waiting), "k" in waiting, waiting.get("k"), served(waiting)) == (
+        1,
+        False,
+        None,
+        ["other"],
+    )
 
 
 def test_a_request_comes_back_from_the_line_as_it_went_in() -> None:
-    """Lines keep only keys and times; task, owner and gang have to follow from them again, for jobs, tasks and gangs."""
+    """Lines keep only keys and times; task, owner and gang have to follow from them again, for
+    jobs, tasks and gangs.
+    """
     together = a_spec(replicas=4, coscheduling=Coscheduling(group_by="tpu-name", groups=2))
     asked = [
-        request_for(a_spec(), index=0, attempt=1, run_id="r1", owner="dev/job/ada/train", submitted_at=at(1)),
-        request_for(a_spec(replicas=3), index=2, attempt=0, run_id="r2", owner="dev/task/ada/train:2", submitted_at=at(2)),
-        request_for(together, index=0, attempt=7, run_id="r3", owner="dev/job/ada/train", submitted_at=at(3), band=Band.BATCH),
+        request_for(
+            a_spec(), index=0, attempt=1, run_id="r1", owner="dev/job/ada/train", submitted_at=at(1)
+        ),
+        request_for(
+            a_spec(replicas=3),
+            index=2,
+            attempt=0,
+            run_id="r2",
+            owner="dev/task/ada/train:2",
+            submitted_at=at(2),
+        ),
+        request_for(
+            together,
+            index=0,
+            attempt=7,
+            run_id="r3",
+            owner="dev/job/ada/train",
+            submitted_at=at(3),
+            band=Band.BATCH,
+        ),
         a_request("no@pattern", owner="", task="at all", submitted_at=at(-4)),
     ]
 
@@ -132,8 +179,12 @@ def test_a_request_comes_back_from_the_line_as_it_went_in() -> None:
 
 @CHEAP
 @given(situations(), st.sampled_from(Band), st.sets(st.integers(0, 14)))
-def test_turns_are_those_that_looking_at_everybody_gives(situation: Situation, band: Band, unlucky: set[int]) -> None:
-    """Lines and heaps are only a quicker way to ask who of all has the least use, and of his who came first."""
+def test_turns_are_those_that_looking_at_everybody_gives(
+    situation: Situation, band: Band, unlucky: set[int]
+) -> None:
+    """Lines and heaps are only a quicker way to ask who of all has the least use, and of his who
+    came first.
+    """
     queue = [request for request in situation.queue if request.band is band]
     fits = {request.key for i, request in enumerate(queue) if i not in unlucky}
     use = use_by_band(situation.live)[band]
@@ -152,7 +203,9 @@ def test_turns_are_those_that_looking_at_everybody_gives(situation: Situation, b
 @CHEAP
 @given(situations())
 def test_ahead_of_a_request_are_those_whose_turns_come_first(situation: Situation) -> None:
-    """The number that people are told is the one that the pass acts on: all the bands, one after the other, everybody served."""
+    """The number that people are told is the one that the pass acts on: all the bands, one after
+    the other, everybody served.
+    """
     waiting = Queue(situation.queue)
     order: list[str] = []
     for band in Band:
@@ -169,7 +222,9 @@ def test_ahead_of_a_request_are_those_whose_turns_come_first(situation: Situatio
 
 @CHEAP
 @given(situations(), st.lists(st.integers(0, 14), max_size=10), st.booleans())
-def test_what_is_carried_to_the_next_run_is_the_same_line(situation: Situation, gone: list[int], again: bool) -> None:
+def test_what_is_carried_to_the_next_run_is_the_same_line(
+    situation: Situation, gone: list[int], again: bool
+) -> None:
     """Everything that can be asked of it has the same answer, whatever came and went before."""
     waiting = Queue(situation.queue)
     for i in gone:
@@ -196,17 +251,24 @@ def test_what_is_carried_to_the_next_run_is_the_same_line(situation: Situation, 
 @CHEAP
 @given(situations(), st.integers(0, 15))
 def test_shapes_are_counted_dated_and_found_right(situation: Situation, most: int) -> None:
-    """Demand creates machines, dates decide for whom hosts are kept, and the first of a shape is the one asked about."""
+    """Demand creates machines, dates decide for whom hosts are kept, and the first of a shape is
+    the one asked about.
+    """
     waiting = Queue(situation.queue)
     shapes = {request.shape for request in situation.queue}
 
     def alike(band: Band | None = None) -> dict[object, list[Request]]:
-        of = {shape: [r for r in situation.queue if r.shape == shape and band in (None, r.band)] for shape in shapes}
+        of = {
+            shape: [r for r in situation.queue if r.shape == shape and band in (None, r.band)]
+            for shape in shapes
+        }
         return {shape: members for shape, members in of.items() if members}
 
     assert waiting.demand() == {shape: len(members) for shape, members in alike().items()}
     for band in Band:
-        assert waiting.shapes(band) == {shape: min(r.submitted_at for r in members) for shape, members in alike(band).items()}
+        assert waiting.shapes(band) == {
+            shape: min(r.submitted_at for r in members) for shape, members in alike(band).items()
+        }
     firsts = waiting.firsts()
     assert firsts.keys() == alike().keys()
     for shape in shapes:

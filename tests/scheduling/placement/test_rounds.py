@@ -1,4 +1,6 @@
-"""A pass is bounded: what it had to leave, the next ones come to, and nobody is left out for being many."""
+"""A pass is bounded: what it had to leave, the next ones come to, and nobody is left out for being
+many.
+"""
 
 from datetime import timedelta
 
@@ -24,7 +26,9 @@ def rounds(ledger: Ledger, most: int = 100) -> list[str]:
 
 
 def test_every_shape_has_its_turn_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five hundred sizes of memory in one sweep, of which only the last fits: it is found, some passes later."""
+    """Five hundred sizes of memory in one sweep, of which only the last fits: it is found, some
+    passes later.
+    """
     monkeypatch.setattr(place, "MAX_CHECKS", 50)
     ledger = Ledger()
     ledger.hosts_up([a_host(f"h{i}", some(cpu=4, memory=1000)) for i in range(5)])
@@ -41,7 +45,9 @@ def full(host_id: str, number: int) -> place.Placement:
     return a_placement(a_host(host_id), some(cpu=3), f"full-{number}")
 
 
-def test_what_becomes_free_while_a_round_goes_on_is_given_to_those_it_has_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_becomes_free_while_a_round_goes_on_is_given_to_those_it_has_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nobody else would wake the scheduler for them."""
     monkeypatch.setattr(place, "MAX_CHECKS", 2)
     ledger = Ledger()
@@ -59,7 +65,9 @@ def test_what_becomes_free_while_a_round_goes_on_is_given_to_those_it_has_passed
 
 
 def test_nobody_is_hidden_by_stronger_gangs_for_which_no_victim_is_enough() -> None:
-    """Each of them has somebody weaker where it could go; the one behind them has one whose going makes room."""
+    """Each of them has somebody weaker where it could go; the one behind them has one whose going
+    makes room.
+    """
     ledger = Ledger()
     many = preemption.MOST_SEARCHES + 1
     for i in range(many):
@@ -70,8 +78,14 @@ def test_nobody_is_hidden_by_stronger_gangs_for_which_no_victim_is_enough() -> N
     ledger.ask(a_request("victim", some(cpu=1, device="gpu:T4:1"), band=Band.BATCH))
     assert len(rounds(ledger)) == 2 * many + 1
     for i in range(many):
-        ledger.ask(a_request(f"big-{i}", some(cpu=7 + i / 10), band=Band.PRODUCTION, submitted_at=at(i)))
-    ledger.ask(a_request("small", some(cpu=1, device="gpu:T4:1"), band=Band.PRODUCTION, submitted_at=at(100)))
+        ledger.ask(
+            a_request(f"big-{i}", some(cpu=7 + i / 10), band=Band.PRODUCTION, submitted_at=at(i))
+        )
+    ledger.ask(
+        a_request(
+            "small", some(cpu=1, device="gpu:T4:1"), band=Band.PRODUCTION, submitted_at=at(100)
+        )
+    )
 
     now, evicted = NOON + timedelta(hours=1), list[str]()
     for _ in range(3):
@@ -92,7 +106,9 @@ def test_a_rule_that_no_clock_can_reckon_with_is_refused(rule: str) -> None:
 
 
 def test_a_reservation_stays_with_its_host_when_the_hosts_change_during_a_round() -> None:
-    """Hosts are numbered, and the loss of one changes the numbers of others: a free host must not be reserved by mistake."""
+    """Hosts are numbered, and the loss of one changes the numbers of others: a free host must not
+    be reserved by mistake.
+    """
     ledger = Ledger()
     hosts = [a_host("lost"), a_host("large", some(cpu=8)), a_host("small")]
     ledger.hosts_up(hosts)

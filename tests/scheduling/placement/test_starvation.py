@@ -1,4 +1,6 @@
-"""Nobody waits for ever: simulations of clusters in which small jobs never stop coming, and end in whatever order."""
+"""Nobody waits for ever: simulations of clusters in which small jobs never stop coming, and end in
+whatever order.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,7 +22,11 @@ from tests.strategies import CHEAP, examples
 
 SOME = settings(CHEAP, max_examples=examples(30))
 
-RULES = Rules(patience=timedelta(seconds=30), owed_after=timedelta(seconds=60), min_run_time=timedelta(seconds=5))
+RULES = Rules(
+    patience=timedelta(seconds=30),
+    owed_after=timedelta(seconds=60),
+    min_run_time=timedelta(seconds=5),
+)
 
 seeds = st.integers(0, 2**32).map(Random)
 
@@ -28,8 +34,15 @@ seeds = st.integers(0, 2**32).map(Random)
 class Cluster:
     """A cluster in which each second something ends, something is submitted, and a pass runs."""
 
-    def __init__(self, hosts: list[Host], random: Random, stream: Callable[[str], Request], backlog: int = 6) -> None:
-        self.fleet, self.random, self.stream, self.backlog = HostIndex(hosts), random, stream, backlog
+    def __init__(
+        self, hosts: list[Host], random: Random, stream: Callable[[str], Request], backlog: int = 6
+    ) -> None:
+        self.fleet, self.random, self.stream, self.backlog = (
+            HostIndex(hosts),
+            random,
+            stream,
+            backlog,
+        )
         self.live: dict[str, Placement] = {}
         #: What never ends.
         self.forever: dict[str, Placement] = {}
@@ -42,7 +55,9 @@ class Cluster:
         self.waiting.add(request.model_copy(update={"submitted_at": at(self.seconds)}))
 
     def step(self) -> list[Placement]:
-        """One second: somebody ends, the stream is topped up so that there is always a backlog, and a pass runs."""
+        """One second: somebody ends, the stream is topped up so that there is always a backlog, and
+        a pass runs.
+        """
         self.seconds += 1
         if self.live:
             del self.live[self.random.choice(list(self.live))]
@@ -58,24 +73,34 @@ class Cluster:
         return placed
 
     def until(self, key: str, most: int) -> int:
-        """After how many completions the request has its hosts; fails when they are more than that."""
+        """After how many completions the request has its hosts; fails when they are more than
+        that.
+        """
         for completions in range(most):
             if key in self.started:
                 return completions
             self.step()
-        assert key in self.started, f"{key} still waits after {most} completions; {len(self.live)} run"
+        assert key in self.started, (
+            f"{key} still waits after {most} completions; {len(self.live)} run"
+        )
         return most
 
 
-def small(random: Random, users: str = "abc", band: Band = Band.INTERACTIVE) -> Callable[[str], Request]:
+def small(
+    random: Random, users: str = "abc", band: Band = Band.INTERACTIVE
+) -> Callable[[str], Request]:
     def stream(key: str) -> Request:
-        return a_request(key, some(random.choice([0.5, 1, 2])), user=random.choice(users), band=band)
+        return a_request(
+            key, some(random.choice([0.5, 1, 2])), user=random.choice(users), band=band
+        )
 
     return stream
 
 
 def enough_ends(hosts: int, each: int) -> int:
-    """A bound for a random order of ends: by then every task that ran when patience was over has ended, all but surely."""
+    """A bound for a random order of ends: by then every task that ran when patience was over has
+    ended, all but surely.
+    """
     return int(RULES.patience.total_seconds()) + 40 * hosts * each
 
 
@@ -84,8 +109,12 @@ def enough_ends(hosts: int, each: int) -> int:
 def test_a_job_that_needs_a_whole_host_gets_one_though_small_ones_never_stop_coming(
     random: Random, hosts: int, band: Band
 ) -> None:
-    """Whatever ends is small, and every gap is filled by the next small one, until patience is over and a host is kept."""
-    cluster = Cluster([a_host(f"h{i}", some(4)) for i in range(hosts)], random, small(random, band=band))
+    """Whatever ends is small, and every gap is filled by the next small one, until patience is over
+    and a host is kept.
+    """
+    cluster = Cluster(
+        [a_host(f"h{i}", some(4)) for i in range(hosts)], random, small(random, band=band)
+    )
     for _ in range(10):
         cluster.step()
 
@@ -96,12 +125,22 @@ def test_a_job_that_needs_a_whole_host_gets_one_though_small_ones_never_stop_com
 
 @SOME
 @given(seeds, st.integers(1, 3), st.integers(1, 2))
-def test_a_gang_gets_its_slices_though_single_tasks_never_stop_coming(random: Random, others: int, groups: int) -> None:
-    """All the hosts of a group are kept together: kept one by one, they would wait for each other."""
-    hosts = [host for i in range(groups + others) for host in a_slice(f"s{i}", 3, accept_cpu_jobs=True)]
+def test_a_gang_gets_its_slices_though_single_tasks_never_stop_coming(
+    random: Random, others: int, groups: int
+) -> None:
+    """All the hosts of a group are kept together: kept one by one, they would wait for each
+    other.
+    """
+    hosts = [
+        host for i in range(groups + others) for host in a_slice(f"s{i}", 3, accept_cpu_jobs=True)
+    ]
 
     def stream(key: str) -> Request:
-        return a_request(key, random.choice([CHIPS, some(8), some(device="tpu:auto:2")]), user=random.choice("abc"))
+        return a_request(
+            key,
+            random.choice([CHIPS, some(8), some(device="tpu:auto:2")]),
+            user=random.choice("abc"),
+        )
 
     cluster = Cluster(hosts, random, stream, backlog=20)
     for _ in range(20):
@@ -114,11 +153,19 @@ def test_a_gang_gets_its_slices_though_single_tasks_never_stop_coming(random: Ra
 
 @SOME
 @given(seeds, st.integers(1, 3))
-def test_a_user_whose_other_job_runs_for_a_week_gets_his_turn_too(random: Random, hosts: int) -> None:
-    """Those who hold less come first, and here they never stop coming: once he is owed a turn, what he holds does not count."""
+def test_a_user_whose_other_job_runs_for_a_week_gets_his_turn_too(
+    random: Random, hosts: int
+) -> None:
+    """Those who hold less come first, and here they never stop coming: once he is owed a turn, what
+    he holds does not count.
+    """
     gpus = a_host("gpus", some(cpu=8, device="gpu:H100:8"))
-    cluster = Cluster([a_host(f"h{i}", some(4)) for i in range(hosts)] + [gpus], random, small(random))
-    cluster.forever["week"] = a_placement(gpus, some(cpu=1, device="gpu:H100:8"), "week", user="big")
+    cluster = Cluster(
+        [a_host(f"h{i}", some(4)) for i in range(hosts)] + [gpus], random, small(random)
+    )
+    cluster.forever["week"] = a_placement(
+        gpus, some(cpu=1, device="gpu:H100:8"), "week", user="big"
+    )
     for _ in range(10):
         cluster.step()
 
@@ -129,9 +176,16 @@ def test_a_user_whose_other_job_runs_for_a_week_gets_his_turn_too(random: Random
 
 @SOME
 @given(seeds, st.integers(1, 3))
-def test_several_large_jobs_of_different_shapes_all_get_their_turn(random: Random, hosts: int) -> None:
+def test_several_large_jobs_of_different_shapes_all_get_their_turn(
+    random: Random, hosts: int
+) -> None:
     """They do not keep one another's hosts from each other for ever."""
-    cluster = Cluster([a_host(f"h{i}", some(4, memory=8)) for i in range(hosts)], random, small(random), backlog=10)
+    cluster = Cluster(
+        [a_host(f"h{i}", some(4, memory=8)) for i in range(hosts)],
+        random,
+        small(random),
+        backlog=10,
+    )
     for _ in range(10):
         cluster.step()
     shapes = [some(4), some(4, memory=4), some(3.5, memory=8)]
@@ -145,8 +199,12 @@ def test_several_large_jobs_of_different_shapes_all_get_their_turn(random: Rando
 
 @SOME
 @given(seeds, st.integers(1, 3))
-def test_the_host_that_is_kept_is_lost_to_nobody_of_the_band_or_a_weaker_one(random: Random, hosts: int) -> None:
-    """Once patience is over, each end on that host brings the large job nearer, and nothing takes it back."""
+def test_the_host_that_is_kept_is_lost_to_nobody_of_the_band_or_a_weaker_one(
+    random: Random, hosts: int
+) -> None:
+    """Once patience is over, each end on that host brings the large job nearer, and nothing takes
+    it back.
+    """
     cluster = Cluster([a_host(f"h{i}", some(4)) for i in range(hosts)], random, small(random))
     for _ in range(10):
         cluster.step()
@@ -175,8 +233,15 @@ def test_the_host_that_is_kept_is_lost_to_nobody_of_the_band_or_a_weaker_one(ran
 @SOME
 @given(seeds, st.integers(1, 3))
 def test_nobody_with_less_use_is_passed_over_while_he_fits(random: Random, hosts: int) -> None:
-    """At every decision of a long life: another user of the band with less use, who fits, would have come first."""
-    cluster = Cluster([a_host(f"h{i}", some(4)) for i in range(hosts)], random, small(random, users="abcd"), backlog=8)
+    """At every decision of a long life: another user of the band with less use, who fits, would
+    have come first.
+    """
+    cluster = Cluster(
+        [a_host(f"h{i}", some(4)) for i in range(hosts)],
+        random,
+        small(random, users="abcd"),
+        backlog=8,
+    )
 
     for _ in range(25):
         queue = {request.key: request for request in cluster.waiting}
@@ -196,8 +261,12 @@ def test_nobody_with_less_use_is_passed_over_while_he_fits(random: Random, hosts
 @SOME
 @given(seeds, st.integers(2, 4))
 def test_users_share_evenly_however_much_each_submits(random: Random, users: int) -> None:
-    """One floods the queue, the others always have one job waiting: in the long run nobody holds less than his share."""
-    cluster = Cluster([a_host("h", some(3 * users))], random, lambda key: a_request(key, user="flood"), backlog=20)
+    """One floods the queue, the others always have one job waiting: in the long run nobody holds
+    less than his share.
+    """
+    cluster = Cluster(
+        [a_host("h", some(3 * users))], random, lambda key: a_request(key, user="flood"), backlog=20
+    )
     for _ in range(5):
         cluster.step()
 
@@ -210,4 +279,6 @@ def test_users_share_evenly_however_much_each_submits(random: Random, users: int
         for user in held:
             held[user] += sum(placement.user == f"u{user}" for placement in cluster.live.values())
 
-    assert min(held.values()) > 60  # of a share of three; each has to build it up, one end at a time
+    assert (
+        min(held.values()) > 60
+    )  # of a share of three; each has to build it up, one end at a time

@@ -1,4 +1,6 @@
-"""Turns between users who hold nothing: recent use decides, and what users are told is what the next pass does."""
+"""Turns between users who hold nothing: recent use decides, and what users are told is what the
+next pass does.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -42,7 +44,10 @@ def a_ledger(slices: int = 1, hosts: int = 4, rules: Rules | None = None) -> Led
 
 def gangs(user: str, count: int, since: float = 0, **changes: object) -> list[Request]:
     """Gangs over all hosts of a slice, submitted one second after the other."""
-    return [a_gang(f"{user}-{n}", user=user, submitted_at=at(since + n), **changes) for n in range(count)]
+    return [
+        a_gang(f"{user}-{n}", user=user, submitted_at=at(since + n), **changes)
+        for n in range(count)
+    ]
 
 
 def ask(ledger: Ledger, requests: Iterable[Request]) -> None:
@@ -63,7 +68,9 @@ def turns(ledger: Ledger, count: int, lasts: float, now: float = 100) -> list[st
 
 @pytest.mark.parametrize("lasts", [0, 0.5, 60, 3 * HOUR, 90 * HOUR])
 def test_one_gang_of_another_user_comes_second_and_not_last(lasts: float) -> None:
-    """Each gang has all hosts, so nobody holds anything when the next one is chosen; by age alone the other's came eleventh."""
+    """Each gang has all hosts, so nobody holds anything when the next one is chosen; by age alone
+    the other's came eleventh.
+    """
     ledger = a_ledger()
     ask(ledger, [*gangs("many", 10), *gangs("one", 1, since=50)])
 
@@ -81,7 +88,9 @@ def test_every_user_has_a_turn_before_anybody_has_two() -> None:
 
 
 def test_use_is_what_is_held_over_time_and_not_the_number_of_turns() -> None:
-    """Who runs for three hours and who runs for twenty minutes get the same time, not the same number of gangs."""
+    """Who runs for three hours and who runs for twenty minutes get the same time, not the same
+    number of gangs.
+    """
     ledger, now, ran = a_ledger(), 100.0, {"long": 0.0, "short": 0.0}
     ask(ledger, [*gangs("long", 40), *gangs("short", 300)])
 
@@ -107,7 +116,13 @@ def test_old_use_counts_less_than_new_use_by_half_a_half_life() -> None:
         turns(ledger, 1, lasts=HOUR, now=later - HOUR)
         ledger.settle(at(later))
 
-        ask(ledger, [a_gang("x", user="old", submitted_at=at(later)), a_gang("y", user="new", submitted_at=at(later))])
+        ask(
+            ledger,
+            [
+                a_gang("x", user="old", submitted_at=at(later)),
+                a_gang("y", user="new", submitted_at=at(later)),
+            ],
+        )
 
         assert turns(ledger, 1, lasts=1, now=later) == [first]
 
@@ -120,7 +135,13 @@ def test_a_gang_that_still_runs_counts_as_if_it_had_ended() -> None:
     ask(ledger, gangs("short", 1))
     ledger.settle(at(9 * HOUR))
 
-    ask(ledger, [a_gang("x", user="long", submitted_at=at(9 * HOUR)), a_gang("y", user="short", submitted_at=at(9.5 * HOUR))])
+    ask(
+        ledger,
+        [
+            a_gang("x", user="long", submitted_at=at(9 * HOUR)),
+            a_gang("y", user="short", submitted_at=at(9.5 * HOUR)),
+        ],
+    )
 
     assert [placement.user for placement in ledger.settle(at(9.8 * HOUR)).placed] == ["short"]
 
@@ -134,13 +155,21 @@ def test_batch_work_does_not_count_in_stronger_bands() -> None:
     turns(ledger, 1, lasts=HOUR, now=9 * HOUR)
     both = [("night", Band.INTERACTIVE), ("day", Band.INTERACTIVE)]
 
-    ask(ledger, [a_gang(f"{user} 2", user=user, band=band, submitted_at=at(0)) for user, band in reversed(both)])
+    ask(
+        ledger,
+        [
+            a_gang(f"{user} 2", user=user, band=band, submitted_at=at(0))
+            for user, band in reversed(both)
+        ],
+    )
 
     assert turns(ledger, 2, lasts=1, now=11 * HOUR) == ["night", "day"]
 
 
 def test_a_band_that_is_changed_while_a_gang_runs_pays_only_for_its_own_time() -> None:
-    """Else a job that is made batch in its last second would have cost its user nothing, or twice as much."""
+    """Else a job that is made batch in its last second would have cost its user nothing, or twice
+    as much.
+    """
     ledger = a_ledger()
     ask(ledger, gangs("moved", 1))
     ledger.settle(at(0))
@@ -155,13 +184,21 @@ def test_a_band_that_is_changed_while_a_gang_runs_pays_only_for_its_own_time() -
         ledger.settle(at((begin + hours) * HOUR))
 
     users = ("four", "moved", "two")
-    ask(ledger, [a_gang(f"{user} 2", user=user, submitted_at=at(number)) for number, user in enumerate(users)])
+    ask(
+        ledger,
+        [
+            a_gang(f"{user} 2", user=user, submitted_at=at(number))
+            for number, user in enumerate(users)
+        ],
+    )
 
     assert turns(ledger, 3, lasts=1, now=12 * HOUR) == ["two", "moved", "four"]
 
 
 def test_a_gang_that_loses_one_host_after_the_other_pays_for_each_until_then() -> None:
-    """Hosts of a gang may come free one by one; what is left goes on, and its time must not be paid twice."""
+    """Hosts of a gang may come free one by one; what is left goes on, and its time must not be paid
+    twice.
+    """
     ledger = a_ledger()
     ask(ledger, gangs("parts", 1))
     ledger.settle(at(0))
@@ -174,13 +211,21 @@ def test_a_gang_that_loses_one_host_after_the_other_pays_for_each_until_then() -
         ledger.settle(at((begin + hours) * HOUR))
 
     users = ("more", "parts", "less")
-    ask(ledger, [a_gang(f"{user} 2", user=user, submitted_at=at(number)) for number, user in enumerate(users)])
+    ask(
+        ledger,
+        [
+            a_gang(f"{user} 2", user=user, submitted_at=at(number))
+            for number, user in enumerate(users)
+        ],
+    )
 
     assert turns(ledger, 3, lasts=1, now=4 * HOUR) == ["less", "parts", "more"]
 
 
 def test_short_jobs_do_not_make_their_user_owed_a_turn() -> None:
-    """Who was given something within the hour is not owed a turn, though it has ended: what they hold elsewhere counts on."""
+    """Who was given something within the hour is not owed a turn, though it has ended: what they
+    hold elsewhere counts on.
+    """
     ledger = a_ledger()
     ledger.hosts_up([a_host("gpus", some(cpu=8, device="gpu:H100:8")), a_host("h1", some(1))])
     ledger.ask(a_request("week", some(cpu=1, device="gpu:H100:8"), user="week"))
@@ -196,7 +241,9 @@ def test_short_jobs_do_not_make_their_user_owed_a_turn() -> None:
 
 
 def test_accounts_are_the_same_in_the_next_run_of_the_scheduler() -> None:
-    """The scheduler continues as new every few minutes, also between an end and the pass that charges it."""
+    """The scheduler continues as new every few minutes, also between an end and the pass that
+    charges it.
+    """
     for settled in (True, False):
         ledger = a_ledger()
         ask(ledger, [*gangs("many", 3), *gangs("one", 1, since=50)])
@@ -206,7 +253,11 @@ def test_accounts_are_the_same_in_the_next_run_of_the_scheduler() -> None:
 
         again = Ledger(LedgerState.model_validate_json(ledger.state().model_dump_json()))
 
-        assert turns(again, 3, lasts=60, now=200 + HOUR) == turns(ledger, 3, lasts=60, now=200 + HOUR) == ["one", "many", "many"]
+        assert (
+            turns(again, 3, lasts=60, now=200 + HOUR)
+            == turns(ledger, 3, lasts=60, now=200 + HOUR)
+            == ["one", "many", "many"]
+        )
 
 
 def test_accounts_stay_few_and_the_largest_are_kept() -> None:
@@ -260,7 +311,10 @@ def test_users_are_told_the_order_of_the_next_pass_and_its_reason() -> None:
     assert told["ada-1"].ahead == 0
     assert "first in the queue of band interactive" in told["ada-1"].message
     assert told["bob-1"].ahead > 0
-    assert "ada comes first when the gangs that block this one have ended: has recently used " in told["bob-1"].message
+    assert (
+        "ada comes first when the gangs that block this one have ended: has recently used "
+        in told["bob-1"].message
+    )
     assert " accelerator-hours, bob " in told["bob-1"].message
     ledger.forget("ada-0")
     assert [placement.key for placement in ledger.settle(at(14 * HOUR)).placed] == ["ada-1"]
@@ -292,18 +346,29 @@ def test_who_holds_less_comes_first_and_is_named_with_the_numbers() -> None:
     ledger = a_ledger(slices=3)
     ask(ledger, [*gangs("bob", 2), *gangs("eve", 1)])
     ledger.settle(at(0))
-    ask(ledger, [a_gang("bob 3", user="bob", submitted_at=at(1)), a_gang("ada", user="ada", submitted_at=at(2))])
+    ask(
+        ledger,
+        [
+            a_gang("bob 3", user="bob", submitted_at=at(1)),
+            a_gang("ada", user="ada", submitted_at=at(2)),
+        ],
+    )
     ledger.settle(at(3))
 
     assert "first in the queue" in explained(ledger, "ada", 3).message
-    assert "ada comes first: holds the equivalent of 0 accelerators, bob " in explained(ledger, "bob 3", 3).message
+    assert (
+        "ada comes first: holds the equivalent of 0 accelerators, bob "
+        in explained(ledger, "bob 3", 3).message
+    )
 
 
 WANTS = [some(1), some(2), some(4), CHIPS, some(device="tpu:auto:2")]
 
 
 def frees(hosts: Sequence[Host], request: Request) -> bool:
-    """Whether these hosts together are what the request waits for: one host, one slice, or all slices."""
+    """Whether these hosts together are what the request waits for: one host, one slice, or all
+    slices.
+    """
     if request.group_by is None:
         return len(hosts) == 1 and could_serve(hosts[0], request)
     slices = {host.slice_id for host in hosts if could_serve(host, request)}
@@ -312,8 +377,12 @@ def frees(hosts: Sequence[Host], request: Request) -> bool:
 
 @CHEAP
 @given(seeds, st.integers(5, 40))
-def test_whatever_is_called_the_first_is_what_the_next_pass_places_if_it_fits(random: Random, steps: int) -> None:
-    """Whichever host or slice becomes free before the pass: an answer that depends on which does not say the first."""
+def test_whatever_is_called_the_first_is_what_the_next_pass_places_if_it_fits(
+    random: Random, steps: int
+) -> None:
+    """Whichever host or slice becomes free before the pass: an answer that depends on which does
+    not say the first.
+    """
     ledger = a_ledger(slices=2, hosts=2, rules=Rules(preemption=False, patience=timedelta(days=99)))
     ledger.hosts_up([a_host("h1", some(cpu=4)), a_host("h2", some(cpu=4))])
     now, number = 0.0, 0
@@ -321,7 +390,11 @@ def test_whatever_is_called_the_first_is_what_the_next_pass_places_if_it_fits(ra
         now += random.choice([0, 0.3, 30, 3000, 20_000, 100_000])
         for _ in range(random.choice([0, 1, 3])):
             number += 1
-            settings = {"user": random.choice("abc"), "submitted_at": at(now), "band": random.choice([*Band, Band.INTERACTIVE])}
+            settings = {
+                "user": random.choice("abc"),
+                "submitted_at": at(now),
+                "band": random.choice([*Band, Band.INTERACTIVE]),
+            }
             if random.random() < 0.5:
                 groups = random.choice([1, 1, 2])
                 ledger.ask(a_gang(f"k{number:03}", 2 * groups, groups=groups, **settings))
@@ -332,32 +405,54 @@ def test_whatever_is_called_the_first_is_what_the_next_pass_places_if_it_fits(ra
         waiting = list(ledger.waiting)
         told = {request.key: ledger.explain(request.key, at(now)) for request in waiting}
         hosts = list(ledger.hosts.values())
-        free = random.choice([[hosts[0]], [hosts[3]], [hosts[4]], [hosts[5]], hosts[:2], hosts[2:4], hosts[:4]])
-        there = sorted({placement.key for host in free for placement in held_on(host, ledger.live.values())})
+        free = random.choice(
+            [[hosts[0]], [hosts[3]], [hosts[4]], [hosts[5]], hosts[:2], hosts[2:4], hosts[:4]]
+        )
+        there = sorted(
+            {placement.key for host in free for placement in held_on(host, ledger.live.values())}
+        )
         for key in random.sample(there, random.randint(0, len(there))):
             ledger.forget(key)
-        firsts = [request for request in waiting if "first in the queue" in told[request.key].message]
+        firsts = [
+            request for request in waiting if "first in the queue" in told[request.key].message
+        ]
         assert all(told[request.key].ahead == 0 for request in firsts)
         before = list(ledger.live.values())
-        served = {request.key for request in firsts if frees(free, request) and fits(ledger.host_index, request, before)}
+        served = {
+            request.key
+            for request in firsts
+            if frees(free, request) and fits(ledger.host_index, request, before)
+        }
         assert served <= {placement.key for placement in ledger.settle(at(now)).placed}
 
 
 @pytest.mark.parametrize("lasts", [60, 3 * HOUR])
 def test_with_one_gang_at_a_time_somebody_is_told_to_be_the_first_and_is(lasts: float) -> None:
-    """The answer that is always right by saying nothing is of no use: here it is certain what has to end."""
+    """The answer that is always right by saying nothing is of no use: here it is certain what has
+    to end.
+    """
     ledger, now = a_ledger(), 100.0
     ask(ledger, [*gangs("a", 6), *gangs("b", 3, since=20), *gangs("c", 1, since=40)])
     (running,) = ledger.settle(at(now)).placed
     for _ in range(9):
         now += lasts
         waiting = ledger.waiting.keys()
-        (first,) = [key for key in waiting if "first in the queue" in explained(ledger, key, now).message]
+        (first,) = [
+            key for key in waiting if "first in the queue" in explained(ledger, key, now).message
+        ]
         told = {key: explained(ledger, key, now) for key in waiting}
-        in_order = [request.task for request in sorted(ledger.waiting, key=lambda request: told[request.key].ahead)]
-        assert sorted(refusal.ahead for refusal in told.values()) == list(range(len(ledger.waiting)))
+        in_order = [
+            request.task
+            for request in sorted(ledger.waiting, key=lambda request: told[request.key].ahead)
+        ]
+        assert sorted(refusal.ahead for refusal in told.values()) == list(
+            range(len(ledger.waiting))
+        )
         # Each one is told who is before it, as far as names are of use.
-        assert all(list(refusal.ahead_first) == in_order[: min(refusal.ahead, MOST_NAMED)] for refusal in told.values())
+        assert all(
+            list(refusal.ahead_first) == in_order[: min(refusal.ahead, MOST_NAMED)]
+            for refusal in told.values()
+        )
         ledger.forget(running.key)
         (running,) = ledger.settle(at(now)).placed
         assert running.key == first
@@ -400,7 +495,9 @@ class Shared:
 
 @FEW
 @given(seeds, st.integers(2, 4), st.integers(1, 3), st.sampled_from([1, 8]))
-def test_users_who_always_want_more_get_near_equal_shares(random: Random, users: int, slices: int, most_hours: int) -> None:
+def test_users_who_always_want_more_get_near_equal_shares(
+    random: Random, users: int, slices: int, most_hours: int
+) -> None:
     """However many gangs each has waiting, and however long each of them runs."""
     cluster, names = Shared(random, slices), "abcd"[:users]
     for _ in range(24 * 10):
@@ -416,8 +513,12 @@ def test_users_who_always_want_more_get_near_equal_shares(random: Random, users:
 
 @SOME
 @given(seeds, st.integers(1, 2), st.integers(0, 9))
-def test_who_has_used_nothing_is_behind_nobody_who_has(random: Random, slices: int, backlog: int) -> None:
-    """A new user gets the next slice that comes free, whatever the others, who both have had a turn, have waiting."""
+def test_who_has_used_nothing_is_behind_nobody_who_has(
+    random: Random, slices: int, backlog: int
+) -> None:
+    """A new user gets the next slice that comes free, whatever the others, who both have had a
+    turn, have waiting.
+    """
     cluster = Shared(random, slices)
     for _ in range(random.randint(20, 100)):
         for user in "ab":
@@ -435,8 +536,12 @@ def test_who_has_used_nothing_is_behind_nobody_who_has(random: Random, slices: i
 
 @FEW
 @given(seeds, st.integers(1, 4))
-def test_who_had_all_of_the_cluster_for_days_is_served_again_soon(random: Random, others: int) -> None:
-    """Recent use makes a user wait until the others have caught up, and never for ever, though these never stop asking."""
+def test_who_had_all_of_the_cluster_for_days_is_served_again_soon(
+    random: Random, others: int
+) -> None:
+    """Recent use makes a user wait until the others have caught up, and never for ever, though
+    these never stop asking.
+    """
     cluster, names = Shared(random, 1), "abcd"[:others]
     for _ in range(24 * 4):
         if not cluster.waits["all"]:
@@ -452,7 +557,8 @@ def test_who_had_all_of_the_cluster_for_days_is_served_again_soon(random: Random
                 cluster.submit(user)
         cluster.step(4)
         hours += 1
-        # Each of n others has as much as the first when that is halved log2(n + 1) times; the rest is for a gang of each user.
+        # Each of n others has as much as the first when that is halved log2(n + 1) times; the rest
+        # is for a gang of each user.
         assert hours <= HALF_LIFE / timedelta(hours=1) * log2(others + 1) + 4 * (others + 1)
 
 
@@ -470,13 +576,27 @@ def test_changed_reasons_have_the_positions_that_an_explanation_has() -> None:
     assert found == dict(zip(waiting, reasons.explain_all(waiting), strict=True))
 
 
-def test_positions_that_would_take_too_long_are_left_out_of_changed_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_that_would_take_too_long_are_left_out_of_changed_reasons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The scheduler answers nobody meanwhile, and each replay of its history repeats it."""
     monkeypatch.setattr("iris.scheduling.reasons.explain.MOST_COMPARED", 1)
     ledger = a_ledger(slices=1)
     ask(ledger, [*gangs("bob", 2), *gangs("eve", 2), *gangs("ada", 2)])
     ledger.settle(at(0))
     changes, _ = reason_changes(ledger, {})
-    found = ledger.wait_reasons().with_positions((change.refusal, change.requests) for change in changes)
+    found = ledger.wait_reasons().with_positions(
+        (change.refusal, change.requests) for change in changes
+    )
 
-    assert len({request.user for change in changes for request in change.requests if request.key in found}) == 1
+    assert (
+        len(
+            {
+                request.user
+                for change in changes
+                for request in change.requests
+                if request.key in found
+            }
+        )
+        == 1
+    )

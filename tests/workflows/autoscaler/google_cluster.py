@@ -1,5 +1,6 @@
-"""The cluster of `tests.fleet_harness` on a fake Google in the place of the platform in memory: real workflows, a real server,
-the platform as it is, and agents that are played."""
+"""The cluster of `tests.fleet_harness` on a fake Google in the place of the platform in memory:
+real workflows, a real server, the platform as it is, and agents that are played.
+"""
 
 import uuid
 from collections.abc import Callable
@@ -76,14 +77,20 @@ class OnGoogle:
     @property
     def machines(self) -> dict[str, Any]:
         return {
-            each: SimpleNamespace(request=self._requests[each], manual=False) for each in self.alive if each in self._requests
+            each: SimpleNamespace(request=self._requests[each], manual=False)
+            for each in self.alive
+            if each in self._requests
         }
 
     @property
     def resources(self) -> list[dict[str, Any]]:
         """What the cluster has of Google's: the nodes of queued resources, too."""
         there = self.google.resources(self.project)
-        return [each for each in there if not each["foreign"] and each["labels"].get(label_rules.UID) == self.uid]
+        return [
+            each
+            for each in there
+            if not each["foreign"] and each["labels"].get(label_rules.UID) == self.uid
+        ]
 
     @property
     def alive(self) -> list[str]:
@@ -92,8 +99,16 @@ class OnGoogle:
     @property
     def created(self) -> list[str]:
         """Slices that were made, in order; a queued resource's comes twice."""
-        made = [each for each in self.google.audit() if each["what"] == "created" and f"/{self.project}/" in each["path"]]
-        return [each["path"].rpartition("/")[2] for each in made if each["labels"].get(label_rules.UID) == self.uid]
+        made = [
+            each
+            for each in self.google.audit()
+            if each["what"] == "created" and f"/{self.project}/" in each["path"]
+        ]
+        return [
+            each["path"].rpartition("/")[2]
+            for each in made
+            if each["labels"].get(label_rules.UID) == self.uid
+        ]
 
     def up(self, now: datetime) -> list[tuple[SliceRequest, int]]:
         ready = [each["name"] for each in self.resources if each["state"] in READY]
@@ -128,7 +143,12 @@ class GoogleCluster(FleetCluster):
     platform: Any
 
     def __init__(
-        self, env: WorkflowEnvironment, notifier: type[Notifier], google: FakeGoogle, project: str = "", uid: str = "u-1"
+        self,
+        env: WorkflowEnvironment,
+        notifier: type[Notifier],
+        google: FakeGoogle,
+        project: str = "",
+        uid: str = "u-1",
     ) -> None:
         super().__init__(env, "dev", notifier)
         #: Whether what it does at this moment is done without anybody hearing of it.
@@ -141,8 +161,8 @@ class GoogleCluster(FleetCluster):
         """The control plane is gone; so, here, are the agents' connections.
 
         Args:
-            at_once: as by SIGKILL: what it was doing gets done at Google or not, and the server does not hear of it. Whoever
-                waits for it waits until it is overdue.
+            at_once: as by SIGKILL: what it was doing gets done at Google or not, and the server
+                does not hear of it. Whoever waits for it waits until it is overdue.
         """
         self.killed = at_once
         await self._workers.aclose()

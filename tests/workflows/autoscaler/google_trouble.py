@@ -10,7 +10,14 @@ from tests.fakes.google.client import FakeGoogle
 #: Calls by what they do.
 CREATES = ("CreateNode", "CreateQueuedResource", "instances.insert")
 DELETES = ("DeleteNode", "DeleteQueuedResource", "instances.delete")
-LOOKS = ("GetNode", "GetQueuedResource", "ListNodes", "ListQueuedResources", "instances.get", "instances.aggregatedList")
+LOOKS = (
+    "GetNode",
+    "GetQueuedResource",
+    "ListNodes",
+    "ListQueuedResources",
+    "instances.get",
+    "instances.aggregatedList",
+)
 #: What calls are refused with, and the details of that.
 STORMS = (("429", "rate"), ("503", ""), ("500", ""), ("401", ""))
 #: What quotas are of.
@@ -21,7 +28,8 @@ NEW_STATES = ("99", "UNHEARD_OF")
 #: States in which something ends or is stuck.
 NODE_STATES = ("STOPPED", "UNKNOWN", "TERMINATED", "REPAIRING", NEW_STATES[0])
 INSTANCE_STATES = ("TERMINATED", "SUSPENDED", "REPAIRING", NEW_STATES[1])
-#: Seconds of Google's from a create to the machines, and from a delete to the end, when nothing is wrong.
+#: Seconds of Google's from a create to the machines, and from a delete to the end, when nothing is
+#: wrong.
 BOOT, DELETE = 60, 20
 #: So many rounds of trouble that does not end by itself lasts, at the most.
 LASTS = 5
@@ -30,7 +38,9 @@ LASTS = 5
 class Trouble:
     """What goes wrong for a project. Every method `fault_…` is something that may."""
 
-    def __init__(self, google: FakeGoogle, project: str, zones: tuple[str, ...], dice: random.Random) -> None:
+    def __init__(
+        self, google: FakeGoogle, project: str, zones: tuple[str, ...], dice: random.Random
+    ) -> None:
         self._google, self._project, self._zones, self._dice = google, project, zones, dice
         self._round = 0
         self._ends: list[tuple[int, Callable[[], object]]] = []
@@ -40,7 +50,9 @@ class Trouble:
 
     def goes_wrong(self, *kinds: str) -> None:
         """One thing: of these kinds, or of all; loss of machines more often than anything else."""
-        among = kinds or tuple(each.removeprefix("fault_") for each in dir(self) if each.startswith("fault_"))
+        among = kinds or tuple(
+            each.removeprefix("fault_") for each in dir(self) if each.startswith("fault_")
+        )
         weights = [5 if each in ("preempt", "vanish", "breaks") else 1 for each in among]
         (kind,) = self._dice.choices(among, weights)
         getattr(self, f"fault_{kind}")()
@@ -77,14 +89,21 @@ class Trouble:
         self._to_one(lambda path: self._google.node(path, state=self._dice.choice(states)), kind)
 
     def fault_suspended(self) -> None:
-        self._to_one(lambda path: self._google.queued(path, self._dice.choice(["SUSPENDED", "FAILED"])), "queued")
+        self._to_one(
+            lambda path: self._google.queued(path, self._dice.choice(["SUSPENDED", "FAILED"])),
+            "queued",
+        )
 
     def fault_reboot(self) -> None:
         self._to_one(lambda path: self._google.reboot(path, readdress=True))
 
     def _to_one(self, does: Callable[[str], None], *kinds: str) -> None:
         """To anything that there is, in whatever state; it may go before it is reached."""
-        there = [each for each in self._google.resources(self._project) if self._is_fair(each, kinds or ("node", "instance"))]
+        there = [
+            each
+            for each in self._google.resources(self._project)
+            if self._is_fair(each, kinds or ("node", "instance"))
+        ]
         if not there:
             return
         try:
@@ -107,7 +126,9 @@ class Trouble:
         (family, tier), units = self._dice.choice(FAMILIES), self._dice.choice([0, 40, 80])
         region = self._zones[0].rpartition("-")[0]
         self._google.quota(family, tier, region, units, project=self._project)
-        self._until_later(lambda: self._google.quota(family, tier, region, None, project=self._project))
+        self._until_later(
+            lambda: self._google.quota(family, tier, region, None, project=self._project)
+        )
 
     def fault_zone_down(self) -> None:
         zone = self._dice.choice(self._zones)
@@ -133,7 +154,9 @@ class Trouble:
         if self._dice.random() < 0.5:
             self._google.fail("*", status, times=self._dice.randint(1, 15), details=details)
         else:  # nothing calls a method of its own so often that more would be over soon
-            self._google.fail(self._method(), status, times=self._dice.randint(1, 4), details=details)
+            self._google.fail(
+                self._method(), status, times=self._dice.randint(1, 4), details=details
+            )
 
     def fault_refused(self) -> None:
         self._google.fail(self._method(CREATES), "RESOURCE_EXHAUSTED", times=2, details="quota")
@@ -147,14 +170,20 @@ class Trouble:
     def fault_operation(self) -> None:
         what = self._dice.choice(["stuck", "lost", "error", "done_before_return", "mistyped"])
         verb = "delete" if what == "mistyped" else self._dice.choice(["create", "delete", "insert"])
-        of_compute = {"code": 503, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"} if verb == "insert" else {}
+        of_compute = (
+            {"code": 503, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"} if verb == "insert" else {}
+        )
         self._google.operation(what, verb=verb, **of_compute)
 
     def fault_lists(self) -> None:
         self._google.page_size(
-            self._dice.choice([3, 7, 500]), empty_pages=self._dice.randint(0, 2), duplicates=self._dice.random() < 0.5
+            self._dice.choice([3, 7, 500]),
+            empty_pages=self._dice.randint(0, 2),
+            duplicates=self._dice.random() < 0.5,
         )
         self._google.stale_lists(ghosts=self._dice.choice([0, 90]), lag=self._dice.choice([0, 90]))
 
     def _method(self, *of: tuple[str, ...]) -> str:
-        return self._dice.choice([method for methods in of or (CREATES, DELETES, LOOKS) for method in methods])
+        return self._dice.choice(
+            [method for methods in of or (CREATES, DELETES, LOOKS) for method in methods]
+        )

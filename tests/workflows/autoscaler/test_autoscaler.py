@@ -13,7 +13,9 @@ OVERDUE = (a_silent("h1", age=30.0, unanswered=False),)
 
 
 async def test_one_silent_look_is_no_verdict(cluster: Cluster) -> None:
-    """The list of workers is empty for some seconds after the server restarts: the whole fleet would be lost."""
+    """The list of workers is empty for some seconds after the server restarts: the whole fleet
+    would be lost.
+    """
     host = await cluster.join()
     cluster.watch.sees(SILENT, (), SILENT, ())
     await cluster.start_autoscaler()
@@ -24,8 +26,12 @@ async def test_one_silent_look_is_no_verdict(cluster: Cluster) -> None:
     assert await cluster.offers(host.host)
 
 
-async def test_a_host_that_was_not_asked_is_not_lost_however_often_it_is_silent(cluster: Cluster) -> None:
-    """Its agent may be on its way back to programs that run: an agent that was away for 19 s used to cost its slice."""
+async def test_a_host_that_was_not_asked_is_not_lost_however_often_it_is_silent(
+    cluster: Cluster,
+) -> None:
+    """Its agent may be on its way back to programs that run: an agent that was away for 19 s used
+    to cost its slice.
+    """
     host = await cluster.join()
     cluster.watch.sees(OVERDUE, OVERDUE, OVERDUE, ())
     await cluster.start_autoscaler()
@@ -37,7 +43,9 @@ async def test_a_host_that_was_not_asked_is_not_lost_however_often_it_is_silent(
 
 
 async def test_a_suspect_is_looked_at_again_when_it_is_to_be_asked(cluster: Cluster) -> None:
-    """Not at the next regular look: dead hosts must be out of the book when their jobs try again."""
+    """Not at the next regular look: dead hosts must be out of the book when their jobs try
+    again.
+    """
     host = await cluster.join()
     cluster.watch.sees((a_silent("h1", age=43.0, unanswered=False),), SILENT)
     await cluster.start_autoscaler()
@@ -47,7 +55,9 @@ async def test_a_suspect_is_looked_at_again_when_it_is_to_be_asked(cluster: Clus
     assert status["reason"] == "host h1 has not reported for 50 s and does not answer"
 
 
-async def test_a_host_that_is_silent_twice_is_lost_within_seconds_of_the_first_look(cluster: Cluster) -> None:
+async def test_a_host_that_is_silent_twice_is_lost_within_seconds_of_the_first_look(
+    cluster: Cluster,
+) -> None:
     """Its slice is told, and the reason says what was seen."""
     host = await cluster.join()
     cluster.watch.sees(SILENT, (a_silent("h1", age=61.0, unanswered=True),))
@@ -61,7 +71,9 @@ async def test_a_host_that_is_silent_twice_is_lost_within_seconds_of_the_first_l
 
 
 async def test_a_suspect_of_the_previous_run_has_no_second_chance(cluster: Cluster) -> None:
-    """Continuing as new happens at any time; a host that falls silent just then is lost no later than others."""
+    """Continuing as new happens at any time; a host that falls silent just then is lost no later
+    than others.
+    """
     host = await cluster.join()
     cluster.watch.sees(SILENT)
     await cluster.start_autoscaler(*SILENT)
@@ -75,7 +87,11 @@ async def test_a_quiet_fleet_is_looked_at_every_fifteen_seconds(cluster: Cluster
     await cluster.start_autoscaler()
     await cluster.later(timedelta(minutes=5))
 
-    assert timedelta(minutes=5) // OBSERVE_INTERVAL <= cluster.watch.looks <= timedelta(minutes=5) // OBSERVE_INTERVAL + 1
+    assert (
+        timedelta(minutes=5) // OBSERVE_INTERVAL
+        <= cluster.watch.looks
+        <= timedelta(minutes=5) // OBSERVE_INTERVAL + 1
+    )
 
 
 async def test_the_silence_of_a_former_incarnation_ends_nothing(cluster: Cluster) -> None:
@@ -89,8 +105,12 @@ async def test_the_silence_of_a_former_incarnation_ends_nothing(cluster: Cluster
     assert await cluster.offers(a_host(incarnation="second"))
 
 
-async def test_a_lost_host_whose_slice_is_gone_is_told_to_the_scheduler_itself(cluster: Cluster) -> None:
-    """Somebody terminated the slice's workflow: nobody else would ever take the host out of the book."""
+async def test_a_lost_host_whose_slice_is_gone_is_told_to_the_scheduler_itself(
+    cluster: Cluster,
+) -> None:
+    """Somebody terminated the slice's workflow: nobody else would ever take the host out of the
+    book.
+    """
     host = await cluster.join()
     await cluster.slice(host.host).terminate()
     cluster.watch.sees(SILENT, SILENT)
@@ -119,8 +139,12 @@ async def test_the_page_of_the_autoscaler_names_its_suspects(cluster: Cluster) -
     assert "All hosts report." in await cluster.page(autoscaler)
 
 
-async def test_hosts_that_fall_silent_together_are_not_given_up_and_the_page_says_so(cluster: Cluster) -> None:
-    """The service is the likely cause; when it is well again, two observations have to agree as always."""
+async def test_hosts_that_fall_silent_together_are_not_given_up_and_the_page_says_so(
+    cluster: Cluster,
+) -> None:
+    """The service is the likely cause; when it is well again, two observations have to agree as
+    always.
+    """
     host = await cluster.join()
     cluster.watch.sees(SILENT)
     cluster.watch.holds(12, looks=3)
@@ -128,7 +152,9 @@ async def test_hosts_that_fall_silent_together_are_not_given_up_and_the_page_say
     autoscaler = await cluster.start_autoscaler()
     await cluster.later(SECOND_OBSERVATION_DELAY + timedelta(seconds=1))
 
-    assert "12 hosts are silent and no other host answers; none is given up" in await cluster.page(autoscaler)
+    assert "12 hosts are silent and no other host answers; none is given up" in await cluster.page(
+        autoscaler
+    )
     await cluster.later(timedelta(minutes=2))
     assert cluster.watch.looks > 6
     assert await cluster.offers(host.host)

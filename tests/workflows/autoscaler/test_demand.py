@@ -13,7 +13,9 @@ from tests.scaling_world import a_cpu_group, a_group
 S = SliceState
 
 
-async def test_a_gang_gets_exactly_one_slice_from_nothing_and_it_is_given_back(fleet: FleetCluster) -> None:
+async def test_a_gang_gets_exactly_one_slice_from_nothing_and_it_is_given_back(
+    fleet: FleetCluster,
+) -> None:
     """The whole point: machines appear when they are needed and vanish when they are not."""
     await fleet.scale(a_group())
     job = await fleet.gang(tasks=4, resources=CHIPS)
@@ -22,7 +24,9 @@ async def test_a_gang_gets_exactly_one_slice_from_nothing_and_it_is_given_back(f
 
     await fleet.comes_true(lambda: not fleet.platform.alive)
     assert len(fleet.platform.created) == 1
-    ends = [action.reason for action in (await fleet.scaling()).actions if action.what == "scale_down"]
+    ends = [
+        action.reason for action in (await fleet.scaling()).actions if action.what == "scale_down"
+    ]
     assert ends == ["idle for 5m"]
 
 
@@ -38,7 +42,10 @@ async def test_a_gang_that_waits_is_told_which_slice_is_on_its_way(fleet: FleetC
 
     assert refusal is not None
     assert refusal.code is RefusalCode.SCALING
-    assert refusal.scaling == f"slice {slice_id} of scale group tpu is on its way (PROVISIONING in europe-west4-a)"
+    assert (
+        refusal.scaling
+        == f"slice {slice_id} of scale group tpu is on its way (PROVISIONING in europe-west4-a)"
+    )
     assert refusal.since is not None
     assert (await fleet.end(job, within=5 * MINUTE)).state is JobState.SUCCEEDED
 
@@ -77,7 +84,9 @@ async def test_min_slices_are_there_without_anybody_who_waits(fleet: FleetCluste
 
 
 async def test_min_slices_are_restored_whatever_takes_them_away(fleet: FleetCluster) -> None:
-    """Preempted, broken, vanished, silent, cancelled by somebody: two of them are wanted, so there are two."""
+    """Preempted, broken, vanished, silent, cancelled by somebody: two of them are wanted, so there
+    are two.
+    """
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER))
     await fleet.comes_true(lambda: fleet.has(2))
     for take in ("preempt", "break_", "vanish", "cancel"):
@@ -121,7 +130,9 @@ async def test_with_many_waiting_a_group_never_has_more_than_its_most(fleet: Fle
     assert len(fleet.platform.created) == 3
 
 
-async def test_slices_on_their_way_are_counted_before_new_ones_are_asked_for(fleet: FleetCluster) -> None:
+async def test_slices_on_their_way_are_counted_before_new_ones_are_asked_for(
+    fleet: FleetCluster,
+) -> None:
     """Evaluated a hundred times while one boots, the same gang must not get a hundred slices."""
     fleet.platform.boot_delay = 4 * MINUTE
     await fleet.scale(a_group(pace=EAGER), evaluation_interval=SECOND)
@@ -146,7 +157,9 @@ async def test_after_a_scale_up_a_group_waits_before_the_next(fleet: FleetCluste
     await fleet.comes_true(lambda: len(fleet.platform.created) == 2)
 
     first, second = (event.at for event in fleet.platform.audit if event.what == "CREATED")
-    assert second - first >= 3 * MINUTE - SECOND  # the platform is asked a moment after the decision
+    assert (
+        second - first >= 3 * MINUTE - SECOND
+    )  # the platform is asked a moment after the decision
     assert verdict.availability == "COOLDOWN"
 
 

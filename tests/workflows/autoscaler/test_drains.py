@@ -1,4 +1,6 @@
-"""A slice that is given back: when it is idle, when what runs there has ended, at a deadline, or because somebody cancels it."""
+"""A slice that is given back: when it is idle, when what runs there has ended, at a deadline, or
+because somebody cancels it.
+"""
 
 from datetime import timedelta
 
@@ -28,10 +30,13 @@ async def gone(fleet: FleetCluster, within: timedelta = HOUR) -> None:
     assert (await fleet.snapshot()).total_hosts == 0
 
 
-# -- when it is idle -----------------------------------------------------------------------------------------------------------
+# -- when it is idle
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_an_idle_slice_is_given_back_with_the_reason_of_whoever_wanted_that(fleet: FleetCluster) -> None:
+async def test_an_idle_slice_is_given_back_with_the_reason_of_whoever_wanted_that(
+    fleet: FleetCluster,
+) -> None:
     """Its hosts are out of the book before its machines are touched."""
     await fleet.ready(a_group())
     await fleet.later(5 * MINUTE)
@@ -42,7 +47,9 @@ async def test_an_idle_slice_is_given_back_with_the_reason_of_whoever_wanted_tha
 
 
 async def test_a_busy_slice_is_not_given_back_for_being_idle(fleet: FleetCluster) -> None:
-    """The autoscaler's picture was seconds old; the scheduler has the last word, and the reason can be read."""
+    """The autoscaler's picture was seconds old; the scheduler has the last word, and the reason can
+    be read.
+    """
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
     await fleet.drain(reason="idle for 5m", idle_since=await fleet.now())
@@ -53,8 +60,12 @@ async def test_a_busy_slice_is_not_given_back_for_being_idle(fleet: FleetCluster
     assert tenant.slices == other.slices == {"s1"}
 
 
-async def test_a_slice_that_was_busy_a_moment_ago_is_not_given_back_for_being_idle_for_long(fleet: FleetCluster) -> None:
-    """Its next job is on its way; to give it back between two steps of a pipeline would buy it twice."""
+async def test_a_slice_that_was_busy_a_moment_ago_is_not_given_back_for_being_idle_for_long(
+    fleet: FleetCluster,
+) -> None:
+    """Its next job is on its way; to give it back between two steps of a pipeline would buy it
+    twice.
+    """
     await fleet.ready(a_cpu_group())
     await fleet.later(5 * MINUTE)
     await fleet.leaves(await fleet.tenant(wants=some(cpu=1)))
@@ -68,10 +79,13 @@ async def _noted(fleet: FleetCluster, words: str) -> bool:
     return any(words in step.reason for step in (await fleet.shown()).steps)
 
 
-# -- when what runs there has ended --------------------------------------------------------------------------------------------
+# -- when what runs there has ended
+# --------------------------------------------------------------------------------------------
 
 
-async def test_a_draining_slice_takes_nothing_new_and_goes_when_its_last_gang_has_ended(fleet: FleetCluster) -> None:
+async def test_a_draining_slice_takes_nothing_new_and_goes_when_its_last_gang_has_ended(
+    fleet: FleetCluster,
+) -> None:
     """However long that takes: hours pass, and nothing is stopped."""
     await fleet.ready(a_cpu_group())
     tenants = [await fleet.tenant(wants=some(cpu=1)) for _ in range(2)]
@@ -112,7 +126,9 @@ async def test_at_the_deadline_of_a_drain_what_runs_there_is_stopped(fleet: Flee
 
 
 async def test_the_earliest_deadline_of_several_drains_counts(fleet: FleetCluster) -> None:
-    """A reload that has no hurry must not give time back to what the operator wants stopped in a minute."""
+    """A reload that has no hurry must not give time back to what the operator wants stopped in a
+    minute.
+    """
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
     await fleet.drain(deadline=await fleet.now() + HOUR)
@@ -127,8 +143,12 @@ async def test_the_earliest_deadline_of_several_drains_counts(fleet: FleetCluste
 async def test_a_job_that_is_evicted_by_a_drain_starts_again_elsewhere(
     monkeypatch: pytest.MonkeyPatch, fleet: FleetCluster
 ) -> None:
-    """It pays a preemption, not a failure, and its first program is dead before the second begins."""
-    monkeypatch.setattr(lifecycle, "DRAIN_CHECK", SECOND / 5)  # the clock stands still while a program runs
+    """It pays a preemption, not a failure, and its first program is dead before the second
+    begins.
+    """
+    monkeypatch.setattr(
+        lifecycle, "DRAIN_CHECK", SECOND / 5
+    )  # the clock stands still while a program runs
     first = Held()
     fleet.programs["cpu"] = in_turn(first, succeeds)
     await fleet.ready(a_cpu_group())
@@ -150,7 +170,9 @@ async def gone_but_for_the_other(fleet: FleetCluster) -> None:
     assert fleet.platform.alive == ["s2"]
 
 
-async def test_a_job_on_a_slice_that_is_drained_without_a_deadline_runs_to_its_end(fleet: FleetCluster) -> None:
+async def test_a_job_on_a_slice_that_is_drained_without_a_deadline_runs_to_its_end(
+    fleet: FleetCluster,
+) -> None:
     """No slice is deleted while a task runs on it."""
     program = Held()
     fleet.programs["cpu"] = program
@@ -166,7 +188,9 @@ async def test_a_job_on_a_slice_that_is_drained_without_a_deadline_runs_to_its_e
 
 
 @pytest.mark.parametrize("state", [S.PROVISIONING, S.BOOTSTRAPPING])
-async def test_a_slice_that_is_drained_on_its_way_is_deleted(fleet: FleetCluster, state: SliceState) -> None:
+async def test_a_slice_that_is_drained_on_its_way_is_deleted(
+    fleet: FleetCluster, state: SliceState
+) -> None:
     """Nobody has to wait for machines that nobody wants."""
     fleet.platform.partial["tpu"] = 3
     fleet.platform.boot_delay = HOUR if state is S.PROVISIONING else timedelta(0)
@@ -181,7 +205,9 @@ async def test_a_slice_that_is_drained_on_its_way_is_deleted(fleet: FleetCluster
 async def test_a_slice_that_is_drained_before_the_platform_has_answered_leaves_nothing(
     fleet: FleetCluster, committed: bool
 ) -> None:
-    """Whether the platform had done it by then, nobody knows: it is asked to delete it in any case."""
+    """Whether the platform had done it by then, nobody knows: it is asked to delete it in any
+    case.
+    """
     if committed:
         fleet.platform.lose_next_reply(Verb.CREATE)
         await fleet.make(a_group())
@@ -201,8 +227,12 @@ async def test_a_slice_that_is_drained_before_the_platform_has_answered_leaves_n
     assert fleet.platform.alive == []
 
 
-async def test_what_is_going_is_deleted_again_and_again_until_it_is_gone(fleet: FleetCluster) -> None:
-    """A yes to a delete is a promise; the slice is done with when the platform says that nothing is left."""
+async def test_what_is_going_is_deleted_again_and_again_until_it_is_gone(
+    fleet: FleetCluster,
+) -> None:
+    """A yes to a delete is a promise; the slice is done with when the platform says that nothing is
+    left.
+    """
     fleet.platform.delete_delay = 20 * MINUTE
     handle = await fleet.ready(a_group())
     await fleet.drain()
@@ -215,7 +245,9 @@ async def test_what_is_going_is_deleted_again_and_again_until_it_is_gone(fleet: 
     assert fleet.platform.deleted == ["s1"]
 
 
-async def test_a_delete_whose_reply_is_lost_or_refused_for_now_is_said_again(fleet: FleetCluster) -> None:
+async def test_a_delete_whose_reply_is_lost_or_refused_for_now_is_said_again(
+    fleet: FleetCluster,
+) -> None:
     """Neither is an answer."""
     await fleet.ready(a_group())
     fleet.platform.lose_next_reply(Verb.DELETE, times=2)
@@ -225,12 +257,19 @@ async def test_a_delete_whose_reply_is_lost_or_refused_for_now_is_said_again(fle
     await gone(fleet)
 
 
-# -- in the Web UI -------------------------------------------------------------------------------------------------------------
+# -- in the Web UI
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [S.REQUESTED, S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING, S.DELETING])
-async def test_a_slice_that_is_cancelled_gives_its_machines_back_before_it_ends(fleet: FleetCluster, state: SliceState) -> None:
-    """Cancel in the Web UI means: take it away. A workflow that ended first would leave machines that nobody knows."""
+@pytest.mark.parametrize(
+    "state", [S.REQUESTED, S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING, S.DELETING]
+)
+async def test_a_slice_that_is_cancelled_gives_its_machines_back_before_it_ends(
+    fleet: FleetCluster, state: SliceState
+) -> None:
+    """Cancel in the Web UI means: take it away. A workflow that ended first would leave machines
+    that nobody knows.
+    """
     group = a_cpu_group()
     fleet.platform.delete_delay = 10 * MINUTE
     if state is S.REQUESTED:
@@ -246,7 +285,9 @@ async def test_a_slice_that_is_cancelled_gives_its_machines_back_before_it_ends(
             await fleet.tenant(wants=some(cpu=1))
         await fleet.drain()
     await fleet.becomes("s1", state)
-    await fleet.later(timedelta(0))  # a cancellation that meets a task of the workflow stops the server's clock
+    await fleet.later(
+        timedelta(0)
+    )  # a cancellation that meets a task of the workflow stops the server's clock
     await handle.cancel()
     await fleet.later(5 * MINUTE)
     made = state is not S.REQUESTED

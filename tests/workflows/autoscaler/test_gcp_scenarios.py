@@ -1,5 +1,6 @@
-"""The nasty scenarios of Google Cloud, by number, as far as workflows decide them: real slices and a real autoscaler over the
-real platform and a fake Google. What the platform alone decides is in `tests/platforms/gcp/test_scenarios.py`.
+"""The nasty scenarios of Google Cloud, by number, as far as workflows decide them: real slices and
+a real autoscaler over the real platform and a fake Google. What the platform alone decides is in
+`tests/platforms/gcp/test_scenarios.py`.
 
 After each: nobody looks after what is not there, and everything that is there is looked after.
 """
@@ -81,7 +82,9 @@ def quick(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.fixture
 async def fleet(google: FakeGoogle, quick: None) -> AsyncIterator[GoogleCluster]:
     """On a server of its own."""
-    async with dev_server_cluster(kind=partial(GoogleCluster, google=google), notifier=TenantNotifier) as fleet:
+    async with dev_server_cluster(
+        kind=partial(GoogleCluster, google=google), notifier=TenantNotifier
+    ) as fleet:
         yield fleet
         google.clear()
         await fleet.audit()
@@ -95,14 +98,18 @@ class LastingServer:
     def __init__(self, directory: Path) -> None:
         port, ui_port = free_ports()
         self._address = f"127.0.0.1:{port}"
-        self._command = server_command(port, f"127.0.0.1:{ui_port}", directory / DATABASE, safe=True)
+        self._command = server_command(
+            port, f"127.0.0.1:{ui_port}", directory / DATABASE, safe=True
+        )
         self._log = directory / "temporal.log"
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """It answers, with whatever it knew before."""
         with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(*self._command, cwd=self._log.parent, stdout=log, stderr=log)
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, cwd=self._log.parent, stdout=log, stderr=log
+            )
         deadline = time.monotonic() + PATIENCE.total_seconds()
         while True:
             try:
@@ -173,10 +180,15 @@ async def test_scenario_03_a_control_plane_that_was_away_during_a_creation_goes_
 async def test_scenario_03_a_control_plane_and_a_service_that_were_away_go_on_where_they_were(
     google: FakeGoogle, quick: None, tmp_path: Path, comes_up: bool
 ) -> None:
-    """The deadline passed while nobody was there to see: what has come up meanwhile is used, and what has not is deleted."""
+    """The deadline passed while nobody was there to see: what has come up meanwhile is used, and
+    what has not is deleted.
+    """
     google.boot_time(1 if comes_up else None)
     pace = QUICK.model_copy(update={"boot_timeout": 3 * SECOND})
-    async with a_lasting_server(tmp_path) as server, GoogleCluster(server.env, TenantNotifier, google) as fleet:
+    async with (
+        a_lasting_server(tmp_path) as server,
+        GoogleCluster(server.env, TenantNotifier, google) as fleet,
+    ):
         await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
         slice_id = await first_slice(fleet, S.PROVISIONING)
         await fleet.dies()
@@ -197,7 +209,9 @@ async def test_scenario_03_a_control_plane_and_a_service_that_were_away_go_on_wh
         await fleet.audit()
 
 
-async def test_scenario_04_a_slice_is_ready_though_its_operation_never_ends(fleet: GoogleCluster, google: FakeGoogle) -> None:
+async def test_scenario_04_a_slice_is_ready_though_its_operation_never_ends(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
     """The original deleted live slices for this."""
     google.operation("stuck")
     await fleet.scale(a_group(min_slices=1), **LOOKS)
@@ -211,7 +225,9 @@ async def test_scenario_06_a_stock_out_that_comes_late_sends_those_who_wait_to_t
 ) -> None:
     """At once, and for as long as the zone is out."""
     google.capacity(A, "v5litepod-16", 0, project=fleet.platform.project)
-    pace = QUICK.model_copy(update={"stockout_delay": 600 * SECOND, "max_stockout_delay": 600 * SECOND})
+    pace = QUICK.model_copy(
+        update={"stockout_delay": 600 * SECOND, "max_stockout_delay": 600 * SECOND}
+    )
     await fleet.scale(a_group(zones=(A, B), pace=pace), **LOOKS)
     tenant = await fleet.tenant_gang(wants=CHIPS)
     await fleet.until(lambda: tenant.placement)
@@ -223,17 +239,24 @@ async def test_scenario_06_a_stock_out_that_comes_late_sends_those_who_wait_to_t
     assert (tenant.slices, (await fleet.shown(made)).facts.zone) == ({made}, B)  # type: ignore[union-attr]
 
 
-async def test_scenario_07_a_quota_is_shown_by_its_name(fleet: GoogleCluster, google: FakeGoogle) -> None:
+async def test_scenario_07_a_quota_is_shown_by_its_name(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
     """Waiting does not help; somebody has to ask for more, and needs to know of what."""
     google.quota("v5litepod", "spot", "europe-west4", 0, project=fleet.platform.project)
     await fleet.scale(a_group(zones=(A, B)), **LOOKS)
     job = await fleet.gang(tasks=4, resources=CHIPS)
 
     async def told() -> bool:
-        return "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI" in (await fleet.users.jobs.explain(job)).message
+        return (
+            "TPUV5sPreemptibleLitepodPerProjectPerRegionForTPUAPI"
+            in (await fleet.users.jobs.explain(job)).message
+        )
 
     await fleet.until(told)
-    assert any("TPUV5sPreemptibleLitepod" in each.reason for each in (await fleet.scaling()).actions)
+    assert any(
+        "TPUV5sPreemptibleLitepod" in each.reason for each in (await fleet.scaling()).actions
+    )
     assert fleet.platform.created == []
     await fleet.cancel(job)
 
@@ -243,7 +266,13 @@ async def test_scenario_07_another_zone_is_asked_where_the_quota_does_not_count(
     fleet: GoogleCluster, google: FakeGoogle, scope: str
 ) -> None:
     """A zone's quota leaves the group's next zone, a region's leaves only another region."""
-    google.quota("v5litepod", "spot", A if scope == "zone" else "europe-west4", 0, project=fleet.platform.project)
+    google.quota(
+        "v5litepod",
+        "spot",
+        A if scope == "zone" else "europe-west4",
+        0,
+        project=fleet.platform.project,
+    )
     await fleet.scale(a_group(zones=(A, B, ELSEWHERE)), **LOOKS)
     tenant = await fleet.tenant_gang(wants=CHIPS)
     await fleet.until(lambda: tenant.placement)
@@ -257,7 +286,9 @@ async def test_scenario_07_another_zone_is_asked_where_the_quota_does_not_count(
 async def test_scenario_07_what_is_dead_is_deleted_first_and_then_the_quota_is_tried_again(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """A preempted slice counts until it is deleted. Its successor is not kept waiting for the quota's own five minutes."""
+    """A preempted slice counts until it is deleted. Its successor is not kept waiting for the
+    quota's own five minutes.
+    """
     google.quota("v5litepod", "spot", "europe-west4", 16, project=fleet.platform.project)
     google.delete_time(2)
     assert QUICK.quota_timeout >= 300 * SECOND
@@ -298,8 +329,12 @@ async def test_scenario_08_a_stock_out_everywhere_is_asked_about_ever_less_often
     assert len(fleet.platform.created) == after
 
 
-async def test_scenario_09_and_10_taken_back_before_it_was_whole_is_replaced(fleet: GoogleCluster, google: FakeGoogle) -> None:
-    """Half of the agents were there already: nothing was given to them, and nothing is left of them."""
+async def test_scenario_09_and_10_taken_back_before_it_was_whole_is_replaced(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
+    """Half of the agents were there already: nothing was given to them, and nothing is left of
+    them.
+    """
     half = True
     fleet.platform.agent_lives = lambda slice_id, worker: not half or worker < 2
     await fleet.scale(a_group(min_slices=1), **LOOKS)
@@ -322,7 +357,9 @@ async def test_scenario_11_and_12_a_gang_whose_slice_is_taken_back_runs_again_on
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, vanishes: bool
 ) -> None:
     """Whether the node says so or is just gone; and none of the user's own retries is used up."""
-    monkeypatch.setattr(policies, "HEARTBEAT", 8 * SECOND)  # so long a dead agent's attempt is waited for
+    monkeypatch.setattr(
+        policies, "HEARTBEAT", 8 * SECOND
+    )  # so long a dead agent's attempt is waited for
     begun: set[int] = set()
 
     async def first(task: RunTask) -> TaskOutcome:
@@ -362,7 +399,9 @@ async def test_scenario_14_a_slice_that_does_not_go_away_is_asked_for_until_it_d
     await fleet.until(lambda: fleet.has(1))
 
 
-async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole(fleet: GoogleCluster) -> None:
+async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole(
+    fleet: GoogleCluster,
+) -> None:
     """Three of four hosts of a slice cannot compute; which one was missing is told."""
     fleet.platform.agent_lives = lambda slice_id, worker: worker != 3
     pace = QUICK.model_copy(update={"init_timeout": 2 * SECOND})
@@ -373,20 +412,31 @@ async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole
     assert shown.reason == "3 of 4 agents have reported within 2s"
 
 
-async def test_scenario_16_and_17_the_reason_has_the_console_output(fleet: GoogleCluster, google: FakeGoogle) -> None:
+async def test_scenario_16_and_17_the_reason_has_the_console_output(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
     """They are gone with the machine, and nobody has been there to read them."""
     fleet.platform.agent_lives = lambda slice_id, worker: False
     pace = QUICK.model_copy(update={"init_timeout": 2 * SECOND})
     group = vm_group(zones=(A,), machine_type="n2-highmem-8", min_slices=1, max_slices=1, pace=pace)
-    said = "startup-script: [iris-init] pulling registry/agent:1\nstartup-script: [iris-init] FAILED: no such image\n"
+    said = (
+        "startup-script: [iris-init] pulling registry/agent:1\nstartup-script: [iris-init] FAILED:"
+        " no such image\n"
+    )
     google.say("n2-highmem-8", said)
     await fleet.scale(group, **LOOKS)
     slice_id = await first_slice(fleet, S.BOOTSTRAPPING)
 
     shown = await ended(fleet, slice_id, SliceFault.INIT_TIMEOUT)
-    told = "0 of 1 agents have reported within 2s; last output of its machines: [iris-init] FAILED: no such image"
+    told = (
+        "0 of 1 agents have reported within 2s; last output of its machines: [iris-init] FAILED: no"
+        " such image"
+    )
     assert shown.reason == told
-    assert shown.last_words.splitlines() == ["[iris-init] pulling registry/agent:1", "[iris-init] FAILED: no such image"]
+    assert shown.last_words.splitlines() == [
+        "[iris-init] pulling registry/agent:1",
+        "[iris-init] FAILED: no such image",
+    ]
 
     async def told_by_the_group() -> bool:  # once it is gone: until then the group is at its most
         return "[iris-init] FAILED: no such image" in (await fleet.scaling()).groups[0].why
@@ -405,13 +455,18 @@ async def test_scenario_16_and_17_a_machine_whose_words_cannot_be_had_is_deleted
     slice_id = await first_slice(fleet, S.PROVISIONING)
 
     shown = await ended(fleet, slice_id, SliceFault.BOOT_TIMEOUT)
-    assert (shown.reason, shown.last_words) == ("the platform has not created its machines within 2s", "")
+    assert (shown.reason, shown.last_words) == (
+        "the platform has not created its machines within 2s",
+        "",
+    )
 
 
 async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_why(
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After so many in a row no more are bought; somebody who has mended it says so by telling the configuration again."""
+    """After so many in a row no more are bought; somebody who has mended it says so by telling the
+    configuration again.
+    """
     monkeypatch.setattr(availability, "BREAKS_AFTER", 3)
     fleet.platform.agent_lives = lambda slice_id, worker: False
     pace = QUICK.model_copy(update={"init_timeout": SECOND / 2, "backoff": SECOND / 4})
@@ -420,7 +475,10 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_w
 
     async def stopped() -> bool:
         whys = [each.why for each in (await fleet.scaling()).groups]
-        return any(why.startswith("stopped after 3 slices in a row whose agents never reported") for why in whys)
+        return any(
+            why.startswith("stopped after 3 slices in a row whose agents never reported")
+            for why in whys
+        )
 
     await fleet.until(stopped)
     await asyncio.sleep(3)
@@ -431,14 +489,20 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_w
     assert len(fleet.platform.created) == 4
 
 
-async def test_scenario_17_a_group_whose_agents_never_come_is_made_ever_more_rarely(fleet: GoogleCluster) -> None:
+async def test_scenario_17_a_group_whose_agents_never_come_is_made_ever_more_rarely(
+    fleet: GoogleCluster,
+) -> None:
     """A wrong image would otherwise buy machines all night."""
     fleet.platform.agent_lives = lambda slice_id, worker: False
-    pace = QUICK.model_copy(update={"init_timeout": SECOND, "backoff": 2 * SECOND, "max_backoff": 60 * SECOND})
+    pace = QUICK.model_copy(
+        update={"init_timeout": SECOND, "backoff": 2 * SECOND, "max_backoff": 60 * SECOND}
+    )
     await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
 
     async def told() -> bool:
-        return any("0 of 4 agents have reported" in each.why for each in (await fleet.scaling()).groups)
+        return any(
+            "0 of 4 agents have reported" in each.why for each in (await fleet.scaling()).groups
+        )
 
     await fleet.until(told)
     await fleet.until(lambda: len(fleet.platform.created) >= 2)
@@ -446,7 +510,9 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_made_ever_more_rar
     assert len(fleet.platform.created) <= 4
 
 
-async def test_scenario_18_an_agent_with_another_slice_s_token_is_not_let_in(fleet: GoogleCluster) -> None:
+async def test_scenario_18_an_agent_with_another_slice_s_token_is_not_let_in(
+    fleet: GoogleCluster,
+) -> None:
     """It is of an earlier life of the machine, or of another cluster."""
     fleet.platform.agent_lives = lambda slice_id, worker: False
     await fleet.scale(a_group(min_slices=1), **LOOKS)
@@ -464,14 +530,17 @@ async def test_scenario_18_an_agent_with_another_slice_s_token_is_not_let_in(fle
 async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_told_to_stop(
     fleet: GoogleCluster, google: FakeGoogle, whose: str
 ) -> None:
-    """What the agent itself asks and hears: one that was overtaken by its own reboot, one that has another's token, one whose
-    machine has outlived its slice."""
+    """What the agent itself asks and hears: one that was overtaken by its own reboot, one that has
+    another's token, one whose machine has outlived its slice.
+    """
     await fleet.scale(a_group(min_slices=1), **LOOKS)
     slice_id = await first_slice(fleet, S.READY)
     request: SliceRequest = fleet.platform.machines[slice_id].request
     host = fleet.host(request)
     if whose == "another cluster":
-        host = host.model_copy(update={"id": names.host_of_slice(slice_id, 4, 5), "incarnation": "theirs"})
+        host = host.model_copy(
+            update={"id": names.host_of_slice(slice_id, 4, 5), "incarnation": "theirs"}
+        )
     key = derived_key(SECRET, slice_id, "of u-2" if whose == "another cluster" else request.token)
     agent = Membership(fleet.client, fleet.name, host, MachineProof(private_key=key), 4)
     agent.expected = True
@@ -495,8 +564,12 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
     assert (
         await told_to_stop()
         == {
-            "an earlier life": f"another agent has taken over host {host.id} (incarnation second); this one stops",
-            "another cluster": f"slice {slice_id} refused this machine, because it was not created for the slice",
+            "an earlier life": (
+                f"another agent has taken over host {host.id} (incarnation second); this one stops"
+            ),
+            "another cluster": (
+                f"slice {slice_id} refused this machine, because it was not created for the slice"
+            ),
             "an earlier slice": f"slice {slice_id}, for which this machine was created, has ended",
         }[whose]
     )
@@ -510,7 +583,9 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
 async def test_scenario_19_machines_in_repair_have_a_grace_and_are_then_given_back(
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, mended: bool
 ) -> None:
-    """Most repairs take minutes, and what runs there may not notice. One that does not end is a preemption: nobody's fault."""
+    """Most repairs take minutes, and what runs there may not notice. One that does not end is a
+    preemption: nobody's fault.
+    """
     monkeypatch.setattr(lifecycle, "REPAIR_GRACE", 10 * SECOND)
     await fleet.scale(a_group(min_slices=1, max_slices=1), **LOOKS)
     slice_id = await first_slice(fleet, S.READY)
@@ -535,7 +610,9 @@ async def test_scenario_19_machines_in_repair_have_a_grace_and_are_then_given_ba
     assert (lost.what, lost.slice_id) == ("lost", slice_id)
 
 
-async def test_scenario_20_a_zone_that_is_down_keeps_its_slices(fleet: GoogleCluster, google: FakeGoogle) -> None:
+async def test_scenario_20_a_zone_that_is_down_keeps_its_slices(
+    fleet: GoogleCluster, google: FakeGoogle
+) -> None:
     """Their agents report: nothing else is known, and nothing is done."""
     await fleet.scale(a_group(min_slices=1), **LOOKS)
     slice_id = await first_slice(fleet, S.READY)
@@ -553,8 +630,9 @@ async def test_scenario_20_a_zone_that_is_down_keeps_its_slices(fleet: GoogleClu
 async def test_scenario_21_a_long_storm_of_refusals_fails_no_workflow_and_loses_no_machine(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """Everything is refused for seconds on end, while six slices have to be deleted and made again. It is answered by fewer
-    calls, not by more; and afterwards all is done that was wanted."""
+    """Everything is refused for seconds on end, while six slices have to be deleted and made again.
+    It is answered by fewer calls, not by more; and afterwards all is done that was wanted.
+    """
     await fleet.scale(a_group(min_slices=6, max_slices=6), **LOOKS)
     await fleet.until(lambda: fleet.has(6))
     first = await fleet.in_state()
@@ -578,9 +656,18 @@ async def test_scenario_21_a_long_storm_of_refusals_fails_no_workflow_and_loses_
     # A second's rest after each refusal: those that were under way, and one or two in each second.
     assert len(slowed) <= 30
     assert len(fleet.platform.created) == 12
-    done = [each["method"] for each in google.audit()[calm:] if each["what"] == "call" and each.get("status") == "OK"]
+    done = [
+        each["method"]
+        for each in google.audit()[calm:]
+        if each["what"] == "call" and each.get("status") == "OK"
+    ]
     assert done.index("DeleteNode") < done.index("CreateNode")
-    failed = [each.id async for each in fleet.client.list_workflows("ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')")]
+    failed = [
+        each.id
+        async for each in fleet.client.list_workflows(
+            "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')"
+        )
+    ]
     assert failed == []
 
 
@@ -589,19 +676,29 @@ async def test_scenario_22_a_queued_resource_without_a_node_that_nobody_looks_af
 ) -> None:
     """It has no hosts that could say whose they are, and would come to life one night."""
     google.capacity(A, "v5litepod-16", 0, project=fleet.platform.project)
-    group = a_group(max_slices=1, queued=True, pace=QUICK.model_copy(update={"boot_timeout": 2 * SECOND}))
-    await fleet.platform.create_slice(SliceRequest(slice_id="iris-tpu-orphan", cluster="dev", zone=A, token="t1", group=group))
+    group = a_group(
+        max_slices=1, queued=True, pace=QUICK.model_copy(update={"boot_timeout": 2 * SECOND})
+    )
+    await fleet.platform.create_slice(
+        SliceRequest(slice_id="iris-tpu-orphan", cluster="dev", zone=A, token="t1", group=group)
+    )
     await fleet.scale(group, **LOOKS)
     await fleet.until(lambda: fleet.has(1, S.PROVISIONING))
 
     shown = await ended(fleet, "iris-tpu-orphan", SliceFault.BOOT_TIMEOUT)
-    assert shown.reason.endswith("; last output of its machines: queued resource is WAITING_FOR_RESOURCES")
+    assert shown.reason.endswith(
+        "; last output of its machines: queued resource is WAITING_FOR_RESOURCES"
+    )
 
 
-async def test_scenario_22_a_slice_that_nobody_looks_after_is_adopted_and_used(fleet: GoogleCluster) -> None:
+async def test_scenario_22_a_slice_that_nobody_looks_after_is_adopted_and_used(
+    fleet: GoogleCluster,
+) -> None:
     """Its control plane died before it wrote anything down; its agents have the token."""
     group = a_group(max_slices=1)
-    orphan = SliceRequest(slice_id="iris-tpu-orphan", cluster="dev", zone=A, token="t1", group=group)
+    orphan = SliceRequest(
+        slice_id="iris-tpu-orphan", cluster="dev", zone=A, token="t1", group=group
+    )
     await fleet.platform.create_slice(orphan)
     await fleet.scale(group, **LOOKS)
     await fleet.until(lambda: fleet.has(1))
@@ -615,10 +712,14 @@ async def test_scenario_22_a_slice_that_nobody_looks_after_is_adopted_and_used(f
 async def test_scenario_25_machines_that_come_up_after_their_deadline_do_not_come_back(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """Its delete is under way: agents that report now are nobody's, and the machines are deleted until they are gone."""
+    """Its delete is under way: agents that report now are nobody's, and the machines are deleted
+    until they are gone.
+    """
     google.boot_time(None)
     google.delete_time(None)
-    pace = QUICK.model_copy(update={"boot_timeout": SECOND, "backoff": 60 * SECOND, "max_backoff": 60 * SECOND})
+    pace = QUICK.model_copy(
+        update={"boot_timeout": SECOND, "backoff": 60 * SECOND, "max_backoff": 60 * SECOND}
+    )
     await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
     slice_id = await first_slice(fleet, S.DELETING)
     await fleet.until(lambda: [each["state"] for each in fleet.platform.resources] == ["DELETING"])

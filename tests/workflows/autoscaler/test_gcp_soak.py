@@ -1,5 +1,5 @@
-"""Hours of whatever can go wrong at Google and with the control plane itself: in the end everybody is served, what was made is
-deleted by whoever is left to do it, and nobody else's is touched.
+"""Hours of whatever can go wrong at Google and with the control plane itself: in the end everybody
+is served, what was made is deleted by whoever is left to do it, and nobody else's is touched.
 
 A minute of Google's is a second here, and whatever waits for Google waits accordingly.
 """
@@ -120,11 +120,22 @@ QUICKER: dict[Any, dict[str, float]] = {
 LOOKS: Any = {"observe_interval": SECOND, "evaluation_interval": SECOND / 2}
 
 
-def a_tpu_group(name: str, variant: str, runtime: str, hosts: int, most: int, **changes: Any) -> ScaleGroup:
+def a_tpu_group(
+    name: str, variant: str, runtime: str, hosts: int, most: int, **changes: Any
+) -> ScaleGroup:
     """In two zones."""
     offers = some(cpu=8, memory=32, disk=100, device=f"tpu:{variant}:{4 if hosts > 1 else 8}")
-    settings = {"zones": (A, B), "hosts": hosts, "max_slices": most, "pace": PACE, "topology": "", "resources": offers}
-    return tpu_group(name=name, accelerator_variant=variant, runtime_version=runtime, **settings | changes)
+    settings = {
+        "zones": (A, B),
+        "hosts": hosts,
+        "max_slices": most,
+        "pace": PACE,
+        "topology": "",
+        "resources": offers,
+    }
+    return tpu_group(
+        name=name, accelerator_variant=variant, runtime_version=runtime, **settings | changes
+    )
 
 
 #: Every kind of thing that a slice may be.
@@ -141,10 +152,18 @@ THERE = ("READY", "RUNNING", "REPAIRING", *NEW_STATES)
 #: What else the project has, and what it is marked with: none of it is the cluster's to touch.
 FOREIGN: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("somebodys-node", "node", {}),
-    ("another-clusters-node", "node", {"iris-uid": "u-9", "iris-cluster": "dev", "iris-role": "host", "iris-managed": "true"}),
+    (
+        "another-clusters-node",
+        "node",
+        {"iris-uid": "u-9", "iris-cluster": "dev", "iris-role": "host", "iris-managed": "true"},
+    ),
     ("a-persons-node", "node", {"iris-uid": "u-1", "iris-role": "host", "iris-manual": "true"}),
     ("somebodys-queued", "queued", {}),
-    ("another-clusters-queued", "queued", {"iris-uid": "u-9", "iris-role": "host", "iris-managed": "true"}),
+    (
+        "another-clusters-queued",
+        "queued",
+        {"iris-uid": "u-9", "iris-role": "host", "iris-managed": "true"},
+    ),
     ("somebodys-vm", "instance", {"iris-managed": "true"}),
     ("a-persons-vm", "instance", {"iris-uid": "u-1", "iris-role": "host", "iris-manual": "true"}),
 )
@@ -159,8 +178,12 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGoogle]:
     for module, quicker in QUICKER.items():
         for name, value in quicker.items():
             monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(policies, "UNTIL_DONE", RetryPolicy(initial_interval=SECOND / 5, maximum_interval=SECOND))
-    monkeypatch.setattr(policies, "A_FEW_TIMES", RetryPolicy(initial_interval=SECOND / 5, maximum_attempts=3))
+    monkeypatch.setattr(
+        policies, "UNTIL_DONE", RetryPolicy(initial_interval=SECOND / 5, maximum_interval=SECOND)
+    )
+    monkeypatch.setattr(
+        policies, "A_FEW_TIMES", RetryPolicy(initial_interval=SECOND / 5, maximum_attempts=3)
+    )
     with FakeGoogle() as google:
         google.run(SPEED)
         yield google
@@ -175,9 +198,14 @@ def project(google: FakeGoogle) -> str:
     return project
 
 
-def a_cluster(google: FakeGoogle, project: str, uid: str = "u-1") -> AbstractAsyncContextManager[GoogleCluster]:
+def a_cluster(
+    google: FakeGoogle, project: str, uid: str = "u-1"
+) -> AbstractAsyncContextManager[GoogleCluster]:
     """On a server of its own. Its hosts do no work: there are many."""
-    return dev_server_cluster(kind=partial(GoogleCluster, google=google, project=project, uid=uid), notifier=TenantNotifier)
+    return dev_server_cluster(
+        kind=partial(GoogleCluster, google=google, project=project, uid=uid),
+        notifier=TenantNotifier,
+    )
 
 
 async def until(holds: Callable[[], Any], every: float = 0.2) -> None:
@@ -196,7 +224,11 @@ async def until(holds: Callable[[], Any], every: float = 0.2) -> None:
 
 async def nothing_left(fleet: GoogleCluster) -> bool:
     """Neither machines nor workflows."""
-    return not (fleet.platform.alive or (await fleet.scaling()).slices or [each async for each in slice_workflows(fleet)])
+    return not (
+        fleet.platform.alive
+        or (await fleet.scaling()).slices
+        or [each async for each in slice_workflows(fleet)]
+    )
 
 
 def slice_workflows(fleet: GoogleCluster) -> AsyncIterator[Any]:
@@ -212,16 +244,21 @@ async def replayed(fleet: GoogleCluster) -> None:
     """
     kinds = (names.KIND_SLICE, names.KIND_AUTOSCALER, names.KIND_SCHEDULER)
     query = " OR ".join(f"{names.SA_KIND} = '{kind}'" for kind in kinds)
-    replayer = Replayer(workflows=[SliceWorkflow, AutoscalerWorkflow, SchedulerWorkflow], plugins=[IrisPlugin()])
+    replayer = Replayer(
+        workflows=[SliceWorkflow, AutoscalerWorkflow, SchedulerWorkflow], plugins=[IrisPlugin()]
+    )
     await replayer.replay_workflows(fleet.client.list_workflows(query).map_histories())
 
 
 def others_are_as_they_were(google: FakeGoogle, project: str) -> bool:
     """Whether all that was somebody else's, and nothing but that, is there."""
-    return sorted(each["name"] for each in google.resources(project)) == sorted(name for name, _, _ in FOREIGN)
+    return sorted(each["name"] for each in google.resources(project)) == sorted(
+        name for name, _, _ in FOREIGN
+    )
 
 
-# -- the soak ------------------------------------------------------------------------------------------------------------------
+# -- the soak
+# --------------------------------------------------------------------------------------------------
 
 
 class Soak:
@@ -239,13 +276,22 @@ class Soak:
         """All ask at once."""
         await self.fleet.scale(*GROUPS, **LOOKS)
         for group, count in zip(GROUPS, WANTED, strict=True):
-            wants = some(cpu=8, device=group.resources.device) if group.accelerator_variant else some(cpu=8)
-            asked = a_gang(tasks=group.hosts, wants=wants) if group.hosts > 1 else a_request(wants=wants)
+            wants = (
+                some(cpu=8, device=group.resources.device)
+                if group.accelerator_variant
+                else some(cpu=8)
+            )
+            asked = (
+                a_gang(tasks=group.hosts, wants=wants)
+                if group.hosts > 1
+                else a_request(wants=wants)
+            )
             self.tenants += [await self.fleet.tenant(asked) for _ in range(count)]
 
     async def passes(self, *, deadly: bool = False) -> None:
-        """A round: those whose slice was lost want another. In a deadly one the control plane is killed in the middle of
-        something, and more goes wrong while it is away."""
+        """A round: those whose slice was lost want another. In a deadly one the control plane is
+        killed in the middle of something, and more goes wrong while it is away.
+        """
         self.rounds += 1
         self.trouble.passes()
         if deadly:
@@ -256,12 +302,21 @@ class Soak:
             await self.fleet.starts_again()
         await asyncio.sleep(1)
         placed = {tenant.request.key: tenant.placement for tenant in self.tenants}
-        hosts = {(view.host.id, view.host.incarnation) for view in (await self.fleet.snapshot()).hosts}
-        seats = [(seat.host_id, seat.incarnation) for placement in placed.values() if placement for seat in placement.seats]
+        hosts = {
+            (view.host.id, view.host.incarnation) for view in (await self.fleet.snapshot()).hosts
+        }
+        seats = [
+            (seat.host_id, seat.incarnation)
+            for placement in placed.values()
+            if placement
+            for seat in placement.seats
+        ]
         assert len(seats) == len(set(seats)), "a host was given to two at once"
         for number, tenant in enumerate(self.tenants):
             placement = placed[tenant.request.key]
-            if placement and any((seat.host_id, seat.incarnation) not in hosts for seat in placement.seats):
+            if placement and any(
+                (seat.host_id, seat.incarnation) not in hosts for seat in placement.seats
+            ):
                 await self.fleet.leaves(tenant)
                 self.tenants[number] = await self.fleet.tenant(tenant.request)
                 self.lost += 1
@@ -275,7 +330,9 @@ class Soak:
     def served(self) -> int:
         """How many have machines that are there."""
         there = {each["name"] for each in self.fleet.platform.resources if each["state"] in THERE}
-        return sum(tenant.placement is not None and tenant.slices <= there for tenant in self.tenants)
+        return sum(
+            tenant.placement is not None and tenant.slices <= there for tenant in self.tenants
+        )
 
     async def killed_google(self) -> None:
         """It is away for a moment, and knows everything when it comes back."""
@@ -285,9 +342,14 @@ class Soak:
     async def told(self) -> str:
         """Where it stands."""
         scaling = await self.fleet.scaling()
-        lines = [f"round {self.rounds}; served {self.served} of {len(self.tenants)}; lost {self.lost}; {dict(self.happened)}"]
+        lines = [
+            f"round {self.rounds}; served {self.served} of {len(self.tenants)}; lost {self.lost};"
+            f" {dict(self.happened)}"
+        ]
         lines += [f"{each.group}: {each.availability} {each.why}" for each in scaling.groups]
-        lines += [f"{each.id} in {each.zone}: {each.state}, {each.reason}" for each in scaling.slices]
+        lines += [
+            f"{each.id} in {each.zone}: {each.state}, {each.reason}" for each in scaling.slices
+        ]
         return "\n".join(lines)
 
 
@@ -338,11 +400,17 @@ async def test_after_200_faults_over_50_slices_all_are_served_and_google_has_not
             await replayed(fleet)
 
 
-# -- two clusters --------------------------------------------------------------------------------------------------------------
+# -- two clusters
+# --------------------------------------------------------------------------------------------------
 
 
-#: That both clusters have, three slices of each; which cluster's a slice is nobody can tell but by the uid.
-SAME = tuple(group.model_copy(update={"min_slices": 3, "max_slices": 5}) for group in GROUPS if group.name != "single")
+#: That both clusters have, three slices of each; which cluster's a slice is nobody can tell but by
+#: the uid.
+SAME = tuple(
+    group.model_copy(update={"min_slices": 3, "max_slices": 5})
+    for group in GROUPS
+    if group.name != "single"
+)
 
 
 async def whole(*fleets: GoogleCluster) -> bool:
@@ -357,10 +425,16 @@ async def whole(*fleets: GoogleCluster) -> bool:
 
 
 async def orphaned(fleet: GoogleCluster) -> None:
-    """Three slices that only a sweep finds: two that never had a workflow, one of them of use, and one that has lost its own."""
+    """Three slices that only a sweep finds: two that never had a workflow, one of them of use, and
+    one that has lost its own.
+    """
     for token in ("t", ""):
         orphan = SliceRequest(
-            slice_id=f"iris-pods-{fleet.platform.uid}{token}", cluster=fleet.name, zone=A, token=token, group=SAME[0]
+            slice_id=f"iris-pods-{fleet.platform.uid}{token}",
+            cluster=fleet.name,
+            zone=A,
+            token=token,
+            group=SAME[0],
         )
         await fleet.platform.create_slice(orphan)
     await fleet.slice_of((await fleet.in_state())[0]).terminate("by mistake")
@@ -370,13 +444,17 @@ async def only_its_own(fleet: GoogleCluster) -> bool:
     """Whether it has ever asked for the end of, or looks after, nothing but what it has made."""
     made = set(fleet.platform.created)
     looked_after = {each.id async for each in slice_workflows(fleet)}
-    return fleet.platform.unwanted <= made and looked_after <= {names.slice_workflow(fleet.name, each) for each in made}
+    return fleet.platform.unwanted <= made and looked_after <= {
+        names.slice_workflow(fleet.name, each) for each in made
+    }
 
 
 async def test_two_clusters_of_one_name_and_prefix_in_one_project_never_touch_each_other(
     google: FakeGoogle, project: str
 ) -> None:
-    """Names and prefixes are chosen by people, often the same ones: one team's stop must not take the other's machines."""
+    """Names and prefixes are chosen by people, often the same ones: one team's stop must not take
+    the other's machines.
+    """
     trouble = Trouble(google, project, (A, B, C), random.Random(SEED))
     async with a_cluster(google, project, "u-1") as one, a_cluster(google, project, "u-2") as two:
         for fleet in (one, two):
@@ -405,17 +483,22 @@ async def test_two_clusters_of_one_name_and_prefix_in_one_project_never_touch_ea
         assert others_are_as_they_were(google, project)
 
 
-# -- no control plane ----------------------------------------------------------------------------------------------------------
+# -- no control plane
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_stop_without_a_control_plane_deletes_all_of_the_cluster_and_nothing_else(
     google: FakeGoogle, project: str
 ) -> None:
-    """It died in the middle of things: some were just asked for, others were going, and lists are late."""
+    """It died in the middle of things: some were just asked for, others were going, and lists are
+    late.
+    """
     trouble = Trouble(google, project, (A, B, C), random.Random(SEED))
     async with a_cluster(google, project) as fleet:
         fleet.hosts_work = False
-        await fleet.scale(*(group.model_copy(update={"min_slices": 4}) for group in GROUPS), **LOOKS)
+        await fleet.scale(
+            *(group.model_copy(update={"min_slices": 4}) for group in GROUPS), **LOOKS
+        )
         await until(lambda: len(fleet.platform.alive) >= 12)
         for _ in range(3):
             for _ in range(AT_ONCE):

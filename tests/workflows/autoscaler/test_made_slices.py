@@ -1,4 +1,5 @@
-"""A created slice, from its request to its deletion, on platforms and with agents that fail in every way.
+"""A created slice, from its request to its deletion, on platforms and with agents that fail in
+every way.
 
 The rules themselves: `tests/model/slice/test_slice_lifecycle.py`. Here the workflow performs them.
 """
@@ -24,8 +25,12 @@ REGION = "europe-west4"
 PACE = Pace()
 
 
-async def ended(fleet: FleetCluster, fault: SliceFault | None, within: timedelta = HOUR) -> SliceStatus:
-    """Returns the status of a deleted slice. Neither the platform nor the scheduler has anything left of it."""
+async def ended(
+    fleet: FleetCluster, fault: SliceFault | None, within: timedelta = HOUR
+) -> SliceStatus:
+    """Returns the status of a deleted slice. Neither the platform nor the scheduler has anything
+    left of it.
+    """
     shown = await fleet.becomes("s1", DELETED, within)
 
     assert shown.facts is not None
@@ -35,7 +40,8 @@ async def ended(fleet: FleetCluster, fault: SliceFault | None, within: timedelta
     return shown
 
 
-# -- from the request to ready hosts -------------------------------------------------------------------------------------------
+# -- from the request to ready hosts
+# -------------------------------------------------------------------------------------------
 
 
 async def test_a_slice_is_created_and_its_hosts_accept_work(fleet: FleetCluster) -> None:
@@ -45,7 +51,12 @@ async def test_a_slice_is_created_and_its_hosts_accept_work(fleet: FleetCluster)
 
     assert sorted(host.id for host in shown.hosts) == ["s1-w-0", "s1-w-1", "s1-w-2", "s1-w-3"]
     assert await fleet.offers(*shown.hosts)
-    assert [step.state for step in shown.steps] == ["REQUESTED", "PROVISIONING", "BOOTSTRAPPING", "READY"]
+    assert [step.state for step in shown.steps] == [
+        "REQUESTED",
+        "PROVISIONING",
+        "BOOTSTRAPPING",
+        "READY",
+    ]
 
 
 async def test_a_slice_that_boots_slowly_shows_what_it_waits_for(fleet: FleetCluster) -> None:
@@ -65,7 +76,9 @@ async def test_a_slice_that_boots_slowly_shows_what_it_waits_for(fleet: FleetClu
 
 
 @pytest.mark.parametrize("fault", [SliceFault.STOCK_OUT, SliceFault.QUOTA, SliceFault.BAD_CONFIG])
-async def test_a_slice_that_is_refused_fails_with_the_platform_s_reason(fleet: FleetCluster, fault: SliceFault) -> None:
+async def test_a_slice_that_is_refused_fails_with_the_platform_s_reason(
+    fleet: FleetCluster, fault: SliceFault
+) -> None:
     """Each needs another reaction: another zone, another group, or a person."""
     if fault is SliceFault.STOCK_OUT:
         fleet.platform.capacity["europe-west4-a", "v5litepod-16"] = 0
@@ -81,7 +94,9 @@ async def test_a_slice_that_is_refused_fails_with_the_platform_s_reason(fleet: F
     assert fleet.platform.created == []
 
 
-async def test_a_slice_whose_creation_was_not_acknowledged_is_found_again(fleet: FleetCluster) -> None:
+async def test_a_slice_whose_creation_was_not_acknowledged_is_found_again(
+    fleet: FleetCluster,
+) -> None:
     """The reply was lost after the creation: the second call must not create a second slice."""
     fleet.platform.lose_next_reply(Verb.CREATE, times=3)
     await fleet.make(a_group())
@@ -90,8 +105,12 @@ async def test_a_slice_whose_creation_was_not_acknowledged_is_found_again(fleet:
     assert fleet.platform.created == ["s1"]
 
 
-async def test_a_platform_that_does_not_answer_for_an_hour_has_created_one_slice(fleet: FleetCluster) -> None:
-    """No answer is not a refusal: the request is repeated under the same name for as long as it takes."""
+async def test_a_platform_that_does_not_answer_for_an_hour_has_created_one_slice(
+    fleet: FleetCluster,
+) -> None:
+    """No answer is not a refusal: the request is repeated under the same name for as long as it
+    takes.
+    """
     fleet.platform.unreachable["europe-west4-a"] = "backend error"
     await fleet.make(a_group())
     for _ in range(6):
@@ -105,7 +124,9 @@ async def test_a_platform_that_does_not_answer_for_an_hour_has_created_one_slice
 
 
 async def test_machines_that_do_not_exist_in_time_are_deleted(fleet: FleetCluster) -> None:
-    """The workflow asks the platform first. Machines that it would create later must not exist without a workflow."""
+    """The workflow asks the platform first. Machines that it would create later must not exist
+    without a workflow.
+    """
     fleet.platform.boot_delay = HOUR
     await fleet.make(a_group())
     await fleet.later(PACE.boot_timeout - SECOND)
@@ -115,18 +136,25 @@ async def test_machines_that_do_not_exist_in_time_are_deleted(fleet: FleetCluste
     assert shown.reason == "the platform has not created its machines within 5m"
 
 
-async def test_the_reason_has_the_last_console_line_when_agents_do_not_report(fleet: FleetCluster) -> None:
+async def test_the_reason_has_the_last_console_line_when_agents_do_not_report(
+    fleet: FleetCluster,
+) -> None:
     """The machines are deleted, with their consoles. The status keeps the other lines."""
     fleet.platform.partial["tpu"] = 0
     fleet.platform.console["tpu"] = "pulling image\nFAILED: no such image\n"
     await fleet.make(a_group())
     shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
 
-    assert shown.reason == "0 of 4 agents have reported within 10m; last output of its machines: FAILED: no such image"
+    assert (
+        shown.reason
+        == "0 of 4 agents have reported within 10m; last output of its machines: FAILED: no such"
+        " image"
+    )
     assert shown.last_words == "pulling image\nFAILED: no such image\n"
 
 
-# -- agents --------------------------------------------------------------------------------------------------------------------
+# -- agents
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_an_agent_with_another_token_is_refused_and_shown(fleet: FleetCluster) -> None:
@@ -166,7 +194,8 @@ async def _all_second(fleet: FleetCluster) -> bool:
     return {view.host.incarnation for view in (await fleet.snapshot()).hosts} == {"second"}
 
 
-# -- failures ------------------------------------------------------------------------------------------------------------------
+# -- failures
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_lost_host_fails_the_whole_slice(fleet: FleetCluster) -> None:
@@ -210,11 +239,17 @@ async def test_machines_that_are_in_repair_for_too_long_are_deleted(fleet: Fleet
     shown = await ended(fleet, SliceFault.PREEMPTED, within=2 * MINUTE)
 
     assert shown.reason == "in repair for 15m"
-    assert "in repair; deleted if that takes longer than 15m: UNHEALTHY_MAINTENANCE" in [step.reason for step in shown.steps]
+    assert "in repair; deleted if that takes longer than 15m: UNHEALTHY_MAINTENANCE" in [
+        step.reason for step in shown.steps
+    ]
 
 
-async def test_machines_that_are_repaired_in_time_are_kept_even_if_no_observation_shows_it(fleet: FleetCluster) -> None:
-    """At the end of the grace the workflow asks the platform, and asks again if the platform does not answer."""
+async def test_machines_that_are_repaired_in_time_are_kept_even_if_no_observation_shows_it(
+    fleet: FleetCluster,
+) -> None:
+    """At the end of the grace the workflow asks the platform, and asks again if the platform does
+    not answer.
+    """
     await fleet.ready(a_group())
     fleet.platform.repair("s1")
     await fleet.look()
@@ -226,7 +261,10 @@ async def test_machines_that_are_repaired_in_time_are_kept_even_if_no_observatio
     await fleet.later(2 * MINUTE)
     shown = await fleet.shown()
 
-    assert (shown.state, shown.steps[-1].reason) == (READY, "the platform has repaired its machines")
+    assert (shown.state, shown.steps[-1].reason) == (
+        READY,
+        "the platform has repaired its machines",
+    )
 
 
 async def test_a_slice_that_another_client_deletes_has_vanished(fleet: FleetCluster) -> None:
@@ -239,7 +277,9 @@ async def test_a_slice_that_another_client_deletes_has_vanished(fleet: FleetClus
     await ended(fleet, SliceFault.VANISHED)
 
 
-async def test_a_slice_that_is_preempted_before_it_is_ready_does_not_wait_for_its_deadline(fleet: FleetCluster) -> None:
+async def test_a_slice_that_is_preempted_before_it_is_ready_does_not_wait_for_its_deadline(
+    fleet: FleetCluster,
+) -> None:
     """Spot machines may be preempted within a minute."""
     fleet.platform.boot_delay = HOUR
     await fleet.make(a_group())
@@ -275,8 +315,12 @@ async def test_tasks_of_a_lost_slice_free_its_resources(fleet: FleetCluster) -> 
 
 
 @pytest.mark.parametrize("who", ["the agents", "the platform"])
-async def test_the_tasks_of_a_slice_that_is_taken_back_end_before_its_machines_are_deleted(fleet: FleetCluster, who: str) -> None:
-    """They have the provider's notice to save what they have, and nothing new begins there meanwhile."""
+async def test_the_tasks_of_a_slice_that_is_taken_back_end_before_its_machines_are_deleted(
+    fleet: FleetCluster, who: str
+) -> None:
+    """They have the provider's notice to save what they have, and nothing new begins there
+    meanwhile.
+    """
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
     tenant.lingers = True
@@ -292,7 +336,9 @@ async def test_the_tasks_of_a_slice_that_is_taken_back_end_before_its_machines_a
     assert fleet.platform.deleted == ["s1"]
 
 
-async def test_tasks_that_do_not_end_keep_a_slice_that_is_taken_back_for_a_limited_time(fleet: FleetCluster) -> None:
+async def test_tasks_that_do_not_end_keep_a_slice_that_is_taken_back_for_a_limited_time(
+    fleet: FleetCluster,
+) -> None:
     """Their machine may be gone already, and a machine that is not gone costs money."""
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
@@ -309,7 +355,9 @@ async def taken_back(fleet: FleetCluster, who: str) -> None:
     """The provider takes the slice back; its agents say so, or the platform's list."""
     (host,) = (await fleet.shown()).hosts
     if who == "the agents":
-        lost = HostLost(host_id=host.id, incarnation=host.incarnation, reason="preempted", left=True)
+        lost = HostLost(
+            host_id=host.id, incarnation=host.incarnation, reason="preempted", left=True
+        )
         await fleet.slice(host).signal("host_lost", lost)
     else:
         await fleet.platform.preempt("s1")
@@ -317,7 +365,9 @@ async def taken_back(fleet: FleetCluster, who: str) -> None:
 
 
 async def test_a_refusal_after_a_lost_reply_leaves_nothing_behind(fleet: FleetCluster) -> None:
-    """The machines were created, the answer was lost, and the next answer is a refusal: they must be deleted all the same."""
+    """The machines were created, the answer was lost, and the next answer is a refusal: they must
+    be deleted all the same.
+    """
     fleet.platform.lose_next_reply(Verb.CREATE)
     fleet.platform.boot_delay = HOUR
     handle = await fleet.make(a_group())

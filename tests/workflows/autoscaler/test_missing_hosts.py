@@ -1,4 +1,6 @@
-"""Hosts of ready slices that the scheduler's ledger does not have: operators see them, and the slices offer them again."""
+"""Hosts of ready slices that the scheduler's ledger does not have: operators see them, and the
+slices offer them again.
+"""
 
 import pytest
 
@@ -22,7 +24,9 @@ async def _alarms(fleet: FleetCluster) -> list[str]:
 
 
 async def test_a_ready_slice_that_the_ledger_lacks_is_offered_again(fleet: FleetCluster) -> None:
-    """Its slice says READY and its agents are well, so no other mechanism looks at it: it would wait for work for ever."""
+    """Its slice says READY and its agents are well, so no other mechanism looks at it: it would
+    wait for work for ever.
+    """
     await fleet.scale(a_cpu_group(min_slices=1, pace=EAGER))
     await fleet.comes_true(lambda: _hosts(fleet, 1))
     await fleet.terminate(fleet.scheduler)
@@ -37,20 +41,27 @@ async def _is_well(fleet: FleetCluster) -> bool:
     return not await _alarms(fleet)
 
 
-async def test_operators_see_a_host_of_an_ended_incarnation_until_its_agent_begins_a_new_one(fleet: FleetCluster) -> None:
-    """The scheduler never takes that incarnation again. The slice names it for its agent; an agent that does not read that is
-    the operators' to restart."""
+async def test_operators_see_a_host_of_an_ended_incarnation_until_its_agent_begins_a_new_one(
+    fleet: FleetCluster,
+) -> None:
+    """The scheduler never takes that incarnation again. The slice names it for its agent; an agent
+    that does not read that is the operators' to restart.
+    """
     await fleet.scale(a_cpu_group(min_slices=1, pace=EAGER))
     await fleet.comes_true(lambda: _hosts(fleet, 1))
     (slice_id,) = fleet.platform.created
     (host,) = (await fleet.shown(slice_id)).hosts
-    await fleet.deliver(HostLost(host_id=host.id, incarnation=host.incarnation, reason="by mistake"))
+    await fleet.deliver(
+        HostLost(host_id=host.id, incarnation=host.incarnation, reason="by mistake")
+    )
 
     await fleet.comes_true(lambda: _alarms(fleet), within=10 * MINUTE)
     await fleet.later(10 * MINUTE)
     status, shown = await fleet.scaling(), await fleet.shown(slice_id)
     (problem,) = render_fleet.problems(status)
-    assert problem.startswith(f"the scheduler does not have host {host.id} of slice {slice_id}, which is READY, since 20")
+    assert problem.startswith(
+        f"the scheduler does not have host {host.id} of slice {slice_id}, which is READY, since 20"
+    )
     assert problem.endswith(f"; if it lasts, delete the slice: iris slice delete {slice_id}")
     assert shown.ended == ((host.id, host.incarnation),)
     assert shown.state is S.READY

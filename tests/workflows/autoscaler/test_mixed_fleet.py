@@ -1,4 +1,6 @@
-"""A cloud and existing machines under one autoscaler: an outage of one part, and what goes on in the other meanwhile."""
+"""A cloud and existing machines under one autoscaler: an outage of one part, and what goes on in
+the other meanwhile.
+"""
 
 from collections.abc import AsyncIterator
 
@@ -47,7 +49,9 @@ class Part:
     async def list_slices(self) -> FleetListing:
         self._check()
         found = (await self._whole.list_slices()).slices
-        return FleetListing(slices=tuple(each for each in found if is_gcp_zone(each.zone) == self._cloud))
+        return FleetListing(
+            slices=tuple(each for each in found if is_gcp_zone(each.zone) == self._cloud)
+        )
 
     def _check(self) -> None:
         if self.away:
@@ -57,15 +61,27 @@ class Part:
 class MixedFleet(FleetCluster):
     """The fake cloud, divided."""
 
-    def __init__(self, env: WorkflowEnvironment, name: str = "trial", notifier: type[Notifier] = TenantNotifier) -> None:
+    def __init__(
+        self,
+        env: WorkflowEnvironment,
+        name: str = "trial",
+        notifier: type[Notifier] = TenantNotifier,
+    ) -> None:
         super().__init__(env, name, notifier)
-        self.cloud, self.machines = Part(self.platform, cloud=True), Part(self.platform, cloud=False)
+        self.cloud, self.machines = (
+            Part(self.platform, cloud=True),
+            Part(self.platform, cloud=False),
+        )
         served = MixedPlatform(self.cloud, self.machines, [LAB], is_gcp_zone)
         self.fleet, self.slices = PlayedFleet(self, self.lister, served), PlayedSlices(self, served)
 
     def of(self, group: str) -> list[str]:
         """The slices of the group that have machines."""
-        return [each for each in self.platform.alive if self.platform.machines[each].request.group.name == group]
+        return [
+            each
+            for each in self.platform.alive
+            if self.platform.machines[each].request.group.name == group
+        ]
 
 
 @pytest.fixture
@@ -77,9 +93,16 @@ async def fleet() -> AsyncIterator[MixedFleet]:
 
 
 @pytest.mark.parametrize(("away", "there"), [("cloud", "lab"), ("lab", "cloud")])
-async def test_an_outage_of_one_part_leaves_the_other_working(fleet: MixedFleet, away: str, there: str) -> None:
-    """What is known there is replaced and added; what is unknown is neither given up nor requested again."""
-    groups = [a_cpu_group(name, zones=(zone,), min_slices=1, pace=EAGER) for name, zone in (("cloud", A), ("lab", LAB))]
+async def test_an_outage_of_one_part_leaves_the_other_working(
+    fleet: MixedFleet, away: str, there: str
+) -> None:
+    """What is known there is replaced and added; what is unknown is neither given up nor requested
+    again.
+    """
+    groups = [
+        a_cpu_group(name, zones=(zone,), min_slices=1, pace=EAGER)
+        for name, zone in (("cloud", A), ("lab", LAB))
+    ]
     await fleet.scale(*groups, observe_interval=MINUTE)
     await fleet.comes_true(lambda: fleet.has(2))
     (kept,), (lost,) = fleet.of(away), fleet.of(there)

@@ -1,4 +1,6 @@
-"""What the time-skipping server cannot show of slices and the autoscaler: histories that continue as new, and real lists."""
+"""What the time-skipping server cannot show of slices and the autoscaler: histories that continue
+as new, and real lists.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +29,9 @@ QUICK = EAGER.model_copy(update={"scale_down_delay": 2 * SECOND})
 
 @pytest.fixture
 async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FleetCluster]:
-    """On a server that finds a history long after sixty events, with shorter times: here they pass as they do."""
+    """On a server that finds a history long after sixty events, with shorter times: here they pass
+    as they do.
+    """
     for name in ("DELETE_CHECK", "MAX_DELETE_CHECK", "EVALUATE_EVERY"):
         monkeypatch.setattr(policies, name, SECOND / 10)
     for name in ("DRAIN_CHECK", "MAX_DRAIN_CHECK"):
@@ -38,7 +42,9 @@ async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FleetCluster]:
         await fleet.audit()
 
 
-async def grow_old(fleet: FleetCluster, handle: WorkflowHandle[None, None], signal: str = "report") -> None:
+async def grow_old(
+    fleet: FleetCluster, handle: WorkflowHandle[None, None], signal: str = "report"
+) -> None:
     """The workflow gets signals until its history is another one."""
     before = (await handle.describe()).run_id
 
@@ -56,7 +62,9 @@ async def ready(fleet: FleetCluster) -> WorkflowHandle[None, None]:
     return handle
 
 
-async def test_a_slice_that_continues_as_new_while_it_is_ready_is_as_it_was(fleet: FleetCluster) -> None:
+async def test_a_slice_that_continues_as_new_while_it_is_ready_is_as_it_was(
+    fleet: FleetCluster,
+) -> None:
     """Its hosts, its age, its steps; and what ends it ends it."""
     handle = await ready(fleet)
     before = await fleet.shown()
@@ -70,7 +78,9 @@ async def test_a_slice_that_continues_as_new_while_it_is_ready_is_as_it_was(flee
     assert (await fleet.snapshot()).total_hosts == 0
 
 
-async def test_what_is_said_to_a_slice_while_it_continues_as_new_is_heard(fleet: FleetCluster) -> None:
+async def test_what_is_said_to_a_slice_while_it_continues_as_new_is_heard(
+    fleet: FleetCluster,
+) -> None:
     """An agent that restarts says so once."""
     handle = await ready(fleet)
     for life in range(20):
@@ -85,7 +95,9 @@ async def _lives(fleet: FleetCluster, life: str) -> bool:
     return [view.host.incarnation for view in (await fleet.snapshot()).hosts] == [life]
 
 
-async def test_a_slice_that_continues_as_new_while_it_drains_goes_on_draining(fleet: FleetCluster) -> None:
+async def test_a_slice_that_continues_as_new_while_it_drains_goes_on_draining(
+    fleet: FleetCluster,
+) -> None:
     """It takes nothing new, and keeps its deadline and its reason."""
     handle = await ready(fleet)
     tenant = await fleet.tenant(wants=WHOLE)
@@ -102,7 +114,9 @@ async def test_a_slice_that_continues_as_new_while_it_drains_goes_on_draining(fl
     assert fleet.platform.alive == []
 
 
-async def test_a_slice_that_continues_as_new_while_it_is_deleted_deletes_on(fleet: FleetCluster) -> None:
+async def test_a_slice_that_continues_as_new_while_it_is_deleted_deletes_on(
+    fleet: FleetCluster,
+) -> None:
     """Some take hours to go; the fault that began it is still known at the end."""
     fleet.platform.delete_delay = 10 * SECOND
     handle = await ready(fleet)
@@ -111,13 +125,19 @@ async def test_a_slice_that_continues_as_new_while_it_is_deleted_deletes_on(flee
     await fleet.until(lambda: fleet.is_in("s1", S.DELETED))
     shown = await fleet.shown()
 
-    assert (await handle.describe()).run_id != first, "it did not continue as new: nothing was tested"
+    assert (await handle.describe()).run_id != first, (
+        "it did not continue as new: nothing was tested"
+    )
     assert (shown.reason, shown.facts and shown.facts.fault) == ("the agent died", "HOST_LOST")
     assert fleet.platform.alive == []
 
 
-async def test_a_cancelled_slice_does_not_continue_as_new_and_so_ends_as_cancelled(fleet: FleetCluster) -> None:
-    """The Web UI's own colours mean what they say, however long the platform takes; another run would know of no cancellation."""
+async def test_a_cancelled_slice_does_not_continue_as_new_and_so_ends_as_cancelled(
+    fleet: FleetCluster,
+) -> None:
+    """The Web UI's own colours mean what they say, however long the platform takes; another run
+    would know of no cancellation.
+    """
     fleet.platform.delete_delay = 10 * SECOND
     handle = await ready(fleet)
     first = (await handle.describe()).run_id
@@ -131,9 +151,15 @@ async def test_a_cancelled_slice_does_not_continue_as_new_and_so_ends_as_cancell
     assert await fleet.shown_end(handle) == "CANCELED"
 
 
-async def test_an_autoscaler_that_continues_as_new_all_the_time_loses_no_slice_and_buys_none_twice(fleet: FleetCluster) -> None:
+async def test_an_autoscaler_that_continues_as_new_all_the_time_loses_no_slice_and_buys_none_twice(
+    fleet: FleetCluster,
+) -> None:
     """Some fifty slices come and go with their gangs, over a dozen runs of it."""
-    await fleet.scale(a_cpu_group(max_slices=6, pace=QUICK), observe_interval=SECOND / 5, evaluation_interval=SECOND / 10)
+    await fleet.scale(
+        a_cpu_group(max_slices=6, pace=QUICK),
+        observe_interval=SECOND / 5,
+        evaluation_interval=SECOND / 10,
+    )
     first = (await fleet.autoscaler.describe()).run_id
     for _ in range(3):
         tenants = [await fleet.tenant(wants=WHOLE) for _ in range(6)]
@@ -142,18 +168,24 @@ async def test_an_autoscaler_that_continues_as_new_all_the_time_loses_no_slice_a
             await fleet.leaves(tenant)
         await fleet.until(lambda: not fleet.platform.alive)
 
-    assert (await fleet.autoscaler.describe()).run_id != first, "it did not continue as new: nothing was tested"
+    assert (await fleet.autoscaler.describe()).run_id != first, (
+        "it did not continue as new: nothing was tested"
+    )
     assert len(fleet.platform.created) == 18
     assert fleet.platform.most_alive["cpu"] == 6
 
 
-async def test_an_autoscaler_that_continues_as_new_while_it_closes_down_keeps_the_deadline(fleet: FleetCluster) -> None:
+async def test_an_autoscaler_that_continues_as_new_while_it_closes_down_keeps_the_deadline(
+    fleet: FleetCluster,
+) -> None:
     """Whoever was given an hour to write a checkpoint has an hour."""
     await fleet.scale(a_cpu_group(pace=QUICK), observe_interval=SECOND / 5)
     tenant = await fleet.tenant(wants=WHOLE)
     await fleet.until(lambda: tenant.placement)
     deadline = await fleet.now() + HOUR
-    await fleet.autoscaler.signal("close_down", CloseDown(reason="the cluster is stopped", deadline=deadline))
+    await fleet.autoscaler.signal(
+        "close_down", CloseDown(reason="the cluster is stopped", deadline=deadline)
+    )
     await fleet.until(lambda: fleet.has(1, S.DRAINING))
     for _ in range(2):
         await grow_old(fleet, fleet.autoscaler, "demand")
@@ -167,7 +199,9 @@ async def test_an_autoscaler_that_continues_as_new_while_it_closes_down_keeps_th
 async def test_a_slice_whose_workflow_was_terminated_before_it_had_machines_is_forgotten(
     fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is nothing to adopt and nobody to report; but somebody waits for it, and the group has room for one."""
+    """There is nothing to adopt and nobody to report; but somebody waits for it, and the group has
+    room for one.
+    """
     monkeypatch.setattr(policies, "CENSUS_EVERY", 3)
     monkeypatch.setattr(policies, "LIST_LAG", SECOND)
     fleet.platform.unreachable[A] = "backend error"
@@ -185,7 +219,9 @@ async def test_a_slice_whose_workflow_was_terminated_before_it_had_machines_is_f
 async def test_a_terminated_autoscaler_s_successor_finds_all_slices_in_temporal_s_own_list(
     fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that end after their parent has gone included: nothing is left over, nothing is bought twice."""
+    """Those that end after their parent has gone included: nothing is left over, nothing is bought
+    twice.
+    """
     monkeypatch.setattr(fleet.lister, "list_workflows", fleet.client.list_workflows)
     group = a_cpu_group(max_slices=4, pace=QUICK)
     await fleet.scale(group, observe_interval=SECOND)
@@ -196,7 +232,9 @@ async def test_a_terminated_autoscaler_s_successor_finds_all_slices_in_temporal_
     await asyncio.sleep(1)  # lists lag behind by moments
     await fleet.scale(group, gather=True, observe_interval=SECOND)
     await fleet.until(lambda: len(fleet.platform.alive) == 2)
-    assert {slice_id for tenant in tenants[1:] for slice_id in tenant.slices} == set(fleet.platform.alive)
+    assert {slice_id for tenant in tenants[1:] for slice_id in tenant.slices} == set(
+        fleet.platform.alive
+    )
     for tenant in tenants[1:]:
         await fleet.leaves(tenant)
     await fleet.until(lambda: not fleet.platform.alive)

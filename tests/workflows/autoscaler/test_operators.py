@@ -1,4 +1,6 @@
-"""The autoscaler and the people who run the cluster: pause, resume, another configuration, the end of it all."""
+"""The autoscaler and the people who run the cluster: pause, resume, another configuration, the end
+of it all.
+"""
 
 import pytest
 
@@ -19,7 +21,9 @@ WHOLE = some(cpu=8)
 
 @pytest.fixture(autouse=True)
 def _looks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An autoscaler that closes down says so twice, a second apart; a look that is due just then wedges the server."""
+    """An autoscaler that closes down says so twice, a second apart; a look that is due just then
+    wedges the server.
+    """
     monkeypatch.setattr(lifecycle, "DRAIN_CHECK", 3 * SECOND)
 
 
@@ -30,7 +34,8 @@ async def tenants_on(fleet: FleetCluster, count: int) -> list[Tenant]:
     return tenants
 
 
-# -- pause ---------------------------------------------------------------------------------------------------------------------
+# -- pause
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_paused_autoscaler_neither_asks_nor_gives_back(fleet: FleetCluster) -> None:
@@ -42,7 +47,9 @@ async def test_a_paused_autoscaler_neither_asks_nor_gives_back(fleet: FleetClust
     await fleet.later(HOUR / 3)
     assert not any(each.placement for each in waits)
     await fleet.leaves(tenant)
-    await fleet.comes_true(lambda: waits[0].placement, within=MINUTE)  # what is there is used all the same
+    await fleet.comes_true(
+        lambda: waits[0].placement, within=MINUTE
+    )  # what is there is used all the same
     for each in waits:
         await fleet.leaves(each)
     await fleet.later(HOUR / 3)
@@ -83,7 +90,9 @@ async def test_nothing_is_bought_for_a_group_that_takes_no_work(fleet: FleetClus
     assert len(fleet.platform.created) == 2
 
 
-async def test_those_who_waited_while_the_cluster_was_paused_get_machines_as_soon_as_it_goes_on(fleet: FleetCluster) -> None:
+async def test_those_who_waited_while_the_cluster_was_paused_get_machines_as_soon_as_it_goes_on(
+    fleet: FleetCluster,
+) -> None:
     """Nothing else happens in a quiet cluster that would wake the autoscaler."""
     await fleet.scale(a_cpu_group(pace=EAGER))
     await fleet.tells(Pause(reason="a new image"))
@@ -97,7 +106,9 @@ async def test_those_who_waited_while_the_cluster_was_paused_get_machines_as_soo
 
 async def test_work_goes_to_the_next_group_while_one_takes_none(fleet: FleetCluster) -> None:
     """An operator who pauses a group does not mean to pause the users."""
-    await fleet.scale(a_cpu_group("first", priority=1, pace=EAGER), a_cpu_group("second", priority=2, pace=EAGER))
+    await fleet.scale(
+        a_cpu_group("first", priority=1, pace=EAGER), a_cpu_group("second", priority=2, pace=EAGER)
+    )
     await fleet.until(lambda: _is_paused(fleet, "first"))
     tenant = await fleet.tenant(wants=WHOLE)
     await fleet.comes_true(lambda: tenant.placement)
@@ -110,10 +121,13 @@ async def _is_paused(fleet: FleetCluster, group: str) -> bool:
     return not (await fleet.tells(Pause(group=group))).problem
 
 
-# -- another configuration -----------------------------------------------------------------------------------------------------
+# -- another configuration
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_a_smaller_most_gives_back_the_idle_first_and_lets_the_busy_run(fleet: FleetCluster) -> None:
+async def test_a_smaller_most_gives_back_the_idle_first_and_lets_the_busy_run(
+    fleet: FleetCluster,
+) -> None:
     """A reload is no reason to stop anybody's work."""
     await fleet.scale(a_cpu_group(max_slices=4, pace=EAGER))
     tenants = await tenants_on(fleet, 4)
@@ -144,7 +158,9 @@ async def test_a_larger_most_serves_those_who_wait_at_once(fleet: FleetCluster) 
     await fleet.comes_true(lambda: waits.placement, within=30 * SECOND)
 
 
-async def test_a_group_that_is_no_longer_in_the_configuration_is_given_back(fleet: FleetCluster) -> None:
+async def test_a_group_that_is_no_longer_in_the_configuration_is_given_back(
+    fleet: FleetCluster,
+) -> None:
     """Its idle slices at once, those that work when they have ended."""
     await fleet.scale(a_cpu_group("old", pace=EAGER), a_group())
     tenants = await tenants_on(fleet, 2)
@@ -159,7 +175,9 @@ async def test_a_group_that_is_no_longer_in_the_configuration_is_given_back(flee
     await fleet.comes_true(lambda: not fleet.platform.alive)
 
 
-async def test_slices_on_their_way_of_a_group_that_has_gone_are_given_back_too(fleet: FleetCluster) -> None:
+async def test_slices_on_their_way_of_a_group_that_has_gone_are_given_back_too(
+    fleet: FleetCluster,
+) -> None:
     """They boot for an hour, and nobody waits for them any more."""
     fleet.platform.boot_delay = HOUR
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER))
@@ -169,11 +187,16 @@ async def test_slices_on_their_way_of_a_group_that_has_gone_are_given_back_too(f
     await fleet.comes_true(lambda: not fleet.platform.alive, within=MINUTE)
 
 
-# -- the end -------------------------------------------------------------------------------------------------------------------
+# -- the end
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_a_cluster_that_is_closed_down_gives_everything_back_and_makes_no_more(fleet: FleetCluster) -> None:
-    """Min slices and waiting gangs included: `iris cluster stop` must not race with its own autoscaler."""
+async def test_a_cluster_that_is_closed_down_gives_everything_back_and_makes_no_more(
+    fleet: FleetCluster,
+) -> None:
+    """Min slices and waiting gangs included: `iris cluster stop` must not race with its own
+    autoscaler.
+    """
     fleet.platform.boot_delays["slow"] = HOUR
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER), a_group("slow", min_slices=1))
     tenants = await tenants_on(fleet, 3)
@@ -194,7 +217,9 @@ async def test_closing_down_with_a_deadline_lets_work_run_until_then(fleet: Flee
     await fleet.scale(a_cpu_group(pace=EAGER))
     tenants = await tenants_on(fleet, 3)
     await fleet.leaves(tenants[0])
-    await fleet.autoscaler.signal("close_down", CloseDown(reason="stop", deadline=await fleet.now() + 10 * MINUTE))
+    await fleet.autoscaler.signal(
+        "close_down", CloseDown(reason="stop", deadline=await fleet.now() + 10 * MINUTE)
+    )
     await fleet.later(MINUTE)
     assert len(fleet.platform.alive) == 2
     await fleet.leaves(tenants[1])
@@ -205,7 +230,9 @@ async def test_closing_down_with_a_deadline_lets_work_run_until_then(fleet: Flee
     await fleet.comes_true(lambda: not fleet.platform.alive, within=3 * MINUTE)
 
 
-async def test_a_new_configuration_opens_a_cluster_that_was_closed_down(fleet: FleetCluster) -> None:
+async def test_a_new_configuration_opens_a_cluster_that_was_closed_down(
+    fleet: FleetCluster,
+) -> None:
     """`iris cluster start` after a stop finds the same autoscaler."""
     group = a_cpu_group(min_slices=1, pace=EAGER)
     await fleet.scale(group)

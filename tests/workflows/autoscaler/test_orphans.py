@@ -1,4 +1,6 @@
-"""Machines without a workflow, workflows without an autoscaler, planners without a memory: nothing leaks, nothing doubles."""
+"""Machines without a workflow, workflows without an autoscaler, planners without a memory: nothing
+leaks, nothing doubles.
+"""
 
 from datetime import timedelta
 
@@ -20,15 +22,20 @@ S = SliceState
 WHOLE = some(cpu=8)
 
 
-def machines(group: ScaleGroup, slice_id: str = "found-1", cluster: str = "trial", token: str = "its token") -> SliceRequest:
+def machines(
+    group: ScaleGroup, slice_id: str = "found-1", cluster: str = "trial", token: str = "its token"
+) -> SliceRequest:
     """What somebody asked for, whom nobody remembers."""
     return SliceRequest(slice_id=slice_id, cluster=cluster, zone=A, token=token, group=group)
 
 
-# -- machines without a workflow -----------------------------------------------------------------------------------------------
+# -- machines without a workflow
+# -----------------------------------------------------------------------------------------------
 
 
-async def test_machines_whose_workflow_was_terminated_are_adopted_and_work_goes_on(fleet: FleetCluster) -> None:
+async def test_machines_whose_workflow_was_terminated_are_adopted_and_work_goes_on(
+    fleet: FleetCluster,
+) -> None:
     """Terminate in the Web UI must not leak, and must not cost anybody a week's training run."""
     await fleet.scale(a_group(pace=EAGER))
     tenant = await fleet.tenant_gang()
@@ -73,7 +80,9 @@ async def test_a_job_notices_nothing_of_its_slice_s_new_workflow(fleet: FleetClu
     assert len(fleet.hosts[slice_id].taken) == 1
 
 
-async def test_machines_whose_workflow_was_terminated_while_they_were_deleted_are_deleted(fleet: FleetCluster) -> None:
+async def test_machines_whose_workflow_was_terminated_while_they_were_deleted_are_deleted(
+    fleet: FleetCluster,
+) -> None:
     """The platform says that they are going; when they are gone nobody has to look after them."""
     fleet.platform.delete_delay = 10 * MINUTE
     await fleet.scale(a_cpu_group(pace=EAGER))
@@ -90,8 +99,9 @@ async def test_machines_whose_workflow_was_terminated_while_they_were_deleted_ar
 
 
 async def test_machines_of_a_group_that_nobody_knows_are_deleted(fleet: FleetCluster) -> None:
-    """Left over from a configuration of last month: they have our label, and cost. Not before their agents have had the time to
-    say that they are there: something may run on them."""
+    """Left over from a configuration of last month: they have our label, and cost. Not before their
+    agents have had the time to say that they are there: something may run on them.
+    """
     await fleet.scale(a_group())
     await fleet.platform.plant(machines(a_cpu_group("former")))
     await fleet.later(20 * SECOND)
@@ -119,7 +129,9 @@ async def test_machines_of_a_known_group_are_taken_in(fleet: FleetCluster) -> No
     await fleet.comes_true(lambda: tenant.placement)
 
 
-async def test_machines_that_are_marked_manual_or_of_another_cluster_are_never_touched(fleet: FleetCluster) -> None:
+async def test_machines_that_are_marked_manual_or_of_another_cluster_are_never_touched(
+    fleet: FleetCluster,
+) -> None:
     """A colleague's machine that was deleted by a robot is the end of trust in it."""
     await fleet.scale(a_group(), observe_interval=5 * MINUTE)
     await fleet.platform.plant(machines(a_cpu_group("former"), "mine"), manual=True)
@@ -131,7 +143,9 @@ async def test_machines_that_are_marked_manual_or_of_another_cluster_are_never_t
 
 
 async def test_machines_that_are_listed_late_belong_to_their_slice(fleet: FleetCluster) -> None:
-    """A list that lags behind the create must not make an orphan of what it shows at last, nor a loss before."""
+    """A list that lags behind the create must not make an orphan of what it shows at last, nor a
+    loss before.
+    """
     fleet.platform.list_lag = 3 * MINUTE
     await fleet.scale(a_group())
     tenant = await fleet.tenant_gang()
@@ -142,10 +156,13 @@ async def test_machines_that_are_listed_late_belong_to_their_slice(fleet: FleetC
     assert (await fleet.snapshot()).running == 1
 
 
-# -- planners that begin anew --------------------------------------------------------------------------------------------------
+# -- planners that begin anew
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_an_autoscaler_that_was_terminated_is_followed_by_one_that_knows_all_slices(fleet: FleetCluster) -> None:
+async def test_an_autoscaler_that_was_terminated_is_followed_by_one_that_knows_all_slices(
+    fleet: FleetCluster,
+) -> None:
     """None is leaked, none is bought twice; the idle delay of those that are idle goes on."""
     group = a_cpu_group(min_slices=1, pace=EAGER)
     await fleet.scale(group)
@@ -168,7 +185,9 @@ async def test_an_autoscaler_that_was_terminated_is_followed_by_one_that_knows_a
 
 
 async def test_slices_go_on_while_there_is_no_autoscaler(fleet: FleetCluster) -> None:
-    """One that was asked for before boots, and takes work, and is known to the next autoscaler as what it has become."""
+    """One that was asked for before boots, and takes work, and is known to the next autoscaler as
+    what it has become.
+    """
     fleet.platform.boot_delay = 3 * MINUTE
     group = a_cpu_group(pace=EAGER)
     await fleet.scale(group)
@@ -183,8 +202,12 @@ async def test_slices_go_on_while_there_is_no_autoscaler(fleet: FleetCluster) ->
     assert len(fleet.platform.created) == 1
 
 
-async def test_a_scheduler_that_was_terminated_is_followed_by_one_that_knows_all_hosts(fleet: FleetCluster) -> None:
-    """The slices are as they were: none is taken for idle while the roll is called, none for lost."""
+async def test_a_scheduler_that_was_terminated_is_followed_by_one_that_knows_all_hosts(
+    fleet: FleetCluster,
+) -> None:
+    """The slices are as they were: none is taken for idle while the roll is called, none for
+    lost.
+    """
     group = a_cpu_group(min_slices=2, pace=EAGER)
     await fleet.scale(group)
     await fleet.comes_true(lambda: fleet.has(2))

@@ -1,4 +1,6 @@
-"""Whatever is wanted and whatever goes wrong, for hours: everybody is served in the end, and not one machine is left over."""
+"""Whatever is wanted and whatever goes wrong, for hours: everybody is served in the end, and not
+one machine is left over.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -23,8 +25,23 @@ pytestmark = pytest.mark.long
 TICK = 3 * MINUTE
 TICKS = 20
 PACE = Pace(scale_up_delay=20 * SECOND)
-GROUPS = (a_cpu_group(max_slices=3, zones=(A, B), pace=PACE), a_group(max_slices=2, zones=(A, B), hosts=2, pace=PACE))
-Kind = Literal["core", "whole", "gang", "preempt", "break_", "vanish", "stock_out", "outage", "lost", "limit", "slow"]
+GROUPS = (
+    a_cpu_group(max_slices=3, zones=(A, B), pace=PACE),
+    a_group(max_slices=2, zones=(A, B), hosts=2, pace=PACE),
+)
+Kind = Literal[
+    "core",
+    "whole",
+    "gang",
+    "preempt",
+    "break_",
+    "vanish",
+    "stock_out",
+    "outage",
+    "lost",
+    "limit",
+    "slow",
+]
 
 
 class Event(BaseModel):
@@ -65,31 +82,43 @@ class Play:
         zone = (A, B)[event.number % 2]
         match event.kind:
             case "core" | "whole":
-                await self.comes(await fleet.tenant(wants=some(cpu=1 if event.kind == "core" else 8)), event.ticks)
+                await self.comes(
+                    await fleet.tenant(wants=some(cpu=1 if event.kind == "core" else 8)),
+                    event.ticks,
+                )
             case "gang":
                 await self.comes(await fleet.tenant_gang(tasks=2), event.ticks)
             case "preempt" | "break_" | "vanish" if victim:
                 await getattr(platform, event.kind)(victim)
             case "stock_out":
                 now = await fleet.now()
-                platform.shortages.append(Shortage(zone=zone, since=now, until=now + event.ticks * TICK))
+                platform.shortages.append(
+                    Shortage(zone=zone, since=now, until=now + event.ticks * TICK)
+                )
                 platform.fail_next(Verb.CREATE, StockOut("none left"))
             case "outage":
                 platform.unreachable[zone] = "backend error"
-                self.until.append((self.tick + event.ticks, lambda: platform.unreachable.pop(zone, None)))
+                self.until.append(
+                    (self.tick + event.ticks, lambda: platform.unreachable.pop(zone, None))
+                )
             case "lost":
                 platform.lose_next_reply(Verb.CREATE)
                 platform.lose_next_reply(Verb.DELETE)
             case "limit":
                 platform.fail_next(list(Verb)[event.number % 4], RateLimited("too many"), 3)
             case "slow":
-                platform.boot_delay, platform.delete_delay = event.number * MINUTE, event.ticks * MINUTE
+                platform.boot_delay, platform.delete_delay = (
+                    event.number * MINUTE,
+                    event.ticks * MINUTE,
+                )
 
     async def comes(self, tenant: Tenant, ticks: int) -> None:
         self.tenants[tenant.request.key] = (tenant, ticks)
 
     async def go_on(self) -> None:
-        """A tick passes. Those whose slice was lost want another; those who have had their time go."""
+        """A tick passes. Those whose slice was lost want another; those who have had their time
+        go.
+        """
         self.tick += 1
         for end in [end for at, end in self.until if at == self.tick]:
             end()
@@ -117,8 +146,12 @@ class Play:
 
 @settings(max_examples=3, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
 @given(st.lists(EVENTS, min_size=8, max_size=30))
-async def test_after_hours_of_demand_and_faults_all_are_served_and_nothing_is_left(events: list[Event]) -> None:
-    """The three promises at once: nobody forgotten, nothing leaked or doubled, limits kept throughout."""
+async def test_after_hours_of_demand_and_faults_all_are_served_and_nothing_is_left(
+    events: list[Event],
+) -> None:
+    """The three promises at once: nobody forgotten, nothing leaked or doubled, limits kept
+    throughout.
+    """
     async with time_skipping_cluster(Forgetful, TenantNotifier) as fleet:
         fleet.hosts_work = False
         await fleet.scale(*GROUPS, observe_interval=MINUTE)

@@ -1,4 +1,6 @@
-"""The autoscaler and a platform that has none, may not, does not answer, or takes back what it gave."""
+"""The autoscaler and a platform that has none, may not, does not answer, or takes back what it
+gave.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -23,7 +25,9 @@ pytestmark = pytest.mark.long
 S = SliceState
 
 
-async def test_a_stock_out_of_70_minutes_in_one_zone_ends_with_the_work_done_in_another(fleet: FleetCluster) -> None:
+async def test_a_stock_out_of_70_minutes_in_one_zone_ends_with_the_work_done_in_another(
+    fleet: FleetCluster,
+) -> None:
     """Google's zones run dry for hours; nobody should have to notice."""
     now = await fleet.now()
     fleet.platform.shortages.append(Shortage(zone=A, since=now, until=now + 70 * MINUTE))
@@ -36,8 +40,12 @@ async def test_a_stock_out_of_70_minutes_in_one_zone_ends_with_the_work_done_in_
     assert made.zone == B
 
 
-async def test_a_zone_without_stock_is_asked_less_and_less_often_and_used_again_when_it_has_some(fleet: FleetCluster) -> None:
-    """A call a second for 70 minutes would use up the project's quota of calls; and the wait must end with the shortage."""
+async def test_a_zone_without_stock_is_asked_less_and_less_often_and_used_again_when_it_has_some(
+    fleet: FleetCluster,
+) -> None:
+    """A call a second for 70 minutes would use up the project's quota of calls; and the wait must
+    end with the shortage.
+    """
     now = await fleet.now()
     fleet.platform.shortages.append(Shortage(zone=A, since=now, until=now + 70 * MINUTE))
     await fleet.scale(a_group(pace=EAGER), observe_interval=10 * MINUTE)
@@ -51,8 +59,12 @@ async def test_a_zone_without_stock_is_asked_less_and_less_often_and_used_again_
     assert all(gap >= 10 * MINUTE for gap in gaps[5:])
 
 
-async def test_a_used_up_quota_sends_those_who_wait_to_the_next_group_and_is_left_alone(fleet: FleetCluster) -> None:
-    """Asking again cannot help before something is given back; the next group may be in another region."""
+async def test_a_used_up_quota_sends_those_who_wait_to_the_next_group_and_is_left_alone(
+    fleet: FleetCluster,
+) -> None:
+    """Asking again cannot help before something is given back; the next group may be in another
+    region.
+    """
     fleet.platform.quota["europe-west4"] = 0
     first, second = a_group("near", priority=1), a_group("far", priority=2, zones=(C,))
     await fleet.scale(first, second)
@@ -69,8 +81,12 @@ async def test_a_used_up_quota_sends_those_who_wait_to_the_next_group_and_is_lef
     assert verdicts["near"].availability == "QUOTA_EXCEEDED"
 
 
-async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(fleet: FleetCluster) -> None:
-    """A broken image must not cost a slice every five minutes for a whole weekend; one that boots ends that."""
+async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(
+    fleet: FleetCluster,
+) -> None:
+    """A broken image must not cost a slice every five minutes for a whole weekend; one that boots
+    ends that.
+    """
     fleet.platform.boot_delay = timedelta(days=9)
     pace = Pace(scale_up_delay=timedelta(0), boot_timeout=MINUTE, backoff=MINUTE, max_backoff=HOUR)
     await fleet.scale(a_group(pace=pace), observe_interval=2 * MINUTE)
@@ -90,9 +106,12 @@ async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(fle
 
 
 @pytest.mark.long
-async def test_sixty_slices_that_are_preempted_at_once_are_replaced_together(fleet: FleetCluster) -> None:
-    """A storm is when people look at the status: it is answered meanwhile. By one evaluation, if the news of all of them comes
-    within a second; on a busy machine it takes a little longer."""
+async def test_sixty_slices_that_are_preempted_at_once_are_replaced_together(
+    fleet: FleetCluster,
+) -> None:
+    """A storm is when people look at the status: it is answered meanwhile. By one evaluation, if
+    the news of all of them comes within a second; on a busy machine it takes a little longer.
+    """
     fleet.hosts_work = False
     await fleet.scale(a_cpu_group(min_slices=60, max_slices=60, pace=EAGER))
     await fleet.comes_true(lambda: fleet.has(60))
@@ -157,7 +176,10 @@ async def test_the_slice_of_a_quarantined_host_is_replaced(fleet: FleetCluster) 
     (broken,) = fleet.platform.alive
     await fleet.later(15 * MINUTE)
     await fleet.tells(
-        Close(host_id=f"{broken}-w-1", closure=Closure(by=ClosedBy.QUARANTINE, reason="3 attempts in a row failed"))
+        Close(
+            host_id=f"{broken}-w-1",
+            closure=Closure(by=ClosedBy.QUARANTINE, reason="3 attempts in a row failed"),
+        )
     )
     await fleet.comes_true(lambda: fleet.platform.alive and broken not in fleet.platform.alive)
     await fleet.comes_true(lambda: fleet.has(1))
@@ -182,17 +204,23 @@ async def test_what_runs_on_the_slice_of_a_quarantined_host_may_end(fleet: Fleet
 
 
 async def test_a_slice_with_a_silent_host_is_replaced(fleet: FleetCluster) -> None:
-    """The machine runs, says the platform; but its agent has not been heard of in two looks, and does not answer."""
+    """The machine runs, says the platform; but its agent has not been heard of in two looks, and
+    does not answer.
+    """
     await fleet.scale(a_group(min_slices=1, pace=EAGER))
     await fleet.comes_true(lambda: fleet.has(1))
     await fleet.later(15 * MINUTE)
     (lost,) = fleet.platform.alive
-    silent = Silent(host_id=f"{lost}-w-2", slice_id=lost, incarnation="first", age=61, unanswered=True)
+    silent = Silent(
+        host_id=f"{lost}-w-2", slice_id=lost, incarnation="first", age=61, unanswered=True
+    )
     fleet.fleet.silent = [(silent,), (silent,)]
     await fleet.comes_true(lambda: lost not in fleet.platform.alive, within=MINUTE)
     await fleet.comes_true(lambda: fleet.has(1))
 
-    assert (await fleet.shown(lost)).reason == f"host {lost}-w-2 has not reported for 61 s and does not answer"
+    assert (
+        await fleet.shown(lost)
+    ).reason == f"host {lost}-w-2 has not reported for 61 s and does not answer"
 
 
 async def test_a_rate_limited_platform_gets_everything_done_in_the_end(fleet: FleetCluster) -> None:
@@ -201,7 +229,9 @@ async def test_a_rate_limited_platform_gets_everything_done_in_the_end(fleet: Fl
     fleet.platform.calls_per_minute = 10
     await fleet.scale(a_cpu_group(max_slices=20, pace=EAGER), observe_interval=MINUTE)
     tenants = [await fleet.tenant(wants=some(cpu=8)) for _ in range(20)]
-    await fleet.comes_true(lambda: all(tenant.placement for tenant in tenants), within=2 * HOUR, step=MINUTE)
+    await fleet.comes_true(
+        lambda: all(tenant.placement for tenant in tenants), within=2 * HOUR, step=MINUTE
+    )
     for tenant in tenants:
         await fleet.leaves(tenant)
     await fleet.comes_true(lambda: not fleet.platform.alive, within=2 * HOUR, step=MINUTE)

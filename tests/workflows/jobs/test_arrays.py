@@ -51,8 +51,12 @@ class Counted:
         return outcome
 
 
-async def test_tasks_have_the_indices_of_the_array_wherever_they_are_named(cluster: Cluster) -> None:
-    """A program that takes its index as the number of a shard must get the number that the user sees."""
+async def test_tasks_have_the_indices_of_the_array_wherever_they_are_named(
+    cluster: Cluster,
+) -> None:
+    """A program that takes its index as the number of a shard must get the number that the user
+    sees.
+    """
     host = await cluster.join(offers=some(cpu=8))
     job = await cluster.submit(**an_array(3, 5, 17))
     status = await cluster.end(job)
@@ -60,12 +64,16 @@ async def test_tasks_have_the_indices_of_the_array_wherever_they_are_named(clust
     assert status.state is JobState.SUCCEEDED
     assert [task.index for task in status.tasks] == [3, 5, 17]
     assert sorted((task.index, task.num_tasks) for task in host.taken) == [(3, 3), (5, 3), (17, 3)]
-    assert [await cluster.shown_end(cluster.task(job, index)) for index in (3, 5, 17)] == ["COMPLETED"] * 3
+    assert [await cluster.shown_end(cluster.task(job, index)) for index in (3, 5, 17)] == [
+        "COMPLETED"
+    ] * 3
     assert await cluster.nothing_held()
 
 
 async def test_an_array_of_one_task_keeps_its_index(cluster: Cluster) -> None:
-    """As every job of one task it has no workflow for the task, and its only task need not be number 0."""
+    """As every job of one task it has no workflow for the task, and its only task need not be
+    number 0.
+    """
     host = await cluster.join()
     job = await cluster.submit(**an_array(17))
     status = await cluster.end(job)
@@ -76,7 +84,9 @@ async def test_an_array_of_one_task_keeps_its_index(cluster: Cluster) -> None:
 
 
 async def test_no_more_tasks_than_the_limit_have_hosts_at_once(cluster: Cluster) -> None:
-    """The limit protects what the tasks share: a license, a database, the hosts that others need."""
+    """The limit protects what the tasks share: a license, a database, the hosts that others
+    need.
+    """
     program = Counted()
     await cluster.join(offers=some(cpu=8), program=program)
     job = await cluster.submit(**an_array(*range(7), limit=2))
@@ -102,12 +112,20 @@ async def test_a_task_that_waits_for_the_limit_can_be_cancelled_alone(cluster: C
     status = await cluster.end(job, within=MINUTE)
 
     assert status.state is JobState.SUCCEEDED
-    assert [task.state for task in status.tasks] == [TaskState.SUCCEEDED, TaskState.SUCCEEDED, TaskState.CANCELLED]
+    assert [task.state for task in status.tasks] == [
+        TaskState.SUCCEEDED,
+        TaskState.SUCCEEDED,
+        TaskState.CANCELLED,
+    ]
     assert [task.index for task in host.taken] == [1, 4]
 
 
-async def test_a_retried_task_of_an_array_keeps_its_place_within_the_limit(cluster: Cluster) -> None:
-    """A failure must not let a task more run than the user allowed, and each task has its own account of retries."""
+async def test_a_retried_task_of_an_array_keeps_its_place_within_the_limit(
+    cluster: Cluster,
+) -> None:
+    """A failure must not let a task more run than the user allowed, and each task has its own
+    account of retries.
+    """
     host = await cluster.join(offers=some(cpu=8), program=in_turn(fails, succeeds, succeeds))
     job = await cluster.submit(**an_array(2, 4, limit=1), max_retries_failure=1)
     status = await cluster.end(job, within=MINUTE)
@@ -116,7 +134,9 @@ async def test_a_retried_task_of_an_array_keeps_its_place_within_the_limit(clust
     assert [(task.index, task.attempt) for task in host.taken] == [(2, 1), (2, 2), (4, 1), (4, 2)]
 
 
-async def test_a_job_that_is_cancelled_ends_the_tasks_that_wait_for_the_limit(cluster: Cluster) -> None:
+async def test_a_job_that_is_cancelled_ends_the_tasks_that_wait_for_the_limit(
+    cluster: Cluster,
+) -> None:
     """The job's end must not wait for tasks that have not begun."""
     program = Counted()
     await cluster.join(offers=some(cpu=8), program=program)
@@ -131,8 +151,12 @@ async def test_a_job_that_is_cancelled_ends_the_tasks_that_wait_for_the_limit(cl
 
 
 @pytest.mark.parametrize("part", [PART_TASKS, 1])
-async def test_the_scheduling_timeout_of_a_task_does_not_count_its_wait_for_the_limit(cluster: Cluster, part: int) -> None:
-    """The task could not ask for hosts before, and its end as UNSCHEDULABLE would end the job, however many hosts are free."""
+async def test_the_scheduling_timeout_of_a_task_does_not_count_its_wait_for_the_limit(
+    cluster: Cluster, part: int
+) -> None:
+    """The task could not ask for hosts before, and its end as UNSCHEDULABLE would end the job,
+    however many hosts are free.
+    """
     job = await cluster.submit(**an_array(0, 1, limit=1, part=part), scheduling_timeout=HOUR / 2)
     await cluster.users.jobs.hold(job)
     await cluster.later(HOUR)
@@ -145,9 +169,15 @@ async def test_the_scheduling_timeout_of_a_task_does_not_count_its_wait_for_the_
     assert status.state is JobState.SUCCEEDED
 
 
-async def test_only_the_tasks_that_did_not_succeed_run_again_as_the_same_tasks(cluster: Cluster) -> None:
-    """Each has its index, by which it finds its row, and the size of the whole array, by which programs divide their data."""
-    host = await cluster.join(offers=some(cpu=8), program=by_index(succeeds, succeeds, fails, succeeds, fails, succeeds))
+async def test_only_the_tasks_that_did_not_succeed_run_again_as_the_same_tasks(
+    cluster: Cluster,
+) -> None:
+    """Each has its index, by which it finds its row, and the size of the whole array, by which
+    programs divide their data.
+    """
+    host = await cluster.join(
+        offers=some(cpu=8), program=by_index(succeeds, succeeds, fails, succeeds, fails, succeeds)
+    )
     job = await cluster.submit(**an_array(1, 2, 4, 5), max_task_failures=2)
     await cluster.end(job)
     again = await spec_again(cluster.users.jobs, job, None, failed=True, name="again")
@@ -155,11 +185,16 @@ async def test_only_the_tasks_that_did_not_succeed_run_again_as_the_same_tasks(c
     second = await cluster.users.jobs.submit(again)
     status = await cluster.end(second.id)
 
-    assert [(task.index, task.state) for task in status.tasks] == [(2, TaskState.FAILED), (4, TaskState.FAILED)]
+    assert [(task.index, task.state) for task in status.tasks] == [
+        (2, TaskState.FAILED),
+        (4, TaskState.FAILED),
+    ]
     assert {task.num_tasks for task in host.taken} == {4}
 
 
-async def test_a_job_without_an_array_runs_its_failed_tasks_again_by_their_numbers(cluster: Cluster) -> None:
+async def test_a_job_without_an_array_runs_its_failed_tasks_again_by_their_numbers(
+    cluster: Cluster,
+) -> None:
     """And the whole of it runs again as it was; if nothing has failed, there is nothing to run."""
     await cluster.join(offers=some(cpu=8), program=by_index(succeeds, fails, succeeds))
     job = await cluster.submit(replicas=3, max_task_failures=1)
@@ -176,16 +211,21 @@ async def test_a_job_without_an_array_runs_its_failed_tasks_again_by_their_numbe
     assert await spec_again(jobs, good, None, failed=True, name=None) is None
 
 
-# -- arrays of several parts ---------------------------------------------------------------------------------------------------
+# -- arrays of several parts
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_large_array_runs_in_parts_within_one_limit(cluster: Cluster) -> None:
-    """The limit is that of the array, and the job has the status of each task, also of those in other workflows."""
+    """The limit is that of the array, and the job has the status of each task, also of those in
+    other workflows.
+    """
     program = Counted()
     await cluster.join(offers=some(cpu=64), program=program)
     job = await cluster.submit(**an_array(*range(100, 110), limit=4, part=3))
     await cluster.until(lambda: program.running == 4)
-    parts = await cluster.shown_end(cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1)))
+    parts = await cluster.shown_end(
+        cluster.client.get_workflow_handle(part_workflow(cluster.name, job, 1))
+    )
     program.held.let_go()
     status = await cluster.end(job, within=HOUR)
 
@@ -196,13 +236,19 @@ async def test_a_large_array_runs_in_parts_within_one_limit(cluster: Cluster) ->
     assert await cluster.nothing_held()
 
 
-async def test_the_replay_of_an_array_in_parts_has_more_time_than_that_of_other_jobs(cluster: Cluster) -> None:
-    """Its history has up to two thousand reports. A replay that never ends in time would hold the job up for ever."""
+async def test_the_replay_of_an_array_in_parts_has_more_time_than_that_of_other_jobs(
+    cluster: Cluster,
+) -> None:
+    """Its history has up to two thousand reports. A replay that never ends in time would hold the
+    job up for ever.
+    """
     timeouts = []
     for name, part in (("large", 1), ("small", PART_TASKS)):
         job = await cluster.submit(name, **an_array(0, 1, part=part))
         described = await cluster.job(job).describe()
-        timeouts.append(described.raw_description.execution_config.default_workflow_task_timeout.ToTimedelta())
+        timeouts.append(
+            described.raw_description.execution_config.default_workflow_task_timeout.ToTimedelta()
+        )
         await cluster.cancel(job)
         await cluster.end(job)
 
@@ -210,7 +256,9 @@ async def test_the_replay_of_an_array_in_parts_has_more_time_than_that_of_other_
 
 
 async def test_a_failure_in_one_part_of_an_array_ends_the_others(cluster: Cluster) -> None:
-    """Tasks of parts that have not begun end with the job, too; and every task says why it ended."""
+    """Tasks of parts that have not begun end with the job, too; and every task says why it
+    ended.
+    """
     runs, bad = Held(), Held(then=fails)
     await cluster.join(offers=some(cpu=64), program=by_index(runs, runs, runs, bad, runs))
     job = await cluster.submit(**an_array(*range(12), limit=4, part=3))
@@ -221,7 +269,9 @@ async def test_a_failure_in_one_part_of_an_array_ends_the_others(cluster: Cluste
     assert status.state is JobState.FAILED
     assert status.tasks[3].state is TaskState.FAILED
     assert {task.state for task in status.tasks} == {TaskState.FAILED, TaskState.KILLED}
-    assert {task.reason[:20] for task in status.tasks if task.state is TaskState.KILLED} == {"the job ended FAILED"}
+    assert {task.reason[:20] for task in status.tasks if task.state is TaskState.KILLED} == {
+        "the job ended FAILED"
+    }
     assert await cluster.nothing_held()
 
 
@@ -238,7 +288,9 @@ async def test_a_large_array_puts_up_with_as_many_failed_tasks_as_it_says(cluste
 async def test_a_large_array_that_has_ended_tells_the_status_of_all_tasks_without_a_control_plane(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The results of its parts have all of it. A query would replay a history of a thousand events, for seconds."""
+    """The results of its parts have all of it. A query would replay a history of a thousand events,
+    for seconds.
+    """
     monkeypatch.setattr(job_workflow, "TASKS_IN_RESULT", 2)
     await cluster.join(offers=some(cpu=64), program=by_index(fails, *[succeeds] * 7, fails))
     enough = await cluster.submit("enough", **an_array(*range(9), part=4), max_task_failures=2)
@@ -253,7 +305,9 @@ async def test_a_large_array_that_has_ended_tells_the_status_of_all_tasks_withou
 async def test_the_job_of_a_large_array_is_asked_for_what_its_parts_do_not_know(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tasks of a part that has not begun, and why tasks were killed: only the job's answer says it."""
+    """The tasks of a part that has not begun, and why tasks were killed: only the job's answer says
+    it.
+    """
     monkeypatch.setattr(job_workflow, "TASKS_IN_RESULT", 2)
     runs, bad = Held(), Held(then=fails)
     await cluster.join(offers=some(cpu=64), program=by_index(runs, runs, runs, bad, runs))
@@ -289,7 +343,9 @@ async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: 
 async def test_the_job_hears_soon_that_a_task_of_a_large_array_is_cancelled(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it shows CANCELLING, with a time of SIGKILL long past, until the part reports anyway: after hours of a long run."""
+    """Else it shows CANCELLING, with a time of SIGKILL long past, until the part reports anyway:
+    after hours of a long run.
+    """
     monkeypatch.setattr(array_part, "GROWTH", 1e6)
     runs = Held()
     host = await cluster.join(offers=some(cpu=64), program=by_index(succeeds, runs))
@@ -322,8 +378,12 @@ async def test_a_change_of_a_large_array_reaches_all_of_its_tasks(cluster: Clust
     assert await _in_band(cluster, job, 8)
 
 
-async def test_a_task_of_a_large_array_is_asked_itself_where_it_runs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its part reports less and less often: the job may believe for minutes that a task waits that runs, or is cancelled."""
+async def test_a_task_of_a_large_array_is_asked_itself_where_it_runs(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its part reports less and less often: the job may believe for minutes that a task waits that
+    runs, or is cancelled.
+    """
     monkeypatch.setattr(array_part, "FIRST_PAUSE", HOUR)
     first, second = Held(), Held()
     await cluster.join(offers=some(cpu=8), program=by_index(first, second))
@@ -363,13 +423,22 @@ async def test_a_task_of_an_earlier_job_of_the_name_is_not_asked(cluster: Cluste
 async def test_the_results_of_an_array_whose_tasks_were_killed_are_missed_together(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A result may come late, but ten thousand tasks that left none would be awaited for hours, one after the other."""
+    """A result may come late, but ten thousand tasks that left none would be awaited for hours, one
+    after the other.
+    """
     monkeypatch.setattr(task_results, "FAILED_PATIENCE", timedelta(seconds=2))
     await cluster.join(offers=some(cpu=64), program=fails)
-    client = AsyncIrisClient(cluster.client, ClusterRecord(name=cluster.name, address="trial:7233", store=tmp_path.as_uri()))
+    client = AsyncIrisClient(
+        cluster.client,
+        ClusterRecord(name=cluster.name, address="trial:7233", store=tmp_path.as_uri()),
+    )
     function = Bundle(sha256="0" * 64)
     some_lost, all_lost = [
-        client.job(await cluster.submit(name, **an_array(*range(40)), max_task_failures=lost, call=function))
+        client.job(
+            await cluster.submit(
+                name, **an_array(*range(40)), max_task_failures=lost, call=function
+            )
+        )
         for name, lost in (("some", 40), ("all", 39))
     ]
     for job, state in ((some_lost, JobState.SUCCEEDED), (all_lost, JobState.FAILED)):
@@ -381,7 +450,9 @@ async def test_the_results_of_an_array_whose_tasks_were_killed_are_missed_togeth
             await some_lost.results(trusted=True)
         with pytest.raises(JobFailed, match="ada/all FAILED: 40 failed, more than"):
             await all_lost.results(trusted=True)
-    assert [str(error).partition(" FAILED")[0] for error in lost] == [f"task {index} of ada/some" for index in range(40)]
+    assert [str(error).partition(" FAILED")[0] for error in lost] == [
+        f"task {index} of ada/some" for index in range(40)
+    ]
 
 
 async def _is(cluster: Cluster, job: str, index: int, *states: TaskState) -> bool:
@@ -394,7 +465,10 @@ async def _run(cluster: Cluster, tasks: int) -> bool:
 
 async def _in_band(cluster: Cluster, job: str, index: int) -> bool:
     described = await cluster.task(job, index).describe()
-    return described.typed_search_attributes.get(SearchAttributeKey.for_keyword(names.SA_PRIORITY)) == Band.BATCH
+    return (
+        described.typed_search_attributes.get(SearchAttributeKey.for_keyword(names.SA_PRIORITY))
+        == Band.BATCH
+    )
 
 
 async def _has_ended(cluster: Cluster, job: str, index: int) -> bool:

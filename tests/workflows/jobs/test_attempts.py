@@ -24,7 +24,9 @@ from tests.harness import (
 MINUTE = timedelta(minutes=1)
 
 
-async def test_a_program_that_keeps_failing_is_tried_once_and_as_often_again_as_the_job_allows(cluster: Cluster) -> None:
+async def test_a_program_that_keeps_failing_is_tried_once_and_as_often_again_as_the_job_allows(
+    cluster: Cluster,
+) -> None:
     """The limit counts retries, and the end says that it was reached."""
     host = await cluster.join(program=fails)
     job = await cluster.submit(max_retries_failure=2)
@@ -33,12 +35,18 @@ async def test_a_program_that_keeps_failing_is_tried_once_and_as_often_again_as_
     assert status.state is JobState.FAILED
     assert status.reason == "exited with code 7 (failures 3, max_retries_failure 2)"
     assert [task.attempt for task in host.taken] == [1, 2, 3]
-    assert [status.tasks[0].failures, status.tasks[0].preemptions, status.tasks[0].exit_code] == [3, 0, 7]
+    assert [status.tasks[0].failures, status.tasks[0].preemptions, status.tasks[0].exit_code] == [
+        3,
+        0,
+        7,
+    ]
     assert await cluster.nothing_held()
 
 
 async def test_a_failed_program_waits_before_it_is_tried_again(cluster: Cluster) -> None:
-    """One second, then two: a program that crashes at once must not keep a host busy with crashing."""
+    """One second, then two: a program that crashes at once must not keep a host busy with
+    crashing.
+    """
     await cluster.join(program=in_turn(fails, fails, succeeds))
     job = await cluster.submit(max_retries_failure=2)
     status = await cluster.end(job, within=MINUTE)
@@ -48,9 +56,12 @@ async def test_a_failed_program_waits_before_it_is_tried_again(cluster: Cluster)
     assert timedelta(seconds=3) <= status.finished_at - status.submitted_at < timedelta(seconds=5)
 
 
-async def test_a_job_is_pending_between_its_attempts_and_says_why_there_is_another(cluster: Cluster) -> None:
-    """Its last attempt has ended, the job has not: whoever looks then must not be told that it failed, or that it runs. Lists
-    show the same."""
+async def test_a_job_is_pending_between_its_attempts_and_says_why_there_is_another(
+    cluster: Cluster,
+) -> None:
+    """Its last attempt has ended, the job has not: whoever looks then must not be told that it
+    failed, or that it runs. Lists show the same.
+    """
     await cluster.join(program=in_turn(fails, succeeds))
     job = await cluster.submit(max_retries_failure=1)
     await cluster.until(lambda: _is_pending_again(cluster, job))
@@ -68,7 +79,9 @@ async def _is_pending_again(cluster: Cluster, job: str) -> bool:
     return task.state is TaskState.PENDING and task.attempt == 1
 
 
-async def test_a_preempted_program_is_tried_again_at_once_within_its_own_budget(cluster: Cluster) -> None:
+async def test_a_preempted_program_is_tried_again_at_once_within_its_own_budget(
+    cluster: Cluster,
+) -> None:
     """It did nothing wrong; but a machine that dies under it every time must come to an end too."""
     host = await cluster.join(program=is_preempted)
     job = await cluster.submit(max_retries_preemption=2)
@@ -81,9 +94,12 @@ async def test_a_preempted_program_is_tried_again_at_once_within_its_own_budget(
     assert len(host.taken) == 3
 
 
-async def test_an_attempt_that_no_host_takes_up_costs_nothing_but_ever_more_time(cluster: Cluster) -> None:
-    """A broken host must neither fail the job nor spin with it: one second, two, four, eight. (Three attempts in a row close a
-    host, so there are two of them.)"""
+async def test_an_attempt_that_no_host_takes_up_costs_nothing_but_ever_more_time(
+    cluster: Cluster,
+) -> None:
+    """A broken host must neither fail the job nor spin with it: one second, two, four, eight.
+    (Three attempts in a row close a host, so there are two of them.)
+    """
     refused_four_times = in_turn(is_not_taken, is_not_taken, is_not_taken, is_not_taken, succeeds)
     for host in ("h1", "h2"):
         await cluster.join(host, program=refused_four_times)
@@ -91,7 +107,11 @@ async def test_an_attempt_that_no_host_takes_up_costs_nothing_but_ever_more_time
     status = await cluster.end(job, within=MINUTE)
 
     assert status.state is JobState.SUCCEEDED
-    assert [status.tasks[0].attempt, status.tasks[0].failures, status.tasks[0].preemptions] == [5, 0, 0]
+    assert [status.tasks[0].attempt, status.tasks[0].failures, status.tasks[0].preemptions] == [
+        5,
+        0,
+        0,
+    ]
     assert status.finished_at is not None
     assert timedelta(seconds=15) <= status.finished_at - status.submitted_at < timedelta(seconds=17)
 
@@ -99,15 +119,27 @@ async def test_an_attempt_that_no_host_takes_up_costs_nothing_but_ever_more_time
 @pytest.mark.parametrize(
     ("attempts", "failures", "preemptions", "end"),
     [
-        ([is_preempted, fails, is_not_taken, is_preempted, fails, succeeds], 2, 2, JobState.SUCCEEDED),
+        (
+            [is_preempted, fails, is_not_taken, is_preempted, fails, succeeds],
+            2,
+            2,
+            JobState.SUCCEEDED,
+        ),
         ([fails, is_preempted, is_preempted, is_not_taken, fails, fails], 3, 2, JobState.FAILED),
-        ([is_preempted, fails, fails, is_not_taken, is_preempted, loses_its_host], 2, 3, JobState.WORKER_FAILED),
+        (
+            [is_preempted, fails, fails, is_not_taken, is_preempted, loses_its_host],
+            2,
+            3,
+            JobState.WORKER_FAILED,
+        ),
     ],
 )
 async def test_the_accounts_are_never_mixed(
     cluster: Cluster, attempts: list[Program], failures: int, preemptions: int, end: JobState
 ) -> None:
-    """A budget spent by preemptions must not fail a correct program, nor a generous one repeat a broken program."""
+    """A budget spent by preemptions must not fail a correct program, nor a generous one repeat a
+    broken program.
+    """
     host = await cluster.join(program=in_turn(*attempts))
     job = await cluster.submit(max_retries_failure=2, max_retries_preemption=2)
     status = await cluster.end(job, within=MINUTE)
@@ -132,7 +164,9 @@ async def test_a_cancelled_job_is_never_tried_again(cluster: Cluster) -> None:
     assert [status.tasks[0].exit_code, len(host.taken)] == [143, 1]
 
 
-async def test_a_program_that_fails_because_it_is_cancelled_is_killed_and_not_tried_again(cluster: Cluster) -> None:
+async def test_a_program_that_fails_because_it_is_cancelled_is_killed_and_not_tried_again(
+    cluster: Cluster,
+) -> None:
     """Programs answer SIGTERM with all sorts of exit codes."""
     runs = Held(on_cancel=fails)
     host = await cluster.join(program=runs)
@@ -156,11 +190,19 @@ async def test_a_host_that_falls_silent_under_a_running_program_is_a_preemption(
     status = await cluster.end(job)
 
     assert status.state is JobState.SUCCEEDED
-    assert [status.tasks[0].attempt, status.tasks[0].failures, status.tasks[0].preemptions] == [2, 0, 1]
+    assert [status.tasks[0].attempt, status.tasks[0].failures, status.tasks[0].preemptions] == [
+        2,
+        0,
+        1,
+    ]
 
 
-async def test_the_lease_of_the_rules_decides_how_long_a_silent_program_lives(cluster: Cluster) -> None:
-    """A restart of the controller's machine takes minutes. The server waits longer than the lease, so that no task runs twice."""
+async def test_the_lease_of_the_rules_decides_how_long_a_silent_program_lives(
+    cluster: Cluster,
+) -> None:
+    """A restart of the controller's machine takes minutes. The server waits longer than the lease,
+    so that no task runs twice.
+    """
     host = await cluster.join(program=in_turn(succeeds, succeeds))
     usual = await cluster.submit("usual")
     await cluster.end(usual)
@@ -183,7 +225,9 @@ async def _heartbeat_timeout(cluster: Cluster, job: str) -> float:
     return float(scheduled.heartbeat_timeout.seconds)
 
 
-async def test_a_silent_host_is_the_reason_of_the_job_that_it_ends(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_host_is_the_reason_of_the_job_that_it_ends(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user reads which host it was and what was wrong with it."""
     monkeypatch.setattr(policies, "HEARTBEAT", timedelta(seconds=1))
     host = await cluster.join(program=hangs)
@@ -200,7 +244,9 @@ async def test_a_silent_host_is_the_reason_of_the_job_that_it_ends(cluster: Clus
 async def test_an_attempt_that_nobody_takes_from_its_queue_goes_to_another_host(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler counts on a host whose agent has just died; the job must not wait there for ever, nor pay."""
+    """The scheduler counts on a host whose agent has just died; the job must not wait there for
+    ever, nor pay.
+    """
     monkeypatch.setattr(policies, "SCHEDULE_TO_START", timedelta(seconds=1))
     dead = a_host("dead", offers=some(cpu=4))
     await cluster.report(dead)
@@ -217,7 +263,9 @@ async def test_an_attempt_that_nobody_takes_from_its_queue_goes_to_another_host(
     assert [status.tasks[0].failures, status.tasks[0].preemptions, len(host.taken)] == [0, 0, 1]
 
 
-async def test_a_program_that_outlives_its_time_limit_has_failed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_that_outlives_its_time_limit_has_failed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Should the agent not end it, the server's clock does, and the program's own account pays."""
     monkeypatch.setattr(policies, "TIMEOUT_MARGIN", timedelta(seconds=1))
     await cluster.join(program=Held())
@@ -230,10 +278,14 @@ async def test_a_program_that_outlives_its_time_limit_has_failed(cluster: Cluste
 
 
 async def test_a_job_ends_as_its_workflow_does(cluster: Cluster) -> None:
-    """Temporal's own lists and colours mean what they say; and the end carries the status, for whoever has only that."""
+    """Temporal's own lists and colours mean what they say; and the end carries the status, for
+    whoever has only that.
+    """
     await cluster.join(program=succeeds)
     good = await cluster.submit("good")
-    result = await cluster.client.get_workflow_handle(cluster.job(good).id, result_type=JobStatus).result()
+    result = await cluster.client.get_workflow_handle(
+        cluster.job(good).id, result_type=JobStatus
+    ).result()
 
     assert result == await cluster.status(good)
     assert result.state is JobState.SUCCEEDED

@@ -1,4 +1,6 @@
-"""What one batch of messages changes in the scheduler's book and how it is answered, in every order of its messages."""
+"""What one batch of messages changes in the scheduler's book and how it is answered, in every order
+of its messages.
+"""
 
 from itertools import combinations, permutations
 
@@ -20,7 +22,9 @@ LATE: tuple[Message, ...] = (ASK, ASK, DOWN, OTHER_LEAVES, WITHDRAWN)
 
 
 def a_book(before: str) -> Ledger:
-    """Two hosts of one core, the second one taken; and how far the first copy of the ask of `k` has come."""
+    """Two hosts of one core, the second one taken; and how far the first copy of the ask of `k` has
+    come.
+    """
     ledger = Ledger()
     ledger.hosts_up([a_host("h2", some(cpu=1))])
     serve(ledger, [Ask(request=a_request("other"))], NOON, whole=True)
@@ -37,13 +41,22 @@ def a_book(before: str) -> Ledger:
 
 def orders() -> list[tuple[Message, ...]]:
     """Every order of every selection of the late messages that has at least one ask."""
-    chosen = {each for size in range(1, len(LATE) + 1) for some in combinations(LATE, size) for each in permutations(some)}
+    chosen = {
+        each
+        for size in range(1, len(LATE) + 1)
+        for some in combinations(LATE, size)
+        for each in permutations(some)
+    }
     return [each for each in chosen if ASK in each]
 
 
 @pytest.mark.parametrize("before", ["placed", "waits", "not asked"])
-def test_in_every_order_of_messages_a_gang_that_asks_has_hosts_or_waits_or_was_withdrawn(before: str) -> None:
-    """A gang to which the scheduler answers "I do not know you" waits for a placement that nobody will make."""
+def test_in_every_order_of_messages_a_gang_that_asks_has_hosts_or_waits_or_was_withdrawn(
+    before: str,
+) -> None:
+    """A gang to which the scheduler answers "I do not know you" waits for a placement that nobody
+    will make.
+    """
     for messages in orders():
         for cut in range(len(messages)):
             ledger, told, withdrawn = a_book(before), [], False
@@ -51,8 +64,14 @@ def test_in_every_order_of_messages_a_gang_that_asks_has_hosts_or_waits_or_was_w
                 waited = "k" in ledger.waiting
                 served = serve(ledger, batch, at(1), whole=True)
                 withdrawn = withdrawn or WITHDRAWN in batch
-                answers = [answer for message, answer in zip(batch, served.answers, strict=True) if message is ASK]
-                told += [answer.placement for answer in answers if answer.placement] + list(served.notices)
+                answers = [
+                    answer
+                    for message, answer in zip(batch, served.answers, strict=True)
+                    if message is ASK
+                ]
+                told += [answer.placement for answer in answers if answer.placement] + list(
+                    served.notices
+                )
                 where = (before, messages, cut)
 
                 for answer in answers:
@@ -62,8 +81,13 @@ def test_in_every_order_of_messages_a_gang_that_asks_has_hosts_or_waits_or_was_w
                 if placed is not None and before != "placed":
                     assert placed in told, where
                 if placed is not None and waited:
-                    assert placed in served.notices, ("the copy of the ask may be one whose sender listens no more", where)
-                assert len({seat.host_id for each in ledger.live.values() for seat in each.seats}) == len(ledger.live)
+                    assert placed in served.notices, (
+                        "the copy of the ask may be one whose sender listens no more",
+                        where,
+                    )
+                assert len(
+                    {seat.host_id for each in ledger.live.values() for seat in each.seats}
+                ) == len(ledger.live)
 
 
 def _is_true(answer: Answer, ledger: Ledger, *, withdrawn: bool) -> None:

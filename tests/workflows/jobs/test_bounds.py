@@ -1,4 +1,6 @@
-"""Whatever somebody asks for, the scheduler goes on for everybody: no message of its own ever gets too large to be sent."""
+"""Whatever somebody asks for, the scheduler goes on for everybody: no message of its own ever gets
+too large to be sent.
+"""
 
 import asyncio
 import string
@@ -38,12 +40,17 @@ async def cluster() -> AsyncIterator[Cluster]:
 def huge(size: int = 59_000, seed: int = 0) -> tuple[Constraint, ...]:
     """One constraint of so many bytes, in which nothing repeats itself."""
     dice = Random(seed)
-    zones = ("".join(dice.choices(string.ascii_letters + string.digits, k=60)) for _ in range(size // 63))
+    zones = (
+        "".join(dice.choices(string.ascii_letters + string.digits, k=60)) for _ in range(size // 63)
+    )
     return (Constraint(key="zone", op=Operator.IN, values=tuple(zones)),)
 
 
 def ask(name: str, **changes: object) -> Request:
-    return a_request(f"mallory/{name}:0@1/00000000-0000", **{"task": f"mallory/{name}:0", "user": "mallory"} | changes)
+    return a_request(
+        f"mallory/{name}:0@1/00000000-0000",
+        **{"task": f"mallory/{name}:0", "user": "mallory"} | changes,
+    )
 
 
 async def _serves_others(cluster: Cluster) -> None:
@@ -53,11 +60,17 @@ async def _serves_others(cluster: Cluster) -> None:
     assert (await cluster.snapshot()).total_hosts == 1
 
 
-async def test_the_tasks_of_a_job_with_a_huge_constraint_are_answered_and_others_are_served(cluster: Cluster) -> None:
-    """Two hundred asks come to twelve megabytes, and each quotes its constraint in the reason that it gets."""
+async def test_the_tasks_of_a_job_with_a_huge_constraint_are_answered_and_others_are_served(
+    cluster: Cluster,
+) -> None:
+    """Two hundred asks come to twelve megabytes, and each quotes its constraint in the reason that
+    it gets.
+    """
     await cluster.join()
     constraints = huge()
-    asks = [Envelope(message=Ask(request=ask(f"j{i}", constraints=constraints))) for i in range(200)]
+    asks = [
+        Envelope(message=Ask(request=ask(f"j{i}", constraints=constraints))) for i in range(200)
+    ]
     async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*map(cluster.outbox.exchange, asks))
 
@@ -65,12 +78,18 @@ async def test_the_tasks_of_a_job_with_a_huge_constraint_are_answered_and_others
     await _serves_others(cluster)
 
 
-async def test_many_asks_with_different_huge_constraints_in_one_update_do_not_stop_the_scheduler(cluster: Cluster) -> None:
-    """Whoever speaks to the scheduler without an outbox fills a whole update; each reason is another one."""
+async def test_many_asks_with_different_huge_constraints_in_one_update_do_not_stop_the_scheduler(
+    cluster: Cluster,
+) -> None:
+    """Whoever speaks to the scheduler without an outbox fills a whole update; each reason is
+    another one.
+    """
     await cluster.join()
     asks = tuple(Ask(request=ask(f"j{i}", constraints=huge(seed=i))) for i in range(20))
     async with asyncio.timeout(PATIENCE):
-        reply: Answers = await cluster.scheduler.execute_update("exchange", Batch(messages=asks), result_type=Answers)
+        reply: Answers = await cluster.scheduler.execute_update(
+            "exchange", Batch(messages=asks), result_type=Answers
+        )
 
     assert size_of(reply) < BATCH_BYTES
     codes = {answer.refusal.code for answer in reply.answers if answer.refusal is not None}
@@ -78,12 +97,16 @@ async def test_many_asks_with_different_huge_constraints_in_one_update_do_not_st
     await _serves_others(cluster)
 
 
-async def test_a_job_whose_client_checks_nothing_ends_with_what_is_wrong_and_asks_nobody(cluster: Cluster) -> None:
+async def test_a_job_whose_client_checks_nothing_ends_with_what_is_wrong_and_asks_nobody(
+    cluster: Cluster,
+) -> None:
     """The limits hold for every client: the job's workflow looks itself."""
     await cluster.join()
     for tasks in (1, 2):
         spec = a_spec(name=f"huge{tasks}", replicas=tasks, constraints=huge())
-        with pytest.raises(InvalidValue, match=r"^constraint: .* has 5\d,\d{3} bytes; use at most 1,024"):
+        with pytest.raises(
+            InvalidValue, match=r"^constraint: .* has 5\d,\d{3} bytes; use at most 1,024"
+        ):
             await cluster.users.jobs.submit(spec)
         handle = await cluster.client.start_workflow(
             JobWorkflow.run,
@@ -102,32 +125,52 @@ async def test_a_job_whose_client_checks_nothing_ends_with_what_is_wrong_and_ask
     assert (await cluster.snapshot()).waiting == 0
 
 
-async def test_gangs_whose_placements_are_too_large_for_one_answer_all_hear_where_they_are(cluster: Cluster) -> None:
-    """Whoever cannot be answered with hosts is told of them by a signal, as those who had to wait are."""
+async def test_gangs_whose_placements_are_too_large_for_one_answer_all_hear_where_they_are(
+    cluster: Cluster,
+) -> None:
+    """Whoever cannot be answered with hosts is told of them by a signal, as those who had to wait
+    are.
+    """
     await cluster.join(offers=some(cpu=64))
     owner, wants = f"nobody/{'x' * 4_000}", some(cpu=0.1)
-    asks = [Ask(request=ask(f"j{i}", owner=f"{owner}/{i}", task=f"nobody/{i}:0", wants=wants)) for i in range(150)]
-    reply: Answers = await cluster.scheduler.execute_update("exchange", Batch(messages=tuple(asks)), result_type=Answers)
+    asks = [
+        Ask(request=ask(f"j{i}", owner=f"{owner}/{i}", task=f"nobody/{i}:0", wants=wants))
+        for i in range(150)
+    ]
+    reply: Answers = await cluster.scheduler.execute_update(
+        "exchange", Batch(messages=tuple(asks)), result_type=Answers
+    )
     answered = {answer.placement.key for answer in reply.answers if answer.placement is not None}
 
     assert 0 < len(answered) < len(asks)
     assert size_of(reply) < BATCH_BYTES + 1_000 * (len(asks) - len(answered))
-    await cluster.until(lambda: {each.key for each in cluster.notifier.given} == {each.request.key for each in asks} - answered)
+    await cluster.until(
+        lambda: (
+            {each.key for each in cluster.notifier.given}
+            == {each.request.key for each in asks} - answered
+        )
+    )
     await _serves_others(cluster)
 
 
 async def test_a_message_that_the_service_does_not_take_holds_up_nobody(cluster: Cluster) -> None:
-    """Every message of a control plane goes through one outbox: one that is tried again for ever would stop them all."""
+    """Every message of a control plane goes through one outbox: one that is tried again for ever
+    would stop them all.
+    """
     await cluster.join()
     poison = Envelope(message=Ask(request=ask("poison", constraints=huge(2_200_000))))
     others = [Envelope(message=Ask(request=ask(f"j{i}", wants=some(cpu=8)))) for i in range(20)]
     sent = asyncio.create_task(cluster.outbox.exchange(poison))
     async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*map(cluster.outbox.exchange, others))
-        with pytest.raises(ApplicationError, match=r"ask: [23],\d{3},\d{3} bytes are too many for the scheduler"):
+        with pytest.raises(
+            ApplicationError, match=r"ask: [23],\d{3},\d{3} bytes are too many for the scheduler"
+        ):
             await sent
         with pytest.raises(WorkflowUpdateFailedError) as error:  # from whoever has no outbox
-            await cluster.scheduler.execute_update("exchange", Batch(messages=(poison.message,)), result_type=Answers)
+            await cluster.scheduler.execute_update(
+                "exchange", Batch(messages=(poison.message,)), result_type=Answers
+            )
 
     assert "bytes are too many for the scheduler" in str(error.value.cause)
     assert all(answer.refusal is not None for answer in answers)
@@ -144,7 +187,9 @@ async def test_a_full_ledger_is_measured_as_it_travels_and_refuses_until_it_is_s
     monkeypatch.setattr(ledger_size, "STEP", 500)
 
     async def refused(name: str) -> bool:
-        request = ask(name, wants=some(cpu=8), owner=f"c/job/mallory/{name}")  # as of any job: the owner follows from the key
+        request = ask(
+            name, wants=some(cpu=8), owner=f"c/job/mallory/{name}"
+        )  # as of any job: the owner follows from the key
         answer = await cluster.outbox.exchange(Envelope(message=Ask(request=request)))
         assert answer.refusal is not None
         return answer.refusal.code is RefusalCode.LEDGER_FULL
@@ -163,6 +208,8 @@ async def test_a_full_ledger_is_measured_as_it_travels_and_refuses_until_it_is_s
         assert 300 < len(accepted) < 1_000
         assert (await cluster.snapshot()).waiting == len(accepted)
         releases = [Release(key=ask(name).key) for name in accepted[:200]]
-        await asyncio.gather(*(cluster.outbox.exchange(Envelope(message=release)) for release in releases))
+        await asyncio.gather(
+            *(cluster.outbox.exchange(Envelope(message=release)) for release in releases)
+        )
         await cluster.until(accepts)
     await _serves_others(cluster)

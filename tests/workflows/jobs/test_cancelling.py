@@ -1,4 +1,6 @@
-"""Between the request to cancel a job, or one of its tasks, and its end: everybody sees that it is cancelled, and until when."""
+"""Between the request to cancel a job, or one of its tasks, and its end: everybody sees that it is
+cancelled, and until when.
+"""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -15,7 +17,9 @@ GRACE = timedelta(minutes=5)
 
 
 class Saves:
-    """A program that ignores SIGTERM until its work is saved. It may run alone, or beside others."""
+    """A program that ignores SIGTERM until its work is saved. It may run alone, or beside
+    others.
+    """
 
     def __init__(self) -> None:
         self._saved = asyncio.Event()
@@ -29,8 +33,12 @@ class Saves:
         return await is_killed(task)
 
 
-async def test_a_job_whose_program_saves_its_work_shows_that_it_is_cancelled_by_whom_and_until_when(cluster: Cluster) -> None:
-    """It showed RUNNING on its page and in lists, as if nobody had cancelled it, and nobody knew how long that would last."""
+async def test_a_job_whose_program_saves_its_work_shows_that_it_is_cancelled_by_whom_and_until_when(
+    cluster: Cluster,
+) -> None:
+    """It showed RUNNING on its page and in lists, as if nobody had cancelled it, and nobody knew
+    how long that would last.
+    """
     saves = Saves()
     host = await cluster.join("rack-7", program=saves.run)
     job = await cluster.submit(grace=GRACE)
@@ -39,7 +47,10 @@ async def test_a_job_whose_program_saves_its_work_shows_that_it_is_cancelled_by_
     await cluster.cancel(job, "cancelled by ada")
     await cluster.until(lambda: saves.run.cancelled)
     status = await cluster.status(job)
-    page, memo = await cluster.page(cluster.job(job)), await (await cluster.job(job).describe()).memo()
+    page, memo = (
+        await cluster.page(cluster.job(job)),
+        await (await cluster.job(job).describe()).memo(),
+    )
 
     assert status.state is JobState.RUNNING
     assert status.cancelling is not None
@@ -47,7 +58,8 @@ async def test_a_job_whose_program_saves_its_work_shows_that_it_is_cancelled_by_
     assert before <= status.cancelling.since <= await cluster.now()
     assert status.cancelling.until == status.cancelling.since + GRACE + HEARTBEAT_INTERVAL
     assert (
-        status.reason == f"cancelled by ada; programs that ignore SIGTERM get SIGKILL at about {_clock(status.cancelling.until)}"
+        status.reason == "cancelled by ada; programs that ignore SIGTERM get SIGKILL at about"
+        f" {_clock(status.cancelling.until)}"
     )
     assert page.startswith(f"**CANCELLING** {status.reason}\n")
     assert Cancelling.model_validate(memo[MEMO_CANCELLING]) == status.cancelling
@@ -58,7 +70,9 @@ async def test_a_job_whose_program_saves_its_work_shows_that_it_is_cancelled_by_
 
 
 async def test_a_job_is_cancelled_until_its_last_program_has_ended(cluster: Cluster) -> None:
-    """It showed KILLED as soon as the first of its programs had ended, while the others still had their hosts."""
+    """It showed KILLED as soon as the first of its programs had ended, while the others still had
+    their hosts.
+    """
     quick, saves = Held(), Saves()
     await cluster.join(offers=some(cpu=2), program=by_index(quick, saves.run))
     job = await cluster.submit(replicas=2)
@@ -68,14 +82,22 @@ async def test_a_job_is_cancelled_until_its_last_program_has_ended(cluster: Clus
     await cluster.until(lambda: _task_is(cluster, job, 0, TaskState.KILLED))
     status = await cluster.status(job)
 
-    assert (status.state, status.cancelling is not None, status.finished_at) == (JobState.RUNNING, True, None)
-    assert (await cluster.page(cluster.task(job, 1))).startswith("**CANCELLING** cancelled by ada; ")
+    assert (status.state, status.cancelling is not None, status.finished_at) == (
+        JobState.RUNNING,
+        True,
+        None,
+    )
+    assert (await cluster.page(cluster.task(job, 1))).startswith(
+        "**CANCELLING** cancelled by ada; "
+    )
     saves.save()
     assert (await cluster.end(job)).state is JobState.KILLED
 
 
 async def test_a_task_that_is_cancelled_alone_shows_it_and_its_job_runs(cluster: Cluster) -> None:
-    """The command had answered, and then nothing showed for as long as the program saved its work."""
+    """The command had answered, and then nothing showed for as long as the program saved its
+    work.
+    """
     others, saves = Held(), Saves()
     await cluster.join(offers=some(cpu=2), program=by_index(others, saves.run))
     job = await cluster.submit(replicas=2, grace=GRACE)
@@ -87,7 +109,9 @@ async def test_a_task_that_is_cancelled_alone_shows_it_and_its_job_runs(cluster:
     assert (request.ended, request.grace) == (None, GRACE)
     assert status.cancelling is None
     assert [task.cancelling is not None for task in status.tasks] == [False, True]
-    assert status.tasks[1].reason.startswith("too slow; programs that ignore SIGTERM get SIGKILL at about ")
+    assert status.tasks[1].reason.startswith(
+        "too slow; programs that ignore SIGTERM get SIGKILL at about "
+    )
     assert own.message == status.tasks[1].reason
     assert own.cancelling == status.tasks[1].cancelling
     assert "- task 1 **CANCELLING**" in await cluster.page(cluster.job(job))
@@ -99,8 +123,12 @@ async def test_a_task_that_is_cancelled_alone_shows_it_and_its_job_runs(cluster:
     await cluster.end(job)
 
 
-async def test_a_job_that_waited_adds_nothing_to_lists_when_it_is_cancelled(cluster: Cluster) -> None:
-    """It ends at once. Each change of a list is an event and a write, and sweeps of thousands are cancelled together."""
+async def test_a_job_that_waited_adds_nothing_to_lists_when_it_is_cancelled(
+    cluster: Cluster,
+) -> None:
+    """It ends at once. Each change of a list is an event and a write, and sweeps of thousands are
+    cancelled together.
+    """
     await cluster.join()
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)

@@ -1,4 +1,6 @@
-"""Jobs that belong to other jobs: they end with an unsuccessful parent, and a retried parent finds them again."""
+"""Jobs that belong to other jobs: they end with an unsuccessful parent, and a retried parent finds
+them again.
+"""
 
 import uuid
 
@@ -14,7 +16,10 @@ from tests.harness import Cluster, Held, by_job, child, fails, succeeds
 
 
 async def runs(cluster: Cluster, job: str) -> bool:
-    return bool((await cluster.status(job)).started_at) or (await cluster.status(job)).tasks[0].host is not None
+    return (
+        bool((await cluster.status(job)).started_at)
+        or (await cluster.status(job)).tasks[0].host is not None
+    )
 
 
 async def test_the_children_of_a_failed_job_and_theirs_are_cancelled(cluster: Cluster) -> None:
@@ -32,11 +37,16 @@ async def test_the_children_of_a_failed_job_and_theirs_are_cancelled(cluster: Cl
     assert (await cluster.end(parent)).state is JobState.FAILED
     ends = [await cluster.end(job) for job in (middle, lowest)]
     assert [end.state for end in ends] == [JobState.KILLED] * 2
-    assert [end.reason for end in ends] == ["its parent ada/top ended FAILED", "its parent ada/top/middle was cancelled"]
+    assert [end.reason for end in ends] == [
+        "its parent ada/top ended FAILED",
+        "its parent ada/top/middle was cancelled",
+    ]
     assert await cluster.nothing_held()
 
 
-async def test_a_cancelled_parent_cancels_its_children_also_one_that_waits(cluster: Cluster) -> None:
+async def test_a_cancelled_parent_cancels_its_children_also_one_that_waits(
+    cluster: Cluster,
+) -> None:
     """Whoever cancels an experiment means all of it."""
     await cluster.join(program=Held())
     parent = await cluster.submit("top")
@@ -63,8 +73,12 @@ async def test_the_children_of_a_successful_job_live_on(cluster: Cluster) -> Non
     assert (await cluster.end(left)).state is JobState.SUCCEEDED
 
 
-async def test_a_child_that_starts_when_its_parent_has_ended_reaches_no_host(cluster: Cluster) -> None:
-    """As one whose submission was under way at the parent's end: nothing is left that would cancel it."""
+async def test_a_child_that_starts_when_its_parent_has_ended_reaches_no_host(
+    cluster: Cluster,
+) -> None:
+    """As one whose submission was under way at the parent's end: nothing is left that would cancel
+    it.
+    """
     host = await cluster.join(program=by_job({"top": fails}, succeeds))
     parent = await cluster.submit("top")
     await cluster.end(parent)
@@ -77,7 +91,9 @@ async def test_a_child_that_starts_when_its_parent_has_ended_reaches_no_host(clu
 
 
 async def test_a_child_that_starts_when_its_parent_has_succeeded_runs(cluster: Cluster) -> None:
-    """A launcher submits and ends, sometimes before the control plane has begun with what it submitted."""
+    """A launcher submits and ends, sometimes before the control plane has begun with what it
+    submitted.
+    """
     await cluster.join(program=succeeds)
     parent = await cluster.submit("top")
     await cluster.end(parent)
@@ -86,8 +102,12 @@ async def test_a_child_that_starts_when_its_parent_has_succeeded_runs(cluster: C
     assert (await cluster.end(late)).state is JobState.SUCCEEDED
 
 
-async def test_a_child_registers_with_a_parent_that_has_continued_as_new_meanwhile(cluster: Cluster) -> None:
-    """The run in which it was submitted is closed then, and takes no signal: the parent lives, and so must its child."""
+async def test_a_child_registers_with_a_parent_that_has_continued_as_new_meanwhile(
+    cluster: Cluster,
+) -> None:
+    """The run in which it was submitted is closed then, and takes no signal: the parent lives, and
+    so must its child.
+    """
     top = Held(then=fails)
     await cluster.join(program=by_job({"top": top}, Held()))
     parent = await cluster.submit("top")
@@ -99,8 +119,12 @@ async def test_a_child_registers_with_a_parent_that_has_continued_as_new_meanwhi
     assert (await cluster.end(left)).reason == "its parent ada/top ended FAILED"
 
 
-async def test_a_child_of_a_parent_with_a_long_history_runs_without_a_signal_to_it(cluster: Cluster) -> None:
-    """The signals of a workflow are limited. A parent with 50,000 children must still hear of an eviction."""
+async def test_a_child_of_a_parent_with_a_long_history_runs_without_a_signal_to_it(
+    cluster: Cluster,
+) -> None:
+    """The signals of a workflow are limited. A parent with 50,000 children must still hear of an
+    eviction.
+    """
     top = Held()
     await cluster.join(program=by_job({"top": top}, succeeds))
     parent = await cluster.submit("top")
@@ -112,7 +136,9 @@ async def test_a_child_of_a_parent_with_a_long_history_runs_without_a_signal_to_
     assert (await cluster.end(late)).state is JobState.SUCCEEDED
 
     history = await cluster.job(parent).fetch_history()
-    signals = [each.workflow_execution_signaled_event_attributes.signal_name for each in history.events]
+    signals = [
+        each.workflow_execution_signaled_event_attributes.signal_name for each in history.events
+    ]
     assert "child_started" not in signals
 
 
@@ -127,8 +153,12 @@ def test_a_parent_passes_a_limited_number_of_children_to_its_next_run() -> None:
     assert Children(children.known[:3]).carried == children.known[:3]
 
 
-async def test_a_retried_parent_finds_its_children_instead_of_doubling_them(cluster: Cluster) -> None:
-    """Live or successful: what was computed once is not computed again. A failed child is tried again, as its parent is."""
+async def test_a_retried_parent_finds_its_children_instead_of_doubling_them(
+    cluster: Cluster,
+) -> None:
+    """Live or successful: what was computed once is not computed again. A failed child is tried
+    again, as its parent is.
+    """
     top, slow = Held(), Held()
     host = await cluster.join(program=by_job({"top": top, "slow": slow, "bad": fails}, succeeds))
     parent = await cluster.submit("top")
@@ -147,8 +177,12 @@ async def test_a_retried_parent_finds_its_children_instead_of_doubling_them(clus
     ]  # fmt: skip
 
 
-async def test_unnamed_children_of_one_attempt_are_several_and_other_work_is_not_taken_for_the_same(cluster: Cluster) -> None:
-    """A loop means several jobs; a name that is in use for something else is a mistake that must not go unnoticed."""
+async def test_unnamed_children_of_one_attempt_are_several_and_other_work_is_not_taken_for_the_same(
+    cluster: Cluster,
+) -> None:
+    """A loop means several jobs; a name that is in use for something else is a mistake that must
+    not go unnoticed.
+    """
     await cluster.join(program=Held())
     parent = await cluster.submit("top")
     unnamed = [await child(cluster, parent, "eval", named=False) for _ in range(3)]
@@ -161,7 +195,10 @@ async def test_unnamed_children_of_one_attempt_are_several_and_other_work_is_not
     await child(cluster, parent, "named")
     with pytest.raises(Rejected, match=r"ada/top/named already exists and has not ended; show it"):
         await child(cluster, parent, "named")
-    with pytest.raises(Rejected, match=r"already exists for other work that task 0 submitted in attempt 1 and has not ended"):
+    with pytest.raises(
+        Rejected,
+        match=r"already exists for other work that task 0 submitted in attempt 1 and has not ended",
+    ):
         await child(cluster, parent, "named", attempt=2, work="other")
     await cluster.cancel(parent)
     await cluster.end(parent)

@@ -1,7 +1,7 @@
 """No decision depends on the clock of a workflow that wakes: a replay may give it another time.
 
-When a query is the first to wake a workflow on a new worker, what happened meanwhile is delivered with the time before it, and in
-a replay with the time after it. In an update the time is the same.
+When a query is the first to wake a workflow on a new worker, what happened meanwhile is delivered
+with the time before it, and in a replay with the time after it. In an update the time is the same.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,9 @@ async def test_decisions_after_a_wake_are_the_same_whatever_the_clock_says(
     await cluster.rules(min_run_time=timedelta(seconds=1.5))
     batch = await cluster.submit("batch", resources=whole, band=Band.BATCH)
     await cluster.until(lambda: host.taken)
-    impatient = await cluster.submit("impatient", resources=whole, band=Band.BATCH, scheduling_timeout=timedelta(seconds=1))
+    impatient = await cluster.submit(
+        "impatient", resources=whole, band=Band.BATCH, scheduling_timeout=timedelta(seconds=1)
+    )
     production = await cluster.submit("production", resources=whole, band=Band.PRODUCTION)
     assert (await cluster.end(impatient)).state is JobState.UNSCHEDULABLE
     for job in (production, batch):
@@ -51,7 +53,9 @@ async def test_decisions_after_a_wake_are_the_same_whatever_the_clock_says(
 async def test_a_slice_that_is_drained_takes_the_time_from_the_schedulers_answer(
     fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the evicted tasks have had their time decides whether the slice is deleted now or asks again."""
+    """Whether the evicted tasks have had their time decides whether the slice is deleted now or
+    asks again.
+    """
     await fleet.ready(a_cpu_group())
     await fleet.tenant(wants=some(cpu=1))
     await fleet.drain(deadline=await fleet.now() + MINUTE)
@@ -71,4 +75,6 @@ async def replay(histories: list[WorkflowHistory], monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as changed:
             changed.setattr(workflow, "now", a_clock(wrong_by))
             for history in histories:
-                await Replayer(workflows=list(WORKFLOWS), plugins=[IrisPlugin()]).replay_workflow(history)
+                await Replayer(workflows=list(WORKFLOWS), plugins=[IrisPlugin()]).replay_workflow(
+                    history
+                )

@@ -1,4 +1,6 @@
-"""Jobs that wait for other jobs: when they start, when they can never start, and that they ask for no host before."""
+"""Jobs that wait for other jobs: when they start, when they can never start, and that they ask for
+no host before.
+"""
 
 from datetime import timedelta
 
@@ -31,7 +33,9 @@ async def _shows(cluster: Cluster, job: str, reason: str) -> bool:
     return (await cluster.status(job)).reason == reason
 
 
-async def test_a_job_asks_for_hosts_when_the_jobs_that_it_waits_for_have_succeeded(cluster: Cluster) -> None:
+async def test_a_job_asks_for_hosts_when_the_jobs_that_it_waits_for_have_succeeded(
+    cluster: Cluster,
+) -> None:
     """Until then it holds nothing and says what it waits for, also of jobs that wait themselves."""
     first = Held()
     host = await cluster.join(offers=some(cpu=1), program=by_job({"a": first}))
@@ -55,8 +59,16 @@ async def test_a_job_asks_for_hosts_when_the_jobs_that_it_waits_for_have_succeed
 @pytest.mark.parametrize(
     ("program", "starts", "ends"),
     [
-        (succeeds, {Condition.OK, Condition.ANY}, "it starts only if ada/a fails, and that ended SUCCEEDED"),
-        (fails, {Condition.FAIL, Condition.ANY}, "it starts only if ada/a succeeds, and that ended FAILED"),
+        (
+            succeeds,
+            {Condition.OK, Condition.ANY},
+            "it starts only if ada/a fails, and that ended SUCCEEDED",
+        ),
+        (
+            fails,
+            {Condition.FAIL, Condition.ANY},
+            "it starts only if ada/a succeeds, and that ended FAILED",
+        ),
     ],
 )
 async def test_a_job_that_can_no_longer_start_ends_with_the_reason(
@@ -79,15 +91,21 @@ async def test_a_job_that_can_no_longer_start_ends_with_the_reason(
     assert len(host.taken) == 3
 
 
-async def test_a_job_of_which_one_dependency_failed_does_not_wait_for_the_others(cluster: Cluster) -> None:
+async def test_a_job_of_which_one_dependency_failed_does_not_wait_for_the_others(
+    cluster: Cluster,
+) -> None:
     """Its user knows at once that the pipeline is broken; and so do all jobs behind it."""
     await cluster.join(program=by_job({"bad": fails}, Held()))
     bad, long = await cluster.submit("bad"), await cluster.submit("long")
     next_one = await cluster.submit("next", after=after(long, bad))
     last = await cluster.submit("last", after=after(next_one))
 
-    assert (await cluster.end(next_one)).reason == "it starts only if ada/bad succeeds, and that ended FAILED"
-    assert (await cluster.end(last)).reason == "it starts only if ada/next succeeds, and that ended KILLED"
+    assert (
+        await cluster.end(next_one)
+    ).reason == "it starts only if ada/bad succeeds, and that ended FAILED"
+    assert (
+        await cluster.end(last)
+    ).reason == "it starts only if ada/next succeeds, and that ended KILLED"
     await cluster.cancel(long)
     await cluster.end(long)
 
@@ -102,16 +120,23 @@ async def test_a_dependency_is_a_run_and_not_a_name(cluster: Cluster) -> None:
     failed = Dependency(job="ada/a", run_id=first_run or "")
     forgotten = Dependency(job="ada/a", run_id="01a20ab7-0000-7000-8000-000000000000")
 
-    ends = [await cluster.end(await cluster.submit(f"x{i}", after=(each,))) for i, each in enumerate((failed, forgotten))]
+    ends = [
+        await cluster.end(await cluster.submit(f"x{i}", after=(each,)))
+        for i, each in enumerate((failed, forgotten))
+    ]
     assert [end.reason for end in ends] == [
         "it starts only if ada/a succeeds, and that ended FAILED",
         "it starts only if ada/a succeeds, and how that ended is no longer known",
     ]
-    assert (await cluster.end(await cluster.submit("latest", after=after("ada/a")))).state is JobState.SUCCEEDED
+    assert (
+        await cluster.end(await cluster.submit("latest", after=after("ada/a")))
+    ).state is JobState.SUCCEEDED
 
 
 async def test_what_submit_and_lists_know_of_the_jobs_to_wait_for() -> None:
-    """A misspelt name would be an endless wait, and a list of fifty jobs has to say what each waits for."""
+    """A misspelt name would be an endless wait, and a list of fifty jobs has to say what each waits
+    for.
+    """
     async with dev_server_cluster() as cluster:
         host = await cluster.join(program=fails)
         await cluster.end(await cluster.submit("train"))
@@ -125,28 +150,42 @@ async def test_what_submit_and_lists_know_of_the_jobs_to_wait_for() -> None:
         first = await cluster.submit("first", after=(Dependency(job=train, number=1),))
         latest = await cluster.submit("latest", after=after(train))
 
-        assert (await cluster.end(first)).reason == "it starts only if ada/train#1 succeeds, and that ended FAILED"
-        await cluster.until(lambda: _is_listed(cluster, latest, JobState.PENDING, "after ada/train"))
+        assert (
+            await cluster.end(first)
+        ).reason == "it starts only if ada/train#1 succeeds, and that ended FAILED"
+        await cluster.until(
+            lambda: _is_listed(cluster, latest, JobState.PENDING, "after ada/train")
+        )
 
 
-async def test_a_batch_that_is_repeated_finds_its_job_although_the_job_before_it_is_forgotten() -> None:
-    """A batch is repeated because its first answer was lost, perhaps days ago. Each of its jobs is on the cluster already."""
+async def test_a_batch_that_is_repeated_finds_its_job_although_the_job_before_it_is_forgotten() -> (
+    None
+):
+    """A batch is repeated because its first answer was lost, perhaps days ago. Each of its jobs is
+    on the cluster already.
+    """
     spec = a_spec(name="second")
     async with dev_server_cluster() as cluster:
         started = await cluster.users.jobs.submit_once(spec, "key")
-        again = await cluster.users.jobs.submit_once(spec.model_copy(update={"after": after("ada/forgotten")}), "key")
+        again = await cluster.users.jobs.submit_once(
+            spec.model_copy(update={"after": after("ada/forgotten")}), "key"
+        )
 
     assert again.before
     assert again.job.run_id == started.job.run_id
 
 
-async def _is_listed(cluster: Cluster, job: str, state: JobState, reason: str | None = None) -> bool:
+async def _is_listed(
+    cluster: Cluster, job: str, state: JobState, reason: str | None = None
+) -> bool:
     rows = await cluster.users.jobs.list()
     found = [row for row in rows if job in (row.id, f"#{row.run}")]
     return any(row.state is state and reason in (None, row.reason) for row in found)
 
 
-async def test_the_end_of_a_cancelled_job_reaches_the_jobs_that_wait_for_it(cluster: Cluster) -> None:
+async def test_the_end_of_a_cancelled_job_reaches_the_jobs_that_wait_for_it(
+    cluster: Cluster,
+) -> None:
     """One that waits itself is cancelled at once, and has asked for nothing."""
     a = await cluster.submit("a")
     b = await cluster.submit("b", after=after(a))
@@ -162,7 +201,9 @@ async def test_the_end_of_a_cancelled_job_reaches_the_jobs_that_wait_for_it(clus
     assert (await cluster.snapshot()).waiting == 2, "a and the clean-up"
 
 
-async def test_a_job_that_is_terminated_signals_nothing_and_is_found_ended_all_the_same(cluster: Cluster) -> None:
+async def test_a_job_that_is_terminated_signals_nothing_and_is_found_ended_all_the_same(
+    cluster: Cluster,
+) -> None:
     """As by an operator in Temporal's Web UI. Nothing may wait for it for ever."""
     a = await cluster.submit("a")
     b = await cluster.submit("b", after=after(a))
@@ -175,7 +216,9 @@ async def test_a_job_that_is_terminated_signals_nothing_and_is_found_ended_all_t
 
 
 def test_a_job_carries_a_limited_number_of_dependents_to_its_next_run() -> None:
-    """The input of a workflow is limited, and names are free to submit. Those left out see the end when they look themselves."""
+    """The input of a workflow is limited, and names are free to submit. Those left out see the end
+    when they look themselves.
+    """
     dependents = Dependents(tuple(f"ada/early-{number}" for number in range(MOST_CARRIED)))
     dependents.add("ada/late")
 
@@ -184,11 +227,17 @@ def test_a_job_carries_a_limited_number_of_dependents_to_its_next_run() -> None:
     assert len(dependents.known) == MOST_CARRIED + 1
 
 
-async def test_the_scheduling_timeout_counts_from_the_end_of_the_dependencies(cluster: Cluster) -> None:
-    """It is the patience for hosts; how long other jobs take is another matter, and so is a hold before."""
+async def test_the_scheduling_timeout_counts_from_the_end_of_the_dependencies(
+    cluster: Cluster,
+) -> None:
+    """It is the patience for hosts; how long other jobs take is another matter, and so is a hold
+    before.
+    """
     a = await cluster.submit("a")
     one = await cluster.submit("one", after=after(a, on=Condition.ANY), scheduling_timeout=HOUR)
-    many = await cluster.submit("many", after=after(a, on=Condition.ANY), scheduling_timeout=HOUR, replicas=2)
+    many = await cluster.submit(
+        "many", after=after(a, on=Condition.ANY), scheduling_timeout=HOUR, replicas=2
+    )
     for job in (one, many):
         await waits_for(cluster, job, "waits for ada/a to end")
     await cluster.later(3 * HOUR)
@@ -203,7 +252,9 @@ async def test_the_scheduling_timeout_counts_from_the_end_of_the_dependencies(cl
     assert {end.state for end in ends} == {JobState.UNSCHEDULABLE}
 
 
-async def test_a_job_that_waits_can_be_held_released_and_moved_to_another_band(cluster: Cluster) -> None:
+async def test_a_job_that_waits_can_be_held_released_and_moved_to_another_band(
+    cluster: Cluster,
+) -> None:
     """As any job that waits. A hold outlasts the dependencies."""
     first = Held()
     await cluster.join(program=by_job({"a": first}))
@@ -234,8 +285,12 @@ async def _is_ready(cluster: Cluster, job: str) -> bool:
 
 
 @pytest.mark.parametrize("part", [PART_TASKS, 1])
-async def test_a_task_that_is_cancelled_while_its_job_waits_has_ended_at_once(cluster: Cluster, part: int) -> None:
-    """Nothing of it runs. It stays CANCELLED whatever becomes of the job, and the other tasks end with the job."""
+async def test_a_task_that_is_cancelled_while_its_job_waits_has_ended_at_once(
+    cluster: Cluster, part: int
+) -> None:
+    """Nothing of it runs. It stays CANCELLED whatever becomes of the job, and the other tasks end
+    with the job.
+    """
     held = Held(then=fails)
     await cluster.join(program=held)
     a = await cluster.submit("a")
@@ -243,23 +298,36 @@ async def test_a_task_that_is_cancelled_while_its_job_waits_has_ended_at_once(cl
     b = await cluster.submit("b", after=after(a), array=array, replicas=3)
     await waits_for(cluster, b, "waits for ada/a to succeed")
     await cluster.users.jobs.cancel_task(b, 1, "not this one")
-    await cluster.until(lambda: _states_are(cluster, b, TaskState.PENDING, TaskState.CANCELLED, TaskState.PENDING))
+    await cluster.until(
+        lambda: _states_are(cluster, b, TaskState.PENDING, TaskState.CANCELLED, TaskState.PENDING)
+    )
     held.let_go()
     end = await cluster.end(b)
 
-    assert (end.state, end.reason) == (JobState.KILLED, "it starts only if ada/a succeeds, and that ended FAILED")
-    assert [task.state for task in end.tasks] == [TaskState.KILLED, TaskState.CANCELLED, TaskState.KILLED]
+    assert (end.state, end.reason) == (
+        JobState.KILLED,
+        "it starts only if ada/a succeeds, and that ended FAILED",
+    )
+    assert [task.state for task in end.tasks] == [
+        TaskState.KILLED,
+        TaskState.CANCELLED,
+        TaskState.KILLED,
+    ]
     assert end.tasks[1].reason == "not this one"
 
 
 @pytest.mark.parametrize("part", [PART_TASKS, 1])
-async def test_a_job_of_which_all_tasks_are_cancelled_waits_no_longer(cluster: Cluster, part: int) -> None:
+async def test_a_job_of_which_all_tasks_are_cancelled_waits_no_longer(
+    cluster: Cluster, part: int
+) -> None:
     """It has nothing to start; and one that lacks some tasks starts the others."""
     held = Held()
     host = await cluster.join(offers=some(cpu=8), program=by_job({"a": held}))
     a = await cluster.submit("a")
     array = {"array": Array(indices="0-1", size=2, part=part), "replicas": 2}
-    none, some_left = [await cluster.submit(name, after=after(a), **array) for name in ("none", "some")]
+    none, some_left = [
+        await cluster.submit(name, after=after(a), **array) for name in ("none", "some")
+    ]
     for job, index in ((none, 0), (none, 1), (some_left, 0)):
         await waits_for(cluster, job, "waits for ada/a to succeed")
         await cluster.users.jobs.cancel_task(job, index, "changed my mind")
@@ -268,7 +336,10 @@ async def test_a_job_of_which_all_tasks_are_cancelled_waits_no_longer(cluster: C
     other = await cluster.end(some_left)
 
     assert (end.state, end.reason) == (JobState.KILLED, "changed my mind")
-    assert (other.state, [task.index for task in host.taken if task.job == some_left]) == (JobState.SUCCEEDED, [1])
+    assert (other.state, [task.index for task in host.taken if task.job == some_left]) == (
+        JobState.SUCCEEDED,
+        [1],
+    )
 
 
 @pytest.mark.long
@@ -282,7 +353,9 @@ async def test_a_cancelled_task_of_a_job_that_waits_stays_cancelled_when_the_job
         held = Held()
         host = await cluster.join(offers=some(cpu=8), program=by_job({"a": held}))
         a = await cluster.submit("a")
-        b = await cluster.submit("b", after=after(a), array=Array(indices="0-2", size=3, part=part), replicas=3)
+        b = await cluster.submit(
+            "b", after=after(a), array=Array(indices="0-2", size=3, part=part), replicas=3
+        )
         await waits_for(cluster, b, "waits for ada/a to succeed")
         first = (await cluster.job(b).describe()).run_id
         await cluster.users.jobs.cancel_task(b, 1, "not this one")
@@ -290,7 +363,11 @@ async def test_a_cancelled_task_of_a_job_that_waits_stays_cancelled_when_the_job
         held.let_go()
         end = await cluster.end(b)
 
-    assert [task.state for task in end.tasks] == [TaskState.SUCCEEDED, TaskState.CANCELLED, TaskState.SUCCEEDED]
+    assert [task.state for task in end.tasks] == [
+        TaskState.SUCCEEDED,
+        TaskState.CANCELLED,
+        TaskState.SUCCEEDED,
+    ]
     assert {task.index for task in host.taken if task.job == b} == {0, 2}
 
 

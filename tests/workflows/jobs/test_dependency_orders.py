@@ -1,4 +1,6 @@
-"""Whatever jobs wait for each other and however they end: none starts early, none starts in vain, and none waits for ever."""
+"""Whatever jobs wait for each other and however they end: none starts early, none starts in vain,
+and none waits for ever.
+"""
 
 import contextlib
 from datetime import timedelta
@@ -45,7 +47,9 @@ class Graph:
         self.after: dict[str, tuple[Dependency, ...]] = {}
         for place, job in enumerate(self.jobs):
             others = self._random.sample(self.jobs[:place], min(place, self._random.randrange(4)))
-            self.after[job] = tuple(Dependency(job=other, on=self._random.choice(list(Condition))) for other in others)
+            self.after[job] = tuple(
+                Dependency(job=other, on=self._random.choice(list(Condition))) for other in others
+            )
         self._programs = {job: Held(then=self._end) for job in self.jobs}
         self.early: list[str] = []
         self._over: set[str] = set()
@@ -53,7 +57,9 @@ class Graph:
 
     async def program(self, task: RunTask) -> TaskOutcome:
         self.ran.add(task.job)
-        self.early += [task.job for each in self.after[task.job] if each.job in self.ran - self._over]
+        self.early += [
+            task.job for each in self.after[task.job] if each.job in self.ran - self._over
+        ]
         try:
             return await self._programs[task.job](task)
         finally:
@@ -63,11 +69,17 @@ class Graph:
         return await (fails if self.verdicts[task.job] == "fail" else succeeds)(task)
 
     async def play(self) -> None:
-        """Submits the jobs in their order, and ends them in any order; some before others are submitted."""
+        """Submits the jobs in their order, and ends them in any order; some before others are
+        submitted.
+        """
         ending = list(self.jobs)
         self._random.shuffle(ending)
         for job in self.jobs:
-            await self._cluster.submit(job.removeprefix("ada/"), after=self.after[job], replicas=self._random.choice([1, 1, 2]))
+            await self._cluster.submit(
+                job.removeprefix("ada/"),
+                after=self.after[job],
+                replicas=self._random.choice([1, 1, 2]),
+            )
             if self._random.random() < 0.3 and ending[0] <= job:
                 await self._ends(ending.pop(0))
         for job in ending:
@@ -82,7 +94,9 @@ class Graph:
                 await self._cluster.job(job).terminate()
 
     async def end(self, job: str) -> tuple[JobState, str]:
-        """The job's state and reason after its end. One that was terminated before its first step answers no questions."""
+        """The job's state and reason after its end. One that was terminated before its first step
+        answers no questions.
+        """
         with contextlib.suppress(WorkflowFailureError):
             await self._cluster.result(self._cluster.job(job))
         if await self._cluster.shown_end(self._cluster.job(job)) == "TERMINATED":
@@ -93,9 +107,18 @@ class Graph:
 
 @settings(max_examples=examples(4), deadline=None, derandomize=True, database=None)
 @given(st.builds(Sizes, jobs=st.integers(2, 9), seed=st.integers(0, 2**32)))
-async def test_every_job_starts_after_those_that_it_waits_for_or_ends_because_of_one(sizes: Sizes) -> None:
-    """A result that is computed from a half-finished one is wrong, and a job that waits for ever is never noticed."""
-    usual = policies.DEPENDENCY_CHECK, policies.MAX_DEPENDENCY_CHECK, policies.CHECK_JOBS_EVERY, notifier_activities.LEFT_TO_HOSTS
+async def test_every_job_starts_after_those_that_it_waits_for_or_ends_because_of_one(
+    sizes: Sizes,
+) -> None:
+    """A result that is computed from a half-finished one is wrong, and a job that waits for ever is
+    never noticed.
+    """
+    usual = (
+        policies.DEPENDENCY_CHECK,
+        policies.MAX_DEPENDENCY_CHECK,
+        policies.CHECK_JOBS_EVERY,
+        notifier_activities.LEFT_TO_HOSTS,
+    )
     policies.DEPENDENCY_CHECK = policies.MAX_DEPENDENCY_CHECK = 2 * SECOND
     policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
     try:

@@ -21,7 +21,9 @@ async def register(cluster: Cluster, job: str, task: int, attempt: int, name: st
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-async def test_an_endpoint_goes_with_its_attempt_and_the_next_one_has_its_own(cluster: Cluster, tasks: int) -> None:
+async def test_an_endpoint_goes_with_its_attempt_and_the_next_one_has_its_own(
+    cluster: Cluster, tasks: int
+) -> None:
     """A job of one task knows it itself; one of several is told by its tasks."""
     first, second = Held(then=is_preempted), Held()
     host = await cluster.join(program=in_turn(*[first] * tasks, *[second] * tasks))
@@ -47,7 +49,9 @@ async def test_an_endpoint_goes_with_its_attempt_and_the_next_one_has_its_own(cl
 async def test_an_array_whose_tasks_have_sent_too_many_messages_registers_no_more(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server accepts 10,000 signals of a job. Then it could not be held, and would not hear of its tasks."""
+    """The server accepts 10,000 signals of a job. Then it could not be held, and would not hear of
+    its tasks.
+    """
     monkeypatch.setattr(endpoints, "MOST_EVENTS", 1)
     program = Held()
     host = await cluster.join(program=program)
@@ -56,7 +60,9 @@ async def test_an_array_whose_tasks_have_sent_too_many_messages_registers_no_mor
     env = {names.ENV_JOB_ID: job, names.ENV_TASK_INDEX: "0", names.ENV_ATTEMPT: "1"}
 
     with pytest.raises(Rejected, match="split the array into jobs of at most 1,000 tasks"):
-        await cluster.users.endpoints.register("model", "10.0.0.1:80", env={**env, names.ENV_NUM_TASKS: "1001"})
+        await cluster.users.endpoints.register(
+            "model", "10.0.0.1:80", env={**env, names.ENV_NUM_TASKS: "1001"}
+        )
     assert await names_of(cluster, job) == []
     program.let_go()
     await cluster.end(job)

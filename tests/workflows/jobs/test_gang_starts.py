@@ -30,11 +30,14 @@ SECOND = timedelta(seconds=1)
 
 
 class SetUps:
-    """What the hosts of a gang do: they prepare, wait for the others as agents do, and run. Some are slow."""
+    """What the hosts of a gang do: they prepare, wait for the others as agents do, and run. Some
+    are slow.
+    """
 
     def __init__(self, cluster: Cluster, then: Program = succeeds) -> None:
         self.slow = {index: Gate() for index in range(4)}
-        #: The tasks that were prepared, and those whose programs were started, as often as they were.
+        #: The tasks that were prepared, and those whose programs were started, as often as they
+        #: were.
         self.prepared: list[int] = []
         self.started: list[int] = []
         #: The tasks whose attempt ended instead.
@@ -72,21 +75,29 @@ async def _status_has(cluster: Cluster, job: str, reason: str) -> bool:
     return (await cluster.status(job)).reason == reason
 
 
-async def test_no_program_of_a_gang_starts_before_the_last_host_is_ready_and_the_status_names_it(cluster: Cluster) -> None:
-    """Programs that meet with a time limit failed, because some had waited for 15 s for those behind a slow host."""
+async def test_no_program_of_a_gang_starts_before_the_last_host_is_ready_and_the_status_names_it(
+    cluster: Cluster,
+) -> None:
+    """Programs that meet with a time limit failed, because some had waited for 15 s for those
+    behind a slow host.
+    """
     setups = SetUps(cluster)
     setups.slow[3].close()
     hosts = await _a_slice(cluster, setups)
     job = await cluster.gang(tasks=4)
     await cluster.until(lambda: len(setups.prepared) == 3)
     for host in hosts:
-        await cluster.announce(host.taken[0], TaskState.BUILDING, "`uv sync`" if host is hosts[3] else "")
+        await cluster.announce(
+            host.taken[0], TaskState.BUILDING, "`uv sync`" if host is hosts[3] else ""
+        )
     await cluster.until(lambda: _status_has(cluster, job, "waits for 1 of 4 hosts: s1-w3"))
     status = await cluster.status(job)
     page = await cluster.page(cluster.job(job))
 
     assert status.state is JobState.BUILDING
-    assert [task.reason for task in status.tasks] == ["waits for 1 of 4 hosts: s1-w3"] * 3 + ["`uv sync`"]
+    assert [task.reason for task in status.tasks] == ["waits for 1 of 4 hosts: s1-w3"] * 3 + [
+        "`uv sync`"
+    ]
     assert "**BUILDING** waits for 1 of 4 hosts: s1-w3" in page
     assert setups.started == []
     setups.slow[3].open()
@@ -112,7 +123,9 @@ async def test_a_gang_that_is_tried_again_starts_together_again(cluster: Cluster
 
 
 async def test_hosts_that_wait_learn_at_once_that_a_set_up_has_failed(cluster: Cluster) -> None:
-    """No program starts, and the hosts are free for others while the gang waits for its next attempt."""
+    """No program starts, and the hosts are free for others while the gang waits for its next
+    attempt.
+    """
     setups, fault = SetUps(cluster), Gate()
     fault.close()
 
@@ -133,8 +146,12 @@ async def test_hosts_that_wait_learn_at_once_that_a_set_up_has_failed(cluster: C
     assert sorted(setups.started) == [0, 1, 2, 3]
 
 
-async def test_a_gang_waits_for_its_slowest_host_no_longer_than_for_a_set_up(cluster: Cluster) -> None:
-    """A host that hangs must not keep the others. It counts as a set-up that failed, and the reason names it."""
+async def test_a_gang_waits_for_its_slowest_host_no_longer_than_for_a_set_up(
+    cluster: Cluster,
+) -> None:
+    """A host that hangs must not keep the others. It counts as a set-up that failed, and the reason
+    names it.
+    """
     setups = SetUps(cluster)
     setups.slow[2].close()
     await _a_slice(cluster, setups)
@@ -143,19 +160,30 @@ async def test_a_gang_waits_for_its_slowest_host_no_longer_than_for_a_set_up(clu
     status = await cluster.status(job)
     setups.slow[2].open()
 
-    assert "set-up failed: host s1-w2 was not ready 1s after the first one of its gang (--setup-timeout)" in status.reason
+    assert (
+        "set-up failed: host s1-w2 was not ready 1s after the first one of its gang"
+        " (--setup-timeout)" in status.reason
+    )
     assert {task.setups for task in status.tasks} == {1}
     assert setups.started == []
     assert (await cluster.end(job, within=11 * SECOND)).state is JobState.SUCCEEDED
-    assert [record.account for record in await cluster.attempts(cluster.job(job))] == [Account.SETUPS, Account.NONE]
+    assert [record.account for record in await cluster.attempts(cluster.job(job))] == [
+        Account.SETUPS,
+        Account.NONE,
+    ]
 
 
 async def _is_pending_again(cluster: Cluster, job: str) -> bool:
-    return all(task.state is TaskState.PENDING and task.attempt == 1 for task in (await cluster.status(job)).tasks)
+    return all(
+        task.state is TaskState.PENDING and task.attempt == 1
+        for task in (await cluster.status(job)).tasks
+    )
 
 
 async def test_a_host_whose_agent_was_killed_while_it_waited_waits_again(cluster: Cluster) -> None:
-    """Its successor prepares the attempt again, reports again and asks again; the job's history has the question once."""
+    """Its successor prepares the attempt again, reports again and asks again; the job's history has
+    the question once.
+    """
     setups = SetUps(cluster)
     setups.slow[3].close()
     hosts = await _a_slice(cluster, setups)
@@ -171,7 +199,9 @@ async def test_a_host_whose_agent_was_killed_while_it_waited_waits_again(cluster
 
     assert await successor is True
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
-    assert await wait_for_gang(cluster.client, hosts[0].taken[0]) is False  # of a job that has ended
+    assert (
+        await wait_for_gang(cluster.client, hosts[0].taken[0]) is False
+    )  # of a job that has ended
 
 
 async def test_tasks_of_one_host_start_together_too(cluster: Cluster) -> None:
@@ -179,7 +209,9 @@ async def test_tasks_of_one_host_start_together_too(cluster: Cluster) -> None:
     setups = SetUps(cluster)
     setups.slow[1].close()
     for number in range(2):
-        await cluster.join(f"h{number}", address=f"10.0.0.{number}", attributes={"rack": 1}, program=setups)
+        await cluster.join(
+            f"h{number}", address=f"10.0.0.{number}", attributes={"rack": 1}, program=setups
+        )
     together = Coscheduling(group_by="rack", tasks_per_host=2)
     job = await cluster.gang(tasks=4, coscheduling=together, resources=some(cpu=2))
     await cluster.until(lambda: len(setups.prepared) == 3)

@@ -31,7 +31,9 @@ async def _counts(cluster: Cluster, *, held: int, waiting: int = 0) -> bool:
     return (shown.held, shown.waiting) == (held, waiting)
 
 
-async def test_a_waiting_job_that_is_held_gets_no_host_before_it_is_released(cluster: Cluster) -> None:
+async def test_a_waiting_job_that_is_held_gets_no_host_before_it_is_released(
+    cluster: Cluster,
+) -> None:
     """Nor does it keep one from others; and it says who holds it, and why."""
     job = await cluster.submit()
     await cluster.waits(job)
@@ -51,7 +53,9 @@ async def test_a_waiting_job_that_is_held_gets_no_host_before_it_is_released(clu
     assert await cluster.nothing_held()
 
 
-async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again(cluster: Cluster) -> None:
+async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again(
+    cluster: Cluster,
+) -> None:
     """What is over is no reason; whoever looks at the page would release it a second time."""
     await cluster.join(offers=some(cpu=4))
     job = await cluster.submit(resources=some(cpu=32))
@@ -67,7 +71,9 @@ async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again
     assert f"**PENDING** (TOO_BIG) {before}" in await cluster.page(cluster.job(job))
 
 
-async def test_a_running_job_that_is_held_runs_on_and_is_not_tried_again_before_it_is_released(cluster: Cluster) -> None:
+async def test_a_running_job_that_is_held_runs_on_and_is_not_tried_again_before_it_is_released(
+    cluster: Cluster,
+) -> None:
     """Nobody's work is thrown away by a hold; but nothing of the job starts any more."""
     taken_away = Held(then=is_preempted)
     host = await cluster.join(program=in_turn(taken_away, succeeds))
@@ -103,8 +109,12 @@ async def _is_held(cluster: Cluster, job: str) -> bool:
 
 
 @pytest.mark.parametrize("at_first", [True, False], ids=["from the start", "after a while"])
-async def test_the_scheduling_timeout_does_not_run_while_a_job_is_held(cluster: Cluster, *, at_first: bool) -> None:
-    """It is the user who makes it wait, for three hours here; the hour for finding a host is all there afterwards."""
+async def test_the_scheduling_timeout_does_not_run_while_a_job_is_held(
+    cluster: Cluster, *, at_first: bool
+) -> None:
+    """It is the user who makes it wait, for three hours here; the hour for finding a host is all
+    there afterwards.
+    """
     if at_first:
         cluster.outbox.asks.close()
     job = await cluster.submit(scheduling_timeout=HOUR)
@@ -158,7 +168,11 @@ async def test_a_hold_reaches_every_task_of_a_job_of_several(cluster: Cluster) -
     await cluster.until(lambda: _is(cluster, job, JobState.HELD))
     tasks = (await cluster.status(job)).tasks
 
-    assert sorted(task.state for task in tasks) == [TaskState.PENDING, TaskState.PENDING, TaskState.SUCCEEDED]
+    assert sorted(task.state for task in tasks) == [
+        TaskState.PENDING,
+        TaskState.PENDING,
+        TaskState.SUCCEEDED,
+    ]
     assert len(host.taken) == 1
     await cluster.users.jobs.release(job)
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
@@ -166,8 +180,12 @@ async def test_a_hold_reaches_every_task_of_a_job_of_several(cluster: Cluster) -
     assert await cluster.nothing_held()
 
 
-async def test_a_hold_adds_the_same_few_events_to_a_job_of_any_number_of_tasks(cluster: Cluster) -> None:
-    """The server terminates a workflow with 51,200 events: a job of a thousand tasks would end after a few holds."""
+async def test_a_hold_adds_the_same_few_events_to_a_job_of_any_number_of_tasks(
+    cluster: Cluster,
+) -> None:
+    """The server terminates a workflow with 51,200 events: a job of a thousand tasks would end
+    after a few holds.
+    """
     job = await cluster.submit(replicas=20)
     await cluster.until(lambda: _every_task_has_a_reason(cluster, job))
     await cluster.later(MINUTE)
@@ -179,7 +197,8 @@ async def test_a_hold_adds_the_same_few_events_to_a_job_of_any_number_of_tasks(c
     await cluster.until(lambda: _counts(cluster, held=0, waiting=20))
     await cluster.later(MINUTE)
 
-    # A signal, the shown state, an activity and two workflow tasks for each of both: 24 with the marker. It was 328.
+    # A signal, the shown state, an activity and two workflow tasks for each of both: 24 with the
+    # marker. It was 328.
     assert len((await cluster.job(job).fetch_history()).events) - before < 40
     assert "no host" in (await cluster.status(job)).reason
     await cluster.join(offers=some(cpu=20))
@@ -208,8 +227,12 @@ async def test_tasks_that_are_being_started_hear_of_a_hold_that_comes_and_goes_m
     assert await cluster.nothing_held()
 
 
-async def test_a_hold_that_comes_when_the_hosts_are_given_finds_the_job_running(cluster: Cluster) -> None:
-    """The placement was under way: one of the two comes first at the scheduler, and there is nothing in between."""
+async def test_a_hold_that_comes_when_the_hosts_are_given_finds_the_job_running(
+    cluster: Cluster,
+) -> None:
+    """The placement was under way: one of the two comes first at the scheduler, and there is
+    nothing in between.
+    """
     runs = Held()
     job = await cluster.submit()
     await cluster.waits(job)

@@ -34,7 +34,9 @@ async def meant(cluster: Cluster, text: str) -> str:
 async def test_a_bare_name_means_the_jobs_own_child_then_those_of_the_jobs_above_then_the_users_job(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`iris submit -n kid …; iris wait kid` names one job, in a script that runs by hand and in a job."""
+    """`iris submit -n kid …; iris wait kid` names one job, in a script that runs by hand and in a
+    job.
+    """
     await cluster.join(program=Held())
     top = await cluster.submit("top")
     for name in ("kid", "other", "third"):
@@ -50,13 +52,17 @@ async def test_a_bare_name_means_the_jobs_own_child_then_those_of_the_jobs_above
     assert await meant(cluster, "third") == "ada/third"
     assert await meant(cluster, "nowhere") == "ada/nowhere"
     await inside(cluster, top, monkeypatch)
-    assert [await meant(cluster, text) for text in ("kid", "kid#2", "kid:3", "kid#2:3")] == ["ada/top/kid"] * 4
+    assert [await meant(cluster, text) for text in ("kid", "kid#2", "kid:3", "kid#2:3")] == [
+        "ada/top/kid"
+    ] * 4
     assert [await meant(cluster, text) for text in ("ada/kid", "bob/kid")] == ["ada/kid", "bob/kid"]
     monkeypatch.setenv(names.ENV_CLUSTER, "another")
     assert await meant(cluster, "kid") == "ada/kid"
 
 
-async def test_a_child_of_an_earlier_run_of_the_job_is_not_meant(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_of_an_earlier_run_of_the_job_is_not_meant(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The script has changed since: today `prepare` is a job of its own."""
     await cluster.join(program=succeeds)
     first = await cluster.submit("top")
@@ -68,7 +74,9 @@ async def test_a_child_of_an_earlier_run_of_the_job_is_not_meant(cluster: Cluste
     assert await meant(cluster, "prepare") == "ada/prepare"
 
 
-async def test_a_handle_finds_which_job_is_meant_when_it_is_asked(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handle_finds_which_job_is_meant_when_it_is_asked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is made before the child is submitted, or after, and asks nothing until then."""
     await cluster.join(program=Held())
     top = await cluster.submit("top")
@@ -83,7 +91,9 @@ async def test_a_handle_finds_which_job_is_meant_when_it_is_asked(cluster: Clust
 
 
 async def test_a_misspelt_child_is_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name that the user has to write is that of the child. The handle finds the child that is submitted then."""
+    """The name that the user has to write is that of the child. The handle finds the child that is
+    submitted then.
+    """
     async with dev_server_cluster() as cluster:
         await cluster.join(program=Held())
         top = await cluster.submit("top")
@@ -91,14 +101,20 @@ async def test_a_misspelt_child_is_suggested(monkeypatch: pytest.MonkeyPatch) ->
         await inside(cluster, top, monkeypatch)
         misspelt = cluster.users.job("preperation")
 
-        with pytest.raises(NotFound, match=r"there is no job ada/preperation; did you mean ada/top/preparation\?"):
+        with pytest.raises(
+            NotFound, match=r"there is no job ada/preperation; did you mean ada/top/preparation\?"
+        ):
             await misspelt.status()
         await child(cluster, top, "preperation")
         assert (await misspelt.status()).id == "ada/top/preperation"
 
 
-async def test_a_job_waits_for_the_child_that_it_names(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the command line, in Python by name, and by a handle that was not asked yet. A full name is another job."""
+async def test_a_job_waits_for_the_child_that_it_names(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the command line, in Python by name, and by a handle that was not asked yet. A full name
+    is another job.
+    """
     await cluster.submit("kid")
     top = await cluster.submit("top")
     kid = await child(cluster, top, "kid")
@@ -116,7 +132,12 @@ async def test_a_job_waits_for_the_child_that_it_names(cluster: Cluster, monkeyp
 def test_of_jobs_that_are_submitted_together_in_a_job_a_full_name_means_another() -> None:
     """A bare one means the one of the same file, which becomes a child too."""
     parent = Parent(job="ada/top", run_id="r", current_run="r", task=0, attempt=1, work="w")
-    kid, after = a_spec(name="kid", parent=parent), parse_dependencies("kid,ada/kid", Condition.OK, "ada", in_job=True)
-    (_, found), problems = among([("1", kid), ("2", a_spec(name="next", parent=parent, after=after))])
+    kid, after = (
+        a_spec(name="kid", parent=parent),
+        parse_dependencies("kid,ada/kid", Condition.OK, "ada", in_job=True),
+    )
+    (_, found), problems = among(
+        [("1", kid), ("2", a_spec(name="next", parent=parent, after=after))]
+    )
 
     assert ([each.job for each in found.after], problems) == (["ada/top/kid", "ada/kid"], [])

@@ -60,18 +60,29 @@ async def ended(cluster: Cluster, job: str, state: NotificationState) -> Notific
     return (await rows(cluster, job))[0]
 
 
-async def test_a_webhook_is_called_until_it_accepts_with_one_key(cluster: Cluster, services: list[Service]) -> None:
-    """A service that was away for a moment hears of the end, and can tell that it has heard of it before."""
+async def test_a_webhook_is_called_until_it_accepts_with_one_key(
+    cluster: Cluster, services: list[Service]
+) -> None:
+    """A service that was away for a moment hears of the end, and can tell that it has heard of it
+    before.
+    """
     services.append(service := Service(503, 204))
     await cluster.join(program=fails)
-    job = await cluster.submit("train", notify=(service.url,), tags={"sweep": "lr"}, note="first try")
+    job = await cluster.submit(
+        "train", notify=(service.url,), tags={"sweep": "lr"}, note="first try"
+    )
     status = await cluster.end(job)
     row = await ended(cluster, job, NotificationState.SENT)
 
     assert status.state is JobState.FAILED
     (key, _), (same, told) = service.calls
     assert key == same != ""
-    assert (told["job"], told["state"], told["tags"], told["note"]) == (job, "FAILED", {"sweep": "lr"}, "first try")
+    assert (told["job"], told["state"], told["tags"], told["note"]) == (
+        job,
+        "FAILED",
+        {"sweep": "lr"},
+        "first try",
+    )
     assert told["text"].startswith(f"job {job} ended FAILED: ")
     assert told["tasks"] == {"FAILED": 1}
     assert "url" not in told
@@ -82,7 +93,9 @@ async def test_a_webhook_is_called_until_it_accepts_with_one_key(cluster: Cluste
 async def test_a_webhook_that_refuses_is_not_called_again_and_changes_nothing(
     cluster: Cluster, services: list[Service], answer: int
 ) -> None:
-    """The job has ended as it has. A redirection is not followed: it may lead to a machine that must not be called."""
+    """The job has ended as it has. A redirection is not followed: it may lead to a machine that
+    must not be called.
+    """
     services.append(service := Service(answer))
     await cluster.join()
     job = await cluster.submit("train", notify=(service.url,))
@@ -94,7 +107,9 @@ async def test_a_webhook_that_refuses_is_not_called_again_and_changes_nothing(
     assert len(service.calls) == 1
 
 
-async def test_the_end_of_a_cancelled_job_is_told_too(cluster: Cluster, services: list[Service]) -> None:
+async def test_the_end_of_a_cancelled_job_is_told_too(
+    cluster: Cluster, services: list[Service]
+) -> None:
     """Whoever waits for the message must not wait for ever."""
     services.append(service := Service(200))
     await cluster.join(program=Held())

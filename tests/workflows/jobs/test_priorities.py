@@ -31,7 +31,9 @@ NONE = timedelta(0)
 async def _running(cluster: Cluster, name: str, **asked: object) -> str:
     """The id of a job that has just been taken by a host."""
     job = await cluster.submit(name, **({"resources": WHOLE_HOST} | asked))
-    await cluster.until(lambda: any(task.job == job for host in cluster.hosts.values() for task in host.taken))
+    await cluster.until(
+        lambda: any(task.job == job for host in cluster.hosts.values() for task in host.taken)
+    )
     return job
 
 
@@ -71,16 +73,22 @@ async def test_a_new_band_reaches_every_task_of_a_job_of_several(cluster: Cluste
 
     for index in range(2):
         described = await cluster.task(several, index).describe()
-        assert described.typed_search_attributes[SearchAttributeKey.for_keyword(names.SA_PRIORITY)] == Band.PRODUCTION
+        assert (
+            described.typed_search_attributes[SearchAttributeKey.for_keyword(names.SA_PRIORITY)]
+            == Band.PRODUCTION
+        )
     first.let_go()
     for job in (running, older, several):
         assert (await cluster.end(job)).state is JobState.SUCCEEDED
     assert [task.job for task in host.taken] == [running, several, several, older]
 
 
-async def test_a_stronger_job_evicts_a_weaker_one_once_that_has_had_its_time_and_it_comes_back(cluster: Cluster) -> None:
-    """The victim gets something done first; nothing else happens meanwhile, so the scheduler wakes by itself. It pays one
-    preemption, never a failure, and runs again when there is room."""
+async def test_a_stronger_job_evicts_a_weaker_one_once_that_has_had_its_time_and_it_comes_back(
+    cluster: Cluster,
+) -> None:
+    """The victim gets something done first; nothing else happens meanwhile, so the scheduler wakes
+    by itself. It pays one preemption, never a failure, and runs again when there is room.
+    """
     victim = Held()
     host = await cluster.join(program=by_job({"batch": in_turn(victim, succeeds)}))
     await cluster.rules(min_run_time=timedelta(seconds=1.5))
@@ -124,7 +132,9 @@ async def test_a_stronger_job_waits_until_its_victim_is_dead_and_says_so(cluster
 
 
 @pytest.mark.parametrize("wants", [Band.INTERACTIVE, Band.BATCH])
-async def test_nobody_is_evicted_for_a_job_that_is_not_stronger(cluster: Cluster, wants: Band) -> None:
+async def test_nobody_is_evicted_for_a_job_that_is_not_stronger(
+    cluster: Cluster, wants: Band
+) -> None:
     """Colleagues in one band wait for each other."""
     runs = Held()
     host = await cluster.join(program=by_job({"first": runs}))
@@ -140,7 +150,9 @@ async def test_nobody_is_evicted_for_a_job_that_is_not_stronger(cluster: Cluster
 
 
 async def test_operators_can_switch_eviction_off_and_on(cluster: Cluster) -> None:
-    """Off: the strong wait like everybody else. On again: whoever waits then has its room at once."""
+    """Off: the strong wait like everybody else. On again: whoever waits then has its room at
+    once.
+    """
     victim = Held()
     await cluster.join(program=by_job({"batch": in_turn(victim, succeeds)}))
     await cluster.rules(min_run_time=NONE, preemption=False)
@@ -148,7 +160,10 @@ async def test_operators_can_switch_eviction_off_and_on(cluster: Cluster) -> Non
     production = await cluster.submit("production", resources=WHOLE_HOST, band=Band.PRODUCTION)
     await cluster.waits(production)
 
-    assert [cluster.notifier.evictions, (await cluster.users.jobs.explain(production)).code] == [[], RefusalCode.BUSY]
+    assert [cluster.notifier.evictions, (await cluster.users.jobs.explain(production)).code] == [
+        [],
+        RefusalCode.BUSY,
+    ]
     await cluster.rules(min_run_time=NONE, preemption=True)
     assert (await cluster.end(production)).state is JobState.SUCCEEDED
     assert (await cluster.end(batch)).tasks[0].preemptions == 1
@@ -166,7 +181,10 @@ async def test_a_gang_is_evicted_as_a_whole(cluster: Cluster) -> None:
     assert (await cluster.end(production)).state is JobState.SUCCEEDED
     end = await cluster.end(gang)
     assert end.state is JobState.SUCCEEDED
-    assert [(task.attempt, task.failures, task.preemptions) for task in end.tasks] == [(2, 0, 1), (2, 0, 1)]
+    assert [(task.attempt, task.failures, task.preemptions) for task in end.tasks] == [
+        (2, 0, 1),
+        (2, 0, 1),
+    ]
     first, _ = await cluster.attempts(cluster.job(gang))
     assert [end.state for end in first.ends] == [TaskState.PREEMPTED, TaskState.PREEMPTED]
     assert await cluster.nothing_held()
@@ -175,7 +193,10 @@ async def test_a_gang_is_evicted_as_a_whole(cluster: Cluster) -> None:
 async def test_of_a_job_of_several_only_the_tasks_in_the_way_are_evicted(cluster: Cluster) -> None:
     """They go their own ways; the one that is stopped pays alone and comes back."""
     victims = [Held(), Held()]
-    hosts = [await cluster.join(name, program=by_job({"sweep": in_turn(by_index(*victims), succeeds)})) for name in ("h1", "h2")]
+    hosts = [
+        await cluster.join(name, program=by_job({"sweep": in_turn(by_index(*victims), succeeds)}))
+        for name in ("h1", "h2")
+    ]
     await cluster.rules(min_run_time=NONE)
     sweep = await cluster.submit("sweep", replicas=2, resources=WHOLE_HOST, band=Band.BATCH)
     await cluster.until(lambda: all(host.taken for host in hosts))
@@ -190,7 +211,9 @@ async def test_of_a_job_of_several_only_the_tasks_in_the_way_are_evicted(cluster
     assert sorted((task.attempt, task.preemptions) for task in end.tasks) == [(1, 0), (2, 1)]
 
 
-async def test_a_job_that_is_strengthened_while_it_runs_is_no_victim_any_more(cluster: Cluster) -> None:
+async def test_a_job_that_is_strengthened_while_it_runs_is_no_victim_any_more(
+    cluster: Cluster,
+) -> None:
     """What runs runs on in its new band: that is what its user asked for."""
     runs = Held()
     host = await cluster.join(program=by_job({"batch": runs}))
@@ -207,7 +230,9 @@ async def test_a_job_that_is_strengthened_while_it_runs_is_no_victim_any_more(cl
     assert len(host.taken) == 2
 
 
-async def test_a_victim_that_succeeds_when_it_is_told_to_stop_has_succeeded(cluster: Cluster) -> None:
+async def test_a_victim_that_succeeds_when_it_is_told_to_stop_has_succeeded(
+    cluster: Cluster,
+) -> None:
     """No result is thrown away, and nobody pays for it."""
     victim = Held(on_cancel=succeeds)
     await cluster.join(program=by_job({"batch": victim}))
@@ -239,7 +264,9 @@ async def test_a_victim_that_is_cancelled_while_it_is_stopped_is_killed(cluster:
 
 
 async def test_a_drained_host_gets_rid_of_its_jobs_and_takes_no_new_ones(cluster: Cluster) -> None:
-    """However young and strong they are: the machine is to be worked on. They wait, or run elsewhere."""
+    """However young and strong they are: the machine is to be worked on. They wait, or run
+    elsewhere.
+    """
     victim = Held()
     host = await cluster.join(program=in_turn(victim, succeeds))
     job = await _running(cluster, "job", band=Band.PRODUCTION)
@@ -259,7 +286,9 @@ async def test_a_drained_host_gets_rid_of_its_jobs_and_takes_no_new_ones(cluster
     assert [end.state, end.tasks[0].preemptions] == [JobState.SUCCEEDED, 1]
 
 
-async def test_an_eviction_that_overtakes_the_placement_ends_the_attempt_before_it_computes(cluster: Cluster) -> None:
+async def test_an_eviction_that_overtakes_the_placement_ends_the_attempt_before_it_computes(
+    cluster: Cluster,
+) -> None:
     """Messages may come in any order: the hosts are wanted back, and are given back."""
     job = await cluster.submit()
     await cluster.waits(job)
@@ -267,19 +296,27 @@ async def test_an_eviction_that_overtakes_the_placement_ends_the_attempt_before_
     host = await cluster.join(program=in_turn(Held(), succeeds))
     await cluster.until(lambda: cluster.notifier.given)
     placement = cluster.notifier.given[0]
-    eviction = Eviction(key=placement.key, owner=placement.owner, reason="evicted: host h1 is drained")
+    eviction = Eviction(
+        key=placement.key, owner=placement.owner, reason="evicted: host h1 is drained"
+    )
     for key in ("of another attempt", placement.key):
         await cluster.job(job).signal("evicted", eviction.model_copy(update={"key": key}))
     cluster.notifier.away = False
     status = await cluster.end(job, within=MINUTE)
 
-    assert [status.state, status.tasks[0].attempt, status.tasks[0].preemptions] == [JobState.SUCCEEDED, 2, 1]
+    assert [status.state, status.tasks[0].attempt, status.tasks[0].preemptions] == [
+        JobState.SUCCEEDED,
+        2,
+        1,
+    ]
     assert [task.attempt for task in host.taken][-1] == 2
     assert await cluster.nothing_held()
 
 
 async def test_a_scheduler_that_continues_as_new_forgets_no_notice_and_no_eviction() -> None:
-    """Told by nobody, the one job would wait for ever for a host that it has, and the other would keep a host that is drained."""
+    """Told by nobody, the one job would wait for ever for a host that it has, and the other would
+    keep a host that is drained.
+    """
     async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=50") as cluster:
         victim = Held()
         await cluster.join("drained", program=in_turn(victim, succeeds))
@@ -301,8 +338,12 @@ async def test_a_scheduler_that_continues_as_new_forgets_no_notice_and_no_evicti
 
         assert {end.state for end in ends} == {JobState.SUCCEEDED}
         assert [end.tasks[0].preemptions for end in ends] == [1, 0, 0]
-        assert (await cluster.scheduler.describe()).run_id != first, "it did not continue as new: nothing was tested"
+        assert (await cluster.scheduler.describe()).run_id != first, (
+            "it did not continue as new: nothing was tested"
+        )
         shown = await cluster.snapshot()
-        assert [bool(view.closed) for view in sorted(shown.hosts, key=lambda view: view.host.id)] == [True, False, False]
+        assert [
+            bool(view.closed) for view in sorted(shown.hosts, key=lambda view: view.host.id)
+        ] == [True, False, False]
         assert shown.rules.min_run_time == MINUTE
         await cluster.until(cluster.nothing_held)

@@ -16,7 +16,9 @@ SECOND = timedelta(seconds=1)
 async def test_a_job_that_runs_is_checked_again_and_again_without_an_event_and_its_end_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ten events a minute made 700 an hour of the page of a scheduler whose only job trains for a week."""
+    """Ten events a minute made 700 an hour of the page of a scheduler whose only job trains for a
+    week.
+    """
     monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", SECOND / 5)
     monkeypatch.setattr(notifier, "LEFT_TO_HOSTS", SECOND / 5)
     async with dev_server_cluster() as cluster:

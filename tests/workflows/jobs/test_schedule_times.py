@@ -25,7 +25,8 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-#: A time zone, an expression, and the clock's times and offsets, in hours, at which a run starts on the day of the change.
+#: A time zone, an expression, and the clock's times and offsets, in hours, at which a run starts on
+#: the day of the change.
 SPRING = [
     ("Europe/Berlin", "30 2 * * *", ""),
     ("Europe/Berlin", "0 2 * * *", ""),
@@ -61,22 +62,33 @@ CHANGES = {
 
 
 async def started(cluster: Cluster, name: str, when: When, day: date) -> str:
-    """The clock's times at which runs start in the first hours of a day, with their offsets from UTC."""
+    """The clock's times at which runs start in the first hours of a day, with their offsets from
+    UTC.
+    """
     await cluster.users.schedules.create(a_spec(name=name), when, paused=True)
     zone = ZoneInfo(when.time_zone)
     request = ListScheduleMatchingTimesRequest(
-        namespace=cluster.client.namespace, schedule_id=names.schedule_id(cluster.name, f"ada/{name}")
+        namespace=cluster.client.namespace,
+        schedule_id=names.schedule_id(cluster.name, f"ada/{name}"),
     )
     midnight = datetime.combine(day, time(), zone).astimezone(UTC)
     request.start_time.FromDatetime(midnight - timedelta(seconds=1))
     request.end_time.FromDatetime(midnight + timedelta(hours=5))
     found = (await cluster.client.workflow_service.list_schedule_matching_times(request)).start_time
     local = [each.ToDatetime(UTC).astimezone(zone) for each in found]
-    return " ".join(f"{each:%H:%M}{(each.utcoffset() or timedelta()) // timedelta(hours=1):+}" for each in local if each.hour < 4)
+    return " ".join(
+        f"{each:%H:%M}{(each.utcoffset() or timedelta()) // timedelta(hours=1):+}"
+        for each in local
+        if each.hour < 4
+    )
 
 
-async def test_at_a_change_of_the_clock_each_of_its_times_starts_one_run_and_a_time_that_it_skips_none(cluster: Cluster) -> None:
-    """The page says so. The service alone would start a run for 01:30 at 02:30, and none for two hours in an hourly schedule."""
+async def test_at_a_change_of_the_clock_each_of_its_times_starts_one_run_and_a_time_that_it_skips_none(
+    cluster: Cluster,
+) -> None:
+    """The page says so. The service alone would start a run for 01:30 at 02:30, and none for two
+    hours in an hourly schedule.
+    """
     cases = [(0, *case) for case in SPRING] + [(1, *case) for case in AUTUMN]
     found = await asyncio.gather(
         *(
@@ -84,26 +96,33 @@ async def test_at_a_change_of_the_clock_each_of_its_times_starts_one_run_and_a_t
             for number, (change, zone, cron, _) in enumerate(cases)
         )
     )
-    assert [(zone, cron, times) for (_, zone, cron, _), times in zip(cases, found, strict=True)] == [
-        (zone, cron, times) for _, zone, cron, times in cases
-    ]
-    assert (await cluster.users.schedules.show(f"ada/s{len(cases) - 1}")).row.time_zone == "America/New_York", (
-        "as the user wrote it"
-    )
+    assert [
+        (zone, cron, times) for (_, zone, cron, _), times in zip(cases, found, strict=True)
+    ] == [(zone, cron, times) for _, zone, cron, times in cases]
+    assert (
+        await cluster.users.schedules.show(f"ada/s{len(cases) - 1}")
+    ).row.time_zone == "America/New_York", "as the user wrote it"
 
 
-async def test_the_first_of_two_runs_at_the_same_time_of_the_clock_is_left_out(cluster: Cluster) -> None:
+async def test_the_first_of_two_runs_at_the_same_time_of_the_clock_is_left_out(
+    cluster: Cluster,
+) -> None:
     """In New York, the service starts the second one, too."""
     host = await cluster.join()
     when = When("30 1 * * *", time_zone="America/New_York")
     await cluster.users.schedules.create(a_spec(name="nightly"), when, paused=True)
     handle = cluster.client.get_schedule_handle(names.schedule_id(cluster.name, "ada/nightly"))
     day = datetime(2025, 11, 2, 4, tzinfo=UTC)
-    await handle.backfill(ScheduleBackfill(day, day + timedelta(hours=4), ScheduleOverlapPolicy.BUFFER_ALL))
+    await handle.backfill(
+        ScheduleBackfill(day, day + timedelta(hours=4), ScheduleOverlapPolicy.BUFFER_ALL)
+    )
 
     async def both_ended() -> bool:
         runs = (await cluster.users.schedules.show("ada/nightly")).runs
-        return [run.state for run in runs if run.state not in (None, "RUNNING")] == [JobState.SUCCEEDED, LEFT_OUT]
+        return [run.state for run in runs if run.state not in (None, "RUNNING")] == [
+            JobState.SUCCEEDED,
+            LEFT_OUT,
+        ]
 
     await cluster.until(both_ended)
     second, first = (await cluster.users.schedules.show("ada/nightly")).runs
@@ -113,9 +132,15 @@ async def test_the_first_of_two_runs_at_the_same_time_of_the_clock_is_left_out(c
 
 
 @pytest.mark.parametrize("cron", ["0 0 1 1 * 2020", "30 2 28 3 * 2027"])
-async def test_times_that_have_passed_or_that_the_clock_skips_are_refused(cluster: Cluster, cron: str) -> None:
+async def test_times_that_have_passed_or_that_the_clock_skips_are_refused(
+    cluster: Cluster, cron: str
+) -> None:
     """The schedule would wait for ever, and look as if all was well. None is left behind."""
-    with pytest.raises(InvalidValue, match="does not come from now on, on the clock of Europe/Berlin; write a time"):
-        await cluster.users.schedules.create(a_spec(name="never"), When(cron, time_zone="Europe/Berlin"))
+    with pytest.raises(
+        InvalidValue, match="does not come from now on, on the clock of Europe/Berlin; write a time"
+    ):
+        await cluster.users.schedules.create(
+            a_spec(name="never"), When(cron, time_zone="Europe/Berlin")
+        )
 
     assert await cluster.users.schedules.list() == []

@@ -1,4 +1,6 @@
-"""A run of a schedule: it starts the job under the job's name, ends as the job does, and takes the job with it when cancelled."""
+"""A run of a schedule: it starts the job under the job's name, ends as the job does, and takes the
+job with it when cancelled.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -95,27 +97,40 @@ async def test_a_run_does_not_replace_a_job_that_somebody_else_started(cluster: 
     assert (await cluster.end(mine)).state is JobState.SUCCEEDED
 
 
-async def test_the_replay_of_a_scheduled_array_in_parts_has_as_much_time_as_that_of_a_submitted_one(cluster: Cluster) -> None:
+async def test_the_replay_of_a_scheduled_array_in_parts_has_as_much_time_as_that_of_a_submitted_one(
+    cluster: Cluster,
+) -> None:
     """A replay that never ends in time would hold the job up for ever."""
     await cluster.join()
     await cluster.result(await start(cluster, **an_array(0, 1, part=1)))
     described = await cluster.job("ada/nightly").describe()
 
-    assert described.raw_description.execution_config.default_workflow_task_timeout.ToTimedelta() == policies.PARTS_TASK
+    assert (
+        described.raw_description.execution_config.default_workflow_task_timeout.ToTimedelta()
+        == policies.PARTS_TASK
+    )
 
 
 @pytest.mark.parametrize(("second", "starts"), [(0, False), (7, True)])
 async def test_a_run_that_a_user_triggers_in_an_hour_that_comes_twice_starts_its_job(
     cluster: Cluster, second: int, starts: bool
 ) -> None:
-    """It is for no time of the schedule, which are full minutes. Of those, the first in the hour is left out."""
+    """It is for no time of the schedule, which are full minutes. Of those, the first in the hour is
+    left out.
+    """
     host = await cluster.join()
-    known = {names.SA_SCHEDULED_AT: IndexedValueType.INDEXED_VALUE_TYPE_DATETIME}  # as a real server knows it
-    await cluster.client.operator_service.add_search_attributes(AddSearchAttributesRequest(search_attributes=known))
+    known = {
+        names.SA_SCHEDULED_AT: IndexedValueType.INDEXED_VALUE_TYPE_DATETIME
+    }  # as a real server knows it
+    await cluster.client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(search_attributes=known)
+    )
     at = datetime(2027, 11, 7, 5, 30, second, tzinfo=UTC)
     run = await cluster.client.start_workflow(
         ScheduledJobWorkflow.run,
-        ScheduledJob(cluster=cluster.name, spec=a_spec(name="nightly"), time_zone="America/New_York"),
+        ScheduledJob(
+            cluster=cluster.name, spec=a_spec(name="nightly"), time_zone="America/New_York"
+        ),
         id=f"{names.schedule_id(cluster.name, 'ada/nightly')}-{at:%Y-%m-%dT%H:%M:%SZ}",
         task_queue=names.control_queue(cluster.name),
         search_attributes=TypedSearchAttributes(

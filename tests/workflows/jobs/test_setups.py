@@ -1,4 +1,6 @@
-"""Set-ups that fail because of something outside the cluster: who pays, how long the job waits, and what it shows meanwhile."""
+"""Set-ups that fail because of something outside the cluster: who pays, how long the job waits, and
+what it shows meanwhile.
+"""
 
 from datetime import timedelta
 
@@ -27,26 +29,36 @@ SECOND = timedelta(seconds=1)
 ALL_DELAYS = 460 * SECOND
 
 
-async def test_a_set_up_that_keeps_failing_is_tried_a_few_times_and_ends_the_job_with_its_last_error(cluster: Cluster) -> None:
-    """A package index that is gone held hosts for hours: a hundred retries of the account for lost machines."""
+async def test_a_set_up_that_keeps_failing_is_tried_a_few_times_and_ends_the_job_with_its_last_error(
+    cluster: Cluster,
+) -> None:
+    """A package index that is gone held hosts for hours: a hundred retries of the account for lost
+    machines.
+    """
     host = await cluster.join(program=cannot_be_set_up)
     job = await cluster.submit(max_retries_failure=9, max_retries_preemption=0)
     status = await cluster.end(job, within=ALL_DELAYS + 10 * SECOND)
 
     assert status.state is JobState.WORKER_FAILED
-    assert status.reason == (
-        "set-up failed: `uv pip install six` could not reach a server: try 5 (the set-ups of 5 attempts in a row failed)"
+    assert (
+        status.reason
+        == "set-up failed: `uv pip install six` could not reach a server: try 5 (the set-ups of 5"
+        " attempts in a row failed)"
     )
     assert len(host.taken) == 5
     (task,) = status.tasks
     assert (task.setups, task.failures, task.preemptions) == (5, 0, 0)
-    assert {record.account for record in await cluster.attempts(cluster.job(job))} == {Account.SETUPS}
+    assert {record.account for record in await cluster.attempts(cluster.job(job))} == {
+        Account.SETUPS
+    }
     assert status.finished_at is not None
     assert ALL_DELAYS <= status.finished_at - status.submitted_at < ALL_DELAYS + 20 * SECOND
     assert await cluster.nothing_held()
 
 
-async def test_between_two_set_ups_the_host_is_free_and_the_job_says_when_it_tries_again(cluster: Cluster) -> None:
+async def test_between_two_set_ups_the_host_is_free_and_the_job_says_when_it_tries_again(
+    cluster: Cluster,
+) -> None:
     """Other jobs use it meanwhile. Who looks reads what is wrong, in the job and in lists."""
     host = await cluster.join(program=by_job({"broken": in_turn(cannot_be_set_up, succeeds)}))
     broken = await cluster.submit("broken")
@@ -55,7 +67,8 @@ async def test_between_two_set_ups_the_host_is_free_and_the_job_says_when_it_tri
 
     assert status.state is JobState.PENDING
     assert status.reason.startswith(
-        "retry after: set-up failed: `uv pip install six` could not reach a server: try 1; attempt 2 at "
+        "retry after: set-up failed: `uv pip install six` could not reach a server: try 1; attempt"
+        " 2 at "
     )
     assert "**PENDING** retry after: set-up failed:" in await cluster.page(cluster.job(broken))
     assert await cluster.nothing_held()
@@ -70,17 +83,27 @@ async def _is_pending_again(cluster: Cluster, job: str) -> bool:
 
 
 async def test_a_program_that_has_run_has_all_its_set_ups_again(cluster: Cluster) -> None:
-    """A job that is preempted each day for a month must not end because now and then a server was away."""
-    await cluster.join(program=in_turn(*[cannot_be_set_up, cannot_be_set_up, is_preempted] * 3, succeeds))
+    """A job that is preempted each day for a month must not end because now and then a server was
+    away.
+    """
+    await cluster.join(
+        program=in_turn(*[cannot_be_set_up, cannot_be_set_up, is_preempted] * 3, succeeds)
+    )
     job = await cluster.submit()
     status = await cluster.end(job, within=3 * 40 * SECOND + 10 * SECOND)
 
     assert status.state is JobState.SUCCEEDED
-    assert (status.tasks[0].attempt, status.tasks[0].preemptions, status.tasks[0].setups) == (10, 3, 0)
+    assert (status.tasks[0].attempt, status.tasks[0].preemptions, status.tasks[0].setups) == (
+        10,
+        3,
+        0,
+    )
 
 
 async def test_another_host_is_tried_after_a_set_up_that_failed(cluster: Cluster) -> None:
-    """The network of one host may be broken; but it is not proved, so the host is not quarantined."""
+    """The network of one host may be broken; but it is not proved, so the host is not
+    quarantined.
+    """
     for name in ("h1", "h2"):
         await cluster.join(name, program=in_turn(cannot_be_set_up, succeeds))
     job = await cluster.submit()
@@ -90,7 +113,9 @@ async def test_another_host_is_tried_after_a_set_up_that_failed(cluster: Cluster
     assert sorted(len(host.taken) for host in cluster.hosts.values()) == [1, 1]
 
 
-async def test_one_set_up_that_fails_ends_the_attempt_of_its_whole_gang_and_counts_once(cluster: Cluster) -> None:
+async def test_one_set_up_that_fails_ends_the_attempt_of_its_whole_gang_and_counts_once(
+    cluster: Cluster,
+) -> None:
     """The others need not wait for a host that will not come, and the gang has one account."""
     waiting = Held(on_cancel=is_killed, then=succeeds)
     await cluster.join_slice(program=in_turn(by_index(cannot_be_set_up, waiting), succeeds))
@@ -102,7 +127,7 @@ async def test_one_set_up_that_fails_ends_the_attempt_of_its_whole_gang_and_coun
     assert [task.setups for task in status.tasks] == [1, 1]
     assert await cluster.nothing_held()
     assert (await cluster.end(job, within=11 * SECOND)).state is JobState.SUCCEEDED
-    (first, _) = await cluster.attempts(cluster.job(job))
+    first, _ = await cluster.attempts(cluster.job(job))
     assert first.account is Account.SETUPS
 
 
@@ -133,8 +158,10 @@ async def test_a_job_that_is_set_up_again_is_building_and_says_why(cluster: Clus
     shown = await cluster.shown_state(cluster.job(job))
     built.let_go()
 
-    assert status.reason == (
-        "attempt 2: `uv pip install six`; attempt 1: set-up failed: `uv pip install six` could not reach a server: try 1"
+    assert (
+        status.reason
+        == "attempt 2: `uv pip install six`; attempt 1: set-up failed: `uv pip install six` could"
+        " not reach a server: try 1"
     )
     assert shown == "BUILDING"
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
@@ -146,12 +173,19 @@ async def _state_is(cluster: Cluster, job: str, state: JobState) -> bool:
 
 @pytest.mark.parametrize("tasks", [1, 2])
 async def test_lists_show_why_a_job_is_between_two_set_ups(tasks: int) -> None:
-    """The list asks no job, so each job has to say it there, whether its tasks are independent or not."""
+    """The list asks no job, so each job has to say it there, whether its tasks are independent or
+    not.
+    """
     async with dev_server_cluster() as cluster:
         await cluster.join(program=cannot_be_set_up)
         job = await cluster.submit(replicas=tasks)
         await cluster.until(
-            lambda: _is_listed(cluster.users, job, JobState.PENDING, "could not reach a server: try 1; attempt 2 at ")
+            lambda: _is_listed(
+                cluster.users,
+                job,
+                JobState.PENDING,
+                "could not reach a server: try 1; attempt 2 at ",
+            )
         )
         await cluster.cancel(job)
         await cluster.end(job)

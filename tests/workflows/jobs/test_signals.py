@@ -10,7 +10,9 @@ from iris.workflows.signals import until_answered
 
 
 async def test_an_error_that_comes_after_the_wait_was_cancelled_is_in_no_log() -> None:
-    """The log of a control plane would have a traceback of each signal that a cancelled workflow has left behind."""
+    """The log of a control plane would have a traceback of each signal that a cancelled workflow
+    has left behind.
+    """
     logged: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: logged.append(context))

@@ -22,30 +22,42 @@ MINUTE = timedelta(minutes=1)
 
 
 async def test_every_task_of_a_job_has_one_workflow_and_runs_once(cluster: Cluster) -> None:
-    """A job's history must not grow with tasks times attempts, and task i must be task i wherever it runs."""
+    """A job's history must not grow with tasks times attempts, and task i must be task i wherever
+    it runs.
+    """
     host = await cluster.join(offers=some(cpu=2))
     job = await cluster.submit(replicas=5)
     status = await cluster.end(job)
 
     assert status.state is JobState.SUCCEEDED
     assert [task.index for task in status.tasks] == [0, 1, 2, 3, 4]
-    assert sorted((task.index, task.num_tasks, task.attempt) for task in host.taken) == [(i, 5, 1) for i in range(5)]
+    assert sorted((task.index, task.num_tasks, task.attempt) for task in host.taken) == [
+        (i, 5, 1) for i in range(5)
+    ]
     assert [await cluster.shown_end(cluster.task(job, i)) for i in range(5)] == ["COMPLETED"] * 5
     assert await cluster.nothing_held()
 
 
 async def test_each_task_has_accounts_of_its_own(cluster: Cluster) -> None:
     """One unlucky task must not use up what the others may spend."""
-    await cluster.join(program=by_index(in_turn(fails, succeeds), in_turn(is_preempted, fails, succeeds), succeeds))
+    await cluster.join(
+        program=by_index(in_turn(fails, succeeds), in_turn(is_preempted, fails, succeeds), succeeds)
+    )
     job = await cluster.submit(replicas=3, max_retries_failure=1, max_retries_preemption=1)
     status = await cluster.end(job)
 
     assert status.state is JobState.SUCCEEDED
-    assert [(task.attempt, task.failures, task.preemptions) for task in status.tasks] == [(2, 1, 0), (3, 1, 1), (1, 0, 0)]
+    assert [(task.attempt, task.failures, task.preemptions) for task in status.tasks] == [
+        (2, 1, 0),
+        (3, 1, 1),
+        (1, 0, 0),
+    ]
 
 
 async def test_one_failed_task_ends_the_job_and_its_siblings(cluster: Cluster) -> None:
-    """The result cannot be complete any more; what the others still use is free for somebody else."""
+    """The result cannot be complete any more; what the others still use is free for somebody
+    else.
+    """
     runs = Held()
     await cluster.join(program=by_index(runs, fails, runs))
     job = await cluster.submit(replicas=3)
@@ -53,9 +65,17 @@ async def test_one_failed_task_ends_the_job_and_its_siblings(cluster: Cluster) -
 
     assert status.state is JobState.FAILED
     assert status.reason == "1 failed, more than max_task_failures 0; task 1: exited with code 7"
-    assert [task.state for task in status.tasks] == [TaskState.KILLED, TaskState.FAILED, TaskState.KILLED]
+    assert [task.state for task in status.tasks] == [
+        TaskState.KILLED,
+        TaskState.FAILED,
+        TaskState.KILLED,
+    ]
     assert status.tasks[0].reason == f"the job ended FAILED: {status.reason}"
-    assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == ["CANCELED", "FAILED", "CANCELED"]
+    assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == [
+        "CANCELED",
+        "FAILED",
+        "CANCELED",
+    ]
     assert await cluster.nothing_held()
 
 
@@ -81,21 +101,32 @@ async def test_one_failed_task_too_many_ends_the_job(cluster: Cluster) -> None:
     assert await cluster.nothing_held()
 
 
-async def test_a_task_without_a_host_in_time_ends_the_job_and_its_running_siblings(cluster: Cluster) -> None:
-    """Half a job is none. The clock runs as real time does here, because a program runs: hence the short timeout."""
+async def test_a_task_without_a_host_in_time_ends_the_job_and_its_running_siblings(
+    cluster: Cluster,
+) -> None:
+    """Half a job is none. The clock runs as real time does here, because a program runs: hence the
+    short timeout.
+    """
     runs = Held()
     host = await cluster.join(offers=some(cpu=4), program=runs)
-    job = await cluster.submit(replicas=2, resources=some(cpu=3), scheduling_timeout=timedelta(seconds=1.5))
+    job = await cluster.submit(
+        replicas=2, resources=some(cpu=3), scheduling_timeout=timedelta(seconds=1.5)
+    )
     status = await cluster.end(job)
 
     assert status.state is JobState.UNSCHEDULABLE
-    assert sorted(task.state for task in status.tasks) == [TaskState.KILLED, TaskState.UNSCHEDULABLE]
+    assert sorted(task.state for task in status.tasks) == [
+        TaskState.KILLED,
+        TaskState.UNSCHEDULABLE,
+    ]
     assert "needs 3 cpu; the only suitable host has 1 cpu free" in status.reason
     assert [len(host.taken), runs.cancelled] == [1, True]
     assert await cluster.nothing_held()
 
 
-async def test_cancelling_a_job_cancels_its_tasks_whether_they_run_or_wait(cluster: Cluster) -> None:
+async def test_cancelling_a_job_cancels_its_tasks_whether_they_run_or_wait(
+    cluster: Cluster,
+) -> None:
     """One button for all of it; and the job's end is not shown before the last program is dead."""
     runs = Held()
     host = await cluster.join(offers=some(cpu=4), program=runs)
@@ -114,7 +145,9 @@ async def test_cancelling_a_job_cancels_its_tasks_whether_they_run_or_wait(clust
 
 
 async def test_a_task_cancelled_alone_ends_and_the_others_go_on(cluster: Cluster) -> None:
-    """One bad value in a sweep must not cost the other nineteen, and the job's end must not hide that one is missing."""
+    """One bad value in a sweep must not cost the other nineteen, and the job's end must not hide
+    that one is missing.
+    """
     runs, bad = Held(), Held()
     await cluster.join(offers=some(cpu=3), program=by_index(runs, bad, runs))
     job = await cluster.submit(replicas=3)
@@ -126,15 +159,28 @@ async def test_a_task_cancelled_alone_ends_and_the_others_go_on(cluster: Cluster
     status = await cluster.end(job, within=MINUTE)
 
     assert (before.state.ended, bad.cancelled, runs.cancelled) == (False, True, False)
-    assert [task.state for task in status.tasks] == [TaskState.SUCCEEDED, TaskState.CANCELLED, TaskState.SUCCEEDED]
+    assert [task.state for task in status.tasks] == [
+        TaskState.SUCCEEDED,
+        TaskState.CANCELLED,
+        TaskState.SUCCEEDED,
+    ]
     assert status.tasks[1].reason == "its learning rate is too high"
-    assert (status.state, status.reason) == (JobState.SUCCEEDED, "2 of 3 tasks ended with exit code 0; 1 was cancelled")
-    assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == ["COMPLETED", "CANCELED", "COMPLETED"]
+    assert (status.state, status.reason) == (
+        JobState.SUCCEEDED,
+        "2 of 3 tasks ended with exit code 0; 1 was cancelled",
+    )
+    assert [await cluster.shown_end(cluster.task(job, i)) for i in range(3)] == [
+        "COMPLETED",
+        "CANCELED",
+        "COMPLETED",
+    ]
     assert (await cluster.users.jobs.cancel_task(job, 1)).ended is TaskState.CANCELLED
     assert await cluster.nothing_held()
 
 
-async def test_a_task_that_waits_is_cancelled_alone_too_and_all_of_them_are_the_job(cluster: Cluster) -> None:
+async def test_a_task_that_waits_is_cancelled_alone_too_and_all_of_them_are_the_job(
+    cluster: Cluster,
+) -> None:
     """A job of which nothing is left did not succeed."""
     runs = Held()
     host = await cluster.join(offers=some(cpu=4), program=runs)
@@ -165,7 +211,9 @@ async def test_a_task_whose_page_was_used_to_cancel_it_is_cancelled_alone(cluste
     assert (await cluster.end(job, within=MINUTE)).state is JobState.SUCCEEDED
 
 
-async def test_a_job_that_is_cancelled_has_the_reason_of_that_and_not_of_an_earlier_cancelled_task(cluster: Cluster) -> None:
+async def test_a_job_that_is_cancelled_has_the_reason_of_that_and_not_of_an_earlier_cancelled_task(
+    cluster: Cluster,
+) -> None:
     """Who ended the job is the question, and not who ended a part of it yesterday."""
     await cluster.join(offers=some(cpu=2), program=Held())
     job = await cluster.submit(replicas=2)
@@ -180,10 +228,14 @@ async def test_a_job_that_is_cancelled_has_the_reason_of_that_and_not_of_an_earl
 
 
 async def test_a_task_of_a_gang_is_not_cancelled_alone(cluster: Cluster) -> None:
-    """A gang without one of its members computes nothing; the answer says what to cancel instead."""
+    """A gang without one of its members computes nothing; the answer says what to cancel
+    instead.
+    """
     job = await cluster.gang()
 
-    with pytest.raises(Rejected, match=f"are a gang, which ends as a whole; .* run `iris cancel {job}`"):
+    with pytest.raises(
+        Rejected, match=f"are a gang, which ends as a whole; .* run `iris cancel {job}`"
+    ):
         await cluster.users.jobs.cancel_task(job, 1)
     with pytest.raises(NotFound, match="its tasks are 0 to 1"):
         await cluster.users.jobs.cancel_task(job, 2)
@@ -198,7 +250,9 @@ async def _is_cancelled(cluster: Cluster, job: str, index: int) -> bool:
 
 
 async def test_a_job_shows_where_its_tasks_are_prepared(cluster: Cluster) -> None:
-    """An environment may take minutes. Until then `status` showed PENDING without a host, and lists showed a job that waits."""
+    """An environment may take minutes. Until then `status` showed PENDING without a host, and lists
+    showed a job that waits.
+    """
     runs = Held()
     host = await cluster.join("rack-7", program=runs)
     job = await cluster.submit(replicas=2)
@@ -258,4 +312,6 @@ async def test_a_job_knows_how_far_its_tasks_are(cluster: Cluster) -> None:
 
 async def _one_is_known_to_run(cluster: Cluster, job: str) -> bool:
     status = await cluster.status(job)
-    return {task.state for task in status.tasks} == {TaskState.RUNNING, TaskState.PENDING} and bool(status.reason)
+    return {task.state for task in status.tasks} == {TaskState.RUNNING, TaskState.PENDING} and bool(
+        status.reason
+    )

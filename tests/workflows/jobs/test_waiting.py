@@ -13,10 +13,16 @@ MINUTE = timedelta(minutes=1)
 MOMENT = timedelta(seconds=5)
 
 
-async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_blocks_nobody_meanwhile(cluster: Cluster) -> None:
-    """To the second, with the numbers that the user needs; a smaller job submitted after it must not pay for its size."""
+async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_blocks_nobody_meanwhile(
+    cluster: Cluster,
+) -> None:
+    """To the second, with the numbers that the user needs; a smaller job submitted after it must
+    not pay for its size.
+    """
     await cluster.join(offers=some(cpu=4))
-    large = await cluster.submit("large", resources=some(cpu=32), scheduling_timeout=timedelta(days=3))
+    large = await cluster.submit(
+        "large", resources=some(cpu=32), scheduling_timeout=timedelta(days=3)
+    )
     await cluster.waits(large)
     small = await cluster.submit("small", resources=some(cpu=2))
 
@@ -26,7 +32,9 @@ async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_bl
 
     assert status.state is JobState.UNSCHEDULABLE
     assert status.finished_at is not None
-    assert timedelta(days=3) <= status.finished_at - status.submitted_at < timedelta(days=3, seconds=1)
+    assert (
+        timedelta(days=3) <= status.finished_at - status.submitted_at < timedelta(days=3, seconds=1)
+    )
     assert "within the scheduling timeout of 3d" in status.reason
     assert "needs 32 cpu" in status.reason
     assert "the only host of this kind has 4 cpu" in status.reason
@@ -37,7 +45,9 @@ async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_bl
 async def test_a_job_without_a_timeout_waits_for_ever_and_runs_when_a_host_joins(
     cluster: Cluster, timeout: timedelta | None
 ) -> None:
-    """Ten days without a host are no reason to give up, and the eleventh day needs nobody to submit again. 0 is no timeout."""
+    """Ten days without a host are no reason to give up, and the eleventh day needs nobody to submit
+    again. 0 is no timeout.
+    """
     job = await cluster.submit(scheduling_timeout=timeout)
     await cluster.waits(job)
     await cluster.later(timedelta(days=10))
@@ -52,8 +62,12 @@ async def test_a_job_without_a_timeout_waits_for_ever_and_runs_when_a_host_joins
     assert await cluster.nothing_held()
 
 
-async def test_two_jobs_that_need_three_of_four_cores_run_one_after_the_other(cluster: Cluster) -> None:
-    """Never together, whatever is free on paper; and the second one starts by itself when the first has ended."""
+async def test_two_jobs_that_need_three_of_four_cores_run_one_after_the_other(
+    cluster: Cluster,
+) -> None:
+    """Never together, whatever is free on paper; and the second one starts by itself when the first
+    has ended.
+    """
     first_runs = Held()
     host = await cluster.join(offers=some(cpu=4), program=first_runs)
     first = await cluster.submit("first", resources=some(cpu=3))
@@ -61,7 +75,10 @@ async def test_two_jobs_that_need_three_of_four_cores_run_one_after_the_other(cl
     second = await cluster.submit("second", resources=some(cpu=3))
     await cluster.waits(second)
 
-    assert "needs 3 cpu; the only suitable host has 1 cpu free" in (await cluster.status(second)).reason
+    assert (
+        "needs 3 cpu; the only suitable host has 1 cpu free"
+        in (await cluster.status(second)).reason
+    )
     assert [task.job for task in host.taken] == [first]
     first_runs.let_go()
     ends = [await cluster.end(first), await cluster.end(second)]
@@ -71,8 +88,12 @@ async def test_two_jobs_that_need_three_of_four_cores_run_one_after_the_other(cl
     assert await cluster.nothing_held()
 
 
-async def test_the_clock_of_the_scheduling_timeout_stops_at_the_first_placement(cluster: Cluster) -> None:
-    """A job that was preempted once has proved that it fits; it is not given up because the machine is away for a day."""
+async def test_the_clock_of_the_scheduling_timeout_stops_at_the_first_placement(
+    cluster: Cluster,
+) -> None:
+    """A job that was preempted once has proved that it fits; it is not given up because the machine
+    is away for a day.
+    """
     runs = Held(then=loses_its_host)
     host = await cluster.join(program=runs)
     job = await cluster.submit(scheduling_timeout=HOUR)
@@ -88,7 +109,9 @@ async def test_the_clock_of_the_scheduling_timeout_stops_at_the_first_placement(
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
 
 
-async def test_a_placement_that_arrives_after_the_timer_is_handed_straight_back(cluster: Cluster) -> None:
+async def test_a_placement_that_arrives_after_the_timer_is_handed_straight_back(
+    cluster: Cluster,
+) -> None:
     """The job has told its user that there was no host; the host must not be kept for it."""
     job = await cluster.submit(scheduling_timeout=HOUR)
     await cluster.waits(job)
@@ -121,8 +144,12 @@ async def test_a_placement_that_is_told_late_but_in_time_is_used(cluster: Cluste
     assert await cluster.nothing_held()
 
 
-async def test_placements_that_come_twice_late_or_for_another_attempt_change_nothing(cluster: Cluster) -> None:
-    """Messages are delivered at least once; an attempt must not be started twice, nor on a host that nobody gave it."""
+async def test_placements_that_come_twice_late_or_for_another_attempt_change_nothing(
+    cluster: Cluster,
+) -> None:
+    """Messages are delivered at least once; an attempt must not be started twice, nor on a host
+    that nobody gave it.
+    """
     job = await cluster.submit()
     await cluster.waits(job)
     elsewhere = await cluster.join("elsewhere", offers=some(cpu=0.5))
@@ -146,7 +173,9 @@ async def test_placements_that_come_twice_late_or_for_another_attempt_change_not
 
 
 async def test_a_job_that_is_placed_at_once_needs_no_signal(cluster: Cluster) -> None:
-    """The answer to its ask has the host in it: that is what keeps a short job at thirteen events."""
+    """The answer to its ask has the host in it: that is what keeps a short job at thirteen
+    events.
+    """
     await cluster.join()
     job = await cluster.submit()
     await cluster.end(job)

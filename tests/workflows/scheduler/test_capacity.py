@@ -38,7 +38,9 @@ async def somebody_else_fits(cluster: Cluster) -> None:
         (loses_its_host, JobState.WORKER_FAILED),
     ],
 )
-async def test_a_host_is_free_again_after_a_job_that_ended_by_itself(cluster: Cluster, program: Program, end: JobState) -> None:
+async def test_a_host_is_free_again_after_a_job_that_ended_by_itself(
+    cluster: Cluster, program: Program, end: JobState
+) -> None:
     """However it ended: a leak would be found when the last host is full of nothing."""
     await cluster.join(offers=WHOLE_HOST, program=program)
     job = await cluster.submit(resources=WHOLE_HOST, max_retries_preemption=0)
@@ -65,8 +67,12 @@ async def test_a_job_cancelled_while_it_waits_is_out_of_the_queue(cluster: Clust
     await somebody_else_fits(cluster)
 
 
-async def test_a_host_is_free_when_the_cancelled_program_is_dead_and_not_before(cluster: Cluster) -> None:
-    """A program that is still dying uses what it had; its successor beside it would be one too many."""
+async def test_a_host_is_free_when_the_cancelled_program_is_dead_and_not_before(
+    cluster: Cluster,
+) -> None:
+    """A program that is still dying uses what it had; its successor beside it would be one too
+    many.
+    """
     dying = Held(then=is_killed)
     runs = Held(on_cancel=dying)
     host = await cluster.join(offers=WHOLE_HOST, program=runs)
@@ -81,7 +87,9 @@ async def test_a_host_is_free_when_the_cancelled_program_is_dead_and_not_before(
     await somebody_else_fits(cluster)
 
 
-async def test_a_program_that_succeeds_although_it_was_cancelled_has_succeeded(cluster: Cluster) -> None:
+async def test_a_program_that_succeeds_although_it_was_cancelled_has_succeeded(
+    cluster: Cluster,
+) -> None:
     """No result of a finished task is thrown away, not even that of one nobody wanted any more."""
     runs = Held(on_cancel=succeeds)
     host = await cluster.join(offers=WHOLE_HOST, program=runs)
@@ -93,7 +101,9 @@ async def test_a_program_that_succeeds_although_it_was_cancelled_has_succeeded(c
     await somebody_else_fits(cluster)
 
 
-async def test_a_cancellation_that_comes_while_the_host_is_given_back_keeps_the_result(cluster: Cluster) -> None:
+async def test_a_cancellation_that_comes_while_the_host_is_given_back_keeps_the_result(
+    cluster: Cluster,
+) -> None:
     """The program had succeeded; and the release must survive the cancellation that hits it."""
     host = await cluster.join(offers=WHOLE_HOST)
     cluster.outbox.releases.close()
@@ -109,7 +119,9 @@ async def test_a_cancellation_that_comes_while_the_host_is_given_back_keeps_the_
     await somebody_else_fits(cluster)
 
 
-async def test_a_cancellation_that_comes_while_a_failed_attempt_is_given_back_ends_the_job(cluster: Cluster) -> None:
+async def test_a_cancellation_that_comes_while_a_failed_attempt_is_given_back_ends_the_job(
+    cluster: Cluster,
+) -> None:
     """It would have been retried: whoever cancels means that too."""
     host = await cluster.join(offers=WHOLE_HOST, program=fails)
     cluster.outbox.releases.close()
@@ -144,8 +156,12 @@ async def test_what_ran_on_a_lost_host_waits_for_its_next_life(cluster: Cluster)
     await somebody_else_fits(cluster)
 
 
-async def test_giving_back_what_was_held_on_a_former_life_of_a_host_credits_nobody(cluster: Cluster) -> None:
-    """The second incarnation is full with its own task; the old one's late release must not make room on it."""
+async def test_giving_back_what_was_held_on_a_former_life_of_a_host_credits_nobody(
+    cluster: Cluster,
+) -> None:
+    """The second incarnation is full with its own task; the old one's late release must not make
+    room on it.
+    """
     old, new = Held(), Held()
     host = await cluster.join(offers=WHOLE_HOST, program=old)
     first = await cluster.submit("first", resources=WHOLE_HOST)
@@ -165,7 +181,9 @@ async def test_giving_back_what_was_held_on_a_former_life_of_a_host_credits_nobo
 
 
 async def test_a_job_cancelled_between_two_attempts_is_killed(cluster: Cluster) -> None:
-    """There is nothing to stop on any host then, and what its last attempt came to is not the job's end."""
+    """There is nothing to stop on any host then, and what its last attempt came to is not the job's
+    end.
+    """
     await cluster.join(offers=WHOLE_HOST, program=is_not_taken)
     job = await cluster.submit(resources=WHOLE_HOST)
     await cluster.until(lambda: _is_between(cluster, job))

@@ -23,8 +23,12 @@ from tests.scaling_world import a_group
         ('preemptible = "true"', "text"),
     ],
 )
-async def test_a_job_runs_where_its_constraint_holds_and_the_forecast_agrees(cluster: Cluster, text: str, where: str) -> None:
-    """`true`, `1` and `"true"` are three values on the whole way from the command line to the host."""
+async def test_a_job_runs_where_its_constraint_holds_and_the_forecast_agrees(
+    cluster: Cluster, text: str, where: str
+) -> None:
+    """`true`, `1` and `"true"` are three values on the whole way from the command line to the
+    host.
+    """
     others = {} if "!=" in text else {"one": 1, "text": "true"}
     for host_id, value in {"spot": True, "firm": False, **others}.items():
         await cluster.join(host_id, attributes={"preemptible": value})
@@ -36,14 +40,20 @@ async def test_a_job_runs_where_its_constraint_holds_and_the_forecast_agrees(clu
     assert foreseen.hosts == (where,)
 
 
-async def test_a_job_that_no_host_may_run_waits_and_its_reason_names_the_values_as_they_are_typed(cluster: Cluster) -> None:
-    """Half of what `!= true` is for: a job that must not be interrupted never runs where it may be."""
+async def test_a_job_that_no_host_may_run_waits_and_its_reason_names_the_values_as_they_are_typed(
+    cluster: Cluster,
+) -> None:
+    """Half of what `!= true` is for: a job that must not be interrupted never runs where it may
+    be.
+    """
     await cluster.join(attributes={"preemptible": True})
     job = await cluster.submit(constraints=demands("preemptible != true"))
     await cluster.waits(job)
 
     reason = (await cluster.status(job)).reason
-    assert reason.startswith("preemptible != true excludes 1 of 1 host that is large enough (preemptible is true)")
+    assert reason.startswith(
+        "preemptible != true excludes 1 of 1 host that is large enough (preemptible is true)"
+    )
 
 
 @pytest.mark.parametrize("preemptible", [True, False])
@@ -52,8 +62,12 @@ async def test_a_gang_that_demands_a_truth_value_gets_a_slice_of_the_group_that_
 ) -> None:
     """The demand travels on to the autoscaler, and the slice's hosts back to the scheduler."""
     await fleet.scale(a_group("spot", preemptible=True), a_group("firm", preemptible=False))
-    job = await fleet.gang(tasks=4, resources=CHIPS, constraints=(preemptible_constraint(preemptible),))
+    job = await fleet.gang(
+        tasks=4, resources=CHIPS, constraints=(preemptible_constraint(preemptible),)
+    )
     await fleet.comes_true(lambda: fleet.platform.created)
 
     assert (await fleet.end(job, within=MINUTE)).state is JobState.SUCCEEDED
-    assert [slice_id.split("-")[1] for slice_id in fleet.platform.created] == ["spot" if preemptible else "firm"]
+    assert [slice_id.split("-")[1] for slice_id in fleet.platform.created] == [
+        "spot" if preemptible else "firm"
+    ]

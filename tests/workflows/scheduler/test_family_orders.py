@@ -1,4 +1,6 @@
-"""Whatever families of jobs do in whatever order: none lives below a job that ended without success, and none runs twice."""
+"""Whatever families of jobs do in whatever order: none lives below a job that ended without
+success, and none runs twice.
+"""
 
 import asyncio
 import contextlib
@@ -38,7 +40,9 @@ class Event(NamedTuple):
 
 
 KINDS = ["submit", "submit", "submit", "submit again", "succeed", "fail", "cancel", "terminate"]
-EVENTS = st.lists(st.builds(Event, kind=st.sampled_from(KINDS), number=st.integers(0, 20)), min_size=1, max_size=4)
+EVENTS = st.lists(
+    st.builds(Event, kind=st.sampled_from(KINDS), number=st.integers(0, 20)), min_size=1, max_size=4
+)
 
 
 class Families:
@@ -100,10 +104,16 @@ class Families:
     async def wrong(self) -> list[str]:
         """The live jobs below a job that ended without success."""
         known = {job: await self.status(job) for job in self.jobs}
-        return [job for job in self.jobs if known[job] is WorkflowExecutionStatus.RUNNING and _is_doomed(job, known)]
+        return [
+            job
+            for job in self.jobs
+            if known[job] is WorkflowExecutionStatus.RUNNING and _is_doomed(job, known)
+        ]
 
     async def live(self) -> list[str]:
-        return [job for job in self.jobs if await self.status(job) is WorkflowExecutionStatus.RUNNING]
+        return [
+            job for job in self.jobs if await self.status(job) is WorkflowExecutionStatus.RUNNING
+        ]
 
 
 def _is_doomed(job: str, known: dict[str, WorkflowExecutionStatus | None]) -> bool:

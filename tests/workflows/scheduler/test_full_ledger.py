@@ -1,4 +1,6 @@
-"""A full ledger: the scheduler refuses requests, and their jobs send them again; and how the size of the ledger is measured."""
+"""A full ledger: the scheduler refuses requests, and their jobs send them again; and how the size
+of the ledger is measured.
+"""
 
 from datetime import timedelta
 
@@ -57,7 +59,9 @@ async def test_a_refused_job_that_its_user_holds_and_releases_runs_later(
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
 
 
-async def test_a_refused_job_ends_when_its_scheduling_timeout_is_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_job_ends_when_its_scheduling_timeout_is_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full ledger is one more reason to have no host."""
     monkeypatch.setattr(ledger_size, "FULL", 0)
     job = await cluster.submit(scheduling_timeout=5 * MINUTE)
@@ -84,5 +88,7 @@ async def test_a_scheduler_that_measures_its_ledger_loses_no_request_and_no_plac
     for job in jobs:
         assert (await cluster.end(job)).state is JobState.SUCCEEDED
 
-    assert (await cluster.scheduler.describe()).run_id != first, "it did not continue as new: nothing was tested"
+    assert (await cluster.scheduler.describe()).run_id != first, (
+        "it did not continue as new: nothing was tested"
+    )
     assert await cluster.nothing_held()

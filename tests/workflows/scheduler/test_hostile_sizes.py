@@ -1,4 +1,6 @@
-"""Jobs of the largest sizes that submission accepts, on a real server: a small job of another user still runs to its end."""
+"""Jobs of the largest sizes that submission accepts, on a real server: a small job of another user
+still runs to its end.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -48,13 +50,17 @@ def payloads(message: Message) -> list[Payload]:
 
 
 async def check(handle: WorkflowHandle[object, object]) -> None:
-    """No task of the workflow has failed, and no payload of its current run is large. On a busy machine a task may be late."""
+    """No task of the workflow has failed, and no payload of its current run is large. On a busy
+    machine a task may be late.
+    """
     async for event in handle.fetch_history_events():
         assert event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED, event
         assert max((each.ByteSize() for each in payloads(event)), default=0) < MIB
 
 
-async def test_a_small_job_of_another_user_runs_among_jobs_of_the_largest_sizes(cluster: Cluster) -> None:
+async def test_a_small_job_of_another_user_runs_among_jobs_of_the_largest_sizes(
+    cluster: Cluster,
+) -> None:
     """Gangs of a thousand, constraints and names of full length, hundreds of shapes, many users."""
     random = Random(14)
     await cluster.join("h1", offers=some(cpu=4, memory=16, disk=100))
@@ -69,10 +75,17 @@ async def test_a_small_job_of_another_user_runs_among_jobs_of_the_largest_sizes(
 
     async with asyncio.timeout(300):
         await asyncio.gather(*map(submit, specs[: JOBS // 2]))
-        honest, _ = await asyncio.gather(cluster.submit("honest"), asyncio.gather(*map(submit, specs[JOBS // 2 :])))
+        honest, _ = await asyncio.gather(
+            cluster.submit("honest"), asyncio.gather(*map(submit, specs[JOBS // 2 :]))
+        )
         status = await cluster.end(honest)
 
     assert status.state is JobState.SUCCEEDED
     assert (await cluster.snapshot()).waiting > JOBS // 4
-    for handle in (cluster.scheduler, cluster.autoscaler, cluster.job(honest), *(cluster.job(spec.id) for spec in specs[::10])):
+    for handle in (
+        cluster.scheduler,
+        cluster.autoscaler,
+        cluster.job(honest),
+        *(cluster.job(spec.id) for spec in specs[::10]),
+    ):
         await check(handle)

@@ -19,7 +19,8 @@ from tests.harness import (
 )
 from tests.strategies import examples
 
-#: Events happen at full minutes, timers fire at half ones: the server cannot take both at once (see the harness).
+#: Events happen at full minutes, timers fire at half ones: the server cannot take both at once (see
+#: the harness).
 TICK = timedelta(minutes=1)
 HALF = TICK / 2
 TICKS = 4
@@ -49,8 +50,12 @@ EVENTS = st.builds(
 
 @settings(max_examples=examples(12), deadline=None, derandomize=True, database=None)
 @given(st.lists(EVENTS, min_size=4, max_size=14))
-async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_nothing_held(events: list[Event]) -> None:
-    """Promise one and two at once: no job without an end, none that ran after its end, no core that belongs to nobody."""
+async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_nothing_held(
+    events: list[Event],
+) -> None:
+    """Promise one and two at once: no job without an end, none that ran after its end, no core that
+    belongs to nobody.
+    """
     async with time_skipping_cluster() as cluster:
         jobs = await _play(cluster, sorted(events, key=lambda event: event.tick))
         # At last there is room for all; who had no timeout runs now, who had one has used it up.
@@ -60,7 +65,12 @@ async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_
 
         assert {end.state for end in ends.values()} <= ENDS
         for job, end in ends.items():
-            attempts = [task.attempt for host in cluster.hosts.values() for task in host.taken if task.job == job]
+            attempts = [
+                task.attempt
+                for host in cluster.hosts.values()
+                for task in host.taken
+                if task.job == job
+            ]
             assert len(attempts) == len(set(attempts)) == end.tasks[0].attempt
             if end.state is JobState.UNSCHEDULABLE:
                 assert attempts == []
@@ -77,11 +87,18 @@ async def _play(cluster: Cluster, events: list[Event]) -> list[str]:
             number = event.number
             if event.kind == "submit" and number not in jobs:
                 timeout = None if event.patience is None else event.patience * TICK + HALF
-                jobs[number] = await cluster.submit(f"j{number}", resources=some(cpu=event.cpu), scheduling_timeout=timeout)
+                jobs[number] = await cluster.submit(
+                    f"j{number}", resources=some(cpu=event.cpu), scheduling_timeout=timeout
+                )
             elif event.kind == "join":
                 lives[number] = lives.get(number, 0) + 1
                 program = in_turn(is_preempted, is_not_taken, succeeds)
-                await cluster.join(f"h{number}", offers=some(cpu=event.cpu), program=program, incarnation=f"life {lives[number]}")
+                await cluster.join(
+                    f"h{number}",
+                    offers=some(cpu=event.cpu),
+                    program=program,
+                    incarnation=f"life {lives[number]}",
+                )
             elif event.kind == "lose" and number in lives:
                 await cluster.lose(cluster.hosts[f"h{number}"].host)
             elif event.kind == "cancel" and number in jobs:

@@ -1,4 +1,6 @@
-"""A gang whose exchange with the scheduler goes wrong: an answer that is lost, a copy that comes late, a key that is used up."""
+"""A gang whose exchange with the scheduler goes wrong: an answer that is lost, a copy that comes
+late, a key that is used up.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -18,18 +20,31 @@ from tests.harness import Cluster, Held, Unreachable, time_skipping_cluster
 
 async def _exchange(cluster: Cluster, *messages: Message) -> None:
     """One batch of somebody else's, for example of a control plane that has died since."""
-    await cluster.scheduler.execute_update("exchange", Batch(messages=messages), result_type=Answers)
+    await cluster.scheduler.execute_update(
+        "exchange", Batch(messages=messages), result_type=Answers
+    )
 
 
 async def _request_of(cluster: Cluster, job: str) -> Request:
     """What the job's first attempt asks for."""
     described = await cluster.job(job).describe()
     owner, asked = described.id, await cluster.status(job)
-    return request_for(a_spec(), index=0, attempt=1, run_id=described.run_id, owner=owner, submitted_at=asked.submitted_at)
+    return request_for(
+        a_spec(),
+        index=0,
+        attempt=1,
+        run_id=described.run_id,
+        owner=owner,
+        submitted_at=asked.submitted_at,
+    )
 
 
-async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_the_next_host(cluster: Cluster) -> None:
-    """The answer is lost with the control plane, and the repeated ask arrives in one batch with the end of the slice."""
+async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_the_next_host(
+    cluster: Cluster,
+) -> None:
+    """The answer is lost with the control plane, and the repeated ask arrives in one batch with the
+    end of the slice.
+    """
     host = await cluster.join("h1")
     cluster.outbox.asks.close()
     job = await cluster.submit()
@@ -39,7 +54,9 @@ async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_th
     down = SliceDown(lives=((host.host.id, host.host.incarnation),))
 
     cluster.outbox.asks.open()
-    await asyncio.create_task(cluster.outbox.exchange(Envelope(message=down)))  # behind the ask, in the same batch
+    await asyncio.create_task(
+        cluster.outbox.exchange(Envelope(message=down))
+    )  # behind the ask, in the same batch
 
     await cluster.waits(job)
     second = await cluster.join("h2")
@@ -49,7 +66,9 @@ async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_th
 
 
 async def test_a_job_that_is_placed_by_a_late_copy_of_its_ask_hears_of_it(cluster: Cluster) -> None:
-    """Nobody listens to the answer to that copy, and the host would be kept for ever for a job that waits for ever."""
+    """Nobody listens to the answer to that copy, and the host would be kept for ever for a job that
+    waits for ever.
+    """
     first = Held()
     host = await cluster.join(offers=some(cpu=1), program=first)
     running = await cluster.submit("running")
@@ -60,7 +79,9 @@ async def test_a_job_that_is_placed_by_a_late_copy_of_its_ask_hears_of_it(cluste
     first.let_go()
     await cluster.until(lambda: cluster.outbox.releases.seen)
 
-    await _exchange(cluster, Release(key=host.taken[0].claim), Ask(request=await _request_of(cluster, waiting)))
+    await _exchange(
+        cluster, Release(key=host.taken[0].claim), Ask(request=await _request_of(cluster, waiting))
+    )
 
     cluster.outbox.releases.open()
     assert (await cluster.end(waiting)).state is JobState.SUCCEEDED
@@ -68,8 +89,12 @@ async def test_a_job_that_is_placed_by_a_late_copy_of_its_ask_hears_of_it(cluste
     assert await cluster.nothing_held()
 
 
-async def test_a_job_whose_key_the_scheduler_has_forgotten_asks_with_the_next_one(cluster: Cluster) -> None:
-    """As after a reset of the job's workflow: the key was given back once, and an ask with it stays withdrawn for ever."""
+async def test_a_job_whose_key_the_scheduler_has_forgotten_asks_with_the_next_one(
+    cluster: Cluster,
+) -> None:
+    """As after a reset of the job's workflow: the key was given back once, and an ask with it stays
+    withdrawn for ever.
+    """
     host = await cluster.join()
     cluster.outbox.asks.close()
     job = await cluster.submit()
@@ -115,19 +140,26 @@ class _OneSlot(Cluster):
 
     async def _work(self, queue: str, **settings: Any) -> None:
         control = queue == names.control_queue(self.name)
-        few = {"max_concurrent_activities": 1, "activity_task_poller_behavior": PollerBehaviorSimpleMaximum(1)}
+        few = {
+            "max_concurrent_activities": 1,
+            "activity_task_poller_behavior": PollerBehaviorSimpleMaximum(1),
+        }
         await super()._work(queue, **settings | (few if control else {}))
 
 
 async def test_exchanges_that_wait_for_the_scheduler_do_not_keep_the_fleet_from_being_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A scheduler that is away makes every job wait; slices must be observed and deleted all the same."""
+    """A scheduler that is away makes every job wait; slices must be observed and deleted all the
+    same.
+    """
     monkeypatch.setattr(policies, "EXCHANGE_QUICK", timedelta(seconds=0.1))
     async with time_skipping_cluster(_OneSlot) as cluster:
         cluster.outbox.asks.close()
         jobs = [await cluster.submit(name) for name in ("one", "two")]
-        await cluster.until(lambda: cluster.outbox.asks.seen == 4)  # each has given up its quick try
+        await cluster.until(
+            lambda: cluster.outbox.asks.seen == 4
+        )  # each has given up its quick try
 
         await cluster.start_autoscaler()
 

@@ -1,4 +1,6 @@
-"""What Temporal's Web UI shows: what a workflow is, in which state, why, on which hosts, and where its logs are."""
+"""What Temporal's Web UI shows: what a workflow is, in which state, why, on which hosts, and where
+its logs are.
+"""
 
 import json
 from datetime import timedelta
@@ -21,14 +23,18 @@ async def test_the_page_of_a_waiting_job_says_what_it_waits_for(cluster: Cluster
     assert "iris logs ada/train" in page
 
 
-async def test_the_page_of_a_job_of_several_tasks_that_wait_has_the_code_and_the_remedy_too(cluster: Cluster) -> None:
+async def test_the_page_of_a_job_of_several_tasks_that_wait_has_the_code_and_the_remedy_too(
+    cluster: Cluster,
+) -> None:
     """The tasks' pages had them, of which there may be a thousand."""
     await cluster.join(offers=some(cpu=4))
     job = await cluster.submit(replicas=2, resources=some(cpu=32))
     await cluster.waits(job)
     page = await cluster.page(cluster.job(job))
 
-    assert page.startswith("**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind has 4 cpu")
+    assert page.startswith(
+        "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind has 4 cpu"
+    )
     assert "Remedy: request at most 4 cpu, or add larger hosts" in page
 
 
@@ -65,9 +71,13 @@ async def test_the_page_of_a_failed_job_says_why(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-async def test_a_job_that_ended_without_success_shows_no_traceback_of_iris(cluster: Cluster, replicas: int) -> None:
+async def test_a_job_that_ended_without_success_shows_no_traceback_of_iris(
+    cluster: Cluster, replicas: int
+) -> None:
     """It reads as a fault of Iris, and hides the one line that says what to do."""
-    job = await cluster.submit(replicas=replicas, resources=some(cpu=32), scheduling_timeout=timedelta(seconds=30))
+    job = await cluster.submit(
+        replicas=replicas, resources=some(cpu=32), scheduling_timeout=timedelta(seconds=30)
+    )
     end = await cluster.failure(job, within=timedelta(minutes=1))
 
     assert end.type == "UNSCHEDULABLE"
@@ -78,7 +88,9 @@ async def test_a_job_that_ended_without_success_shows_no_traceback_of_iris(clust
 
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_cancelled_job_shows_no_traceback_of_iris(cluster: Cluster, replicas: int) -> None:
-    """Neither on its page nor on its tasks' pages: whoever cancelled it reads why it ended, and nothing else."""
+    """Neither on its page nor on its tasks' pages: whoever cancelled it reads why it ended, and
+    nothing else.
+    """
     runs = Held()
     host = await cluster.join(offers=some(cpu=replicas), program=runs)
     job = await cluster.submit(replicas=replicas)
@@ -95,7 +107,9 @@ async def test_a_cancelled_job_shows_no_traceback_of_iris(cluster: Cluster, repl
         assert (await cluster.page(handle)).startswith("**KILLED** cancelled by ada")
 
 
-async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(cluster: Cluster) -> None:
+async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(
+    cluster: Cluster,
+) -> None:
     """Whoever follows a link from a job's page finds the same kind of answer."""
     host = await cluster.join("rack-7")
     job = await cluster.submit(replicas=2)

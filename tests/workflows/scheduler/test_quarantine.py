@@ -1,4 +1,6 @@
-"""Hosts that spoil one attempt after the other take no more, until an operator has looked at them."""
+"""Hosts that spoil one attempt after the other take no more, until an operator has looked at
+them.
+"""
 
 from datetime import timedelta
 
@@ -36,7 +38,9 @@ async def _closed(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("spoils", [is_not_taken, meets_a_fault])
-async def test_an_attempt_that_a_host_spoilt_is_tried_again_on_another_idle_host(cluster: Cluster, spoils: Program) -> None:
+async def test_an_attempt_that_a_host_spoilt_is_tried_again_on_another_idle_host(
+    cluster: Cluster, spoils: Program
+) -> None:
     """A job was tried seven times on the same broken host while another one was idle."""
     broken = await cluster.join("broken", program=spoils)
     sound = await cluster.join("sound")
@@ -48,7 +52,9 @@ async def test_an_attempt_that_a_host_spoilt_is_tried_again_on_another_idle_host
 
 
 @pytest.mark.parametrize("spoils", [is_not_taken, meets_a_fault])
-async def test_three_attempts_in_a_row_close_a_host_and_the_job_runs_elsewhere(cluster: Cluster, spoils: Program) -> None:
+async def test_three_attempts_in_a_row_close_a_host_and_the_job_runs_elsewhere(
+    cluster: Cluster, spoils: Program
+) -> None:
     """One broken machine must not eat the cluster's jobs; none of it is charged to the program."""
     broken = await cluster.join("broken", program=spoils, attributes={"disk": "fast"})
     sound = await cluster.join("sound")
@@ -61,9 +67,15 @@ async def test_three_attempts_in_a_row_close_a_host_and_the_job_runs_elsewhere(c
     assert await cluster.nothing_held()
 
 
-async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait_for_it(cluster: Cluster) -> None:
+async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait_for_it(
+    cluster: Cluster,
+) -> None:
     """Even in its machine's next life; and once it is opened again it starts with a clean slate."""
-    host = await cluster.join(program=in_turn(is_not_taken, is_not_taken, is_not_taken, is_not_taken, is_not_taken, succeeds))
+    host = await cluster.join(
+        program=in_turn(
+            is_not_taken, is_not_taken, is_not_taken, is_not_taken, is_not_taken, succeeds
+        )
+    )
     job = await cluster.submit()
     await cluster.later(MINUTE)
     await cluster.waits(job, attempt=3)
@@ -81,7 +93,11 @@ async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait
 
 async def test_attempts_that_ran_in_between_clear_a_host(cluster: Cluster) -> None:
     """Two refusals a month are the weather, and three of them are too."""
-    host = await cluster.join(program=in_turn(is_not_taken, is_not_taken, is_preempted, is_not_taken, is_not_taken, succeeds))
+    host = await cluster.join(
+        program=in_turn(
+            is_not_taken, is_not_taken, is_preempted, is_not_taken, is_not_taken, succeeds
+        )
+    )
     end = await cluster.end(await cluster.submit(), within=MINUTE)
 
     assert [end.state, len(host.taken)] == [JobState.SUCCEEDED, 6]
@@ -97,7 +113,9 @@ async def test_programs_that_fail_of_themselves_close_no_host(cluster: Cluster) 
     assert await _closed(cluster) == {}
 
 
-async def test_a_fault_is_tried_again_ever_more_slowly_and_paid_by_the_machines(cluster: Cluster) -> None:
+async def test_a_fault_is_tried_again_ever_more_slowly_and_paid_by_the_machines(
+    cluster: Cluster,
+) -> None:
     """One second, then two: a fault that is everywhere must not spin through the cluster."""
     for host in ("h1", "h2"):
         await cluster.join(host, program=in_turn(meets_a_fault, meets_a_fault, succeeds))
@@ -109,10 +127,16 @@ async def test_a_fault_is_tried_again_ever_more_slowly_and_paid_by_the_machines(
     assert timedelta(seconds=3) <= end.finished_at - end.submitted_at < timedelta(seconds=5)
 
 
-async def test_of_a_gangs_hosts_only_the_one_that_spoilt_the_attempts_is_closed(cluster: Cluster) -> None:
-    """The others had done their part; but without that host there is no room for the gang, and it says so."""
+async def test_of_a_gangs_hosts_only_the_one_that_spoilt_the_attempts_is_closed(
+    cluster: Cluster,
+) -> None:
+    """The others had done their part; but without that host there is no room for the gang, and it
+    says so.
+    """
     faults = [Held(then=meets_a_fault) for _ in range(3)]
-    hosts = await cluster.join_slice(program=by_index(in_turn(*(Held() for _ in range(3))), in_turn(*faults)))
+    hosts = await cluster.join_slice(
+        program=by_index(in_turn(*(Held() for _ in range(3))), in_turn(*faults))
+    )
     job = await cluster.gang()
     for number, fault in enumerate(faults, start=1):
         await cluster.until(lambda number=number: all(len(host.taken) == number for host in hosts))
@@ -132,16 +156,22 @@ async def _has_records(cluster: Cluster, job: str, count: int) -> bool:
 
 
 async def test_another_agents_refusals_neither_end_nor_close_a_host(cluster: Cluster) -> None:
-    """An older agent of the same host, or one that hands over, refuses tasks while the host is well: it used to leave the ledger
-    for ever. The tasks are tried again until an agent of that incarnation takes them."""
-    host = await cluster.join(program=in_turn(is_refused, is_refused, is_refused, is_refused, succeeds))
+    """An older agent of the same host, or one that hands over, refuses tasks while the host is
+    well: it used to leave the ledger for ever. The tasks are tried again until an agent of that
+    incarnation takes them.
+    """
+    host = await cluster.join(
+        program=in_turn(is_refused, is_refused, is_refused, is_refused, succeeds)
+    )
     end = await cluster.end(await cluster.submit(), within=MINUTE)
 
     assert [end.state, end.tasks[0].preemptions, len(host.taken)] == [JobState.SUCCEEDED, 0, 5]
     assert await _closed(cluster) == {}
 
 
-async def test_a_host_that_refuses_because_it_leaves_is_out_of_the_ledger_at_once(cluster: Cluster) -> None:
+async def test_a_host_that_refuses_because_it_leaves_is_out_of_the_ledger_at_once(
+    cluster: Cluster,
+) -> None:
     """It says so of its own incarnation. Its next one takes the task."""
     host = await cluster.join(program=in_turn(is_refused_by_a_leaving_host, succeeds))
     job = await cluster.submit()

@@ -30,13 +30,19 @@ def _told(cluster: Cluster) -> list[RefusalCode]:
 
 
 async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) -> None:
-    """Nobody asks anything: the page is right by itself a minute after the reason has become another."""
+    """Nobody asks anything: the page is right by itself a minute after the reason has become
+    another.
+    """
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)
     assert await _says(cluster, job, "**PENDING** (NO_HOSTS) no host has joined the cluster")
     await cluster.join("small", offers=some(cpu=4))
     await cluster.later(FIRST_LOOK)
-    await cluster.until(lambda: _says(cluster, job, "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind"))
+    await cluster.until(
+        lambda: _says(
+            cluster, job, "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind"
+        )
+    )
     await cluster.join("large", offers=some(cpu=32))
 
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
@@ -52,7 +58,9 @@ async def test_a_gang_shows_operators_doings_as_its_reason(cluster: Cluster) -> 
     assert await _says(cluster, gang, "cordoned: new disk")
     await cluster.users.cluster.pause("moving house")
     await cluster.later(2 * MINUTE)
-    await cluster.until(lambda: _says(cluster, gang, "**PENDING** (PAUSED) the cluster is paused: moving house"))
+    await cluster.until(
+        lambda: _says(cluster, gang, "**PENDING** (PAUSED) the cluster is paused: moving house")
+    )
     await cluster.users.hosts.uncordon("s1-w1")
     assert await _is_waiting(cluster, 1)
     await cluster.users.cluster.resume()
@@ -65,7 +73,9 @@ async def _is_waiting(cluster: Cluster, count: int) -> bool:
 
 
 async def test_a_reason_that_stays_is_told_once(cluster: Cluster) -> None:
-    """A queue of a hundred thousand must not cost a hundred thousand signals a minute; numbers alone are no news."""
+    """A queue of a hundred thousand must not cost a hundred thousand signals a minute; numbers
+    alone are no news.
+    """
     await cluster.join("h0", offers=some(cpu=1))
     jobs = [await cluster.submit(f"j{number}", resources=some(cpu=32)) for number in range(3)]
     for job in jobs:
@@ -81,7 +91,9 @@ async def test_a_reason_that_stays_is_told_once(cluster: Cluster) -> None:
 async def test_the_page_of_a_job_that_waits_for_its_turn_has_its_place_and_when_that_was(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look of the next minute took the place away again that the scheduler's answer had told. It costs no message more."""
+    """The look of the next minute took the place away again that the scheduler's answer had told.
+    It costs no message more.
+    """
     monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
     runs = Held()
     host = await cluster.join(offers=some(cpu=4), program=runs)
@@ -93,17 +105,26 @@ async def test_the_page_of_a_job_that_waits_for_its_turn_has_its_place_and_when_
         await cluster.waits(job)
     await cluster.until(lambda: len(_told(cluster)) == 4)
 
-    places = ["first in the queue of band interactive", "at least 1 request ahead of it in band interactive and above"]
+    places = [
+        "first in the queue of band interactive",
+        "at least 1 request ahead of it in band interactive and above",
+    ]
     for job, place in zip(jobs, places, strict=True):
         await cluster.until(lambda job=job, place=place: _says(cluster, job, place))
-        assert await _says(cluster, job, f" UTC; its present place in the queue: `iris explain {job}`")
-    assert await _says(cluster, pair, f" UTC; its present place in the queue: `iris explain {pair}`")
+        assert await _says(
+            cluster, job, f" UTC; its present place in the queue: `iris explain {job}`"
+        )
+    assert await _says(
+        cluster, pair, f" UTC; its present place in the queue: `iris explain {pair}`"
+    )
     assert await _says(cluster, pair, "**PENDING** (BUSY) ")
     assert _told(cluster) == [RefusalCode.BUSY] * 4
     runs.let_go()
 
 
-async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(cluster: Cluster) -> None:
+async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(
+    cluster: Cluster,
+) -> None:
     """It wants nothing, so there is nothing to tell it; not even what comes late."""
     job = await cluster.submit()
     await cluster.waits(job)
@@ -120,7 +141,9 @@ async def test_a_held_job_shows_who_holds_it_whatever_the_scheduler_thinks(clust
     assert len(cluster.notifier.reasons) == 1
 
 
-async def test_a_reason_that_comes_late_changes_nothing_of_a_job_that_runs(cluster: Cluster) -> None:
+async def test_a_reason_that_comes_late_changes_nothing_of_a_job_that_runs(
+    cluster: Cluster,
+) -> None:
     """It was true when it was sent; the page of a running job says where it runs."""
     job = await cluster.submit()
     await cluster.waits(job)
@@ -150,4 +173,8 @@ async def test_reasons_that_could_not_be_told_are_told_at_the_next_look(cluster:
     cluster.notifier.away = False
     await cluster.later(2 * MINUTE)
 
-    await cluster.until(lambda: _says(cluster, job, "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind"))
+    await cluster.until(
+        lambda: _says(
+            cluster, job, "**PENDING** (TOO_BIG) needs 32 cpu; the only host of this kind"
+        )
+    )

@@ -1,4 +1,6 @@
-"""A run of the scheduler continues as new before its replay costs much, however few events its history has."""
+"""A run of the scheduler continues as new before its replay costs much, however few events its
+history has.
+"""
 
 from itertools import pairwise
 from typing import ClassVar
@@ -44,14 +46,20 @@ async def _runs(cluster: Cluster, first: str) -> list[WorkflowHistory]:
             names.scheduler_workflow(cluster.name), run_id=run_id
         )
         histories.append(await handle.fetch_history())
-        run_id = histories[-1].events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        run_id = (
+            histories[-1]
+            .events[-1]
+            .workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        )
     return histories
 
 
 async def test_no_run_of_the_scheduler_costs_more_to_replay_than_the_limit_and_one_message(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replay that takes longer than a workflow task may take starts over, again and again: the cluster stands still."""
+    """A replay that takes longer than a workflow task may take starts over, again and again: the
+    cluster stands still.
+    """
     monkeypatch.setattr(scheduler, "MAX_REPLAY", LIMIT)
     first = (await cluster.scheduler.describe()).run_id
     assert first is not None
@@ -71,4 +79,6 @@ async def test_no_run_of_the_scheduler_costs_more_to_replay_than_the_limit_and_o
         Steps.of_run.clear()
         await Replayer(workflows=list(WORKFLOWS), plugins=[IrisPlugin()]).replay_workflow(history)
         (steps,) = Steps.of_run
-        assert steps.looks < LIMIT + max((after - before for before, after in pairwise([0, *steps.after])), default=0)
+        assert steps.looks < LIMIT + max(
+            (after - before for before, after in pairwise([0, *steps.after])), default=0
+        )

@@ -1,4 +1,6 @@
-"""A scheduler that has lost its book: its workflow was terminated, and a new one has to find out who holds and who waits."""
+"""A scheduler that has lost its book: its workflow was terminated, and a new one has to find out
+who holds and who waits.
+"""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -32,8 +34,12 @@ async def start_anew(cluster: Cluster) -> None:
     await cluster.start_scheduler(SchedulerStart(cluster=cluster.name, call_roll=True))
 
 
-async def test_a_scheduler_that_lost_its_book_gives_nobody_hosts_that_are_held(cluster: Cluster) -> None:
-    """What runs is asked for before anything is placed: else two jobs would share one host's cores."""
+async def test_a_scheduler_that_lost_its_book_gives_nobody_hosts_that_are_held(
+    cluster: Cluster,
+) -> None:
+    """What runs is asked for before anything is placed: else two jobs would share one host's
+    cores.
+    """
     program = Held()
     host = await cluster.join(offers=some(cpu=4), program=program)
     running = await cluster.submit("running", resources=some(cpu=3))
@@ -58,7 +64,9 @@ async def _counts(cluster: Cluster, *, running: int, waiting: int) -> bool:
 
 
 async def test_gangs_and_held_jobs_are_in_the_new_book_too(cluster: Cluster) -> None:
-    """A gang with all its hosts, a held job apart from the queue: neither of them says anything by itself."""
+    """A gang with all its hosts, a held job apart from the queue: neither of them says anything by
+    itself.
+    """
     program = Held()
     await cluster.join_slice("s0", 2, program=program)
     gang = await cluster.gang("gang", tasks=2)
@@ -72,7 +80,10 @@ async def test_gangs_and_held_jobs_are_in_the_new_book_too(cluster: Cluster) -> 
 
     await cluster.until(lambda: _counts(cluster, running=1, waiting=0))
     await cluster.until(lambda: _held(cluster, 1))
-    assert {view.running for view in (await cluster.snapshot()).hosts} == {(f"{gang}:0",), (f"{gang}:1",)}
+    assert {view.running for view in (await cluster.snapshot()).hosts} == {
+        (f"{gang}:0",),
+        (f"{gang}:1",),
+    }
     program.let_go()
     assert (await cluster.end(gang)).state is JobState.SUCCEEDED
 
@@ -81,8 +92,12 @@ async def _held(cluster: Cluster, count: int) -> bool:
     return (await cluster.snapshot()).held == count
 
 
-async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_roll(cluster: Cluster) -> None:
-    """Its history was decided by other rules and cannot be replayed by these; what it knew is asked for again."""
+async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_roll(
+    cluster: Cluster,
+) -> None:
+    """Its history was decided by other rules and cannot be replayed by these; what it knew is asked
+    for again.
+    """
     host = await cluster.join(program=Held())
     await cluster.submit("running", user="slice")  # whose job's id looks a little like a slice's
     await cluster.until(lambda: host.taken)
@@ -92,22 +107,32 @@ async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_
 
     await cluster.until(lambda: _counts(cluster, running=1, waiting=0))
     settings = [
-        (await planner.describe()).raw_description.execution_config for planner in (cluster.scheduler, cluster.autoscaler)
+        (await planner.describe()).raw_description.execution_config
+        for planner in (cluster.scheduler, cluster.autoscaler)
     ]
-    assert {each.default_workflow_task_timeout.ToTimedelta() for each in settings} == {policies.PLANNER_TASK}
+    assert {each.default_workflow_task_timeout.ToTimedelta() for each in settings} == {
+        policies.PLANNER_TASK
+    }
     run = (await cluster.scheduler.describe()).run_id
     await start_planners(cluster.client, options)
     assert (await cluster.scheduler.describe()).run_id == run, "its own version is left alone"
 
 
 @pytest.mark.parametrize("raised", ["LEDGER_VERSION", "AUTOSCALER_VERSION"])
-async def test_a_control_plane_of_an_earlier_version_leaves_both_planners_alone(cluster: Cluster, raised: str) -> None:
-    """Two control planes during an upgrade: each would otherwise end the planners of the other at every check."""
+async def test_a_control_plane_of_an_earlier_version_leaves_both_planners_alone(
+    cluster: Cluster, raised: str
+) -> None:
+    """Two control planes during an upgrade: each would otherwise end the planners of the other at
+    every check.
+    """
     options = ControlPlaneOptions(address="", namespace="default", cluster=cluster.name, store="")
     with pytest.MonkeyPatch.context() as later:
         later.setattr(serve, raised, getattr(serve, raised) + 1)
         await start_planners(cluster.client, options)
-    workflows = [cluster.scheduler, cluster.client.get_workflow_handle(names.autoscaler_workflow(cluster.name))]
+    workflows = [
+        cluster.scheduler,
+        cluster.client.get_workflow_handle(names.autoscaler_workflow(cluster.name)),
+    ]
     runs = [(await each.describe()).run_id for each in workflows]
 
     with pytest.raises(Rejected, match="upgrade this control plane"):
@@ -116,8 +141,12 @@ async def test_a_control_plane_of_an_earlier_version_leaves_both_planners_alone(
     assert [(await each.describe()).run_id for each in workflows] == runs
 
 
-async def test_an_autoscaler_of_an_earlier_version_is_replaced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its history was decided by other rules, too; its successor asks the slices for their state."""
+async def test_an_autoscaler_of_an_earlier_version_is_replaced(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its history was decided by other rules, too; its successor asks the slices for their
+    state.
+    """
     autoscaler = await cluster.start_autoscaler()
     first = (await autoscaler.describe()).run_id
     monkeypatch.setattr(serve, "AUTOSCALER_VERSION", 2)
@@ -131,8 +160,12 @@ async def test_an_autoscaler_of_an_earlier_version_is_replaced(cluster: Cluster,
     assert (await autoscaler.describe()).run_id == second
 
 
-async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(cluster: Cluster) -> None:
-    """The gang learns from the answer that it is not known, and asks again: in the band that its user wants now."""
+async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(
+    cluster: Cluster,
+) -> None:
+    """The gang learns from the answer that it is not known, and asks again: in the band that its
+    user wants now.
+    """
     job = await cluster.submit("waiting", resources=some(cpu=64))
     await cluster.waits(job)
     await cluster.scheduler.terminate("by mistake")

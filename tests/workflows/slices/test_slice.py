@@ -1,4 +1,6 @@
-"""A slice that joined: its hosts are offered when all have reported, and removed when one is lost."""
+"""A slice that joined: its hosts are offered when all have reported, and removed when one is
+lost.
+"""
 
 import pytest
 
@@ -65,7 +67,9 @@ async def test_one_lost_host_fails_its_whole_slice(cluster: Cluster) -> None:
 
 
 async def test_the_last_lost_host_ends_the_slice_and_frees_its_resources(cluster: Cluster) -> None:
-    """Its workflow has ended, the scheduler no longer has the host, and the next job's reason says that there is none."""
+    """Its workflow has ended, the scheduler no longer has the host, and the next job's reason says
+    that there is none.
+    """
     runs = Held(then=loses_its_host)
     host = await cluster.join(program=runs)
     job = await cluster.submit(max_retries_preemption=0)
@@ -84,7 +88,9 @@ async def test_the_last_lost_host_ends_the_slice_and_frees_its_resources(cluster
 
 
 async def test_a_new_incarnation_ends_what_was_placed_on_the_old_one(cluster: Cluster) -> None:
-    """A restarted agent does not know the attempt: its resources are free before the job notices the end of the attempt."""
+    """A restarted agent does not know the attempt: its resources are free before the job notices
+    the end of the attempt.
+    """
     host = await cluster.join(offers=some(cpu=4), program=Held())
     await cluster.submit(resources=some(cpu=4))
     await cluster.until(lambda: host.taken)
@@ -95,7 +101,9 @@ async def test_a_new_incarnation_ends_what_was_placed_on_the_old_one(cluster: Cl
 
 
 @pytest.mark.parametrize("lost", ["first", "one nobody knows"])
-async def test_the_loss_of_an_earlier_incarnation_changes_nothing(cluster: Cluster, lost: str) -> None:
+async def test_the_loss_of_an_earlier_incarnation_changes_nothing(
+    cluster: Cluster, lost: str
+) -> None:
     """It arrives late, after the agent has reported again."""
     old = await cluster.join()
     await cluster.join(incarnation="second")
@@ -108,7 +116,9 @@ async def test_the_loss_of_an_earlier_incarnation_changes_nothing(cluster: Clust
     assert await cluster.offers(now)
 
 
-async def test_a_host_that_comes_back_while_its_slice_ends_is_offered_again(cluster: Cluster) -> None:
+async def test_a_host_that_comes_back_while_its_slice_ends_is_offered_again(
+    cluster: Cluster,
+) -> None:
     """Its report arrives at a workflow that is about to complete; it must not be lost with it."""
     host = await cluster.join()
     back = a_host(incarnation="second")
@@ -122,7 +132,9 @@ async def test_a_host_that_comes_back_while_its_slice_ends_is_offered_again(clus
 
 
 async def test_a_cancelled_slice_removes_its_hosts(cluster: Cluster) -> None:
-    """An operator may remove a machine with Cancel in the Web UI; no job may be placed there afterwards."""
+    """An operator may remove a machine with Cancel in the Web UI; no job may be placed there
+    afterwards.
+    """
     host = await cluster.join()
     await cluster.slice(host.host).cancel()
     await cluster.until(lambda: _none_left(cluster))
@@ -138,9 +150,13 @@ async def _none_left(cluster: Cluster) -> bool:
     return (await cluster.snapshot()).total_hosts == 0
 
 
-async def test_a_lost_incarnation_that_reports_late_is_not_offered_and_begins_anew(cluster: Cluster) -> None:
-    """Its agent was restarted while its slice ended: it used to be READY and out of the ledger for ever. Now its slice knows
-    that the incarnation has ended, the agent reads that and begins another one, and the host takes work."""
+async def test_a_lost_incarnation_that_reports_late_is_not_offered_and_begins_anew(
+    cluster: Cluster,
+) -> None:
+    """Its agent was restarted while its slice ended: it used to be READY and out of the ledger for
+    ever. Now its slice knows that the incarnation has ended, the agent reads that and begins
+    another one, and the host takes work.
+    """
     host = await cluster.join()
     await cluster.lose(host.host)
     await cluster.result(cluster.slice(host.host))

@@ -1,4 +1,6 @@
-"""Kills what a dead agent left running, and the record by which another agent continues an attempt."""
+"""Kills what a dead agent left running, and the record by which another agent continues an
+attempt.
+"""
 
 import base64
 import contextlib
@@ -22,14 +24,17 @@ from iris.model import names
 from iris.model.job.spec import TaskOutcome
 
 STATE = "state.json"
-#: The directory of attempts whose records cannot be read, beside the directory of the host's attempts (`remains`).
+#: The directory of attempts whose records cannot be read, beside the directory of the host's
+#: attempts (`remains`).
 QUARANTINE = "quarantine"
 #: The time within which processes disappear after SIGKILL.
 KILL_WAIT = timedelta(seconds=10)
 
 
 class AttemptFile(BaseModel):
-    """The state file in an attempt's directory: everything that another agent needs to continue an attempt that it finds."""
+    """The state file in an attempt's directory: everything that another agent needs to continue an
+    attempt that it finds.
+    """
 
     task: RunTask
     #: The activity's task token, in base64. Anyone who has it can complete the attempt.
@@ -37,10 +42,11 @@ class AttemptFile(BaseModel):
     taken_at: datetime
     #: The attempt's ports, by their names.
     ports: dict[str, int] = Field(default_factory=dict)
-    #: The outcome that was decided before the program ended. The names of the fields are those of earlier versions, whose
-    #: attempts must survive an upgrade of the agent.
+    #: The outcome that was decided before the program ended. The names of the fields are those of
+    #: earlier versions, whose attempts must survive an upgrade of the agent.
     verdict: TaskOutcome | None = None
-    #: The server has the outcome or does not want it. Only the upload of logs and outputs to the store is left.
+    #: The server has the outcome or does not want it. Only the upload of logs and outputs to the
+    #: store is left.
     told: bool = False
 
     @classmethod
@@ -62,7 +68,8 @@ class AttemptFile(BaseModel):
 
 
 def kill_on(hosts: Collection[str], directory: Path) -> None:
-    """Kills every program of an attempt on these hosts, in any session or group: the hosts' machines are gone.
+    """Kills every program of an attempt on these hosts, in any session or group: the hosts'
+    machines are gone.
 
     Args:
         directory: the directory that contains the directories of these hosts' attempts.
@@ -71,7 +78,11 @@ def kill_on(hosts: Collection[str], directory: Path) -> None:
     for attempt in attempts:
         with contextlib.suppress(OSError):
             Program(attempt).kill()  # also kills the shim and what hides from the search below
-    killed = _kill(lambda environment: names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts)
+    killed = _kill(
+        lambda environment: (
+            names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts
+        )
+    )
     psutil.wait_procs(killed, KILL_WAIT.total_seconds())
     if any(map(_had_container, attempts)):
         for host in hosts:
@@ -80,12 +91,16 @@ def kill_on(hosts: Collection[str], directory: Path) -> None:
 
 
 def _attempts(directory: Path) -> Iterator[Path]:
-    """Yields the attempts' directories below this one. Skips those inside attempts, also quarantined ones, and caches: jobs
-    may have created them.
+    """Yields the attempts' directories below this one. Skips those inside attempts, also
+    quarantined ones, and caches: jobs may have created them.
     """
     for folder, folders, _ in os.walk(directory):
         if Path(folder).name == "attempts":
-            yield from (Path(folder, name) for name in folders if os.path.lexists(Path(folder, name, shim.LAUNCH)))
+            yield from (
+                Path(folder, name)
+                for name in folders
+                if os.path.lexists(Path(folder, name, shim.LAUNCH))
+            )
             folders.clear()
         skipped = {"cache", QUARANTINE} if "attempts" in folders else {"cache"}
         folders[:] = [name for name in folders if name not in skipped]
@@ -98,14 +113,16 @@ def _had_container(attempt: Path) -> bool:
 
 
 def kill(keys: set[str]) -> int:
-    """Kills every process that carries one of these attempt keys, in any session or group. Returns the number of killed
-    processes.
+    """Kills every process that carries one of these attempt keys, in any session or group. Returns
+    the number of killed processes.
     """
     return len(_kill(lambda environment: environment.get(names.ENV_ATTEMPT_KEY) in keys))
 
 
 def end(keys: set[str]) -> None:
-    """Repeats `kill` until no such process is left, or until the wait ends because the rest hang in the kernel."""
+    """Repeats `kill` until no such process is left, or until the wait ends because the rest hang in
+    the kernel.
+    """
     deadline = time.monotonic() + KILL_WAIT.total_seconds()
     while killed := _kill(lambda environment: environment.get(names.ENV_ATTEMPT_KEY) in keys):
         left = deadline - time.monotonic()

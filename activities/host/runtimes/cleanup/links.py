@@ -1,4 +1,6 @@
-"""Opens files in directories that a job can write to, and never through a link or a pipe that the job put in their place."""
+"""Opens files in directories that a job can write to, and never through a link or a pipe that the
+job put in their place.
+"""
 
 import contextlib
 import errno
@@ -21,7 +23,8 @@ class Replaced(OSError):
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Opens a regular file in a directory that is not a link, and returns the descriptor. A file that it creates is private.
+    """Opens a regular file in a directory that is not a link, and returns the descriptor. A file
+    that it creates is private.
 
     Raises:
         Replaced: the file is a link or not a regular file, or its directory is a link.
@@ -31,7 +34,12 @@ def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
         folder = open_directory(path.parent)
         try:
             # Without O_NONBLOCK, opening a pipe would block.
-            file = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            file = os.open(
+                path.name,
+                flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                0o600,
+                dir_fd=folder,
+            )
         finally:
             os.close(folder)
     except OSError as error:
@@ -67,7 +75,9 @@ def directory(top: Path, *steps: str) -> Iterator[int]:
             at = open_directory(top)
             for step in steps:
                 path = path / step
-                below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+                below = os.open(
+                    step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at
+                )
                 os.close(at)
                 at = below
         except OSError as error:
@@ -81,7 +91,8 @@ def directory(top: Path, *steps: str) -> Iterator[int]:
 
 
 def place(name: str, text: str, at: int, *, mode: int = 0o644, replace: bool = False) -> None:
-    """Makes a file in an open directory. Opens nothing that is there already, such as a link or a pipe.
+    """Makes a file in an open directory. Opens nothing that is there already, such as a link or a
+    pipe.
 
     Args:
         replace: removes what has this name; otherwise leaves it as it is.
@@ -123,7 +134,9 @@ def read_from(path: Path, offset: int, most: int) -> bytes:
     """
     file, found = open_file(path), b""
     try:
-        while len(found) < most and (more := os.pread(file, most - len(found), offset + len(found))):
+        while len(found) < most and (
+            more := os.pread(file, most - len(found), offset + len(found))
+        ):
             found += more
     finally:
         os.close(file)
@@ -131,7 +144,9 @@ def read_from(path: Path, offset: int, most: int) -> bytes:
 
 
 def _create(name: str, at: int) -> int:
-    """Creates a private file in an open directory, instead of what has this name, and returns the descriptor."""
+    """Creates a private file in an open directory, instead of what has this name, and returns the
+    descriptor.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(name, flags, 0o600, dir_fd=at)
@@ -141,7 +156,8 @@ def _create(name: str, at: int) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a private file, as `iris.storage.files.write_whole` does, and follows no link in the place of its temporary file.
+    """Writes a private file, as `iris.storage.files.write_whole` does, and follows no link in the
+    place of its temporary file.
 
     Raises:
         Replaced: its directory is a link.

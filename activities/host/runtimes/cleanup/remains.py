@@ -1,9 +1,11 @@
-"""Finds what earlier agents left: attempts that this agent continues, and attempts whose records it cannot read.
+"""Finds what earlier agents left: attempts that this agent continues, and attempts whose records it
+cannot read.
 
-A record that cannot be read, for instance one of another version of Iris, does not tell whether its attempt is still wanted. So
-its program is killed, its job is told that the attempt is lost, and its directory is moved to the host's quarantine, where people
-find its logs and outputs. Only the newest few stay there, and none while the disk is low. If the attempt had a user of its own,
-its uid stays reserved as long.
+A record that cannot be read, for instance one of another version of Iris, does not tell whether its
+attempt is still wanted. So its program is killed, its job is told that the attempt is lost, and its
+directory is moved to the host's quarantine, where people find its logs and outputs. Only the newest
+few stay there, and none while the disk is low. If the attempt had a user of its own, its uid stays
+reserved as long.
 """
 
 import base64
@@ -54,8 +56,9 @@ class Remains(NamedTuple):
 
 
 def find(attempts: Path) -> Remains:
-    """Returns the attempts whose directories still exist. Kills everything of an attempt whose record cannot be read, and moves
-    it to the quarantine; removes it if there is no record, because then it never had a program.
+    """Returns the attempts whose directories still exist. Kills everything of an attempt whose
+    record cannot be read, and moves it to the quarantine; removes it if there is no record, because
+    then it never had a program.
     """
     found = Remains([], [])
     for directory in sorted(attempts.glob("*")):
@@ -63,7 +66,9 @@ def find(attempts: Path) -> Remains:
             state = AttemptFile.model_validate_json(links.read(directory / STATE, MOST_LAUNCH))
             found.attempts.append((directory, state))
         except FileNotFoundError:
-            _kill(directory, _key(directory, {}))  # it has a program only if the job removed the record
+            _kill(
+                directory, _key(directory, {})
+            )  # it has a program only if the job removed the record
             _remove(directory)
         except (OSError, ValidationError) as error:
             found.lost.extend(_set_aside(directory, error))
@@ -80,7 +85,11 @@ def empty_quarantine(attempts: Path, keep: int = 0) -> bool:
     Returns:
         True if anything was removed.
     """
-    newest = sorted((attempts.parent / QUARANTINE).glob("*"), key=lambda each: each.name.rpartition("-")[2], reverse=True)
+    newest = sorted(
+        (attempts.parent / QUARANTINE).glob("*"),
+        key=lambda each: each.name.rpartition("-")[2],
+        reverse=True,
+    )
     for directory in newest[keep:]:
         logger.warning("the quarantined attempt in %s is removed", directory)
         _remove(directory)
@@ -88,7 +97,9 @@ def empty_quarantine(attempts: Path, keep: int = 0) -> bool:
 
 
 def _set_aside(directory: Path, error: OSError | ValidationError) -> list[LostAttempt]:
-    """Kills everything of the attempt and moves it to the quarantine. Returns the attempt if its token is known."""
+    """Kills everything of the attempt and moves it to the quarantine. Returns the attempt if its
+    token is known.
+    """
     record = _parsed(directory / STATE)
     _kill(directory, _key(directory, record))
     quarantine = directory.parent.parent / QUARANTINE
@@ -97,11 +108,13 @@ def _set_aside(directory: Path, error: OSError | ValidationError) -> list[LostAt
         make_private(quarantine)
         directory.rename(kept)
     except OSError as fault:
-        logger.error("the attempt in %s has an unreadable record and cannot be moved: %s", directory, fault)
+        logger.error(
+            "the attempt in %s has an unreadable record and cannot be moved: %s", directory, fault
+        )
         return []
     logger.error(
-        "the record of an attempt could not be read: %s: %s; its program was killed; its output is in %s: copy what you need, "
-        "then delete that directory",
+        "the record of an attempt could not be read: %s: %s; its program was killed; its output is"
+        " in %s: copy what you need, then delete that directory",
         *(kept / STATE, _problem(error), kept),
     )
     empty_quarantine(directory.parent, MOST_KEPT)
@@ -113,7 +126,9 @@ def _set_aside(directory: Path, error: OSError | ValidationError) -> list[LostAt
 
 
 def _kill(directory: Path, key: str) -> None:
-    """Kills everything of the attempt that can be found: below its shim, by its key, in its containers, and by its user."""
+    """Kills everything of the attempt that can be found: below its shim, by its key, in its
+    containers, and by its user.
+    """
     stop = threading.Event()
     patience = threading.Timer(KILL_WAIT.total_seconds(), stop.set)
     patience.start()
@@ -124,10 +139,19 @@ def _kill(directory: Path, key: str) -> None:
     if key:
         leftover_processes.end({key})
         groups = launch.get("cgroups")
-        cgroups.remove(key, *(each for each in (groups if isinstance(groups, list) else ()) if isinstance(each, str)))
+        cgroups.remove(
+            key,
+            *(
+                each
+                for each in (groups if isinstance(groups, list) else ())
+                if isinstance(each, str)
+            ),
+        )
 
     def belongs(labels: dict[str, str]) -> bool:
-        return labels.get(engine.LABEL_DIRECTORY) == str(directory) or (bool(key) and labels.get(engine.LABEL_KEY) == key)
+        return labels.get(engine.LABEL_DIRECTORY) == str(directory) or (
+            bool(key) and labels.get(engine.LABEL_KEY) == key
+        )
 
     try:
         engine.sweep([f"{engine.LABEL_MANAGED}=true"], belongs)
@@ -140,7 +164,9 @@ def _kill(directory: Path, key: str) -> None:
 
 
 def _key(directory: Path, record: dict[str, Any]) -> str:
-    """Returns the attempt's key from its record or from the environment of its program; empty: neither has it."""
+    """Returns the attempt's key from its record or from the environment of its program; empty:
+    neither has it.
+    """
     match record:
         case {"task": {"key": str(key)}}:
             return key

@@ -1,6 +1,7 @@
 """Visits and removes directories that a job has filled: nested to any depth, and full of links.
 
-The functions of `os` and `shutil` call themselves for each level, so a job could make them fail with a RecursionError.
+The functions of `os` and `shutil` call themselves for each level, so a job could make them fail
+with a RecursionError.
 """
 
 import contextlib
@@ -38,8 +39,9 @@ class _Level(NamedTuple):
 
 
 def visits(top: int | Path, *, widen: bool = False) -> Iterator[Visit]:
-    """Visits a directory and all below it, in the order of their names. Follows no link, and needs two descriptors at any depth.
-    Directories below it that disappear or that cannot be opened are skipped.
+    """Visits a directory and all below it, in the order of their names. Follows no link, and needs
+    two descriptors at any depth. Directories below it that disappear or that cannot be opened are
+    skipped.
 
     Args:
         top: the directory, open or as a path, which must not be a link.
@@ -80,7 +82,9 @@ def visits(top: int | Path, *, widen: bool = False) -> Iterator[Visit]:
 
 
 def remove(path: Path) -> bool:
-    """Removes a directory and everything in it, or a link. Raises nothing. Returns True if nothing is left at this path."""
+    """Removes a directory and everything in it, or a link. Raises nothing. Returns True if nothing
+    is left at this path.
+    """
     with contextlib.suppress(OSError):
         if path.is_symlink() or not path.is_dir():
             path.unlink()

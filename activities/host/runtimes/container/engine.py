@@ -1,4 +1,6 @@
-"""Connects to this machine's Docker engine, runs containers, and removes the containers that attempts left behind."""
+"""Connects to this machine's Docker engine, runs containers, and removes the containers that
+attempts left behind.
+"""
 
 import asyncio
 import base64
@@ -31,11 +33,17 @@ logger = logging.getLogger(__name__)
 FAULT = "docker"
 #: The labels of every container of an attempt. They identify its owner for a later agent.
 LABEL_MANAGED, LABEL_CLUSTER, LABEL_HOST = "iris.managed", "iris.cluster", "iris.host"
-LABEL_JOB, LABEL_TASK, LABEL_KEY, LABEL_DIRECTORY = "iris.job", "iris.task", "iris.key", "iris.directory"
+LABEL_JOB, LABEL_TASK, LABEL_KEY, LABEL_DIRECTORY = (
+    "iris.job",
+    "iris.task",
+    "iris.key",
+    "iris.directory",
+)
 
 #: The `PATH` of an image that sets none.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: The timeout of one answer of the engine, in seconds. It creates a container in well under one second unless it is busy.
+#: The timeout of one answer of the engine, in seconds. It creates a container in well under one
+#: second unless it is busy.
 REQUEST_TIMEOUT_S = 60.0
 #: The timeout of the check that an engine is there, in seconds.
 GREETING = 5.0
@@ -43,7 +51,8 @@ GREETING = 5.0
 AWAY = 60.0
 #: The interval between checks of a running command, in seconds.
 POLL_INTERVAL_S = 0.2
-#: The number of attempts to remove containers while the engine is away, and the seconds between attempts.
+#: The number of attempts to remove containers while the engine is away, and the seconds between
+#: attempts.
 CLEAR_TRIES, CLEAR_EVERY = 5, 1.0
 #: The most bytes of a file of a container whose first line is read: scripts are smaller.
 MOST_SCRIPT = 1024**2
@@ -55,11 +64,16 @@ def docker_socket() -> str:
     """Returns the socket of this machine's engine.
 
     Raises:
-        HostUnable: the environment names an engine elsewhere, whose containers would not have this machine's files.
+        HostUnable: the environment names an engine elsewhere, whose containers would not have this
+            machine's files.
     """
     address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not address.startswith("unix://"):
-        raise HostUnable(f"DOCKER_HOST is {address!r}, which is not a socket on this host; use unix:///path/to/socket", FAULT)
+        raise HostUnable(
+            f"DOCKER_HOST is {address!r}, which is not a socket on this host; use"
+            " unix:///path/to/socket",
+            FAULT,
+        )
     return address.removeprefix("unix://")
 
 
@@ -85,13 +99,16 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
         patience: the timeout of one answer, in seconds.
 
     Raises:
-        HostUnable: there is no engine, it does not answer, or it refuses. The block's own calls raise it, too.
+        HostUnable: there is no engine, it does not answer, or it refuses. The block's own calls
+            raise it, too.
     """
     try:
         import docker
         from requests import RequestException
     except ImportError:
-        raise HostUnable("the Python package docker is not installed: pip install 'iris-temporal[docker]'", FAULT) from None
+        raise HostUnable(
+            "the Python package docker is not installed: pip install 'iris-temporal[docker]'", FAULT
+        ) from None
     path = docker_socket()
     _knock(path)
     try:
@@ -102,13 +119,17 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
         finally:
             client.close()
     except docker.errors.APIError as error:
-        raise HostUnable(f"the container engine refused a request: {error.explanation or error}", FAULT) from None
+        raise HostUnable(
+            f"the container engine refused a request: {error.explanation or error}", FAULT
+        ) from None
     except (docker.errors.DockerException, RequestException) as error:
         raise HostUnable(f"the container engine gave an invalid answer: {error}", FAULT) from None
 
 
 def _knock(path: str) -> None:
-    """Connects to the socket once, because the errors of the client library do not name the cause."""
+    """Connects to the socket once, because the errors of the client library do not name the
+    cause.
+    """
     with socket.socket(socket.AF_UNIX) as knocking:
         knocking.settimeout(GREETING)
         try:
@@ -116,7 +137,9 @@ def _knock(path: str) -> None:
         except (FileNotFoundError, ConnectionRefusedError):
             raise HostUnable(f"nothing listens at {path}", FAULT) from None
         except PermissionError:
-            raise HostUnable(f"the agent's user may not use {path}: it is not in the group of that socket", FAULT) from None
+            raise HostUnable(
+                f"the agent's user may not use {path}: it is not in the group of that socket", FAULT
+            ) from None
         except OSError as error:
             raise HostUnable(f"{path} does not answer: {error}", FAULT) from None
 
@@ -126,7 +149,8 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
 
     Raises:
         CannotStart: no host can start the container, because of the image or of what the job names.
-        HostUnable: the container could not be started, or the engine was away for too long or ended the container.
+        HostUnable: the container could not be started, or the engine was away for too long or ended
+            the container.
     """
     with engine() as found:
         from docker.errors import APIError
@@ -135,7 +159,9 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
             found.api.start(container)
         except APIError as error:
             if of_the_job(str(error.explanation)):
-                raise CannotStart(f"the container could not be started: {error.explanation}", 126) from None
+                raise CannotStart(
+                    f"the container could not be started: {error.explanation}", 126
+                ) from None
             raise
     last_contact, away = time.monotonic(), ""
     while True:
@@ -149,14 +175,17 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
                 raise
         else:
             if away and not state["Running"] and state["ExitCode"]:
-                raise HostUnable(f"the container engine stopped while it ran a command: {away}", FAULT)
+                raise HostUnable(
+                    f"the container engine stopped while it ran a command: {away}", FAULT
+                )
             if not state["Running"] or stop.is_set():
                 return state
         stop.wait(POLL_INTERVAL_S)
 
 
 def pause(key: str, *, paused: bool) -> bool:
-    """Pauses the running containers of an attempt, or continues those that are paused. Returns True if there were any.
+    """Pauses the running containers of an attempt, or continues those that are paused. Returns True
+    if there were any.
 
     Raises:
         HostUnable: the engine does not answer, or refuses.
@@ -180,8 +209,11 @@ def remove(found: "DockerClient", container: str) -> None:
             raise
 
 
-def sweep(labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
-    """Kills and removes all containers that have these labels, `name=value`, and for which `matches` returns True.
+def sweep(
+    labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True
+) -> None:
+    """Kills and removes all containers that have these labels, `name=value`, and for which
+    `matches` returns True.
 
     Raises:
         HostUnable: the engine does not answer.
@@ -192,45 +224,65 @@ def sweep(labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lam
                 remove(found, each["Id"])
 
 
-async def clear(labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True) -> None:
+async def clear(
+    labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True
+) -> None:
     """Does the same as `sweep`, with retries. Raises nothing."""
     try:
-        await retry(HostUnable, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(lambda _: sweep(labels, matches))
+        await retry(HostUnable, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(
+            lambda _: sweep(labels, matches)
+        )
     except HostUnable as error:
         logger.warning("the containers with %s could not be removed: %s", " ".join(labels), error)
 
 
-async def clear_strays(cluster: str, host_id: str, keep: Collection[str], attempts: Path | None = None) -> None:
-    """Kills and removes all containers of this host except those of the attempts with these keys. Raises nothing.
+async def clear_strays(
+    cluster: str, host_id: str, keep: Collection[str], attempts: Path | None = None
+) -> None:
+    """Kills and removes all containers of this host except those of the attempts with these keys.
+    Raises nothing.
 
     Args:
-        attempts: removes only containers whose attempt's directory is in this one. Several clusters of one name may share a
-            machine.
+        attempts: removes only containers whose attempt's directory is in this one. Several clusters
+            of one name may share a machine.
     """
 
     def matches(labels: dict[str, str]) -> bool:
         directory = Path(labels.get(LABEL_DIRECTORY, ""))
-        return labels.get(LABEL_KEY) not in keep and (attempts is None or directory.parent == attempts)
+        return labels.get(LABEL_KEY) not in keep and (
+            attempts is None or directory.parent == attempts
+        )
 
     with suppress(HostUnable):  # without an engine there are no containers
         await asyncio.to_thread(_greet)
-        await clear([f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"], matches)
+        await clear(
+            [f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"],
+            matches,
+        )
 
 
 def executable(found: "DockerClient", container: str, path: Path) -> bool | None:
-    """Returns True if a file of the container is executable, as far as its mode shows; None if there is no such file."""
+    """Returns True if a file of the container is executable, as far as its mode shows; None if
+    there is no such file.
+    """
     stat = _stat(found, container, path)
-    if not stat:  # there is none, or the engine does not tell; the start of the program will show it
+    if (
+        not stat
+    ):  # there is none, or the engine does not tell; the start of the program will show it
         return None if stat is None else True
     return not stat["mode"] & _DIRECTORY and bool(stat["mode"] & _LINK or stat["mode"] & 0o111)
 
 
 def head(found: "DockerClient", container: str, path: Path) -> bytes:
-    """Returns the first bytes of a small regular file of the container; empty: it is none, or the engine does not tell."""
+    """Returns the first bytes of a small regular file of the container; empty: it is none, or the
+    engine does not tell.
+    """
     stat = _stat(found, container, path)
     if not stat or stat["mode"] & (_DIRECTORY | _LINK) or stat["size"] > MOST_SCRIPT:
         return b""
-    archive = found.api.get(_archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S)
+    archive = found.api.get(
+        _archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S
+    )
     with suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(archive.content)) as files:
         inside = files.extractfile(files.getmembers()[0])
         return inside.read(start_errors.HEAD) if inside is not None else b""
@@ -238,13 +290,16 @@ def head(found: "DockerClient", container: str, path: Path) -> bytes:
 
 
 def _stat(found: "DockerClient", container: str, path: Path) -> dict[str, Any] | None:
-    """Returns the status of a file of the container; None: there is none; empty: the engine does not tell.
+    """Returns the status of a file of the container; None: there is none; empty: the engine does
+    not tell.
 
     The status of a link is its own, not that of its target.
     """
     from requests import codes
 
-    answer = found.api.head(_archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S)
+    answer = found.api.head(
+        _archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S
+    )
     if answer.status_code == codes.not_found:
         return None
     header = answer.headers.get("X-Docker-Container-Path-Stat")
@@ -256,7 +311,9 @@ def _archive(found: "DockerClient", container: str) -> str:
 
 
 def existed(found: "DockerClient", container: str, directory: Path) -> bool:
-    """Returns True if the image has that directory. The engine creates a container's working directory if it is missing."""
+    """Returns True if the image has that directory. The engine creates a container's working
+    directory if it is missing.
+    """
     changes = found.api.diff(container) or ()
     made = any(change["Path"] == str(directory) and change["Kind"] == 1 for change in changes)
     return not made and executable(found, container, directory) is not None

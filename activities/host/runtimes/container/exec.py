@@ -1,4 +1,6 @@
-"""Runs a command beside a program that is a container: in that container, through the engine, as `docker exec` does."""
+"""Runs a command beside a program that is a container: in that container, through the engine, as
+`docker exec` does.
+"""
 
 import asyncio
 import contextlib
@@ -21,22 +23,26 @@ from iris.messages.exec import ExecRequest, Frame, FrameKind
 
 #: The name of the fault when the engine fails.
 FAULT = "docker"
-#: The time that the engine has to report the exit code after the command closed its output, in seconds.
+#: The time that the engine has to report the exit code after the command closed its output, in
+#: seconds.
 EXIT_CODE_TIMEOUT_S = 5.0
 _STREAMS = {1: FrameKind.OUT, 2: FrameKind.ERR}
 
 
 class ContainerCommand:
-    """Implements `Command` in a container. The environment, directory and limits are the container's own.
+    """Implements `Command` in a container. The environment, directory and limits are the
+    container's own.
 
-    The engine ends no process of a command, and reports only the first one. So this class looks for the others, among the host's
-    processes.
+    The engine ends no process of a command, and reports only the first one. So this class looks for
+    the others, among the host's processes.
 
     Args:
         grace: for processes that the command's first process leaves.
     """
 
-    def __init__(self, request: ExecRequest, launch: Launch, grace: timedelta = timedelta(0)) -> None:
+    def __init__(
+        self, request: ExecRequest, launch: Launch, grace: timedelta = timedelta(0)
+    ) -> None:
         self._request = request
         self._grace = grace.total_seconds()
         self._container = launch.container
@@ -60,17 +66,29 @@ class ContainerCommand:
         if status == 404 or status == 409:
             raise CannotStart(f"the container does not run: {made.get('message', status)}", 126)
         if status != 201:
-            raise HostUnable(f"the container engine did not run the command: {made.get('message', status)}", FAULT)
+            raise HostUnable(
+                f"the container engine did not run the command: {made.get('message', status)}",
+                FAULT,
+            )
         self._id = made["Id"]
         if fault := await self._fault():
             raise CannotStart(*fault)
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(self._socket)
             how = {"Detach": False, "Tty": request.tty}
-            self._writer.write(_request("POST", f"/exec/{self._id}/start", how, "Connection: Upgrade\r\nUpgrade: tcp\r\n"))
+            self._writer.write(
+                _request(
+                    "POST",
+                    f"/exec/{self._id}/start",
+                    how,
+                    "Connection: Upgrade\r\nUpgrade: tcp\r\n",
+                )
+            )
             status = _status(await self._reader.readuntil(b"\r\n\r\n"))
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise HostUnable(f"the container engine closed the connection: {error}", FAULT) from None
+            raise HostUnable(
+                f"the container engine closed the connection: {error}", FAULT
+            ) from None
         if status not in (101, 200):
             output = (await self._reader.read(BLOCK)).decode(errors="replace")
             self._writer.close()
@@ -105,12 +123,16 @@ class ContainerCommand:
                 self._writer.write_eof()
 
     async def resize(self, rows: int, columns: int) -> None:
-        if self._request.tty:  # the engine refuses before the start and after the end, when the size does not matter
-            await self._call("POST", f"/exec/{self._id}/resize?{urlencode({'h': rows, 'w': columns})}")
+        if (
+            self._request.tty
+        ):  # the engine refuses before the start and after the end, when the size does not matter
+            await self._call(
+                "POST", f"/exec/{self._id}/resize?{urlencode({'h': rows, 'w': columns})}"
+            )
 
     async def signal(self, number: int) -> None:
-        """Sends the signal directly to the host's processes of the container, where that is permitted. The engine cannot
-        signal a command.
+        """Sends the signal directly to the host's processes of the container, where that is
+        permitted. The engine cannot signal a command.
         """
         with contextlib.suppress(HostUnable):
             if not (pid := (await self._inspect()).get("Pid")):
@@ -124,11 +146,12 @@ class ContainerCommand:
             else:
                 _send(number, everything)
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     async def _demultiplex(self, tell: Tell) -> None:
-        """Reads the stream of a command without a terminal. A head with the stream's number and the length precedes every
-        block.
+        """Reads the stream of a command without a terminal. A head with the stream's number and the
+        length precedes every block.
         """
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -164,7 +187,9 @@ class ContainerCommand:
             _send(signal.SIGKILL, left)
 
     def _processes(self, first: int) -> set[int]:
-        """Returns the living processes of the command: its first one with all below it, and all of their session."""
+        """Returns the living processes of the command: its first one with all below it, and all of
+        their session.
+        """
         found = set[int]()
         with contextlib.suppress(psutil.Error):
             found = {first, *(each.pid for each in psutil.Process(first).children(recursive=True))}
@@ -175,14 +200,18 @@ class ContainerCommand:
         return {pid for pid in found if self._runs_here(pid)}
 
     def _runs_here(self, pid: int) -> bool:
-        """Returns True if it is a living process of this container. Another one may have the number of one that has ended."""
+        """Returns True if it is a living process of this container. Another one may have the number
+        of one that has ended.
+        """
         with contextlib.suppress(OSError, psutil.Error):
             here = self._container in Path(f"/proc/{pid}/cgroup").read_text()
             return here and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
         return False
 
     async def _fault(self) -> tuple[str, int] | None:
-        """Returns why the command cannot start. The engine would report it as output of the command."""
+        """Returns why the command cannot start. The engine would report it as output of the
+        command.
+        """
         with contextlib.suppress(HostUnable):  # the engine may still be able to start it
             return await asyncio.to_thread(fault_beside, self._container, self._request.argv)
         return None
@@ -191,7 +220,9 @@ class ContainerCommand:
         status, state = await self._call("GET", f"/exec/{self._id}/json")
         return state if status == 200 else {}
 
-    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    async def _call(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """Sends one request to the engine and returns the status and the body.
 
         Raises:
@@ -202,7 +233,9 @@ class ContainerCommand:
             try:
                 writer.write(_request(method, path, body))
                 head, _, answer = (await reader.read()).partition(b"\r\n\r\n")
-                return _status(head), dict(json.loads(answer)) if answer.lstrip().startswith(b"{") else {}
+                return _status(head), (
+                    dict(json.loads(answer)) if answer.lstrip().startswith(b"{") else {}
+                )
             finally:
                 writer.close()
         except (OSError, ValueError, IndexError) as error:
@@ -216,7 +249,9 @@ def _send(number: int, pids: Collection[int]) -> None:
 
 
 def _request(method: str, path: str, body: dict[str, Any] | None, headers: str = "") -> bytes:
-    """Formats a request. HTTP/1.0 makes an answer end with the connection; HTTP/1.1 requests a connection that stays open."""
+    """Formats a request. HTTP/1.0 makes an answer end with the connection; HTTP/1.1 requests a
+    connection that stays open.
+    """
     text = json.dumps(body).encode() if body is not None else b""
     version = "1.1" if headers else "1.0"
     head = f"{method} {path} HTTP/{version}\r\nHost: docker\r\nContent-Type: application/json\r\n"

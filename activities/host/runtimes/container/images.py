@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.images import Image
 
-#: Returns a new access token of the machine's own Google service account; None: it has none. Blocks for seconds.
+#: Returns a new access token of the machine's own Google service account; None: it has none. Blocks
+#: for seconds.
 Token = Callable[[], str | None]
 
 #: The name of the fault when an image could not be fetched, as in `iris.model.host.faults`.
@@ -21,17 +22,21 @@ STALL = 300.0
 #: The shell's exit code for a command that never ran.
 EXIT_CODE = 125
 
-#: The errors of registries and engines for an image that does not exist. Registries do not reveal whether a private image exists:
-#: the answer is "requested access to the resource is denied" in both cases. A refusal that names a permission is another case.
+#: The errors of registries and engines for an image that does not exist. Registries do not reveal
+#: whether a private image exists: the answer is "requested access to the resource is denied" in
+#: both cases. A refusal that names a permission is another case.
 _ABSENT = re.compile(
-    r"manifest unknown|manifest for \S+ not found|requested access to the resource is denied|insufficient_scope"
-    r"|repository \S+ not found|name unknown|repository name not known|no matching manifest|invalid reference format"
+    r"manifest unknown|manifest for \S+ not found|requested access to the resource is"
+    r" denied|insufficient_scope"
+    r"|repository \S+ not found|name unknown|repository name not known|no matching manifest|invalid"
+    r" reference format"
     r"|[^:]: not found$",
     re.IGNORECASE,
 )
 #: The same for an image that the machines of the cluster cannot run.
 _FOREIGN = re.compile(
-    r"cannot be used on this platform|does not (match|provide) the specified platform|unsupported os",
+    r"cannot be used on this platform|does not (match|provide) the specified"
+    r" platform|unsupported os",
     re.IGNORECASE,
 )
 #: Google's registries. A machine logs in there with its token under this user name.
@@ -43,14 +48,20 @@ _SHOWN = re.compile(r"Pulling from|Pull complete|Already exists|Digest:|Status:|
 
 
 def get(
-    engine: "DockerClient", name: str, output: "TextIO", stop: threading.Event, token: Token = lambda: None
+    engine: "DockerClient",
+    name: str,
+    output: "TextIO",
+    stop: threading.Event,
+    token: Token = lambda: None,
 ) -> "Image | None":
-    """Returns the image of that name. An image that the machine has is not fetched again, even if the registry has a newer one.
+    """Returns the image of that name. An image that the machine has is not fetched again, even if
+    the registry has a newer one.
 
     Args:
         output: gets the progress of a pull, one line for each step.
         stop: ends the pull once it is set; the function then returns None.
-        token: is called before a pull from Google's registries. If it returns None, the login of the agent's user applies.
+        token: is called before a pull from Google's registries. If it returns None, the login of
+            the agent's user applies.
 
     Raises:
         CannotStart: no registry has the image, or the name is not valid.
@@ -70,7 +81,9 @@ def get(
     shown = token() if _GOOGLES.match(name) else None
     login = {"username": _WITH_TOKEN, "password": shown} if shown else None
     try:
-        for progress in engine.api.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login):
+        for progress in engine.api.pull(
+            repository, tag=tag or "latest", stream=True, decode=True, auth_config=login
+        ):
             if stop.is_set():
                 return None
             if "error" in progress:
@@ -87,7 +100,12 @@ def get(
 
 def _refused(name: str, message: str) -> CannotStart | HostUnable:
     if _ABSENT.search(message):
-        return CannotStart(f"the image {name!r} does not exist, or this cluster may not read it: {message}", EXIT_CODE)
+        return CannotStart(
+            f"the image {name!r} does not exist, or this cluster may not read it: {message}",
+            EXIT_CODE,
+        )
     if _FOREIGN.search(message):
-        return CannotStart(f"the image {name!r} is for another kind of machine: {message}", EXIT_CODE)
+        return CannotStart(
+            f"the image {name!r} is for another kind of machine: {message}", EXIT_CODE
+        )
     return HostUnable(f"the image {name!r} could not be fetched: {message}", FAULT)

@@ -1,4 +1,5 @@
-"""The shell scripts that start a program in its container and keep the container until the program's last process has ended.
+"""The shell scripts that start a program in its container and keep the container until the
+program's last process has ended.
 
 A container ends with its first process, and the kernel then kills all others. The engine's init,
 which is the first process, ends with its child. If the program were this child, a wrapper that
@@ -33,9 +34,9 @@ BECOME = (
 #: Makes the engine's init pass signals on to the whole process group of its child.
 TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 
-#: Runs `BECOME` as $1, with the pipe `CODE` as $0, and waits until no process of the program is left.
-#: A variable that it sets before would change one of that name that the job has, so these begin as
-#: none of a job does.
+#: Runs `BECOME` as $1, with the pipe `CODE` as $0, and waits until no process of the program is
+#: left. A variable that it sets before would change one of that name that the job has, so these
+#: begin as none of a job does.
 SUPERVISE = r"""
 look() {
   all= strays=
@@ -71,13 +72,16 @@ exit $code
 """
 
 
-def command(argv: Sequence[str], *, out: str, err: str, secrets: str, code: str, look: str, waits: bool) -> list[str]:
+def command(
+    argv: Sequence[str], *, out: str, err: str, secrets: str, code: str, look: str, waits: bool
+) -> list[str]:
     """Returns the arguments of the shell that starts the program.
 
     Args:
         out: where the output goes, and `err`: the errors.
         secrets: the pipe with the secrets; it may be missing, as `code` and `look` may be.
-        waits: keep the container until the program's last process has ended. That needs the engine's init.
+        waits: keep the container until the program's last process has ended. That needs the
+            engine's init.
     """
     become = [BECOME, out, err, secrets, look, code, *argv]
     return ["-c", SUPERVISE, code, *become] if waits else ["-c", *become]

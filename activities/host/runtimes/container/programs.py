@@ -42,7 +42,9 @@ class EngineFiles:
         return engine.head(self._docker, self._container, path)
 
 
-def fault_of(argv: Sequence[str], path: str, workdir: Path, files: Files, where: str) -> tuple[str, int] | None:
+def fault_of(
+    argv: Sequence[str], path: str, workdir: Path, files: Files, where: str
+) -> tuple[str, int] | None:
     """Returns why a program would not start, and the shell's exit code; None: it may start.
 
     Args:
@@ -62,7 +64,9 @@ def fault_of(argv: Sequence[str], path: str, workdir: Path, files: Files, where:
 
     found = find(argv[0])
     if found is None:
-        if "/" in argv[0] and any((workdir / argv[0]).is_relative_to(each) for each in _OF_THE_KERNEL):
+        if "/" in argv[0] and any(
+            (workdir / argv[0]).is_relative_to(each) for each in _OF_THE_KERNEL
+        ):
             return None
         beside = "/" not in argv[0] and files.at(workdir / argv[0]) is not None
         return start_errors.missing(argv, f"in {where}", beside=beside), start_errors.MISSING
@@ -84,4 +88,6 @@ def fault_beside(container: str, argv: Sequence[str]) -> tuple[str, int] | None:
         env = dict(each.split("=", 1) for each in config.get("Env") or () if "=" in each)
         path = env.get("PATH", engine.PATH)
         files = EngineFiles(docker, container)
-        return fault_of(argv, path, Path(config.get("WorkingDir") or "/"), files, "the container of the task")
+        return fault_of(
+            argv, path, Path(config.get("WorkingDir") or "/"), files, "the container of the task"
+        )

@@ -1,8 +1,9 @@
 """Runs programs in containers of this machine's Docker engine.
 
-The agent fetches the image and creates the container. The shim then starts the container and waits for its end. The program's
-output goes through the shim's named pipes into the attempt's files, never through the engine: a shell in the image opens the
-pipes and then executes the program in its own place (`container_init`).
+The agent fetches the image and creates the container. The shim then starts the container and waits
+for its end. The program's output goes through the shim's named pipes into the attempt's files,
+never through the engine: a shell in the image opens the pipes and then executes the program in its
+own place (`container_init`).
 """
 
 import os
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
 
-#: The attempt's directories that a container can read and write, and the one that it can only read. No container gets the files
-#: that the agent and the shim keep beside them: those files decide what runs on the host with the agent's rights.
+#: The attempt's directories that a container can read and write, and the one that it can only read.
+#: No container gets the files that the agent and the shim keep beside them: those files decide what
+#: runs on the host with the agent's rights.
 _FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
 #: The engine's error text for a mount of a missing host directory; the path follows it.
 _NO_SOURCE = "bind source path does not exist: "
@@ -46,21 +48,23 @@ _CUDA = "CUDA_VISIBLE_DEVICES"
 
 #: The smallest memory limit that the engine accepts.
 _LEAST_MEMORY = 6 * 1024**2
-#: The size of /dev/shm. What is used there counts as the task's memory. The engine's default of 64 MiB breaks data loaders and
-#: libtpu.
+#: The size of /dev/shm. What is used there counts as the task's memory. The engine's default of 64
+#: MiB breaks data loaders and libtpu.
 _SHM = "100g"
 
 
 class DockerRuntime:
     """Runs the commands of one attempt in containers of an image, on the host's network.
 
-    The container has the attempt's files, the host's directories that the configuration lists, and what its command needs of the
-    cache of environments, all under their own paths. It has nothing else of the host, and in particular none of the files that
-    the agent and the shim keep of the attempt. The variables that the agent passes on from the host's environment describe the
-    host, so the container does not get them. Two are exceptions: `PATH` keeps the entries that precede the host's own, and the
-    image's entries follow; `SSL_CERT_FILE` names a copy. Memory is limited to the request. Cores are not limited, as with
-    processes: when cores are scarce, each container gets a share in proportion to its request. `container_rights` limits what its
-    root may do.
+    The container has the attempt's files, the host's directories that the configuration lists, and
+    what its command needs of the cache of environments, all under their own paths. It has nothing
+    else of the host, and in particular none of the files that the agent and the shim keep of the
+    attempt. The variables that the agent passes on from the host's environment describe the host,
+    so the container does not get them. Two are exceptions: `PATH` keeps the entries that precede
+    the host's own, and the image's entries follow; `SSL_CERT_FILE` names a copy. Memory is limited
+    to the request. Cores are not limited, as with
+    processes: when cores are scarce, each container gets a share in proportion to its request.
+    `container_rights` limits what its root may do.
 
     Args:
         mounts: directories of the host that the cluster's configuration gives to every container.
@@ -97,7 +101,8 @@ class DockerRuntime:
             engine.LABEL_KEY: task.key,
             engine.LABEL_DIRECTORY: str(directory),
         }
-        #: Known after `prepare`: the image's id and environment, and whether the engine has an init for its containers.
+        #: Known after `prepare`: the image's id and environment, and whether the engine has an init
+        #: for its containers.
         self._image_id = ""
         self._image_env: dict[str, str] = {}
         self._init = False
@@ -106,7 +111,9 @@ class DockerRuntime:
 
     @property
     def identity(self) -> str:
-        """Implements `Runtime.identity`. Set-up runs code of the user's, so users of one image share no environment."""
+        """Implements `Runtime.identity`. Set-up runs code of the user's, so users of one image
+        share no environment.
+        """
         return f"{self._image_id or self._image} for {self._task.job.partition('/')[0]}"
 
     @property
@@ -122,7 +129,10 @@ class DockerRuntime:
     async def prepare(self) -> None:
         if why := await available():
             self._engine = False
-            reason = f"this host has no container engine: {why}; start docker there, or submit without --image"
+            reason = (
+                f"this host has no container engine: {why}; start docker there, or submit without"
+                " --image"
+            )
             raise HostUnable(reason, engine.FAULT)
         await in_thread(self._prepare)
 
@@ -132,9 +142,11 @@ class DockerRuntime:
             if image is None:
                 return
             self._image_id = str(image.id)
-            self._image_env = dict(each.split("=", 1) for each in image.attrs["Config"].get("Env") or () if "=" in each)
-            # The first process of a container gets SIGTERM only if it has a handler. With an init, the program is not the first
-            # process.
+            self._image_env = dict(
+                each.split("=", 1) for each in image.attrs["Config"].get("Env") or () if "=" in each
+            )
+            # The first process of a container gets SIGTERM only if it has a handler. With an init,
+            # the program is not the first process.
             self._init = docker.info().get("InitCommit", {}).get("ID") != "N/A"
 
     async def step(
@@ -149,7 +161,9 @@ class DockerRuntime:
     ) -> int:
         def make() -> str:
             _appended(output).close()  # a container can mount only files that exist
-            return self._make(argv, env, workdir, output, output, written=[*written, output], read=read)
+            return self._make(
+                argv, env, workdir, output, output, written=[*written, output], read=read
+            )
 
         return await in_thread(lambda stop: self._step(make(), output, stop))
 
@@ -161,23 +175,45 @@ class DockerRuntime:
                 engine.remove(docker, container)
         if state["OOMKilled"]:
             with _appended(output) as file:
-                print(f"out of memory: the task has {format_bytes(self._task.resources.memory_bytes)}", file=file)
+                print(
+                    "out of memory: the task has"
+                    f" {format_bytes(self._task.resources.memory_bytes)}",
+                    file=file,
+                )
         code = int(state["ExitCode"])
         return 128 - code if 128 < code < 160 else code
 
-    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
-        out, err = self._dir / shim.PIPES[0], self._dir / shim.PIPES[1]  # the shim makes them before it starts the container
-        container = await in_thread(lambda _: self._make(argv, env, workdir, out, err, read=read, waits=True))
-        # For the shim, which needs only the variables by which it is recognised. The container has its own environment.
-        recognised = {name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)}
-        return Launch(argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket())
+    async def launch(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        *,
+        read: Sequence[Path] = (),
+    ) -> Launch:
+        out, err = (
+            self._dir / shim.PIPES[0],
+            self._dir / shim.PIPES[1],
+        )  # the shim makes them before it starts the container
+        container = await in_thread(
+            lambda _: self._make(argv, env, workdir, out, err, read=read, waits=True)
+        )
+        # For the shim, which needs only the variables by which it is recognised. The container has
+        # its own environment.
+        recognised = {
+            name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)
+        }
+        return Launch(
+            argv=tuple(argv), env=recognised, container=container, docker_socket=docker_socket()
+        )
 
     async def clear(self, *, swept: bool = False) -> None:
         labels = [f"{engine.LABEL_KEY}={self._task.key}", f"{engine.LABEL_DIRECTORY}={self._dir}"]
         if self._engine:
             await engine.clear(labels)
 
-    # -- the container -------------------------------------------------------------------------------------------------------
+    # -- the container
+    # ----------------------------------------------------------------------------------------------
 
     def _make(
         self,
@@ -200,11 +236,17 @@ class DockerRuntime:
         """
         places = container_mounts.places(self._configured, self._own)
         inside = self._env(env)
-        files = [path for path in (self._dir / name for name in _FILES) if path.is_dir() and not path.is_symlink()]
+        files = [
+            path
+            for path in (self._dir / name for name in _FILES)
+            if path.is_dir() and not path.is_symlink()
+        ]
         written, read = [*dict.fromkeys((*files, *written))], [*read, self._given()]
         own = {"secrets": shim.SECRETS, "code": shim.CODE, "look": shim.LOOK}
         pipes = {name: str(self._dir / pipe) for name, pipe in own.items()}
-        command = container_init.command(argv, out=str(out), err=str(err), **pipes, waits=waits and self._init)
+        command = container_init.command(
+            argv, out=str(out), err=str(err), **pipes, waits=waits and self._init
+        )
         with engine.engine() as docker:
             container = self._create(
                 docker,
@@ -238,7 +280,8 @@ class DockerRuntime:
 
         Raises:
             CannotStart: no engine would create it, because of the image or the working directory.
-            HostUnable: the engine refuses, or this host lacks a directory that the configuration lists.
+            HostUnable: the engine refuses, or this host lacks a directory that the configuration
+                lists.
         """
         from docker.errors import APIError
         from docker.types import LogConfig, Mount
@@ -267,10 +310,16 @@ class DockerRuntime:
         except APIError as error:
             _, found, path = str(error.explanation).partition(_NO_SOURCE)
             if found and Path(path) in places.values():
-                reason = f"this host has no directory {path!r}; create it, or remove it from bootstrap.mounts"
+                reason = (
+                    f"this host has no directory {path!r}; create it, or remove it from"
+                    " bootstrap.mounts"
+                )
                 raise HostUnable(reason, engine.FAULT) from None
             if of_the_job(str(error.explanation)):
-                where = f"the image {self._image!r} cannot run in the working directory {what['working_dir']!r}"
+                where = (
+                    f"the image {self._image!r} cannot run in the working directory"
+                    f" {what['working_dir']!r}"
+                )
                 raise CannotStart(f"{where}: {error.explanation}", 126) from None
             raise
         return str(made["Id"])
@@ -284,12 +333,18 @@ class DockerRuntime:
             path = path.removesuffix(hosts) + self._image_env.get("PATH", engine.PATH)
         inside["PATH"] = path
         # The trusted certificates depend on the network, which is the host's.
-        if (trusted := env.get(_CERTIFICATES, "")) and _CERTIFICATES not in inside and os.access(trusted, os.R_OK):
+        if (
+            (trusted := env.get(_CERTIFICATES, ""))
+            and _CERTIFICATES not in inside
+            and os.access(trusted, os.R_OK)
+        ):
             certificates = shutil.copyfile(trusted, self._given() / "certificates.pem")
             certificates.chmod(0o644)
             inside[_CERTIFICATES] = str(certificates)
         gpus = _gpus(env)
-        if gpus and not any(gpu.startswith("MIG-") for gpu in gpus):  # the container sees only these, numbered from 0
+        if gpus and not any(
+            gpu.startswith("MIG-") for gpu in gpus
+        ):  # the container sees only these, numbered from 0
             inside[_CUDA] = ",".join(map(str, range(len(gpus))))
         if os.getuid() != 0 and "HOME" not in inside:  # the image's HOME, if any, is root's
             home = self._dir / "home"
@@ -298,8 +353,8 @@ class DockerRuntime:
         return inside
 
     def _given(self) -> Path:
-        """The directory of files that the agent gives the container. The program can read them as any user. Other users of the
-        host cannot, because the attempt's directory is private.
+        """The directory of files that the agent gives the container. The program can read them as
+        any user. Other users of the host cannot, because the attempt's directory is private.
         """
         directory = self._dir / _GIVEN
         directory.mkdir(exist_ok=True)
@@ -317,7 +372,9 @@ class DockerRuntime:
         return limits
 
     def _accelerators(self, env: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the options that give the container the host's accelerators; none on a host with simulated accelerators."""
+        """Returns the options that give the container the host's accelerators; none on a host with
+        simulated accelerators.
+        """
         from docker.types import DeviceRequest
 
         device = self._task.resources.device
@@ -328,29 +385,38 @@ class DockerRuntime:
                 return {}
             which = {"device_ids": _gpus(env)} if _gpus(env) else {"count": device.count}
             return {"device_requests": [DeviceRequest(capabilities=[["gpu"]], **which)]}
-        # Each chip has a file: accel* for older kinds, a number below vfio for newer ones, which need vfio/vfio as well.
-        found = [path for pattern in ("accel[0-9]*", "vfio/[0-9]*") for path in sorted(self._devices.glob(pattern))]
+        # Each chip has a file: accel* for older kinds, a number below vfio for newer ones, which
+        # need vfio/vfio as well.
+        found = [
+            path
+            for pattern in ("accel[0-9]*", "vfio/[0-9]*")
+            for path in sorted(self._devices.glob(pattern))
+        ]
         if not found:
             return {}
         found += self._devices.glob("vfio/vfio")
         return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rw" for path in found]}
 
     def _check(self, look: "_Look", argv: Sequence[str], path: str, workdir: Path) -> None:
-        """Checks that the program, its interpreter and its directory exist. The exit code of a container does not tell.
+        """Checks that the program, its interpreter and its directory exist. The exit code of a
+        container does not tell.
 
         Raises:
             CannotStart: one of them does not exist or cannot be used.
         """
         if not look.has_directory(workdir):
             raise CannotStart(
-                f"the working directory {str(workdir)!r} is not in the image {self._image!r}, and containers get no directory of "
-                "the host that bootstrap.mounts does not list; take your files along with --workspace, or leave out --workdir",
+                f"the working directory {str(workdir)!r} is not in the image {self._image!r}, and"
+                " containers get no directory of the host that bootstrap.mounts does not list;"
+                " take your files along with --workspace, or leave out --workdir",
                 126,
             )
         shell = container_init.SHELL
         if not (runs := look.at(Path(shell))):
             has = f"has no {shell}" if runs is None else f"has a {shell} that is not executable"
-            raise CannotStart(f"the image {self._image!r} {has}, which is needed to start a program in it", 126)
+            raise CannotStart(
+                f"the image {self._image!r} {has}, which is needed to start a program in it", 126
+            )
         if fault := fault_of(argv, path, workdir, look, f"the image {self._image!r}"):
             raise CannotStart(*fault)
 
@@ -370,11 +436,23 @@ class _Look:
 
     Args:
         mounted: Iris' own directories that the container has.
-        configured: other directories of the host that the container has. The agent may run in a container without them.
+        configured: other directories of the host that the container has. The agent may run in a
+            container without them.
     """
 
-    def __init__(self, docker: "DockerClient", container: str, mounted: Sequence[Path], configured: Sequence[Path]) -> None:
-        self._docker, self._container, self._mounted, self._configured = docker, container, mounted, configured
+    def __init__(
+        self,
+        docker: "DockerClient",
+        container: str,
+        mounted: Sequence[Path],
+        configured: Sequence[Path],
+    ) -> None:
+        self._docker, self._container, self._mounted, self._configured = (
+            docker,
+            container,
+            mounted,
+            configured,
+        )
 
     def has_directory(self, path: Path) -> bool:
         """Returns True if the working directory existed before the engine created it."""

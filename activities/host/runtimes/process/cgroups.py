@@ -1,11 +1,12 @@
-"""Creates the cgroups of an attempt, with which the kernel limits the memory and the number of processes of the program, and
-shares the cores in proportion.
+"""Creates the cgroups of an attempt, with which the kernel limits the memory and the number of
+processes of the program, and shares the cores in proportion.
 
-Cgroups are optional. Where the system does not permit them, a program runs without them, and `why_not` gives the reason. Version
-1 is used where it has the memory controller; the attempt's group is then a child of this process's group. In version 2, a group
-that enables controllers for its children may not contain processes, and the agent is in its own group. Therefore the attempts'
-groups are siblings of the agent's group. Moving the agent into a child group would not help: no process could be started in its
-former group any more.
+Cgroups are optional. Where the system does not permit them, a program runs without them, and
+`why_not` gives the reason. Version 1 is used where it has the memory controller; the attempt's
+group is then a child of this process's group. In version 2, a group that enables controllers for
+its children may not contain processes, and the agent is in its own group. Therefore the attempts'
+groups are siblings of the agent's group. Moving the agent into a child group would not help: no
+process could be started in its former group any more.
 """
 
 import contextlib
@@ -24,25 +25,29 @@ from iris.model.host.resources import Resources
 SELF = Path("/proc/self")
 #: The time that killed processes have to leave a group.
 EMPTY_TIMEOUT = timedelta(seconds=2)
-#: The smallest and largest values that the kernel accepts: docs.kernel.org/admin-guide/cgroup-v2.html and .../cgroup-v1.
+#: The smallest and largest values that the kernel accepts:
+#: docs.kernel.org/admin-guide/cgroup-v2.html and .../cgroup-v1.
 _WEIGHTS, _SHARES = (1, 10_000), (2, 262_144)
 #: The file with the largest number of processes and threads in a group and the groups below it.
 _PIDS = "pids.max"
 
 
 class _NoCgroups(Exception):
-    """The reason why this process cannot create cgroups. The text follows "memory limits are not enforced: "."""
+    """The reason why this process cannot create cgroups. The text follows "memory limits are not
+    enforced: ".
+    """
 
 
 def make(key: str, resources: Resources, proc: Path = SELF) -> tuple[str, ...]:
-    """Creates the attempt's groups, one in each hierarchy, and returns their directories; none where the system does not permit
-    it.
+    """Creates the attempt's groups, one in each hierarchy, and returns their directories; none
+    where the system does not permit it.
 
     Groups that exist already are reused with these limits.
 
     Args:
-        resources: memory of zero bytes is not limited. Cores are not a limit but a share, which counts when cores are scarce.
-            The number of processes is limited to `most_processes`, whatever the resources are.
+        resources: memory of zero bytes is not limited. Cores are not a limit but a share, which
+            counts when cores are scarce. The number of processes is limited to `most_processes`,
+            whatever the resources are.
         proc: the directory in which the system lists this process's groups.
     """
     try:
@@ -53,10 +58,12 @@ def make(key: str, resources: Resources, proc: Path = SELF) -> tuple[str, ...]:
 
 
 def remove(key: str, *known: str, proc: Path = SELF) -> None:
-    """Kills the processes in the attempt's groups and removes the groups. Safe to repeat; a group that cannot be removed stays.
+    """Kills the processes in the attempt's groups and removes the groups. Safe to repeat; a group
+    that cannot be removed stays.
 
     Args:
-        known: the directories that `make` returned, possibly to an agent that was in other groups itself.
+        known: the directories that `make` returned, possibly to an agent that was in other groups
+            itself.
     """
     name = _name(key)
     groups = {Path(group) for group in known if Path(group).name == name}
@@ -70,16 +77,22 @@ def remove(key: str, *known: str, proc: Path = SELF) -> None:
 
 
 def why_not(proc: Path = SELF) -> str:
-    """Returns, for the host's log, which limits this host cannot enforce, the reason and a remedy; empty: it enforces all."""
+    """Returns, for the host's log, which limits this host cannot enforce, the reason and a remedy;
+    empty: it enforces all.
+    """
     trial = f"trial of {os.getpid()}"
     try:
         made = _make(_name(trial), Resources(cpu_millis=1000, memory_bytes=1024**3), proc)
         if not any((group / _PIDS).exists() for group in made):
-            return "the number of a task's processes is not limited: there is no pids controller; delegate it to the agent"
+            return (
+                "the number of a task's processes is not limited: there is no pids controller;"
+                " delegate it to the agent"
+            )
     except (_NoCgroups, OSError) as error:
         why = f"{error.strerror} ({error.filename})" if isinstance(error, OSError) else str(error)
         return (
-            f"memory limits are not enforced: {why}; run the agent as root, or delegate a cgroup with the memory controller to it"
+            f"memory limits are not enforced: {why}; run the agent as root, or delegate a cgroup"
+            " with the memory controller to it"
         )
     finally:
         remove(trial, proc=proc)
@@ -116,7 +129,10 @@ def _make_v1(name: str, resources: Resources, memory: Path, mounts: "_Mounts") -
         if mounts.cpu is not None and resources.cpu_millis:
             (mounts.cpu / name).mkdir(exist_ok=True)
             made.append(mounts.cpu / name)
-            _write(mounts.cpu / name / "cpu.shares", _within(resources.cpu_millis * 1024 // 1000, _SHARES))
+            _write(
+                mounts.cpu / name / "cpu.shares",
+                _within(resources.cpu_millis * 1024 // 1000, _SHARES),
+            )
     return list(dict.fromkeys(made))  # one hierarchy may have several controllers
 
 
@@ -124,7 +140,9 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
     controllers = _words(parent / "cgroup.controllers")
     if "memory" not in controllers:
         raise _NoCgroups(f"the memory controller is not given to {parent}")
-    if not os.access(parent / "cgroup.procs", os.W_OK):  # common parent of both groups, cgroup-v2.html#delegation-containment
+    if not os.access(
+        parent / "cgroup.procs", os.W_OK
+    ):  # common parent of both groups, cgroup-v2.html#delegation-containment
         raise _NoCgroups(f"processes may not be moved within {parent}")
     missing = {"memory", "cpu", "pids"} & controllers - _words(parent / "cgroup.subtree_control")
     for controller in sorted(missing, reverse=True):
@@ -133,7 +151,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         except OSError as error:
             if controller == "memory":
                 raise _NoCgroups(
-                    f"{parent} does not pass the memory controller on, and cannot be made to: {error.strerror}"
+                    f"{parent} does not pass the memory controller on, and cannot be made to:"
+                    f" {error.strerror}"
                 ) from None
     group = parent / name
     group.mkdir(exist_ok=True)
@@ -141,7 +160,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         raise _NoCgroups(f"below {parent} only threads are possible ({' '.join(sorted(kind))})")
     if resources.memory_bytes:
         _write(group / "memory.max", resources.memory_bytes)
-        # The kernel kills the whole group when memory runs out. If it killed one process, half of the program would live on.
+        # The kernel kills the whole group when memory runs out. If it killed one process, half of
+        # the program would live on.
         _write(group / "memory.oom.group", 1)
         with contextlib.suppress(FileNotFoundError):  # the kernel has no swap
             _write(group / "memory.swap.max", 0)
@@ -149,12 +169,15 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         _write(group / _PIDS, most_processes())
     if resources.cpu_millis:
         with contextlib.suppress(OSError):
-            _write(group / "cpu.weight", _within(resources.cpu_millis // 10, _WEIGHTS))  # one core gives the default weight
+            _write(
+                group / "cpu.weight", _within(resources.cpu_millis // 10, _WEIGHTS)
+            )  # one core gives the default weight
     return group
 
 
 class _Mounts:
-    """The directories in which the attempts' groups can be created, derived from this process's own groups.
+    """The directories in which the attempts' groups can be created, derived from this process's own
+    groups.
 
     Raises:
         OSError: the system does not list this process's groups.
@@ -180,7 +203,9 @@ class _Mounts:
                 self.pids = _below(point, root, own.get("pids", "/"))
 
     def parents(self) -> Iterator[Path]:
-        yield from (each for each in (self.memory, self.cpu, self.pids, self.unified) if each is not None)
+        yield from (
+            each for each in (self.memory, self.cpu, self.pids, self.unified) if each is not None
+        )
 
 
 def _own_groups(text: str) -> Iterator[tuple[str, str]]:
@@ -192,7 +217,9 @@ def _own_groups(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _hierarchies(mountinfo: str) -> Iterator[tuple[str, set[str], str, Path]]:
-    """Yields (cgroup or cgroup2, its controllers, the mounted root, the mount point), see proc(5)."""
+    """Yields (cgroup or cgroup2, its controllers, the mounted root, the mount point), see
+    proc(5).
+    """
     for line in mountinfo.splitlines():
         where, _, what = line.partition(" - ")
         root, point = where.split()[3:5]
@@ -207,15 +234,21 @@ def _unescaped(path: str) -> str:
 
 
 def _below(point: Path, root: str, path: str) -> Path:
-    """Returns the directory of a group; the mount point if the group is outside the mounted part of its hierarchy."""
+    """Returns the directory of a group; the mount point if the group is outside the mounted part of
+    its hierarchy.
+    """
     relative = os.path.relpath(path, root)
     return point if relative.startswith("..") else point / relative
 
 
 def _still_in_use(group: Path) -> bool:
-    """Kills the processes in the group and removes it with the groups below it. Returns True if a retry may help."""
+    """Kills the processes in the group and removes it with the groups below it. Returns True if a
+    retry may help.
+    """
     with contextlib.suppress(OSError):
-        _write(group / _PIDS, 0)  # no process in the group can start another one before it is killed
+        _write(
+            group / _PIDS, 0
+        )  # no process in the group can start another one before it is killed
     in_use = False
     groups = [group]
     for each in groups:  # which grows; a job may nest groups deeper than a recursion can go
@@ -250,10 +283,11 @@ def _within(value: int, limits: tuple[int, int]) -> int:
     return max(limits[0], min(limits[1], value))
 
 
-#: The most processes and threads of one task. JAX and data loaders start a few threads for each core, on a machine of 200 cores
-#: some thousands.
+#: The most processes and threads of one task. JAX and data loaders start a few threads for each
+#: core, on a machine of 200 cores some thousands.
 MOST = 32_768
-#: A task gets at most this part of what the machine has. Where the kernel numbers only 32,768 processes, that is 8,192.
+#: A task gets at most this part of what the machine has. Where the kernel numbers only 32,768
+#: processes, that is 8,192.
 PART = 4
 _KERNEL = Path("/proc/sys/kernel")
 
@@ -262,7 +296,8 @@ def most_processes(kernel: Path = _KERNEL) -> int:
     """Returns how many processes and threads a task may have at a time. Each thread counts.
 
     Args:
-        kernel: the directory of the kernel's settings. A setting that cannot be read does not count.
+        kernel: the directory of the kernel's settings. A setting that cannot be read does not
+            count.
     """
     return min(MOST, *(limit // PART for limit in _machines(kernel)))
 

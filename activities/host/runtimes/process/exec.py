@@ -1,4 +1,6 @@
-"""Runs a command beside a program that is a process: with its environment, in its directory and cgroups."""
+"""Runs a command beside a program that is a process: with its environment, in its directory and
+cgroups.
+"""
 
 import asyncio
 import contextlib
@@ -29,17 +31,31 @@ async def _drop(_: Frame) -> None:
 
 
 class ProcessCommand:
-    """Implements `Command` under a shim of its own, which ends all of the command's processes, also when this agent is killed.
+    """Implements `Command` under a shim of its own, which ends all of the command's processes, also
+    when this agent is killed.
 
     Args:
         grace: for processes that the command's first process leaves.
     """
 
-    def __init__(self, request: ExecRequest, launch: Launch, grace: timedelta = timedelta(0)) -> None:
+    def __init__(
+        self, request: ExecRequest, launch: Launch, grace: timedelta = timedelta(0)
+    ) -> None:
         self._request = request
         self._env = {**launch.env, "TERM": request.term} if request.tty else launch.env
-        order = {"argv": request.argv, "env": self._env, "cwd": launch.cwd, "cgroups": launch.cgroups, "tty": request.tty}
-        order |= {"umask": launch.umask, "uid": launch.uid, "groups": launch.groups, "grace": grace.total_seconds()}
+        order = {
+            "argv": request.argv,
+            "env": self._env,
+            "cwd": launch.cwd,
+            "cgroups": launch.cgroups,
+            "tty": request.tty,
+        }
+        order |= {
+            "umask": launch.umask,
+            "uid": launch.uid,
+            "groups": launch.groups,
+            "grace": grace.total_seconds(),
+        }
         self._order = json.dumps(order).encode() + b"\n"
         self._outputs: list[tuple[asyncio.StreamReader, FrameKind]] = []
         self._input: asyncio.StreamWriter | None = None
@@ -56,14 +72,17 @@ class ProcessCommand:
                 mine.close()
                 self._close()
                 raise HostUnable(f"no process could be started: {error}", FAULT) from None
-        # The shim's answers are short lines. The order may be long, because it holds an environment, so no line limit applies to
-        # it.
+        # The shim's answers are short lines. The order may be long, because it holds an
+        # environment, so no line limit applies to it.
         self._answers, self._orders = await asyncio.open_connection(sock=mine)
         try:
             self._orders.write(self._order)
             started = await self._answer()
             if "pid" not in started:
-                raise CannotStart(started.get("error", "the shim of the command ended"), started.get("status", 126))
+                raise CannotStart(
+                    started.get("error", "the shim of the command ended"),
+                    started.get("status", 126),
+                )
         except BaseException:
             await self._end()
             raise
@@ -72,7 +91,9 @@ class ProcessCommand:
         pumps = [asyncio.create_task(pump(reader, kind, tell)) for reader, kind in self._outputs]
         try:
             status = (await self._answer()).get("status", -signal.SIGKILL)
-            await asyncio.gather(*pumps)  # no process of the command is left that could hold the other ends
+            await asyncio.gather(
+                *pumps
+            )  # no process of the command is left that could hold the other ends
             return int(status)
         finally:
             for each in pumps:
@@ -82,7 +103,9 @@ class ProcessCommand:
     async def feed(self, data: bytes) -> None:
         if self._input is not None:
             self._input.write(data)
-            with contextlib.suppress(ConnectionError):  # the command closed its input; the reader of a pipe may do so
+            with contextlib.suppress(
+                ConnectionError
+            ):  # the command closed its input; the reader of a pipe may do so
                 await self._input.drain()
 
     async def end_input(self) -> None:
@@ -93,13 +116,16 @@ class ProcessCommand:
 
     async def resize(self, rows: int, columns: int) -> None:
         if self._terminal is not None:
-            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            fcntl.ioctl(
+                self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0)
+            )
 
     async def signal(self, number: int) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):  # the command ended
             self._orders.write(bytes([number]))
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ----------------------------------------------------------------------------------------------
 
     async def _start_shim(self, its: int) -> None:
         request = self._request
@@ -115,8 +141,13 @@ class ProcessCommand:
         try:
             self._shim = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "iris.activities.host.runtimes.shim.exec", str(its)),
-                # These identify processes that are left behind. Other variables of the job could run its code in the shim.
-                env={name: self._env[name] for name in (names.ENV_ATTEMPT_KEY, names.ENV_HOST_ID) if name in self._env},
+                # These identify processes that are left behind. Other variables of the job could
+                # run its code in the shim.
+                env={
+                    name: self._env[name]
+                    for name in (names.ENV_ATTEMPT_KEY, names.ENV_HOST_ID)
+                    if name in self._env
+                },
                 start_new_session=True,
                 pass_fds=(its,),
                 **ends,
@@ -136,7 +167,9 @@ class ProcessCommand:
     async def _reader(self, descriptor: int) -> asyncio.StreamReader:
         reader = asyncio.StreamReader()
         file = os.fdopen(descriptor, "rb", buffering=0)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), file
+        )
         self._transports.append(transport)
         return reader
 
@@ -153,11 +186,16 @@ class ProcessCommand:
         return dict(json.loads(line)) if line.endswith(b"\n") else {}
 
     async def _end(self) -> None:
-        """Closes everything. A shim that still waits for the agent then ends, and its command with it."""
+        """Closes everything. A shim that still waits for the agent then ends, and its command with
+        it.
+        """
         self._orders.close()
         self._close()
-        # asyncio reports the end of the shim only when all output is read, also from readers that flow control paused.
-        rest = asyncio.gather(*(pump(reader, kind, _drop) for reader, kind in self._outputs), self._shim.wait())
+        # asyncio reports the end of the shim only when all output is read, also from readers that
+        # flow control paused.
+        rest = asyncio.gather(
+            *(pump(reader, kind, _drop) for reader, kind in self._outputs), self._shim.wait()
+        )
         with contextlib.suppress(TimeoutError):  # on a timeout, a process hangs in the kernel
             await asyncio.wait_for(rest, shim.SWEEP)
 

@@ -1,10 +1,13 @@
-"""The users of process jobs. Where the agent is root, each attempt has a uid and a gid that no other attempt has at the time.
+"""The users of process jobs. Where the agent is root, each attempt has a uid and a gid that no
+other attempt has at the time.
 
     attempts/NAME      root, mode 0710, and the group is the attempt's: the reservation of this uid
-    attempts/NAME/*    what the job may write: its working directory, outputs, environment, home and temporary files
-    environments/      the cache of environments, which are root's once they are made
+    attempts/NAME/*    what the job may write: its working directory, outputs, environment, home and
+    temporary files environments/      the cache of environments, which are root's once they are
+    made
 
-The agent's own directory stays closed to jobs. In it, an attempt's directory has a link `files` to its part of this directory.
+The agent's own directory stays closed to jobs. In it, an attempt's directory has a link `files` to
+its part of this directory.
 """
 
 import contextlib
@@ -45,12 +48,15 @@ _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", tempfile.
 #: Directories in which every user of the machine may create files.
 SHARED = tuple(Path(each) for each in dict.fromkeys(_SHARED))
 _PROTECTED_LINKS = Path("/proc/sys/fs/protected_hardlinks")
-#: The number of the call `setgroups` of one thread, linux/unistd.h. The C library's function changes all threads.
+#: The number of the call `setgroups` of one thread, linux/unistd.h. The C library's function
+#: changes all threads.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 
 
 class JobUsers(NamedTuple):
-    """The uids of this machine's process jobs, and the directory with their files. All agents of a machine may share it."""
+    """The uids of this machine's process jobs, and the directory with their files. All agents of a
+    machine may share it.
+    """
 
     directory: Path
     uids: range
@@ -72,11 +78,16 @@ class JobUsers(NamedTuple):
             path.chmod(PASSABLE)
         if self.directory.stat().st_uid != os.geteuid():
             return f"{self.directory} belongs to another user"
-        closed = [each for each in self.directory.resolve().parents if not each.stat().st_mode & stat.S_IXOTH]
+        closed = [
+            each
+            for each in self.directory.resolve().parents
+            if not each.stat().st_mode & stat.S_IXOTH
+        ]
         return f"{closed[-1]} is closed to other users" if closed else ""
 
     def make_files(self, attempt: Path) -> Path:
-        """Creates the directory of the attempt's files, with a uid that nothing else has. Removes an earlier one of this attempt.
+        """Creates the directory of the attempt's files, with a uid that nothing else has. Removes
+        an earlier one of this attempt.
 
         Raises:
             HostUnable: all uids are in use.
@@ -89,7 +100,8 @@ class JobUsers(NamedTuple):
         with _lock_file(self.directory / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             uid = self._unused()
-            # Others find the directory only with its group: one of root's would seem to say that the job's processes are root's.
+            # Others find the directory only with its group: one of root's would seem to say that
+            # the job's processes are root's.
             new = self.directory / "new"
             trees.remove(new)  # an agent has died
             new.mkdir(0o700)
@@ -103,16 +115,23 @@ class JobUsers(NamedTuple):
         return files
 
     def _unused(self) -> int:
-        taken = set(_owners((self.directory / "attempts").glob("*"))) | set(_owners(self.environments.glob("entries/uv-*/*")))
+        taken = set(_owners((self.directory / "attempts").glob("*"))) | set(
+            _owners(self.environments.glob("entries/uv-*/*"))
+        )
         first = random.choice(self.uids)  # noqa: S311
         for uid in chain(range(first, self.uids.stop), range(self.uids.start, first)):
             if uid not in taken and not has_processes(uid):
                 return uid
-        raise HostUnable(f"all {len(self.uids)} uids of jobs are in use on this host; widen bootstrap.run_as", USERS_FAULT)
+        raise HostUnable(
+            f"all {len(self.uids)} uids of jobs are in use on this host; widen bootstrap.run_as",
+            USERS_FAULT,
+        )
 
 
 def files_of(attempt: Path) -> Path:
-    """Returns the directory of what the attempt's job may write; without a user of its own, the attempt's directory."""
+    """Returns the directory of what the attempt's job may write; without a user of its own, the
+    attempt's directory.
+    """
     try:
         return (attempt / FILES).readlink()
     except OSError:
@@ -120,8 +139,8 @@ def files_of(attempt: Path) -> Path:
 
 
 def owner_of(attempt: Path) -> int | None:
-    """Returns the uid of the attempt's job, which is also its gid; None: the job runs as the user of the agent, or in a
-    container.
+    """Returns the uid of the attempt's job, which is also its gid; None: the job runs as the user
+    of the agent, or in a container.
 
     Raises:
         OSError: the directory with its files was deleted, or is not made yet.
@@ -131,8 +150,8 @@ def owner_of(attempt: Path) -> int | None:
 
 
 def remove_files(attempt: Path) -> None:
-    """Removes what the attempt's job may have written, and ends the processes of its user first, to which the uid may not be
-    free.
+    """Removes what the attempt's job may have written, and ends the processes of its user first, to
+    which the uid may not be free.
     """
     files = files_of(attempt)
     if files != attempt:
@@ -149,7 +168,9 @@ def remove(attempt: Path) -> None:
 
 
 def end_user(uid: int) -> None:
-    """Kills all processes of an attempt's user, and removes its files from the directories that all users share."""
+    """Kills all processes of an attempt's user, and removes its files from the directories that all
+    users share.
+    """
     if uid == 0:
         return
     begun = new = time.monotonic()
@@ -166,8 +187,8 @@ def end_user(uid: int) -> None:
 
 
 def signal_all(uid: int, number: signal.Signals) -> bool:
-    """Sends a signal to the user's processes at once, also to those that fork and exit for ever: a list of them never has the
-    next one. Never to root's: those are the machine's.
+    """Sends a signal to the user's processes at once, also to those that fork and exit for ever: a
+    list of them never has the next one. Never to root's: those are the machine's.
 
     Returns:
         False if it may not have been sent: the machine has no memory or no process left for that.
@@ -181,7 +202,8 @@ def signal_all(uid: int, number: signal.Signals) -> bool:
     if sender == 0:
         failed = 1
         try:
-            # The effective uid decides to whom it may send signals, and the others who may send it one: nobody.
+            # The effective uid decides to whom it may send signals, and the others who may send it
+            # one: nobody.
             try:
                 os.setresuid(NOBODYS if not has_processes(NOBODYS) else uid, uid, NOBODYS)
             except OSError:  # this system knows fewer uids
@@ -204,8 +226,8 @@ def has_processes(uid: int) -> bool:
 
 
 def clear_shared(uid: int) -> None:
-    """Removes the user's files from the directories that all users share, and its System V shared memory, semaphores and
-    message queues: the next user of this uid must not find them.
+    """Removes the user's files from the directories that all users share, and its System V shared
+    memory, semaphores and message queues: the next user of this uid must not find them.
     """
     _remove_ipc(uid)
     for directory in SHARED:
@@ -234,7 +256,8 @@ def _remove_ipc(uid: int) -> None:
 
 @contextlib.contextmanager
 def acting_as(uid: int | None) -> Iterator[None]:
-    """Gives the calling thread the user's access to files, so that a link of the user's leads nowhere the user may not go.
+    """Gives the calling thread the user's access to files, so that a link of the user's leads
+    nowhere the user may not go.
 
     Args:
         uid: also the gid; None: nothing changes.
@@ -248,7 +271,9 @@ def acting_as(uid: int | None) -> Iterator[None]:
     try:
         libc.setfsgid(uid)
         libc.setfsuid(uid)
-        if libc.setfsuid(-1) != uid or libc.setfsgid(-1) != uid:  # an invalid uid changes nothing and returns the current one
+        if (
+            libc.setfsuid(-1) != uid or libc.setfsgid(-1) != uid
+        ):  # an invalid uid changes nothing and returns the current one
             raise PermissionError(f"this thread cannot act as user {uid}")
         yield
     finally:
@@ -261,8 +286,9 @@ def give(tree: Path, uid: int, *, of: int | None = None) -> None:
     """Gives the tree to this user.
 
     Args:
-        of: gives only this user's files, and lets others read them; None: gives all that is not root's, except for files with
-            several names, because another name may be outside of the tree.
+        of: gives only this user's files, and lets others read them; None: gives all that is not
+            root's, except for files with several names, because another name may be outside of the
+            tree.
     """
 
     def hand_over(name: str, directory: int) -> None:
@@ -286,7 +312,8 @@ def give(tree: Path, uid: int, *, of: int | None = None) -> None:
 def lent(cache: Path, uid: int) -> Iterator[bool]:
     """Gives a directory that jobs keep for each other to one of them, and takes it back at the end.
 
-    Yields False, and gives nothing, if another job has it, or if this system lets users give names to other users' files.
+    Yields False, and gives nothing, if another job has it, or if this system lets users give names
+    to other users' files.
     """
     with _lock_file(cache.parent / "lent") as lock:
         try:

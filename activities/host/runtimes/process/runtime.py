@@ -1,4 +1,6 @@
-"""Runs the commands of an attempt as plain processes, with the host's files, interpreter and devices."""
+"""Runs the commands of an attempt as plain processes, with the host's files, interpreter and
+devices.
+"""
 
 import asyncio
 import contextlib
@@ -34,16 +36,26 @@ class ProcessRuntime:
     """The `Runtime` of attempts without an image.
 
     Args:
-        key: the attempt's key. Every process gets it in its environment, so that it can be found again.
+        key: the attempt's key. Every process gets it in its environment, so that it can be found
+            again.
         directory: the attempt's directory.
-        resources: the program's memory limit and its share of the cores, enforced where the host can do so.
+        resources: the program's memory limit and its share of the cores, enforced where the host
+            can do so.
         umask: the umask of the commands; -1: the agent's.
-        user: the person who submitted the job. Where jobs have users of their own, environments are not shared between persons.
+        user: the person who submitted the job. Where jobs have users of their own, environments are
+            not shared between persons.
         groups: the groups of a job with a user of its own, for the host's devices.
     """
 
     def __init__(
-        self, key: str, directory: Path, resources: Resources, *, umask: int = -1, user: str = "", groups: Sequence[int] = ()
+        self,
+        key: str,
+        directory: Path,
+        resources: Resources,
+        *,
+        umask: int = -1,
+        user: str = "",
+        groups: Sequence[int] = (),
     ) -> None:
         self._key = key
         self._dir = directory
@@ -56,7 +68,9 @@ class ProcessRuntime:
 
     @property
     def identity(self) -> str:
-        """Implements `Runtime.identity`: the machine, its C library, and the interpreter that an environment gets by default."""
+        """Implements `Runtime.identity`: the machine, its C library, and the interpreter that an
+        environment gets by default.
+        """
         return _identity() if self.owner is None else f"{_identity()} for {self._user}"
 
     @property
@@ -85,9 +99,13 @@ class ProcessRuntime:
         """Implements `Runtime.step`."""
         launch = await self.launch(argv, env, workdir)  # a setup step has the program's limits
         try:
-            with os.fdopen(links.open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as out:
+            with os.fdopen(
+                links.open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab"
+            ) as out:
                 if launch.uid >= 0:
-                    os.fchown(out.fileno(), launch.uid, launch.uid)  # a command may open its standard output again
+                    os.fchown(
+                        out.fileno(), launch.uid, launch.uid
+                    )  # a command may open its standard output again
                 process = await asyncio.create_subprocess_exec(
                     *argv,
                     env=launch.env,
@@ -111,15 +129,36 @@ class ProcessRuntime:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
-            await asyncio.to_thread(leftover_processes.kill, {self._key})  # the processes in sessions of their own
+            await asyncio.to_thread(
+                leftover_processes.kill, {self._key}
+            )  # the processes in sessions of their own
             raise
 
-    async def launch(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, *, read: Sequence[Path] = ()) -> Launch:
+    async def launch(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        *,
+        read: Sequence[Path] = (),
+    ) -> Launch:
         """Implements `Runtime.launch`. A missing program is noticed only when it is started."""
         owner = self.owner
-        groups = self._cgroups = await asyncio.to_thread(self._checked_groups, argv, env, workdir, owner)
-        launch = Launch(argv=tuple(argv), env=self._marked(env), cwd=str(workdir), cgroups=groups, umask=self._umask)
-        return launch if owner is None else launch.model_copy(update={"uid": owner, "groups": self._groups})
+        groups = self._cgroups = await asyncio.to_thread(
+            self._checked_groups, argv, env, workdir, owner
+        )
+        launch = Launch(
+            argv=tuple(argv),
+            env=self._marked(env),
+            cwd=str(workdir),
+            cgroups=groups,
+            umask=self._umask,
+        )
+        return (
+            launch
+            if owner is None
+            else launch.model_copy(update={"uid": owner, "groups": self._groups})
+        )
 
     async def clear(self, *, swept: bool = False) -> None:
         """Implements `Runtime.clear`. A shim that swept the attempt also removed the cgroups."""
@@ -130,7 +169,9 @@ class ProcessRuntime:
             if (owner := self.owner) is not None:
                 await asyncio.to_thread(job_users.end_user, owner)
 
-    def _checked_groups(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, owner: int | None) -> tuple[str, ...]:
+    def _checked_groups(
+        self, argv: Sequence[str], env: Mapping[str, str], workdir: Path, owner: int | None
+    ) -> tuple[str, ...]:
         _check(workdir, owner)
         _check_script(argv, env, workdir, owner)
         return cgroups.make(self._key, self._resources)
@@ -145,8 +186,8 @@ class ProcessRuntime:
 
 
 def _enter(launch: dict[str, Any]) -> None:
-    """Joins the cgroups and takes the job's user, between fork and exec. Ends a setup step with its agent, because no other agent
-    continues a step.
+    """Joins the cgroups and takes the job's user, between fork and exec. Ends a setup step with its
+    agent, because no other agent continues a step.
     """
     for group in launch["cgroups"]:
         with contextlib.suppress(OSError):
@@ -159,7 +200,11 @@ def _enter(launch: dict[str, Any]) -> None:
 @functools.cache
 def _identity() -> str:
     library = "-".join(part for part in platform.libc_ver() if part)
-    return " ".join(part for part in ("process", sysconfig.get_platform(), library, sys.implementation.cache_tag) if part)
+    return " ".join(
+        part
+        for part in ("process", sysconfig.get_platform(), library, sys.implementation.cache_tag)
+        if part
+    )
 
 
 def _check(workdir: Path, owner: int | None) -> None:
@@ -172,9 +217,13 @@ def _check(workdir: Path, owner: int | None) -> None:
         remedy = ""
         if owner is not None and isinstance(error, PermissionError):
             remedy = (
-                f"; the task has a user of its own, with uid {owner}: let all users of the host enter and read the directory, "
+                f"; the task has a user of its own, with uid {owner}: let all users of the host"
+                " enter and read the directory, "
             )
-            remedy += "submit the task with the files (--workspace), or start the host's agent with --run-as root"
+            remedy += (
+                "submit the task with the files (--workspace), or start the host's agent with"
+                " --run-as root"
+            )
         raise CannotStart(f"the working directory cannot be used: {error}{remedy}", 126) from None
     if not exists:
         raise _no_directory(workdir)
@@ -184,13 +233,18 @@ def _no_directory(workdir: Path) -> CannotStart:
     return CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
 
 
-def _check_script(argv: Sequence[str], env: Mapping[str, str], workdir: Path, owner: int | None) -> None:
+def _check_script(
+    argv: Sequence[str], env: Mapping[str, str], workdir: Path, owner: int | None
+) -> None:
     """Checks the first line of a program that is a script, of whose fault the system tells little.
 
     Raises:
         CannotStart: its interpreter does not exist.
     """
-    with contextlib.suppress(OSError, ValueError), job_users.acting_as(owner):  # the start shows the fault
+    with (
+        contextlib.suppress(OSError, ValueError),
+        job_users.acting_as(owner),
+    ):  # the start shows the fault
         if fault := start_errors.fault_of(argv, env, str(workdir), _HERE):
             raise CannotStart(*fault)
 

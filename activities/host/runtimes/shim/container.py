@@ -1,4 +1,5 @@
-"""Runs the shim's program as a container, as `shim.Process` does as a process. Only the shims of containers load it.
+"""Runs the shim's program as a container, as `shim.Process` does as a process. Only the shims of
+containers load it.
 
 This module uses only the standard library, as the shim does, and is imported by its bare name.
 """
@@ -21,19 +22,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: The timeouts of the engine's answers, in seconds. The shim checks no orders while it waits. The start of a container takes
-#: longest.
+#: The timeouts of the engine's answers, in seconds. The shim checks no orders while it waits. The
+#: start of a container takes longest.
 ANSWER, START = 5.0, 60.0
-#: The time between two calls of `over`, in seconds: as a rule, and while processes are left whose end nobody reports.
+#: The time between two calls of `over`, in seconds: as a rule, and while processes are left whose
+#: end nobody reports.
 LOOK, LOOK_OFTEN = 1.0, 0.1
-#: The time that an engine that is away has to report the end of the program, in seconds: after a kill, and otherwise.
+#: The time that an engine that is away has to report the end of the program, in seconds: after a
+#: kill, and otherwise.
 LAST_WORD, AWAY = 5.0, 600.0
 REMOVED = "somebody has removed the container"
 #: Parts of the engine's errors for a container that no host can start, because of the image or of
 #: what the job names: its command, its environment or its working directory, …
 _OF_THE_JOB = (
     *("argument list too long", "invalid argument", "exec format error", 'exec: "/bin/sh"'),
-    *("is not a directory", "not a directory", "too many links", "too many levels of symbolic links", "chdir to cwd"),
+    *(
+        "is not a directory",
+        "not a directory",
+        "too many links",
+        "too many levels of symbolic links",
+        "chdir to cwd",
+    ),
     *(
         "working directory",
         "cannot mount volume over existing file",
@@ -43,7 +52,14 @@ _OF_THE_JOB = (
 )
 #: … unless the error also has one of these, which are about the host.
 _OF_THE_HOST = (
-    *("cgroup", "no space left", "cannot allocate memory", "input/output error", "rlimit", "nvidia"),
+    *(
+        "cgroup",
+        "no space left",
+        "cannot allocate memory",
+        "input/output error",
+        "rlimit",
+        "nvidia",
+    ),
     *("read-only file system", "creating overlay mount"),
 )
 #: The most bytes of what a container said that are shown, when it could not start the program.
@@ -55,20 +71,28 @@ class Lost(Exception):
 
 
 class Container:
-    """The program as a container that the agent created. The shim starts it and waits for it through the engine's own API.
+    """The program as a container that the agent created. The shim starts it and waits for it
+    through the engine's own API.
 
-    The engine may hang or restart in between. The shim repeats a request without an answer, and it can kill the program without
-    the engine.
+    The engine may hang or restart in between. The shim repeats a request without an answer, and it
+    can kill the program without the engine.
 
     Args:
-        secrets_pipe: where the container's shell reads the secrets, if there are any. The engine never has them.
-        code_pipe: where it writes the exit code of the program's first process, if others are left, and …
+        secrets_pipe: where the container's shell reads the secrets, if there are any. The engine
+            never has them.
+        code_pipe: where it writes the exit code of the program's first process, if others are left,
+            and …
         look_pipe: … where it reads lines, each of which lets it look whether there still are any.
         secrets: the values by the program's variables.
     """
 
     def __init__(
-        self, launch: dict[str, Any], secrets_pipe: str, code_pipe: str, look_pipe: str, secrets: dict[str, str]
+        self,
+        launch: dict[str, Any],
+        secrets_pipe: str,
+        code_pipe: str,
+        look_pipe: str,
+        secrets: dict[str, str],
     ) -> None:
         self._secrets_pipe, self._secrets = secrets_pipe, secrets
         #: True once the program can get signals, and the signal that waits for it.
@@ -109,7 +133,9 @@ class Container:
             return f"the container engine does not answer: {error}", None
         if status not in (204, 304):
             content = str(body.get("message", status))
-            return f"the container could not be started: {content}", 126 if of_the_job(content) else None
+            return f"the container could not be started: {content}", 126 if of_the_job(
+                content
+            ) else None
         self.pid = self._inspect().get("Pid") or None
         self._seen = time.monotonic() if self._there() else None
         for line in _lines(f"/proc/{self.pid}", "cgroup"):
@@ -119,8 +145,9 @@ class Container:
         return None
 
     def _offer_secrets(self) -> None:
-        """Makes the pipe for the secrets, and has a thread write them for the first reader, which is the shell that becomes the
-        program. Nothing is on a disk, and a later reader finds no pipe.
+        """Makes the pipe for the secrets, and has a thread write them for the first reader, which
+        is the shell that becomes the program. Nothing is on a disk, and a later reader finds no
+        pipe.
         """
         os.mkfifo(self._secrets_pipe)
         os.chmod(self._secrets_pipe, 0o644)
@@ -128,7 +155,10 @@ class Container:
 
     def _write_secrets(self) -> None:
         lines = [f"export {name}={_quoted(value)}\n" for name, value in self._secrets.items()]
-        with contextlib.suppress(OSError), open(self._secrets_pipe, "wb") as pipe:  # waits for the reader
+        with (
+            contextlib.suppress(OSError),
+            open(self._secrets_pipe, "wb") as pipe,
+        ):  # waits for the reader
             os.unlink(self._secrets_pipe)
             pipe.write(os.fsencode("".join(lines)))
 
@@ -137,7 +167,8 @@ class Container:
         return [self._code, *([self._waiting.fileno()] if self._waiting is not None else [])]
 
     def over(self) -> bool:
-        """Returns True if the container has ended; False also while the engine is away and does not report.
+        """Returns True if the container has ended; False also while the engine is away and does not
+        report.
 
         Raises:
             Lost: the engine ended the program, or cannot report how it ended.
@@ -153,7 +184,9 @@ class Container:
         if ended is not None:
             self._read_code()  # it may have come meanwhile
             if ended and not self._begun and not self._killed and not self._state.get("OOMKilled"):
-                self.failed = f"the program could not be started with the image's /bin/sh{self._said()}"
+                self.failed = (
+                    f"the program could not be started with the image's /bin/sh{self._said()}"
+                )
                 self.status = ended if ended in (126, 127) else 126
             # Otherwise it ends with the exit code of the first process.
             self.cut = self.status is not None and (self._killed or ended != self.status)
@@ -165,8 +198,8 @@ class Container:
         return False
 
     def _read_code(self) -> None:
-        """Reads what the container's shells say: an empty line when the program begins, and the exit code of its first process
-        if others are left.
+        """Reads what the container's shells say: an empty line when the program begins, and the
+        exit code of its first process if others are left.
         """
         with contextlib.suppress(OSError, ValueError):
             for line in os.read(self._code, 4096).splitlines():
@@ -180,7 +213,12 @@ class Container:
 
     def _ended(self) -> int | None:
         for name in ("memory.peak", "memory.max_usage_in_bytes"):
-            self._peak = max([self._peak, *(int(line) for cgroup in self._cgroups for line in _lines(cgroup, name))])
+            self._peak = max(
+                [
+                    self._peak,
+                    *(int(line) for cgroup in self._cgroups for line in _lines(cgroup, name)),
+                ]
+            )
         waiting = self._waiting or self._wait_again()
         if waiting is None:
             return self._dead()
@@ -204,19 +242,25 @@ class Container:
             self._away = True
             return None
         self._state = self._inspect()
-        if not self._state and not self._killed:  # the engine is stopping, and may have ended the program
+        if (
+            not self._state and not self._killed
+        ):  # the engine is stopping, and may have ended the program
             self._away = True
             return None
         return _status(int(content["StatusCode"]))
 
     def _wait_again(self) -> socket.socket | None:
-        """Asks the engine to report the end of the program; None: the engine does not take the request."""
+        """Asks the engine to report the end of the program; None: the engine does not take the
+        request.
+        """
         try:
             if self._away:
                 state = self._inspect()
                 if not state:
                     return None
-                if not state["Running"] and not self._call("GET", "/info")[1].get("LiveRestoreEnabled"):
+                if not state["Running"] and not self._call("GET", "/info")[1].get(
+                    "LiveRestoreEnabled"
+                ):
                     raise Lost("the container engine was stopped and ended the program")
             self._waiting, self._away = self._ask("POST", f"{self._path}/wait"), False
         except OSError:
@@ -224,8 +268,8 @@ class Container:
         return self._waiting
 
     def _dead(self) -> int | None:
-        """Returns the status of a killed program that is gone once the engine had its time to report; None while it may still
-        report.
+        """Returns the status of a killed program that is gone once the engine had its time to
+        report; None while it may still report.
 
         Raises:
             Lost: the program is gone, and the engine stays away.
@@ -244,7 +288,9 @@ class Container:
         return any(self._id in line for line in _lines(f"/proc/{self.pid}", "cgroup"))
 
     def _said(self) -> str:
-        """Returns what the engine's init has said, which only the engine has: the program's output goes elsewhere."""
+        """Returns what the engine's init has said, which only the engine has: the program's output
+        goes elsewhere.
+        """
         with contextlib.suppress(OSError):
             with self._ask("GET", f"{self._path}/logs?stdout=1&stderr=1&tail=1") as connection:
                 answer = b""
@@ -256,8 +302,9 @@ class Container:
         return ""
 
     def signal(self, number: int) -> None:
-        """Signals the first process of the container. Signals it directly where permitted, because an engine that hangs cannot
-        prevent that. Any signal but SIGKILL waits until the program begins: the shells before it do not pass signals on.
+        """Signals the first process of the container. Signals it directly where permitted, because
+        an engine that hangs cannot prevent that. Any signal but SIGKILL waits until the program
+        begins: the shells before it do not pass signals on.
         """
         self.torn = self.torn or (number == signal.SIGTERM and self.status is not None)
         if not self._begun and number != signal.SIGKILL:
@@ -293,12 +340,16 @@ class Container:
         return {}
 
     def _ask(self, method: str, path: str, patience: float = ANSWER) -> socket.socket:
-        """Sends a request and returns the connection for the answer. HTTP/1.0 makes the answer end with the connection."""
+        """Sends a request and returns the connection for the answer. HTTP/1.0 makes the answer end
+        with the connection.
+        """
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(patience)
         try:
             connection.connect(self._socket)
-            connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode())
+            connection.sendall(
+                f"{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Length: 0\r\n\r\n".encode()
+            )
         except OSError:
             connection.close()
             raise
@@ -317,9 +368,13 @@ class Container:
 
 
 def of_the_job(message: str) -> bool:
-    """Returns True if the engine refuses a container because of the job, so that no other host could start it."""
+    """Returns True if the engine refuses a container because of the job, so that no other host
+    could start it.
+    """
     text = message.lower()
-    return any(part in text for part in _OF_THE_JOB) and not any(part in text for part in _OF_THE_HOST)
+    return any(part in text for part in _OF_THE_JOB) and not any(
+        part in text for part in _OF_THE_HOST
+    )
 
 
 def _pipe(name: str, mode: int) -> int:
@@ -340,7 +395,9 @@ def _quoted(text: str) -> str:
 
 
 def _answer(answer: bytes) -> tuple[int | None, dict[str, Any]]:
-    """Parses an answer of the engine into (status, body); (None, {}) if it is malformed or incomplete."""
+    """Parses an answer of the engine into (status, body); (None, {}) if it is malformed or
+    incomplete.
+    """
     head, _, body = answer.partition(b"\r\n\r\n")
     try:
         return int(head.split(None, 2)[1]), json.loads(body or b"{}")

@@ -1,13 +1,14 @@
-"""The parent process of a command that runs beside a program. It ends all of the command's processes on request, or when the
-agent is gone.
+"""The parent process of a command that runs beside a program. It ends all of the command's
+processes on request, or when the agent is gone.
 
     python -I -m iris.activities.host.runtimes.shim.exec DESCRIPTOR
 
-The descriptor is a socket to the agent. The agent sends one line of JSON with what to start, and then one byte for each signal.
-SIGKILL kills all processes below the shim. The shim answers with one line that gives the result of the start, and one line with
-the exit status of the command's first process when the last one has ended. What the first one leaves
-has the grace to end, and is then killed. Standard input, output and error belong to the command;
-with a terminal, they are the terminal.
+The descriptor is a socket to the agent. The agent sends one line of JSON with what to start, and
+then one byte for each signal. SIGKILL kills all processes below the shim. The shim answers with one
+line that gives the result of the start, and one line with the exit status of the command's first
+process when the last one has ended. What the first one leaves has the grace to end, and is then
+killed. Standard input, output and error belong to the command; with a terminal, they are the
+terminal.
 """
 
 import contextlib
@@ -34,8 +35,8 @@ HERE = "the host of the task"
 
 
 class CommandProcess(shim.Process):
-    """Runs the command as `shim.Process` runs a program, but on this process's three standard descriptors, and with a terminal
-    if asked.
+    """Runs the command as `shim.Process` runs a program, but on this process's three standard
+    descriptors, and with a terminal if asked.
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -64,7 +65,9 @@ class CommandProcess(shim.Process):
             self.pid = self._popen.pid
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             missing = isinstance(error, FileNotFoundError) and error.filename == cwd
-            if missing or (isinstance(error, subprocess.SubprocessError) and shim_user.lost_cwd(self._launch)):
+            if missing or (
+                isinstance(error, subprocess.SubprocessError) and shim_user.lost_cwd(self._launch)
+            ):
                 return gone
             return start_errors.why(error, argv, env, cwd, HERE)
         return None
@@ -86,12 +89,15 @@ def main() -> None:
         order += piece
     order, _, orders = order.partition(b"\n")
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans
+        ctypes.CDLL(None).prctl(
+            36, 1
+        )  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans
     wake, signalled = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-    # The shim ends with its command. Signals are handled, not ignored: the command would inherit the ignored ones.
+    # The shim ends with its command. Signals are handled, not ignored: the command would inherit
+    # the ignored ones.
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     wanted = json.loads(order)
@@ -108,7 +114,9 @@ def main() -> None:
     _send(agent, {"status": command.status})
 
 
-def _see_through(command: CommandProcess, agent: socket.socket, wake: int, orders: bytes, grace: float) -> None:
+def _see_through(
+    command: CommandProcess, agent: socket.socket, wake: int, orders: bytes, grace: float
+) -> None:
     """Carries out the agent's orders until no process of the command is left."""
     gone, due, last = False, math.inf, 0
     while not command.over():

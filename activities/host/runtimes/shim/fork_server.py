@@ -1,12 +1,15 @@
-"""The fork server: a process beside each agent that forks shims. A fork costs a fifth of starting Python anew.
+"""The fork server: a process beside each agent that forks shims. A fork costs a fifth of starting
+Python anew.
 
     python -I -S fork_server.py DESCRIPTOR
 
-The descriptor is a socket. Each message on it is an attempt's directory, with the descriptors that its shim has to keep open. If
-`SECRETS` follows the directory, the first descriptor is of a file with the program's secrets, which the shim reads and closes.
-The answer is the shim's process number, or 0 if another process holds the directory's lock. A shim is independent from its
-start: it outlives the fork server, which ends with its agent. If a program kills its shim, the fork server inherits the program's
-processes, and kills them when the agent asks for that. This module uses only the standard library, as the shim does.
+The descriptor is a socket. Each message on it is an attempt's directory, with the descriptors that
+its shim has to keep open. If `SECRETS` follows the directory, the first descriptor is of a file
+with the program's secrets, which the shim reads and closes. The answer is the shim's process
+number, or 0 if another process holds the directory's lock. A shim is independent from its
+start: it outlives the fork server, which ends with its agent. If a program kills its shim, the fork
+server inherits the program's processes, and kills them when the agent asks for that. This module
+uses only the standard library, as the shim does.
 """
 
 # ruff: noqa: PTH100, PTH120
@@ -25,7 +28,8 @@ from types import ModuleType
 LONGEST, MOST = 4096, 64
 #: Follows the directory in a message that has secrets. No path can have it.
 SECRETS = b"\0secrets"
-#: The message with which the agent asks for the end of what killed its shim. The answer is 1 if nothing is left, and 0 otherwise.
+#: The message with which the agent asks for the end of what killed its shim. The answer is 1 if
+#: nothing is left, and 0 otherwise.
 SWEEP = b"\0sweep"
 #: The longest time for one such message, in seconds. Starts of programs wait meanwhile.
 SWEEP_S = 0.5
@@ -44,8 +48,15 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
-        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h: a stopped fork server ends with its agent, too
-        prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: this process inherits what programs leave that killed their shims
+        prctl(
+            1, signal.SIGKILL
+        )  # PR_SET_PDEATHSIG, linux/prctl.h: a stopped fork server ends with its agent, too
+        prctl(
+            36,
+            1,
+            # PR_SET_CHILD_SUBREAPER: this process inherits what programs leave that killed their
+            # shims
+        )
     shims: set[int] = set()
     gc.freeze()
     while True:
@@ -88,9 +99,13 @@ def _reap(shims: set[int]) -> None:
 
 
 def _sweep(shim: ModuleType, shims: set[int]) -> bool:
-    """Kills all children that are no shims: they belong to programs that killed their shims. Returns True if none is left."""
+    """Kills all children that are no shims: they belong to programs that killed their shims.
+    Returns True if none is left.
+    """
     deadline = shim.now() + SWEEP_S
-    done: bool = __import__("sweep").sweep_others(shims, lambda: shim.now() >= deadline, lambda: _reap(shims))
+    done: bool = __import__("sweep").sweep_others(
+        shims, lambda: shim.now() >= deadline, lambda: _reap(shims)
+    )
     return done
 
 

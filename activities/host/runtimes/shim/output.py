@@ -22,7 +22,8 @@ PIPE = 64 * 1024
 class Output:
     """Copies the program's output from pipes into files.
 
-    A program that opens its standard output again, as `echo x > /dev/stdout` does, would truncate a file, but not a pipe.
+    A program that opens its standard output again, as `echo x > /dev/stdout` does, would truncate a
+    file, but not a pipe.
 
     Args:
         files: descriptors of the files, one for each stream.
@@ -49,7 +50,9 @@ class Output:
         for stream, name in enumerate(names):
             os.mkfifo(name)
             os.chmod(name, 0o622)  # noqa: S103 - any user of the container may write; the directory keeps others out
-            self._add(os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), stream)
+            self._add(
+                os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), stream
+            )
 
     @property
     def readers(self) -> list[int]:
@@ -72,7 +75,9 @@ class Output:
         return found
 
     def finish(self) -> None:
-        """Copies what is left of the output and ends it: what is kept because it may be the beginning of a secret is not one."""
+        """Copies what is left of the output and ends it: what is kept because it may be the
+        beginning of a secret is not one.
+        """
         while self.copy():
             pass
         for file, masker in self._maskers.items():

@@ -1,21 +1,25 @@
-"""The shim: a small process between the agent and each program. The program does not notice it, and it works without an agent.
+"""The shim: a small process between the agent and each program. The program does not notice it, and
+it works without an agent.
 
-The shim starts what `launch.json` in the attempt's directory says, and waits for the program. Then it ends everything that the
-program left behind and records the end in `exit.json`. If the agent dies, nothing is lost: the next agent reads the same files.
-The file `orders` holds the agent's orders, one line of two numbers. The first is the program's lease: the time on this machine's
-clock until which the cluster counts the program as running. The second is the grace in seconds after SIGTERM once the program is
-to stop, and -1 before that. Without an agent that has contact to its cluster, the lease runs out, and the shim kills the program
-before the cluster may start it elsewhere.
+The shim starts what `launch.json` in the attempt's directory says, and waits for the program. Then
+it ends everything that the program left behind and records the end in `exit.json`. If the agent
+dies, nothing is lost: the next agent reads the same files. The file `orders` holds the agent's
+orders, one line of two numbers. The first is the program's lease: the time on this machine's clock
+until which the cluster counts the program as running. The second is the grace in seconds after
+SIGTERM once the program is to stop, and -1 before that. Without an agent that has contact to its
+cluster, the lease runs out, and the shim kills the program before the cluster may start it
+elsewhere.
 
-The first process of a program may be a wrapper, such as a shell, that ends before the processes that
-it has started. Its exit status is the program's, but the program is over when its last process has
-ended. `StopPolicy` says how much time the others have.
+The first process of a program may be a wrapper, such as a shell, that ends before the processes
+that it has started. Its exit status is the program's, but the program is over when its last process
+has ended. `StopPolicy` says how much time the others have.
 
-The values of the program's secrets are in none of these files. The agent passes them in a file without a name, which the shim
-reads before the program starts. The shim also masks them in the output before it writes it.
+The values of the program's secrets are in none of these files. The agent passes them in a file
+without a name, which the shim reads before the program starts. The shim also masks them in the
+output before it writes it.
 
-This module uses only the standard library, and little of it, because every running task has a shim. `fork_server` forks the
-shims.
+This module uses only the standard library, and little of it, because every running task has a shim.
+`fork_server` forks the shims.
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ if TYPE_CHECKING:
     from iris.activities.host.runtimes.shim.output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
-#: Records how the first process ended by itself, while others that the program has started are left.
+#: Records how the first process ended by itself, while others that the program has started are
+#: left.
 FIRST_END = "first_end.json"
 #: The files with the program's output, and the pipes to them that a container uses.
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
@@ -51,19 +56,23 @@ SECRETS = "given/secrets.pipe"
 CODE, LOOK = "given/code.pipe", "given/look.pipe"
 #: The interval between checks of the orders, in seconds. SIGUSR1 announces a new order.
 CHECK_INTERVAL_S = 1.0
-#: The time for which the shim kills what a program left behind, in seconds. What is left then hangs in the kernel.
+#: The time for which the shim kills what a program left behind, in seconds. What is left then hangs
+#: in the kernel.
 SWEEP = 10.0
-#: The longest time between SIGTERM and SIGKILL, in seconds, for processes that a program left when it
-#: ended by itself and that still run after the grace. It is no longer than the grace.
+#: The longest time between SIGTERM and SIGKILL, in seconds, for processes that a program left when
+#: it ended by itself and that still run after the grace. It is no longer than the grace.
 LAST_NOTICE = 5.0
-#: Files that reserve disk space for later records. They are written early, because the program may fill the disk.
+#: Files that reserve disk space for later records. They are written early, because the program may
+#: fill the disk.
 ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
 #: Loaded once, by the fork server, because every shim calls it.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 def now() -> float:
-    """Returns the seconds on a clock that all processes of the machine share and that is never set."""
+    """Returns the seconds on a clock that all processes of the machine share and that is never
+    set.
+    """
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -81,7 +90,9 @@ def open_file(name: str, flags: int = os.O_RDONLY) -> int:
 
 
 class Process:
-    """The program as a process, in a session and group of its own, and in a cgroup if there is one."""
+    """The program as a process, in a session and group of its own, and in a cgroup if there is
+    one.
+    """
 
     def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
         self._output = output
@@ -90,9 +101,11 @@ class Process:
         self.status: int | None = None
         #: True if processes that the first one left were killed.
         self.cut = False
-        #: True if the shim's SIGTERM has ended another process than the first, and whether it sent one.
+        #: True if the shim's SIGTERM has ended another process than the first, and whether it sent
+        #: one.
         self.torn, self._told = False, False
-        #: The reason why the program has not begun, although `start` succeeded; only containers have one.
+        #: The reason why the program has not begun, although `start` succeeded; only containers
+        #: have one.
         self.failed = ""
         self.wakes_by: list[int] = []
         #: The longest time between two calls of `over`, in seconds. SIGCHLD wakes the shim.
@@ -101,7 +114,9 @@ class Process:
         self._launch = launch
 
     def start(self) -> tuple[str, int] | None:
-        """Starts the program. Returns the error and the shell's exit code for it; None on success."""
+        """Starts the program. Returns the error and the shell's exit code for it; None on
+        success.
+        """
         launch = self._launch
         assert self._output is not None
         out, err = self._output.pipe(0), self._output.pipe(1)
@@ -110,10 +125,12 @@ class Process:
         self._become = user.become
         no_cwd = f"the working directory {launch['cwd']!r} does not exist on this host", 126
         try:
-            self._popen = subprocess.Popen(  # kept: otherwise Popen's finalizer waits for the process
+            # kept: otherwise Popen's finalizer waits for the process
+            self._popen = subprocess.Popen(
                 launch["argv"], env=launch["env"], cwd=user.root_cwd(launch), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 start_new_session=True, umask=launch["umask"],
-                # Without a function to call, the program starts by vfork, which copies no page tables.
+                # Without a function to call, the program starts by vfork, which copies no page
+                # tables.
                 preexec_fn=self._enter if self._cgroups or launch.get("uid", -1) >= 0 else None,
             )  # fmt: skip
             self.pid = self._popen.pid
@@ -122,8 +139,13 @@ class Process:
             if missing or (isinstance(error, subprocess.SubprocessError) and user.lost_cwd(launch)):
                 return no_cwd
             if isinstance(error, OSError) and error.filename == launch["cwd"]:
-                return f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}", 126
-            found: tuple[str, int] = _beside("start_errors").why(error, launch["argv"], launch["env"], launch["cwd"], "this host")
+                return (
+                    f"the working directory {launch['cwd']!r} cannot be used: {error.strerror}",
+                    126,
+                )
+            found: tuple[str, int] = _beside("start_errors").why(
+                error, launch["argv"], launch["env"], launch["cwd"], "this host"
+            )
             return found
         finally:
             os.close(out)
@@ -131,8 +153,13 @@ class Process:
         return None
 
     def _enter(self) -> None:
-        for cgroup in self._cgroups:  # without the cgroup a limit is missing, but the program can run
-            with contextlib.suppress(OSError), open(os.path.join(cgroup, "cgroup.procs"), "w") as members:
+        for (
+            cgroup
+        ) in self._cgroups:  # without the cgroup a limit is missing, but the program can run
+            with (
+                contextlib.suppress(OSError),
+                open(os.path.join(cgroup, "cgroup.procs"), "w") as members,
+            ):
                 members.write("0")
         self._become(self._launch)
 
@@ -163,7 +190,9 @@ class Process:
         return False
 
     def signal(self, number: int) -> None:
-        """Signals the program's process group, or all that is left if the first process has ended."""
+        """Signals the program's process group, or all that is left if the first process has
+        ended.
+        """
         self._told = self._told or number == signal.SIGTERM
         if self.status is not None and _PRCTL is not None:
             _beside("sweep").signal_all(number)
@@ -186,7 +215,9 @@ class Process:
         self.sweep(0.0)
 
     def sweep(self, patience: float = SWEEP) -> None:
-        """Kills what is left of the program, in its cgroup and below this process, which inherits the program's orphans."""
+        """Kills what is left of the program, in its cgroup and below this process, which inherits
+        the program's orphans.
+        """
         deadline = now() + patience
         _beside("sweep").sweep(self._cgroups, lambda: now() >= deadline, self._reap)
 
@@ -201,7 +232,10 @@ class Process:
         ran_out, peak = False, 0
         for cgroup in self._cgroups:
             for name in ("memory.events", "memory.oom_control"):
-                ran_out = ran_out or any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in _lines(cgroup, name))
+                ran_out = ran_out or any(
+                    line.startswith("oom_kill ") and line != "oom_kill 0"
+                    for line in _lines(cgroup, name)
+                )
             for name in ("memory.peak", "memory.max_usage_in_bytes"):
                 peak = max([peak, *(int(line) for line in _lines(cgroup, name))])
         if not peak:
@@ -213,7 +247,9 @@ class Process:
 
 
 def _beside(name: str) -> Any:
-    """Loads a module from beside this file by its bare name. In an agent, this module has another name."""
+    """Loads a module from beside this file by its bare name. In an agent, this module has another
+    name.
+    """
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     return __import__(name)
 
@@ -224,7 +260,9 @@ def _output(secrets: dict[str, str]) -> Output:
     return made
 
 
-def _program(launch: dict[str, Any], secrets: dict[str, str], output: Output) -> Process | Container:
+def _program(
+    launch: dict[str, Any], secrets: dict[str, str], output: Output
+) -> Process | Container:
     if launch["container"]:
         container: Container = _beside("container").Container(launch, SECRETS, CODE, LOOK, secrets)
         return container
@@ -256,9 +294,11 @@ class StopPolicy:
         self.fenced = False
         #: The time at which what is left is killed.
         self.kill_at = math.inf
-        #: When what is left was killed first, in seconds since 1970. What hangs in the kernel ends later, but writes no more.
+        #: When what is left was killed first, in seconds since 1970. What hangs in the kernel ends
+        #: later, but writes no more.
         self.killed_at = math.inf
-        #: When the first process ended by itself and left others, in seconds since 1970; 0: it did not.
+        #: When the first process ended by itself and left others, in seconds since 1970; 0: it did
+        #: not.
         self.first_ended_at = 0.0
         self._lease = lease
         self._grace = grace
@@ -288,7 +328,9 @@ class StopPolicy:
         return max(0.02, min(CHECK_INTERVAL_S, until))
 
     def first_ended(self, program: Process | Container) -> bool:
-        """Gives what the first process left its time to end. Returns True if the first process ended by itself."""
+        """Gives what the first process left its time to end. Returns True if the first process
+        ended by itself.
+        """
         if self._stopped:
             program.signal_strays(signal.SIGTERM)  # nobody is left who could pass it on
         elif not self.fenced:
@@ -299,7 +341,9 @@ class StopPolicy:
 
 
 def orders() -> tuple[float, float]:
-    """Returns (lease, grace) from the orders file; (0, -1), which means no orders, while it cannot be read."""
+    """Returns (lease, grace) from the orders file; (0, -1), which means no orders, while it cannot
+    be read.
+    """
     try:
         lease, grace = _read(ORDERS).split()
         return float(lease), float(grace)
@@ -308,8 +352,12 @@ def orders() -> tuple[float, float]:
 
 
 def _put(name: str, value: dict[str, Any], room: str) -> None:
-    """Writes a record into the reserved file and renames it. A reader finds the whole record or no file."""
-    _write(room, os.O_RDWR, json.dumps(value).encode() + b"\n")  # no fsync: if the machine dies, so does the program
+    """Writes a record into the reserved file and renames it. A reader finds the whole record or no
+    file.
+    """
+    _write(
+        room, os.O_RDWR, json.dumps(value).encode() + b"\n"
+    )  # no fsync: if the machine dies, so does the program
     os.replace(room, name)
 
 
@@ -330,7 +378,9 @@ def _read(name: str) -> bytes:
 
 
 def _write(name: str, flags: int, data: bytes) -> None:
-    """Replaces the contents of a file in its place. Raises OSError as `open_file` does, or if the disk is full."""
+    """Replaces the contents of a file in its place. Raises OSError as `open_file` does, or if the
+    disk is full.
+    """
     file = open_file(name, flags)
     try:
         left = data
@@ -341,8 +391,11 @@ def _write(name: str, flags: int, data: bytes) -> None:
         os.close(file)
 
 
-def see_through(program: Process | Container, output: Output, wake: int, grace: float) -> dict[str, Any]:
-    """Starts the program, waits for the end of all its processes, and returns what `exit.json` records.
+def see_through(
+    program: Process | Container, output: Output, wake: int, grace: float
+) -> dict[str, Any]:
+    """Starts the program, waits for the end of all its processes, and returns what `exit.json`
+    records.
 
     Args:
         grace: as for `StopPolicy`.
@@ -368,11 +421,19 @@ def see_through(program: Process | Container, output: Output, wake: int, grace: 
         "out_of_memory": ran_out,
         "first_ended_at": policy.first_ended_at,
     }
-    return {**found, "error": program.failed, "peak_memory_bytes": peak, "at": at, "lost_output": output.lost}
+    return {
+        **found,
+        "error": program.failed,
+        "peak_memory_bytes": peak,
+        "at": at,
+        "lost_output": output.lost,
+    }
 
 
 def _wait(program: Process | Container, output: Output, wake: int, policy: StopPolicy) -> None:
-    """Copies the program's output and carries out what is due, until no process of the program is left."""
+    """Copies the program's output and carries out what is due, until no process of the program is
+    left.
+    """
     look_at, first_ended = 0.0, False
     while True:
         if now() >= look_at:
@@ -381,13 +442,25 @@ def _wait(program: Process | Container, output: Output, wake: int, policy: StopP
             if program.status is not None and not first_ended:
                 first_ended = True
                 if policy.first_ended(program):
-                    record = {"status": program.status, "at": policy.first_ended_at, "until": policy.kill_at}
-                    with contextlib.suppress(OSError):  # the disk is full; no space is reserved for a record that few need
-                        _write(f"{FIRST_END}.new", os.O_WRONLY | os.O_CREAT, json.dumps(record).encode())
+                    record = {
+                        "status": program.status,
+                        "at": policy.first_ended_at,
+                        "until": policy.kill_at,
+                    }
+                    with contextlib.suppress(
+                        OSError
+                    ):  # the disk is full; no space is reserved for a record that few need
+                        _write(
+                            f"{FIRST_END}.new",
+                            os.O_WRONLY | os.O_CREAT,
+                            json.dumps(record).encode(),
+                        )
                         os.replace(f"{FIRST_END}.new", FIRST_END)
             look_at = now() + min(program.look_interval, policy.look(program))
         wakers = [wake, *program.wakes_by]
-        readable, _, _ = select.select([*wakers, *output.readers], [], [], max(0.0, look_at - now()))
+        readable, _, _ = select.select(
+            [*wakers, *output.readers], [], [], max(0.0, look_at - now())
+        )
         output.copy()
         if any(each in wakers for each in readable):
             look_at = 0.0
@@ -396,8 +469,8 @@ def _wait(program: Process | Container, output: Output, wake: int, policy: StopP
 
 
 def locked() -> int | None:
-    """Locks the current directory and returns the lock's descriptor; None: the attempt has a shim already, or must not get
-    one.
+    """Locks the current directory and returns the lock's descriptor; None: the attempt has a shim
+    already, or must not get one.
     """
     try:
         lock = open_file(LOCK, os.O_WRONLY | os.O_CREAT)
@@ -419,7 +492,8 @@ def read_secrets(file: int) -> dict[str, str]:
 
 
 def main(lock: int, secrets: dict[str, str]) -> None:
-    """Runs the shim of the attempt in the current directory. The process holds the directory's lock as long as it lives.
+    """Runs the shim of the attempt in the current directory. The process holds the directory's lock
+    as long as it lives.
 
     Args:
         secrets: further variables of the program, with their values.
@@ -431,13 +505,15 @@ def main(lock: int, secrets: dict[str, str]) -> None:
     _take_room(ROOM_STARTED)
     _take_room(ROOM_EXIT)
     if _PRCTL is not None:
-        _PRCTL(36, 1)  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans
+        _PRCTL(
+            36, 1
+        )  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans
     wake, signalled = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-    # The shim ends with its program, not with the agent. Signals are handled, not ignored: the program would inherit the ignored
-    # ones.
+    # The shim ends with its program, not with the agent. Signals are handled, not ignored: the
+    # program would inherit the ignored ones.
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     program = None
@@ -446,7 +522,9 @@ def main(lock: int, secrets: dict[str, str]) -> None:
         if launch["container"]:
             output.named_pipes(PIPES)
         program = _program(launch, secrets, output)
-        found = see_through(program, output, wake, float(launch.get("grace", 0)))  # earlier versions wrote no grace
+        found = see_through(
+            program, output, wake, float(launch.get("grace", 0))
+        )  # earlier versions wrote no grace
     except Exception as error:
         if program is not None:
             program.kill()

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from iris.activities.host.runtimes.shim import fork_server
 
-#: The time that the fork server has to answer, in seconds, and how often the agent wakes it in that time.
+#: The time that the fork server has to answer, in seconds, and how often the agent wakes it in that
+#: time.
 ANSWER, WAKES = 5.0, 25
 #: The time in which processes that killed their shim disappear, in seconds.
 ESCAPED_WAIT = 10.0
@@ -29,9 +30,12 @@ class _ForkServer:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            # The agent's environment may hold secrets that no program may see, so the fork server gets none of it.
+            # The agent's environment may hold secrets that no program may see, so the fork server
+            # gets none of it.
             command = [*_FORK_SERVER, str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env={}, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env={}, start_new_session=True
+            )
         self._socket.settimeout(ANSWER / WAKES)
 
     @property
@@ -39,7 +43,8 @@ class _ForkServer:
         return self._process.pid
 
     def start_shim(self, directory: Path, keep: Sequence[int], secrets: int | None) -> int:
-        """Forks a shim for the attempt in this directory and returns its process number; 0: the attempt has or had a shim.
+        """Forks a shim for the attempt in this directory and returns its process number; 0: the
+        attempt has or had a shim.
 
         Args:
             secrets: the file with the program's secrets; None: it has none.
@@ -79,10 +84,12 @@ _asking = threading.Lock()
 
 
 def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str]) -> int:
-    """Forks a shim with the running fork server. Starts a new fork server if there is none or it died.
+    """Forks a shim with the running fork server. Starts a new fork server if there is none or it
+    died.
 
     Args:
-        secrets: the values of further variables of the program. They are in no file that has a name.
+        secrets: the values of further variables of the program. They are in no file that has a
+            name.
     """
     global _of_this_process
     with _unnamed(secrets) as file, _asking:
@@ -94,8 +101,8 @@ def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str])
 
 
 def end_escaped() -> None:
-    """Kills the processes of programs that killed their shims, which the fork server has inherited. Returns when none is left, or
-    when the rest hang in the kernel.
+    """Kills the processes of programs that killed their shims, which the fork server has inherited.
+    Returns when none is left, or when the rest hang in the kernel.
     """
     deadline = time.monotonic() + ESCAPED_WAIT
     while time.monotonic() < deadline:
@@ -109,11 +116,17 @@ def end_escaped() -> None:
 
 @contextmanager
 def _unnamed(secrets: Mapping[str, str]) -> Iterator[int | None]:
-    """Yields a file without a name that has the secrets, in memory where the system can do that; None, if there are none."""
+    """Yields a file without a name that has the secrets, in memory where the system can do that;
+    None, if there are none.
+    """
     if not secrets:
         yield None
         return
-    with os.fdopen(os.memfd_create("secrets"), "wb") if sys.platform == "linux" else tempfile.TemporaryFile("wb") as file:
+    with (
+        os.fdopen(os.memfd_create("secrets"), "wb")
+        if sys.platform == "linux"
+        else tempfile.TemporaryFile("wb") as file
+    ):
         file.write(json.dumps(dict(secrets)).encode())
         file.flush()
         yield file.fileno()

@@ -1,8 +1,10 @@
-"""The part of shims and of their fork server that ends everything a program left behind. Uses only the standard library.
+"""The part of shims and of their fork server that ends everything a program left behind. Uses only
+the standard library.
 
-The shim inherits the program's orphans. Where no cgroup holds them, a process that starts the next one and ends is gone before a
-list of all processes is read. So the processes that the system started last are looked at first, and each is killed at once and
-together with its process group: the kernel lets no process of a group start another one while it kills the group, so a process
+The shim inherits the program's orphans. Where no cgroup holds them, a process that starts the next
+one and ends is gone before a list of all processes is read. So the processes that the system
+started last are looked at first, and each is killed at once and together with its process group:
+the kernel lets no process of a group start another one while it kills the group, so a process
 escapes only if it starts one, and that one leaves the group, between two calls of this module.
 """
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 _NEWEST = 64
 #: The pause after a pass that found nothing new, in seconds.
 _PAUSE = 0.005
-#: Where other children remain, how many passes in a row have to find none: a pass can miss a process that starts the next one.
+#: Where other children remain, how many passes in a row have to find none: a pass can miss a
+#: process that starts the next one.
 _PASSES = 3
 _PROC = "/proc"
 #: A process that ends has this flag in proc_pid_stat(5): PF_EXITING, linux/sched.h.
@@ -31,7 +34,8 @@ _EXITING = 4
 
 
 def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], object]) -> None:
-    """Kills what is left in the cgroups and below this process, until nothing is or the time is over. Makes at least one pass.
+    """Kills what is left in the cgroups and below this process, until nothing is or the time is
+    over. Makes at least one pass.
 
     Args:
         over: tells whether the time is over.
@@ -54,9 +58,11 @@ def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], o
         reap()
 
 
-def sweep_others(spared: Collection[int], over: Callable[[], bool], reap: Callable[[], object]) -> bool:
-    """Kills this process's children except these, until several passes in a row find none or the time is over. Returns True if
-    none is left.
+def sweep_others(
+    spared: Collection[int], over: Callable[[], bool], reap: Callable[[], object]
+) -> bool:
+    """Kills this process's children except these, until several passes in a row find none or the
+    time is over. Returns True if none is left.
     """
     passes = 0
     while passes < _PASSES:
@@ -92,7 +98,9 @@ def signal_all(number: int, spared: int = 0) -> None:
 
 
 def has_children() -> bool:
-    """Returns True if any process is below this one. Where this process inherits orphans, that is all of the program."""
+    """Returns True if any process is below this one. Where this process inherits orphans, that is
+    all of the program.
+    """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -107,7 +115,9 @@ def _members(cgroup: str) -> list[int]:
 
 
 def _newest() -> Iterable[int]:
-    """Returns the numbers that the system gave out last, the last one first; none on other systems than Linux."""
+    """Returns the numbers that the system gave out last, the last one first; none on other systems
+    than Linux.
+    """
     with contextlib.suppress(OSError, ValueError, IndexError):
         last = int(_read("loadavg").split()[-1])
         return range(last, max(1, last - _NEWEST), -1)
@@ -121,8 +131,8 @@ def _all() -> Iterable[int]:
 
 
 def _kill_children(spared: Collection[int] = ()) -> set[int]:
-    """Kills this process's living children except the spared ones, with their groups. Returns them and the spared ones that end
-    just now.
+    """Kills this process's living children except the spared ones, with their groups. Returns them
+    and the spared ones that end just now.
     """
     return _kill_those(_newest(), spared) or _kill_those(_all(), spared)
 
@@ -131,7 +141,9 @@ def _kill_those(pids: Iterable[int], spared: Collection[int]) -> set[int]:
     found, me = set(), os.getpid()
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            state, parent, group, _, _, _, flags = _read(f"{pid}/stat").rpartition(b")")[2].split()[:7]
+            state, parent, group, _, _, _, flags = (
+                _read(f"{pid}/stat").rpartition(b")")[2].split()[:7]
+            )
             if int(parent) != me or state == b"Z":
                 continue
             if pid not in spared:
@@ -139,7 +151,9 @@ def _kill_those(pids: Iterable[int], spared: Collection[int]) -> set[int]:
                     _kill(os.killpg, int(group))
                 _kill(os.kill, pid)
                 found.add(pid)
-            elif int(flags) & _EXITING:  # it has given up its lock, but its children are not this process's yet
+            elif (
+                int(flags) & _EXITING
+            ):  # it has given up its lock, but its children are not this process's yet
                 found.add(pid)
     return found
 

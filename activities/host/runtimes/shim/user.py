@@ -1,4 +1,6 @@
-"""The shim's part for programs that run as another user than the agent. Uses only the standard library, as the shim does."""
+"""The shim's part for programs that run as another user than the agent. Uses only the standard
+library, as the shim does.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +14,37 @@ if TYPE_CHECKING:
 
 
 def root_cwd(launch: dict[str, Any]) -> str | None:
-    """Returns the working directory that a process enters before `become`; None: `become` enters it."""
+    """Returns the working directory that a process enters before `become`; None: `become` enters
+    it.
+    """
     return launch["cwd"] if launch.get("uid", -1) < 0 else None
 
 
 def become(launch: dict[str, Any]) -> None:
-    """Takes the user of the launch for good, between fork and exec, and enters the working directory with that user's rights."""
+    """Takes the user of the launch for good, between fork and exec, and enters the working
+    directory with that user's rights.
+    """
     if (uid := launch.get("uid", -1)) >= 0:
         os.setgroups(launch["groups"])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, linux/prctl.h: no program gives rights back
+        ctypes.CDLL(None).prctl(
+            38, 1, 0, 0, 0
+        )  # PR_SET_NO_NEW_PRIVS, linux/prctl.h: no program gives rights back
         os.chdir(launch["cwd"])
 
 
 def lost_cwd(launch: dict[str, Any]) -> bool:
-    """Returns True if a process could not be started because `become` found no working directory. `subprocess` tells only that
-    something failed between fork and exec.
+    """Returns True if a process could not be started because `become` found no working directory.
+    `subprocess` tells only that something failed between fork and exec.
     """
     return root_cwd(launch) is None and not os.path.isdir(launch["cwd"])  # noqa: PTH112  # without pathlib, as the shim
 
 
 def let_open(launch: dict[str, Any], *descriptors: int) -> None:
-    """Gives pipes and terminals to the user, so that a program can open its standard output again, as `/dev/stdout`."""
+    """Gives pipes and terminals to the user, so that a program can open its standard output again,
+    as `/dev/stdout`.
+    """
     uid = launch.get("uid", -1)  # the file of an earlier version has none
     for each in descriptors if uid >= 0 else ():
         if stat.S_ISFIFO(os.fstat(each).st_mode) or os.isatty(each):

@@ -1,7 +1,8 @@
 """Implements `ControllerProtocol` for a control plane on a Google Cloud VM.
 
-Every operation can be repeated: it finds the machine by name and labels. The uid in the cluster's store identifies what belongs
-to the cluster, also without a control plane. Clients use a tunnel, unless the configuration names an existing Temporal service.
+Every operation can be repeated: it finds the machine by name and labels. The uid in the cluster's
+store identifies what belongs to the cluster, also without a control plane. Clients use a tunnel,
+unless the configuration names an existing Temporal service.
 """
 
 import asyncio
@@ -59,10 +60,17 @@ class GcpController:
         text: the configuration as it was written; the machine gets exactly this text.
     """
 
-    def __init__(self, config: ClusterConfig, *, text: str | None = None, progress: Progress = no_progress) -> None:
+    def __init__(
+        self, config: ClusterConfig, *, text: str | None = None, progress: Progress = no_progress
+    ) -> None:
         gcp = config.controller.gcp
         if gcp is None or config.platform.gcp is None:
-            raise InvalidValue("controller", config.controller.kind, "is not on Google Cloud", "write controller: {gcp: {…}}")
+            raise InvalidValue(
+                "controller",
+                config.controller.kind,
+                "is not on Google Cloud",
+                "write controller: {gcp: {…}}",
+            )
         self.name = config.name
         self.config = config
         self._gcp = gcp
@@ -72,18 +80,20 @@ class GcpController:
         #: When the control plane last did not answer, and the error.
         self._silent: tuple[float, str] | None = None
 
-    # -- the protocol --------------------------------------------------------------------------------------------------------
+    # -- the protocol
+    # ----------------------------------------------------------------------------------------------
 
     def start(self, *, new: bool = False) -> str:
-        """Implements `ControllerProtocol.start`. Uses a machine that exists already, and keeps that machine's configuration.
+        """Implements `ControllerProtocol.start`. Uses a machine that exists already, and keeps that
+        machine's configuration.
 
         Raises:
             Rejected: `new` is set and the cluster exists.
             InvalidValue: another cluster with this name is known here.
             Unreachable: this machine cannot reach the cluster or its store.
             PlatformError: Google refuses the machine.
-            IrisError: the control plane did not come up; the message has the end of its console. Its machine is kept for
-                inspection, unless `new` is set.
+            IrisError: the control plane did not come up; the message has the end of its console.
+                Its machine is kept for inspection, unless `new` is set.
         """
         return asyncio.run(self._start_new() if new else self._start())
 
@@ -98,7 +108,8 @@ class GcpController:
         asyncio.run(self._stop())
 
     def restart(self) -> str:
-        """Implements `ControllerProtocol.restart`. Switches the machine off and on; it boots with this configuration and images.
+        """Implements `ControllerProtocol.restart`. Switches the machine off and on; it boots with
+        this configuration and images.
 
         Raises:
             Unreachable: there is no such machine.
@@ -107,7 +118,8 @@ class GcpController:
         return asyncio.run(self._restart())
 
     def reload(self) -> str:
-        """Implements `ControllerProtocol.reload`. The machine also boots with this configuration from now on.
+        """Implements `ControllerProtocol.reload`. The machine also boots with this configuration
+        from now on.
 
         Raises:
             Unreachable: the cluster does not run, or does not answer.
@@ -115,7 +127,9 @@ class GcpController:
         return asyncio.run(self._reload())
 
     def discover(self) -> str | None:
-        """Implements `ControllerProtocol.discover`. The address is a port of this machine if the cluster needs a tunnel."""
+        """Implements `ControllerProtocol.discover`. The address is a port of this machine if the
+        cluster needs a tunnel.
+        """
         return asyncio.run(self._discover())
 
     def status(self) -> ControllerStatus:
@@ -123,20 +137,24 @@ class GcpController:
         return asyncio.run(status_of(self.name, self._discover()))
 
     def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
-        """Implements `ControllerProtocol.fetch_startup_logs`. Returns the end of the machine's serial console."""
+        """Implements `ControllerProtocol.fetch_startup_logs`. Returns the end of the machine's
+        serial console.
+        """
         return asyncio.run(self._console(tail_lines))
 
     async def plan_stop(self) -> StopPlan:
         """Implements `ControllerProtocol.plan_stop`.
 
         Raises:
-            Unreachable: this machine has no `gcloud` to reach the control plane with. A stop without a plan deletes the machines
-                directly.
+            Unreachable: this machine has no `gcloud` to reach the control plane with. A stop
+                without a plan deletes the machines directly.
         """
         settings = await self._settings()
         seen = await self._find_for_stop(self._machine(settings))
         loses_jobs = self.config.controller.temporal is None
-        plan = StopPlan(name=self.name, running=seen is not None, ephemeral=loses_jobs, elsewhere=True)
+        plan = StopPlan(
+            name=self.name, running=seen is not None, ephemeral=loses_jobs, elsewhere=True
+        )
         if seen is not None:
             plan = plan.model_copy(update={"machine": f"{seen.name} in {seen.zone}"})
             self._write_record(seen)
@@ -145,7 +163,9 @@ class GcpController:
                     self._check_reachable()
                 except Unreachable as error:
                     remedy = f"iris cluster stop {self.name} --yes"
-                    raise Unreachable(f"{error}; to delete its machines without the control plane, run: {remedy}") from None
+                    raise Unreachable(
+                        f"{error}; to delete its machines without the control plane, run: {remedy}"
+                    ) from None
             try:
                 return await with_contents(plan, await self._client(seen))
             except Unreachable as error:
@@ -154,7 +174,8 @@ class GcpController:
         ids = tuple(sorted(each.slice_id for each in listing.slices))
         return plan.model_copy(update={"slices": ids, "unreachable": listing.unreachable})
 
-    # -- for other modules ---------------------------------------------------------------------------------------------------
+    # -- for other modules
+    # ----------------------------------------------------------------------------------------------
 
     async def machines(self) -> SliceOps:
         """Returns the part of the platform that lists and deletes the cluster's slices."""
@@ -165,7 +186,8 @@ class GcpController:
         return await asyncio.to_thread(self._machine(await self._settings()).find)
 
     def requests(self) -> dict[str, Any]:
-        """Returns the requests for the control plane's machine and one slice of each group, as the JSON of Google's APIs.
+        """Returns the requests for the control plane's machine and one slice of each group, as the
+        JSON of Google's APIs.
 
         Sends nothing.
 
@@ -174,10 +196,12 @@ class GcpController:
         """
         return shown_requests(self.config, self._text)
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _start(self, *, keep: bool = True) -> str:
-        """Creates the machine or uses the existing one, waits until the planners answer, and returns the address.
+        """Creates the machine or uses the existing one, waits until the planners answer, and
+        returns the address.
 
         Args:
             keep: the machine is kept if it does not come up, so the error says how to inspect it.
@@ -191,7 +215,10 @@ class GcpController:
             await uninterrupted(asyncio.to_thread(machine.create, request))
             seen = await asyncio.to_thread(machine.find)
             if seen is None:
-                raise IrisError("the new machine no longer exists; check the audit log, and start the cluster again")
+                raise IrisError(
+                    "the new machine no longer exists; check the audit log, and start the cluster"
+                    " again"
+                )
         else:
             self._progress(f"found machine {seen.name} in {seen.zone} ({seen.status})")
             self._write_record(seen)
@@ -199,19 +226,28 @@ class GcpController:
                 self._progress("its last setup failed; trying again with this configuration")
                 seen, before = await self._reboot(settings, machine, seen)
             else:
-                if seen.build != build_of(insert_request(settings, self.config.controller, UNKNOWN)):
+                if seen.build != build_of(
+                    insert_request(settings, self.config.controller, UNKNOWN)
+                ):
                     remedy = f"iris cluster reload {self.name} --config FILE"
-                    self._progress(f"it has another configuration; to apply this one, run: {remedy}")
+                    self._progress(
+                        f"it has another configuration; to apply this one, run: {remedy}"
+                    )
                 self._report_fixed_settings(settings, seen)
             await asyncio.to_thread(machine.switch_on, seen)
         self._write_record(seen)
-        return await until_it_answers(self.config, machine, seen, self._progress, reported=before, keep=keep)
+        return await until_it_answers(
+            self.config, machine, seen, self._progress, reported=before, keep=keep
+        )
 
     async def _start_new(self) -> str:
         seen = await asyncio.to_thread(self._machine(await self._settings_for_start()).find)
         if seen is not None:
             there = f"machine {seen.name} in {seen.zone} ({seen.status})"
-            raise Rejected(f"cluster {self.name} exists already: {there}; stop it with: iris cluster stop {self.name}")
+            raise Rejected(
+                f"cluster {self.name} exists already: {there}; stop it with: iris cluster stop"
+                f" {self.name}"
+            )
         try:
             return await self._start(keep=False)
         except BaseException:  # also after an interrupt
@@ -230,11 +266,23 @@ class GcpController:
         return await until_it_answers(self.config, machine, seen, self._progress, reported=before)
 
     async def _has_failed(self, machine: ControllerMachine, seen: SeenMachine) -> bool:
-        """Returns whether the machine's setup has failed, and no earlier control plane answers on it."""
-        lines = startup_lines(await asyncio.to_thread(machine.console, seen)) if seen.status == RUNNING else []
-        return bool(lines) and lines[-1].startswith(FAILED) and await answering_client(self.name, REMOTE_ANSWER_TIMEOUT) is None
+        """Returns whether the machine's setup has failed, and no earlier control plane answers on
+        it.
+        """
+        lines = (
+            startup_lines(await asyncio.to_thread(machine.console, seen))
+            if seen.status == RUNNING
+            else []
+        )
+        return (
+            bool(lines)
+            and lines[-1].startswith(FAILED)
+            and await answering_client(self.name, REMOTE_ANSWER_TIMEOUT) is None
+        )
 
-    async def _reboot(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> tuple[SeenMachine, int]:
+    async def _reboot(
+        self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine
+    ) -> tuple[SeenMachine, int]:
         """Boots the machine with this configuration and its images.
 
         Returns:
@@ -243,20 +291,35 @@ class GcpController:
         seen = await self._rebuilt(settings, machine, seen)
         before = len(startup_lines(await asyncio.to_thread(machine.console, seen)))
         self._progress(f"switching {seen.name} off and on")
-        await asyncio.to_thread(machine.reset if seen.status == RUNNING else machine.switch_on, seen)
+        await asyncio.to_thread(
+            machine.reset if seen.status == RUNNING else machine.switch_on, seen
+        )
         return seen, before
 
-    async def _rebuilt(self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine) -> SeenMachine:
-        """Gives the machine this configuration. Reports the settings that an existing machine cannot change."""
+    async def _rebuilt(
+        self, settings: GcpSettings, machine: ControllerMachine, seen: SeenMachine
+    ) -> SeenMachine:
+        """Gives the machine this configuration. Reports the settings that an existing machine
+        cannot change.
+        """
         self._report_fixed_settings(settings, seen)
-        await asyncio.to_thread(machine.rebuild, seen, insert_request(settings, self.config.controller, UNKNOWN))
+        await asyncio.to_thread(
+            machine.rebuild, seen, insert_request(settings, self.config.controller, UNKNOWN)
+        )
         return seen.model_copy(update={"config": self._text})
 
     def _report_fixed_settings(self, settings: GcpSettings, seen: SeenMachine) -> None:
         wanted = made_with(settings, self._gcp)
-        stays = [f"{key} {was!r}, not {wanted[key]!r}" for key, was in seen.made_with.items() if wanted.get(key, was) != was]
+        stays = [
+            f"{key} {was!r}, not {wanted[key]!r}"
+            for key, was in seen.made_with.items()
+            if wanted.get(key, was) != was
+        ]
         if stays:
-            self._progress(f"its machine keeps these settings until the cluster is stopped and started: {'; '.join(stays)}")
+            self._progress(
+                "its machine keeps these settings until the cluster is stopped and started:"
+                f" {'; '.join(stays)}"
+            )
 
     async def _reload(self) -> str:
         self._check_name()
@@ -276,18 +339,23 @@ class GcpController:
         if seen is not None:
             self._write_record(seen)
             try:
-                all_deleted = await delete_through(await self._client(seen), timeout_of, self._progress)
+                all_deleted = await delete_through(
+                    await self._client(seen), timeout_of, self._progress
+                )
                 if not all_deleted:
                     self._progress("deleting its machines directly")
             except Unreachable as error:
                 self._progress(
-                    f"the control plane of cluster {self.name} does not answer; deleting its machines directly ({error})"
+                    f"the control plane of cluster {self.name} does not answer; deleting its"
+                    f" machines directly ({error})"
                 )
         else:
             self._progress(f"cluster {self.name} has no machine for its control plane")
         # The control plane goes first, because it would create new machines.
         await asyncio.to_thread(machine.delete)
-        deleted = await delete_directly(self.config, settings, self._progress, machines=not all_deleted)
+        deleted = await delete_directly(
+            self.config, settings, self._progress, machines=not all_deleted
+        )
         if deleted:
             self._progress(f"deleted {', '.join(deleted)}")
         close_tunnel(self.name)
@@ -298,8 +366,8 @@ class GcpController:
     async def _find_for_stop(self, machine: ControllerMachine) -> SeenMachine | None:
         """Returns the machine, or None if it was not found.
 
-        A zone that does not answer may hold the machine. The stop still deletes what it can see, and the lists of slices name
-        that zone.
+        A zone that does not answer may hold the machine. The stop still deletes what it can see,
+        and the lists of slices name that zone.
         """
         try:
             return await asyncio.to_thread(machine.find)
@@ -316,7 +384,10 @@ class GcpController:
         if seen.status != RUNNING:
             raise Unreachable(f"machine {seen.name} in {seen.zone} is {seen.status}")
         # One stop asks twice: for its plan, and again after the plan was confirmed.
-        if self._silent is not None and time.monotonic() - self._silent[0] < ASK_AGAIN_AFTER.total_seconds():
+        if (
+            self._silent is not None
+            and time.monotonic() - self._silent[0] < ASK_AGAIN_AFTER.total_seconds()
+        ):
             raise Unreachable(self._silent[1])
         try:
             return await client_once_it_answers(self.name, REMOTE_ANSWER_TIMEOUT)
@@ -342,23 +413,29 @@ class GcpController:
     async def _running(self, machine: ControllerMachine) -> SeenMachine:
         seen = await asyncio.to_thread(machine.find)
         if seen is None:
-            raise Unreachable(f"cluster {self.name!r} does not run; start it with: iris cluster start --config FILE")
+            raise Unreachable(
+                f"cluster {self.name!r} does not run; start it with: iris cluster start --config"
+                " FILE"
+            )
         return seen
 
     async def _settings(self) -> GcpSettings:
         """Returns the settings that the cluster's machines need.
 
         Raises:
-            Unreachable: the cluster was never started, or its store does not answer. Only the store knows the cluster's uid.
+            Unreachable: the cluster was never started, or its store does not answer. Only the store
+                knows the cluster's uid.
         """
         uid = await known_uid(Store(self.config.controller.bundle_prefix), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 
     async def _settings_for_start(self) -> GcpSettings:
-        """Returns the settings of a cluster that is being started. Creates its uid at the first start.
+        """Returns the settings of a cluster that is being started. Creates its uid at the first
+        start.
 
         Raises:
-            InvalidValue: another cluster with this name is known here, or the payload keys are not on both sides.
+            InvalidValue: another cluster with this name is known here, or the payload keys are not
+                on both sides.
             Unreachable: this machine cannot reach the cluster, or the store does not answer.
         """
         self._check_name()
@@ -378,7 +455,8 @@ class GcpController:
         return ControllerMachine(settings, self._gcp.zone, self._progress)
 
     def _write_record(self, seen: SeenMachine) -> None:
-        """Writes the cluster's record, and the configuration that its machine has, which may differ from this one.
+        """Writes the cluster's record, and the configuration that its machine has, which may differ
+        from this one.
 
         Raises:
             InvalidValue: another cluster with this name is known here.
@@ -386,7 +464,9 @@ class GcpController:
         self._check_name()
         record, before = record_of(self.config, seen.name, seen.zone), read_record(self.name)
         if before is not None and before.vm == record.vm and before.vm is not None:
-            record = record.model_copy(update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel})
+            record = record.model_copy(
+                update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel}
+            )
         if record != before:
             write_record(record)
         if seen.config:

@@ -1,4 +1,6 @@
-"""Builds the requests that a start would send to Google, as the JSON of Google's APIs. Sends nothing."""
+"""Builds the requests that a start would send to Google, as the JSON of Google's APIs. Sends
+nothing.
+"""
 
 from typing import Any
 
@@ -20,7 +22,8 @@ SAMPLE_KEY = "00" * KEY_BYTES
 
 
 def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
-    """Returns the requests for the control plane's machine and for one slice of each group, and the machines over SSH.
+    """Returns the requests for the control plane's machine and for one slice of each group, and the
+    machines over SSH.
 
     Args:
         text: the configuration as it was written.
@@ -42,13 +45,20 @@ def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
             token=UNKNOWN,
             group=group,
         )
-        shown[group.name] = printed(create_request(settings, request, host_script(settings, request), SAMPLE_KEY))
-    requests = {"controller": printed(insert_request(settings, config.controller, UNKNOWN)), "slices": shown}
+        shown[group.name] = printed(
+            create_request(settings, request, host_script(settings, request), SAMPLE_KEY)
+        )
+    requests = {
+        "controller": printed(insert_request(settings, config.controller, UNKNOWN)),
+        "slices": shown,
+    }
     return {**requests, "machines": machines} if machines else requests
 
 
 def _internal_address(config: ClusterConfig) -> str:
-    """Returns the control plane's address for hosts: its machine's internal address, which Google chooses."""
+    """Returns the control plane's address for hosts: its machine's internal address, which Google
+    chooses.
+    """
     if config.controller.temporal is not None:
         return config.controller.temporal.address
     return f"{UNKNOWN}:{(config.controller.gcp or GcpControllerConfig()).port}"

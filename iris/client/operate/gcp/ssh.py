@@ -1,4 +1,6 @@
-"""Runs commands over SSH on the machine of a control plane on Google Cloud, to find faults. Changes nothing there."""
+"""Runs commands over SSH on the machine of a control plane on Google Cloud, to find faults. Changes
+nothing there.
+"""
 
 import contextlib
 import os
@@ -18,7 +20,8 @@ SSH_TIMEOUT = timedelta(minutes=2)
 CONTAINER = "iris-controller"
 #: How many lines of gcloud's output an error shows.
 ERROR_LINES = 5
-#: Each output line is a keyword and its value, separated by bars. There may be several `container` lines.
+#: Each output line is a keyword and its value, separated by bars. There may be several `container`
+#: lines.
 _STATUS_SCRIPT = """
 printf 'hostname|%s\\n' "$(hostname)"
 printf 'up|%s\\n' "$(uptime -p)"
@@ -31,7 +34,11 @@ sudo docker ps --all --format='container|{{.Names}}|{{.Image}}|{{.Status}}'
 
 def ssh_command(vm: ControllerVm, command: str) -> list[str]:
     """Builds the command line that runs a shell command on the machine."""
-    return [*ssh_login(vm), *(f"--ssh-flag=-o{option}" for option in SSH_OPTIONS), f"--command={command}"]
+    return [
+        *ssh_login(vm),
+        *(f"--ssh-flag=-o{option}" for option in SSH_OPTIONS),
+        f"--command={command}",
+    ]
 
 
 def container_log(vm: ControllerVm, tail: int) -> list[str]:
@@ -44,7 +51,8 @@ def container_log(vm: ControllerVm, tail: int) -> list[str]:
 
 
 def machine_status(vm: ControllerVm) -> dict[str, Any]:
-    """Returns the machine's containers, disk use, uptime and load, and the state of its startup script.
+    """Returns the machine's containers, disk use, uptime and load, and the state of its startup
+    script.
 
     Raises:
         Unreachable, Rejected: as in `run_on_machine`.
@@ -68,19 +76,33 @@ def run_on_machine(vm: ControllerVm, command: str, timeout: timedelta = SSH_TIME
         Rejected: gcloud is not installed on this machine.
     """
     if shutil.which(GCLOUD) is None:
-        raise Rejected("gcloud is not installed here; install the Google Cloud CLI, then run: gcloud auth login")
+        raise Rejected(
+            "gcloud is not installed here; install the Google Cloud CLI, then run: gcloud auth"
+            " login"
+        )
     pipe, line = subprocess.PIPE, ssh_command(vm, command)
-    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+    with subprocess.Popen(
+        line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
         try:
-            out, err = (output.decode(errors="replace") for output in process.communicate(timeout=timeout.total_seconds()))
+            out, err = (
+                output.decode(errors="replace")
+                for output in process.communicate(timeout=timeout.total_seconds())
+            )
         except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):  # also ends the ssh that gcloud has started
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # also ends the ssh that gcloud has started
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                problem = f"{vm.machine} did not answer over SSH within {timeout.total_seconds():g} s"
+                problem = (
+                    f"{vm.machine} did not answer over SSH within {timeout.total_seconds():g} s"
+                )
                 raise Unreachable(problem) from None
             raise
     if process.returncode != 0:
         output = "\n".join((err or out).strip().splitlines()[-ERROR_LINES:])
-        raise Unreachable(f"ssh to {vm.machine} in {vm.zone} ended with {process.returncode}:\n{output}")
+        raise Unreachable(
+            f"ssh to {vm.machine} in {vm.zone} ended with {process.returncode}:\n{output}"
+        )
     return out

@@ -16,7 +16,8 @@ from iris.platforms.base import PlatformError
 from iris.platforms.gcp.controller_ops import ControllerMachine, SeenMachine
 from iris.platforms.gcp.diagnostics import FAILED, startup_lines
 
-#: A new machine installs Docker and pulls its image, which takes minutes. It gives a pull up to five minutes.
+#: A new machine installs Docker and pulls its image, which takes minutes. It gives a pull up to
+#: five minutes.
 START_TIMEOUT = timedelta(minutes=15)
 POLL_INTERVAL = timedelta(seconds=1)
 #: How many lines of the console an error shows.
@@ -32,14 +33,16 @@ async def until_it_answers(
     reported: int = 0,
     keep: bool = True,
 ) -> str:
-    """Waits until the planners answer, and returns the cluster's address. Reports the console's messages while it waits.
+    """Waits until the planners answer, and returns the cluster's address. Reports the console's
+    messages while it waits.
 
     Args:
         reported: how many of the console's messages belong to earlier starts.
         keep: the machine is kept if it does not come up, so the error says how to inspect it.
 
     Raises:
-        IrisError: the control plane did not come up; the message has the reason and the end of the console.
+        IrisError: the control plane did not come up; the message has the reason and the end of the
+            console.
     """
     give_up, before = time.monotonic() + START_TIMEOUT.total_seconds(), reported
     progress("waiting until it answers")
@@ -66,11 +69,19 @@ async def until_it_answers(
         seen = there
         failed = len(lines) > before and FAILED in lines[-1]
         if failed or time.monotonic() > give_up:
-            why = "its machine could not be set up" if failed else f"not within {START_TIMEOUT.seconds // 60} minutes"
-            end, hint = last_lines(console, CONSOLE_LINES) or "(nothing)", f"\n{_how_to_inspect(config, seen)}" if keep else ""
+            why = (
+                "its machine could not be set up"
+                if failed
+                else f"not within {START_TIMEOUT.seconds // 60} minutes"
+            )
+            end, hint = (
+                last_lines(console, CONSOLE_LINES) or "(nothing)",
+                f"\n{_how_to_inspect(config, seen)}" if keep else "",
+            )
             raise IrisError(
-                f"the control plane of cluster {config.name} did not come up: {why} (machine {seen.name} in {seen.zone}, "
-                f"{seen.status}). The end of its console output:\n{end}{hint}"
+                f"the control plane of cluster {config.name} did not come up: {why} (machine"
+                f" {seen.name} in {seen.zone}, {seen.status}). The end of its console"
+                f" output:\n{end}{hint}"
             )
         await asyncio.sleep(POLL_INTERVAL.total_seconds())
 
@@ -78,6 +89,7 @@ async def until_it_answers(
 def _how_to_inspect(config: ClusterConfig, seen: SeenMachine) -> str:
     vm = controller_vm_of(config).model_copy(update={"machine": seen.name, "zone": seen.zone})
     return (
-        f"Log in with: {shlex.join(ssh_login(vm))}; when the fault is fixed, try again with: iris cluster restart --config FILE; "
-        f"delete it with: iris cluster stop {config.name}{last_output(config.name)}"
+        f"Log in with: {shlex.join(ssh_login(vm))}; when the fault is fixed, try again with: iris"
+        " cluster restart --config FILE; delete it with: iris cluster stop"
+        f" {config.name}{last_output(config.name)}"
     )

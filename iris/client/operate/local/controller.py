@@ -68,9 +68,11 @@ __all__ = [
     "create_controller",
 ]
 
-#: How long slices may take to disappear: their tasks get their grace period, and then their end is recorded.
+#: How long slices may take to disappear: their tasks get their grace period, and then their end is
+#: recorded.
 DELETE_THROUGH_TIMEOUT = timedelta(minutes=4)
-#: How long directly deleted machines may take to disappear: an agent gives its programs their grace period.
+#: How long directly deleted machines may take to disappear: an agent gives its programs their grace
+#: period.
 DELETE_TIMEOUT = timedelta(minutes=1)
 #: A restarted control plane answers within this time.
 RESTART_TIMEOUT = timedelta(seconds=30)
@@ -111,11 +113,14 @@ def create_controller(
         )
 
         return GcpController(config, text=text, progress=progress)
-    return LocalController(config, ephemeral=ephemeral, owned=owned, agents=agents, progress=progress)
+    return LocalController(
+        config, ephemeral=ephemeral, owned=owned, agents=agents, progress=progress
+    )
 
 
 def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
-    """Creates the control plane of a cluster, with the cluster's last configuration or with that of `--config`.
+    """Creates the control plane of a cluster, with the cluster's last configuration or with that of
+    `--config`.
 
     Raises:
         NotFound: the cluster is not known here, or its configuration is gone.
@@ -140,7 +145,9 @@ def give_up(controller: ControllerProtocol, machines: Collection[str]) -> None:
     controller.give_up(machines)
 
 
-def gcp_controller(cluster: ClusterRef, refusal: str, progress: Progress = no_progress) -> "GcpController":
+def gcp_controller(
+    cluster: ClusterRef, refusal: str, progress: Progress = no_progress
+) -> "GcpController":
     """Creates the control plane of a cluster on Google Cloud.
 
     Args:
@@ -157,7 +164,8 @@ def gcp_controller(cluster: ClusterRef, refusal: str, progress: Progress = no_pr
 
 
 def locate(cluster: ClusterRef) -> None:
-    """Finds a cluster elsewhere that has not been used from here, and writes its record. Does nothing for other clusters.
+    """Finds a cluster elsewhere that has not been used from here, and writes its record. Does
+    nothing for other clusters.
 
     Raises:
         Unreachable: the cluster does not run.
@@ -167,10 +175,16 @@ def locate(cluster: ClusterRef) -> None:
         return
     start = "start it with: iris cluster start --config FILE"
     if cluster.platform == "local":  # machines over SSH: a cluster of simulated hosts has no text
-        problem = "was never started from this machine" if read_record(cluster.name) is None else "does not run"
+        problem = (
+            "was never started from this machine"
+            if read_record(cluster.name) is None
+            else "does not run"
+        )
         raise Unreachable(f"cluster {cluster.name} {problem}; {start}")
     elsewhere = cluster.platform == "manual"
-    controller = controller_of(cluster) if elsewhere else gcp_controller(cluster, "it cannot be reached")
+    controller = (
+        controller_of(cluster) if elsewhere else gcp_controller(cluster, "it cannot be reached")
+    )
     if controller.discover() is None:
         raise Unreachable(f"cluster {cluster.name} does not run; {start}")
 
@@ -181,11 +195,17 @@ def known_config(record: ClusterRecord) -> ClusterConfig:
     Raises:
         NotFound: the configuration is gone.
     """
-    return load_config(read_config(record.name)) if record.remote else LocalController.of(record.name).config
+    return (
+        load_config(read_config(record.name))
+        if record.remote
+        else LocalController.of(record.name).config
+    )
 
 
 class LocalController:
-    """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the process that started it."""
+    """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the
+    process that started it.
+    """
 
     def __init__(
         self,
@@ -205,7 +225,9 @@ class LocalController:
 
     @classmethod
     def of(cls, name: str, progress: Progress = no_progress) -> Self:
-        """Returns the control plane of a local cluster that was started before, with the cluster's configuration."""
+        """Returns the control plane of a local cluster that was started before, with the cluster's
+        configuration.
+        """
         try:
             config = load_config(cluster_dir(name) / CONFIG)
         except (OSError, InvalidConfig):  # the cluster must still be stopped and inspected
@@ -213,16 +235,19 @@ class LocalController:
         return cls(config.model_copy(update={"name": name}), progress=progress)
 
     def start(self, *, new: bool = False) -> str:
-        """Implements `ControllerProtocol.start`. Waits until the groups' minimum number of hosts takes work.
+        """Implements `ControllerProtocol.start`. Waits until the groups' minimum number of hosts
+        takes work.
 
         Machines over SSH that cannot be used are reported, and the cluster starts with the others.
 
         Args:
-            new: has no effect: a running cluster is always refused, and one that does not come up is always ended.
+            new: has no effect: a running cluster is always refused, and one that does not come up
+                is always ended.
 
         Raises:
             Rejected: a cluster with this name runs already, or is known to be elsewhere.
-            IrisError: the cluster did not start; the message has the end of its log. Or no machine over SSH can be used.
+            IrisError: the cluster did not start; the message has the end of its log. Or no machine
+                over SSH can be used.
         """
         check_is_free(self.name, over_ssh=self._over_ssh)
         if self._over_ssh and self.discover() is None:
@@ -240,7 +265,8 @@ class LocalController:
         return address
 
     def stop(self) -> None:
-        """Implements `ControllerProtocol.stop`. If the control plane does not answer, the machines are deleted directly.
+        """Implements `ControllerProtocol.stop`. If the control plane does not answer, the machines
+        are deleted directly.
 
         Raises:
             IrisError: a machine over SSH may still have a slice. Everything else is stopped.
@@ -257,14 +283,18 @@ class LocalController:
             raise IrisError(left)
 
     def give_up(self, machines: Collection[str]) -> None:
-        """Removes machines that will not come back from the cluster's configuration, before a stop: their slices count as gone.
+        """Removes machines that will not come back from the cluster's configuration, before a stop:
+        their slices count as gone.
 
         Raises:
             InvalidValue: the cluster does not have such a machine.
             Rejected: it has no machines over SSH.
         """
         if not self._over_ssh:
-            raise Rejected(f"cluster {self.name} has no machines over SSH to give up; run the command without --give-up")
+            raise Rejected(
+                f"cluster {self.name} has no machines over SSH to give up; run the command without"
+                " --give-up"
+            )
         self.config = without_machines(self.config, machines)
         if self.discover() is not None:
             with contextlib.suppress(Unreachable):  # the stop then deletes the slices directly
@@ -279,18 +309,26 @@ class LocalController:
             gone = record is not None and record.ephemeral
             listing = await self._listed()
             plan = StopPlan(name=self.name, running=False, ephemeral=gone, processes=left)
-            return plan.model_copy(update={"slices": _ids(listing), "unreachable": listing.unreachable})
+            return plan.model_copy(
+                update={"slices": _ids(listing), "unreachable": listing.unreachable}
+            )
         own = (record.supervisor,) if record.supervisor is not None else ()
         processes = tuple(ref.pid for ref in (*own, *record.processes))
-        plan = StopPlan(name=record.name, running=True, ephemeral=record.ephemeral, processes=processes)
+        plan = StopPlan(
+            name=record.name, running=True, ephemeral=record.ephemeral, processes=processes
+        )
         client = await answering_client(self.name)
         if client is None:
             listing = await self._listed()
-            return plan.model_copy(update={"slices": _ids(listing), "unreachable": listing.unreachable})
+            return plan.model_copy(
+                update={"slices": _ids(listing), "unreachable": listing.unreachable}
+            )
         return await with_contents(plan, client)
 
     def requests(self) -> dict[str, Any]:
-        """Implements `ControllerProtocol.requests`. Returns nothing: a local cluster makes no platform requests."""
+        """Implements `ControllerProtocol.requests`. Returns nothing: a local cluster makes no
+        platform requests.
+        """
         return {}
 
     def restart(self) -> str:
@@ -302,11 +340,15 @@ class LocalController:
         """
         record = restart_control_plane(self.name)
         if not poll(lambda: self.status().healthy, every=POLL_INTERVAL, timeout=RESTART_TIMEOUT):
-            raise IrisError(f"the control plane of cluster {self.name} does not answer:\n{self.fetch_startup_logs(15)}")
+            raise IrisError(
+                f"the control plane of cluster {self.name} does not"
+                f" answer:\n{self.fetch_startup_logs(15)}"
+            )
         return record.address
 
     def reload(self) -> str:
-        """Implements `ControllerProtocol.reload`. Also writes the file that the control plane reads when it starts.
+        """Implements `ControllerProtocol.reload`. Also writes the file that the control plane reads
+        when it starts.
 
         Raises:
             Unreachable: the cluster does not run.
@@ -330,7 +372,11 @@ class LocalController:
         address = self.discover()
         if address is None:
             return ControllerStatus(running=False)
-        return ControllerStatus(running=True, healthy=asyncio.run(answering_client(self.name)) is not None, address=address)
+        return ControllerStatus(
+            running=True,
+            healthy=asyncio.run(answering_client(self.name)) is not None,
+            address=address,
+        )
 
     def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
         """Implements `ControllerProtocol.fetch_startup_logs`."""
@@ -347,29 +393,40 @@ class LocalController:
         """
         return await machines_of(self.config, machines_dir(cluster_dir(self.name)))
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def _over_ssh(self) -> bool:
         return self.config.platform.manual is not None
 
     async def _give_back(self, *, alive: bool) -> str:
-        """Deletes the slices on machines over SSH. Returns what may be left, and how to finish; empty: nothing is."""
+        """Deletes the slices on machines over SSH. Returns what may be left, and how to finish;
+        empty: nothing is.
+        """
         try:
-            return await give_back(self.config, await self._answering_client() if alive else None, self._progress)
+            return await give_back(
+                self.config, await self._answering_client() if alive else None, self._progress
+            )
         except IrisError as error:
-            return f"cluster {self.name} is stopped, but not all of its machines are given back: {error}"
+            return (
+                f"cluster {self.name} is stopped, but not all of its machines are given back:"
+                f" {error}"
+            )
 
     async def _delete_slices(self) -> None:
         """Deletes the slices of a cluster whose supervisor runs."""
         client = await self._answering_client()
-        if client is not None and await delete_through(client, lambda _: DELETE_THROUGH_TIMEOUT, self._progress):
+        if client is not None and await delete_through(
+            client, lambda _: DELETE_THROUGH_TIMEOUT, self._progress
+        ):
             return
         self._progress("deleting its machines directly")
         try:
             deleted = await delete_all(await self.machines(), DELETE_TIMEOUT, self._progress)
             self._progress(f"deleted {', '.join(deleted)}" if deleted else "there are none")
-        except IrisError as error:  # the supervisor's stop, or the cleanup after it, ends what is left on this machine
+        # the supervisor's stop, or the cleanup after it, ends what is left on this machine
+        except IrisError as error:
             self._progress(str(error))
 
     async def _answering_client(self) -> AsyncIrisClient | None:

@@ -25,7 +25,9 @@ class AgentVersion(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    version: str | None = Field(description="null: the agents do not report it, because theirs is too old.")
+    version: str | None = Field(
+        description="null: the agents do not report it, because theirs is too old."
+    )
     hosts: tuple[str, ...]
 
 
@@ -36,18 +38,29 @@ class Versions(BaseModel):
 
     client: str
     cluster: str | None = Field(None, description="The cluster that was asked; null: none.")
-    server: str | None = Field(None, description="The version of the Temporal service; null: unknown.")
+    server: str | None = Field(
+        None, description="The version of the Temporal service; null: unknown."
+    )
     control_plane: tuple[str | None, ...] = Field(
-        (), description="The versions of the running control planes; null: one does not report its version."
+        (),
+        description=(
+            "The versions of the running control planes; null: one does not report its version."
+        ),
     )
     agents: tuple[AgentVersion, ...] = ()
-    not_asked: str = Field("", description="What could not be asked, and why; empty: all was asked.")
-    fits: bool | None = Field(None, description="Whether the versions fit; null: not all are known.")
+    not_asked: str = Field(
+        "", description="What could not be asked, and why; empty: all was asked."
+    )
+    fits: bool | None = Field(
+        None, description="Whether the versions fit; null: not all are known."
+    )
     remedy: str = Field("", description="The first thing to do if they do not fit.")
 
 
 async def versions_of(client: AsyncIrisClient) -> Versions:
-    """Returns the versions of a cluster's parts. Those that cannot be asked are missing, and `not_asked` has the reason."""
+    """Returns the versions of a cluster's parts. Those that cannot be asked are missing, and
+    `not_asked` has the reason.
+    """
     connection, cluster = client.connection, client.record.name
     found = Versions(client=own_version(), cluster=cluster)
     try:
@@ -56,27 +69,41 @@ async def versions_of(client: AsyncIrisClient) -> Versions:
         control_planes, agents = await _workers(connection, cluster)
     except IrisError as error:
         return found.model_copy(update={"not_asked": str(error)})
-    by_version = tuple(AgentVersion(version=version, hosts=tuple(sorted(hosts))) for version, hosts in agents.items())
+    by_version = tuple(
+        AgentVersion(version=version, hosts=tuple(sorted(hosts)))
+        for version, hosts in agents.items()
+    )
     update = {"control_plane": tuple(control_planes), "agents": by_version}
     if not control_planes:
-        reason = f"no control plane of cluster {cluster} reports; one reports within ten seconds of its start"
+        reason = (
+            f"no control plane of cluster {cluster} reports; one reports within ten seconds of its"
+            " start"
+        )
         return found.model_copy(update={**update, "not_asked": reason})
     todo = remedy(found.client, control_planes, agents, server, features)
     return found.model_copy(update={**update, "fits": not todo, "remedy": todo})
 
 
 async def _server(connection: Connection) -> tuple[str, dict[str, bool]]:
-    """Returns the version of the Temporal service, and whether it has each of the features that Iris uses."""
+    """Returns the version of the Temporal service, and whether it has each of the features that
+    Iris uses.
+    """
     service, namespace = connection.client.workflow_service, connection.client.namespace
     with connection.rpc_errors():
         system = await service.get_system_info(GetSystemInfoRequest(), timeout=RPC_TIMEOUT)
-        described = await service.describe_namespace(DescribeNamespaceRequest(namespace=namespace), timeout=RPC_TIMEOUT)
+        described = await service.describe_namespace(
+            DescribeNamespaceRequest(namespace=namespace), timeout=RPC_TIMEOUT
+        )
     has = described.namespace_info.capabilities
     return system.server_version, {feature: bool(getattr(has, feature)) for feature in FEATURES}
 
 
-async def _workers(connection: Connection, cluster: str) -> tuple[list[str | None], dict[str | None, list[str]]]:
-    """Returns the versions of the control planes that report, and the hosts by the version of their agents."""
+async def _workers(
+    connection: Connection, cluster: str
+) -> tuple[list[str | None], dict[str | None, list[str]]]:
+    """Returns the versions of the control planes that report, and the hosts by the version of their
+    agents.
+    """
     control_planes: list[str | None] = []
     hosts: dict[str, tuple[datetime, str | None]] = {}
     now = datetime.now(UTC)
@@ -87,7 +114,9 @@ async def _workers(connection: Connection, cluster: str) -> tuple[list[str | Non
         host = names.host_of_queue(cluster, report.task_queue)
         if report.task_queue == names.control_queue(cluster):
             control_planes.append(version_in(report))
-        elif host is not None and (host not in hosts or hosts[host][0] < at):  # the one before it may not be forgotten yet
+        elif host is not None and (
+            host not in hosts or hosts[host][0] < at
+        ):  # the one before it may not be forgotten yet
             hosts[host] = (at, version_in(report))
     agents: defaultdict[str | None, list[str]] = defaultdict(list)
     for host, (_, version) in hosts.items():

@@ -1,7 +1,8 @@
 """Implements `ControllerProtocol` for a control plane on a machine over SSH.
 
-That machine runs the control plane as this machine does for `controller.local`. Every operation can be repeated: the machine
-itself says what is there. Clients use a tunnel, because the Temporal service listens on that machine's loopback address only.
+That machine runs the control plane as this machine does for `controller.local`. Every operation can
+be repeated: the machine itself says what is there. Clients use a tunnel, because the Temporal
+service listens on that machine's loopback address only.
 """
 
 import asyncio
@@ -64,9 +65,16 @@ class ManualController:
         text: the configuration as it was written; the machine gets exactly this text.
     """
 
-    def __init__(self, config: ClusterConfig, *, text: str | None = None, progress: Progress = no_progress) -> None:
+    def __init__(
+        self, config: ClusterConfig, *, text: str | None = None, progress: Progress = no_progress
+    ) -> None:
         if config.controller.manual is None:
-            raise InvalidValue("controller", config.controller.kind, "is not manual", "write controller: {manual: {host: …}}")
+            raise InvalidValue(
+                "controller",
+                config.controller.kind,
+                "is not manual",
+                "write controller: {manual: {host: …}}",
+            )
         self.name = config.name
         self.config = config
         self._port = config.controller.manual.port
@@ -75,25 +83,30 @@ class ManualController:
         self._progress = progress
         self._given_up: tuple[str, ...] = ()
 
-    # -- the protocol --------------------------------------------------------------------------------------------------------
+    # -- the protocol
+    # ----------------------------------------------------------------------------------------------
 
     def start(self, *, new: bool = False) -> str:
-        """Implements `ControllerProtocol.start`. Uses a control plane that runs already, and keeps its configuration.
+        """Implements `ControllerProtocol.start`. Uses a control plane that runs already, and keeps
+        its configuration.
 
         Raises:
             Rejected: `new` is set and the cluster exists.
             InvalidValue: another cluster with this name is known here.
             Unreachable: the store does not answer.
-            PlatformError: the machine is not reached, or cannot run the control plane; or none of the hosts can be used.
+            PlatformError: the machine is not reached, or cannot run the control plane; or none of
+                the hosts can be used.
             IrisError: the control plane did not come up; the message has the end of its logs.
         """
         return asyncio.run(self._start_new() if new else self._start())
 
     def stop(self) -> None:
-        """Implements `ControllerProtocol.stop`. Removes the control plane from its machine, with the jobs.
+        """Implements `ControllerProtocol.stop`. Removes the control plane from its machine, with
+        the jobs.
 
         Raises:
-            PlatformError: the machine is not reached, or a host may still have a lease; call it again.
+            PlatformError: the machine is not reached, or a host may still have a lease; call it
+                again.
         """
         asyncio.run(self._stop())
 
@@ -111,7 +124,11 @@ class ManualController:
         seen = await (await self._machine()).look()
         plan = StopPlan(name=self.name, running=bool(seen.pid), ephemeral=True, elsewhere=True)
         if not seen.pid:
-            return plan.model_copy(update={"silent": f"it does not run on {self._access}"}) if seen.uid else plan
+            return (
+                plan.model_copy(update={"silent": f"it does not run on {self._access}"})
+                if seen.uid
+                else plan
+            )
         try:
             self._write_record(seen)
             client = await client_once_it_answers(self.name, REMOTE_ANSWER_TIMEOUT)
@@ -124,7 +141,8 @@ class ManualController:
         return {}
 
     def restart(self) -> str:
-        """Implements `ControllerProtocol.restart`. The next one has this configuration and the packages of this process.
+        """Implements `ControllerProtocol.restart`. The next one has this configuration and the
+        packages of this process.
 
         Raises:
             Unreachable: the cluster was never started.
@@ -133,7 +151,8 @@ class ManualController:
         return asyncio.run(self._restart())
 
     def reload(self) -> str:
-        """Implements `ControllerProtocol.reload`. The control plane also starts with this configuration from now on.
+        """Implements `ControllerProtocol.reload`. The control plane also starts with this
+        configuration from now on.
 
         Raises:
             Unreachable: the cluster does not run.
@@ -141,7 +160,9 @@ class ManualController:
         return asyncio.run(self._reload())
 
     def discover(self) -> str | None:
-        """Implements `ControllerProtocol.discover`. The address is a port of this machine, which the tunnel forwards."""
+        """Implements `ControllerProtocol.discover`. The address is a port of this machine, which
+        the tunnel forwards.
+        """
         return asyncio.run(self._discover())
 
     def status(self) -> ControllerStatus:
@@ -153,7 +174,8 @@ class ManualController:
         return asyncio.run(self._logs(tail_lines))
 
     def rotate_keys(self) -> dict[str, Any]:
-        """Replaces the key with which users' secrets are sealed, on the machine of the control plane.
+        """Replaces the key with which users' secrets are sealed, on the machine of the control
+        plane.
 
         Returns:
             What was done: the fields of `Rotation`.
@@ -170,7 +192,8 @@ class ManualController:
 
         return asyncio.run(rotate())
 
-    # -- private -------------------------------------------------------------------------------------------------------------
+    # -- private
+    # ----------------------------------------------------------------------------------------------
 
     async def _start(self) -> str:
         self._check_name()
@@ -196,7 +219,10 @@ class ManualController:
         seen = await self._machine_of(uid).look()
         if seen.uid:
             there = f"its control plane is on {self._access}"
-            raise Rejected(f"cluster {self.name} exists already: {there}; stop it with: iris cluster stop {self.name}")
+            raise Rejected(
+                f"cluster {self.name} exists already: {there}; stop it with: iris cluster stop"
+                f" {self.name}"
+            )
         try:
             return await self._start()
         except BaseException:  # also after an interrupt
@@ -205,7 +231,9 @@ class ManualController:
             raise
 
     async def _install(self, machine: ControllerHost) -> None:
-        """Brings the packages of this process to the machine, beside those of a control plane that runs."""
+        """Brings the packages of this process to the machine, beside those of a control plane that
+        runs.
+        """
         claimed = await machine.claim(self._port)
         with tempfile.TemporaryDirectory(prefix="iris-") as directory:
             runtime = await asyncio.to_thread(_pack, Path(directory))
@@ -221,10 +249,12 @@ class ManualController:
         self._progress(f"started on {self._access}; kept running by {MANAGERS[started.manager]}")
 
     def _keys(self, seen: SeenController) -> str:
-        """Returns the content of the file of payload keys that the control plane gets; empty: it gets none.
+        """Returns the content of the file of payload keys that the control plane gets; empty: it
+        gets none.
 
         Raises:
-            InvalidValue: the file cannot be used; or this process has none, and the control plane needs them.
+            InvalidValue: the file cannot be used; or this process has none, and the control plane
+                needs them.
         """
         keys = payload_keys()
         if keys is None and seen.keys:
@@ -246,16 +276,25 @@ class ManualController:
             seen = await machine.look()
             if self._is_up(seen):
                 self._write_record(seen)
-                if await answering_client(self.name) is not None and (record := read_record(self.name)) is not None:
+                if (
+                    await answering_client(self.name) is not None
+                    and (record := read_record(self.name)) is not None
+                ):
                     return record.address
             late = time.monotonic() > give_up
             if not seen.pid or late:
-                why = f"it does not answer within {START_TIMEOUT.seconds // 60} minutes" if late else "it ended"
+                why = (
+                    f"it does not answer within {START_TIMEOUT.seconds // 60} minutes"
+                    if late
+                    else "it ended"
+                )
                 log = await machine.output(LOG_LINES)
                 raise IrisError(
-                    f"the control plane of cluster {self.name} did not come up on {self._access}: {why}. The end of its logs:\n"
-                    f"{last_lines(log, LOG_LINES) or '(nothing)'}\nWhen the fault is fixed, start it again; remove it with: "
-                    f"iris cluster stop {self.name} --config FILE{last_output(self.name)}"
+                    f"the control plane of cluster {self.name} did not come up on {self._access}:"
+                    f" {why}. The end of its"
+                    f" logs:\n{last_lines(log, LOG_LINES) or '(nothing)'}\nWhen the fault is fixed,"
+                    f" start it again; remove it with: iris cluster stop {self.name} --config"
+                    f" FILE{last_output(self.name)}"
                 )
             await asyncio.sleep(POLL_INTERVAL)
 
@@ -266,7 +305,9 @@ class ManualController:
         if not seen.uid:
             raise self._not_running()
         keys = self._keys(seen)
-        await self._install(machine)  # first, so that a failed upload leaves the control plane running
+        await self._install(
+            machine
+        )  # first, so that a failed upload leaves the control plane running
         self._progress(f"ending the control plane on {self._access}")
         await machine.halt()
         await self._launch(machine, keys)
@@ -300,7 +341,9 @@ class ManualController:
         store = Store(self.config.controller.bundle_prefix)
         if await find_uid(store, self.name) is None:
             start = "start it with: iris cluster start --config FILE"
-            raise Unreachable(f"cluster {self.name} was never started with bundle_prefix {store.url}; {start}")
+            raise Unreachable(
+                f"cluster {self.name} was never started with bundle_prefix {store.url}; {start}"
+            )
         seen = await (await self._machine()).look()
         if not self._is_up(seen):
             return None
@@ -316,25 +359,35 @@ class ManualController:
         Raises:
             Unreachable: it never was, or its store does not answer.
         """
-        return self._machine_of(await known_uid(Store(self.config.controller.bundle_prefix), self.name))
+        return self._machine_of(
+            await known_uid(Store(self.config.controller.bundle_prefix), self.name)
+        )
 
     def _machine_of(self, uid: str) -> ControllerHost:
         return ControllerHost(manual_settings(self.config, uid), self._access)
 
     def _not_running(self) -> Unreachable:
-        return Unreachable(f"cluster {self.name!r} does not run on {self._access}; start it: iris cluster start --config FILE")
+        return Unreachable(
+            f"cluster {self.name!r} does not run on {self._access}; start it: iris cluster start"
+            " --config FILE"
+        )
 
     def _check_name(self) -> None:
-        check_is_free(self.name, store=self.config.controller.bundle_prefix, machine=self._access.address)
+        check_is_free(
+            self.name, store=self.config.controller.bundle_prefix, machine=self._access.address
+        )
 
     @staticmethod
     def _is_up(seen: SeenController) -> bool:
         """Returns whether the supervisor that runs has started everything."""
-        supervisor = ClusterRecord.model_validate_json(seen.record).supervisor if seen.record else None
+        supervisor = (
+            ClusterRecord.model_validate_json(seen.record).supervisor if seen.record else None
+        )
         return bool(seen.pid) and supervisor is not None and supervisor.pid == seen.pid
 
     def _write_record(self, seen: SeenController) -> None:
-        """Writes the cluster's record, and the configuration that its machine has, which may differ from this one.
+        """Writes the cluster's record, and the configuration that its machine has, which may differ
+        from this one.
 
         Raises:
             InvalidValue: another cluster with this name is known here.
@@ -355,9 +408,13 @@ class ManualController:
             port=_port(there.address),
             ui_port=_port(there.ui) if there.ui else 0,
         )
-        record = ClusterRecord(name=self.name, address="", store=there.store, remote=True, machine=end.machine, ssh=end)
+        record = ClusterRecord(
+            name=self.name, address="", store=there.store, remote=True, machine=end.machine, ssh=end
+        )
         if before is not None and before.ssh == end:
-            record = record.model_copy(update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel})
+            record = record.model_copy(
+                update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel}
+            )
         if record != before:
             write_record(record)
         write_config(self.name, seen.config or self._text)
@@ -374,6 +431,9 @@ def _pack(directory: Path) -> Runtime:
         IrisError: Temporal's dev server is not among them.
     """
     if not Path(sys.executable).with_name("temporal").exists():
-        need = "the machine gets the packages of this process, and Temporal's dev server is not among them"
+        need = (
+            "the machine gets the packages of this process, and Temporal's dev server is not among"
+            " them"
+        )
         raise IrisError(f"{need}; install it with: pip install 'iris-temporal[local,ssh]'")
     return pack(directory, extras=CONTROLLER_EXTRAS, programs=CONTROLLER_PROGRAMS)

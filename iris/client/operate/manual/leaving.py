@@ -1,4 +1,6 @@
-"""Gives machines over SSH back that leave a cluster: their slices are deleted, and nothing of the cluster is left on them."""
+"""Gives machines over SSH back that leave a cluster: their slices are deleted, and nothing of the
+cluster is left on them.
+"""
 
 import asyncio
 import time
@@ -21,7 +23,8 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: How long a slice may take to disappear once its tasks are stopped: they get their grace period, and their end is recorded.
+#: How long a slice may take to disappear once its tasks are stopped: they get their grace period,
+#: and their end is recorded.
 DELETE_TIMEOUT = timedelta(minutes=3)
 #: The pause between two visits. A machine counts as down after two that failed.
 POLL_INTERVAL = timedelta(seconds=2)
@@ -35,10 +38,12 @@ async def give_machines_back(
     progress: Progress,
     deadline: timedelta = timedelta(0),
 ) -> None:
-    """Deletes the slices on machines on which no new ones begin, and waits until they are as they were before the cluster.
+    """Deletes the slices on machines on which no new ones begin, and waits until they are as they
+    were before the cluster.
 
     Args:
-        client: lets the control plane delete the slices; None: the cluster does not run, and they are deleted directly.
+        client: lets the control plane delete the slices; None: the cluster does not run, and they
+            are deleted directly.
         deadline: how long running tasks may continue.
 
     Raises:
@@ -62,8 +67,12 @@ async def give_machines_back(
         if not (found.slices or found.silent or early):
             return
         if lasting := found.silent.keys() & before.keys():
-            reasons = "\n".join(f"  {host}: {found.silent[host].removeprefix(f'{host}: ')}" for host in lasting)
-            raise Unreachable(f"{len(lasting)} machine(s) did not answer and may still have a slice:\n{reasons}")
+            reasons = "\n".join(
+                f"  {host}: {found.silent[host].removeprefix(f'{host}: ')}" for host in lasting
+            )
+            raise Unreachable(
+                f"{len(lasting)} machine(s) did not answer and may still have a slice:\n{reasons}"
+            )
         before = found.silent
         for each in found.slices:
             if each.slice_id not in asked:
@@ -73,10 +82,17 @@ async def give_machines_back(
         if time.monotonic() > give_up:
             left = ", ".join(sorted({each.slice_id for each in found.slices} | early))
             raise IrisError(f"the machines still have slices, or may get them: {left}")
-        await asyncio.sleep(POLL_INTERVAL.total_seconds() if client is not None or found.silent else 0)
+        await asyncio.sleep(
+            POLL_INTERVAL.total_seconds() if client is not None or found.silent else 0
+        )
 
 
-async def _delete(seen: SliceObservation, client: AsyncIrisClient | None, platform: "ManualPlatform", until: datetime) -> None:
+async def _delete(
+    seen: SliceObservation,
+    client: AsyncIrisClient | None,
+    platform: "ManualPlatform",
+    until: datetime,
+) -> None:
     if client is not None:
         try:
             await client.slices.drain(seen.slice_id, REASON, until)
@@ -94,7 +110,10 @@ async def _requested(client: AsyncIrisClient | None) -> set[str]:
 
 def _only(settings: ManualSettings, addresses: Collection[str]) -> ManualSettings:
     """Returns the settings of a cluster that has only these machines."""
-    hosts = {name: tuple(each for each in hosts if each.address in addresses) for name, hosts in settings.hosts.items()}
+    hosts = {
+        name: tuple(each for each in hosts if each.address in addresses)
+        for name, hosts in settings.hosts.items()
+    }
     return settings.model_copy(update={"hosts": hosts})
 
 

@@ -1,4 +1,6 @@
-"""Prepares the start of a cluster of machines over SSH, and reports which of them cannot be used."""
+"""Prepares the start of a cluster of machines over SSH, and reports which of them cannot be
+used.
+"""
 
 import asyncio
 import time
@@ -14,7 +16,8 @@ from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import manual_settings
 from iris.storage.object_store import Store
 
-#: How long a start waits for its first hosts: the packages are sent to each. The cluster runs, whether they come or not.
+#: How long a start waits for its first hosts: the packages are sent to each. The cluster runs,
+#: whether they come or not.
 HOSTS_TIMEOUT = timedelta(minutes=4)
 _COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
 _BLOCKED = (Availability.BACKOFF, Availability.QUOTA_EXCEEDED)
@@ -23,7 +26,8 @@ POLL_INTERVAL = 0.5
 
 
 async def prepare(config: ClusterConfig, progress: Progress) -> None:
-    """Checks what the hosts need, before anything is started: the store, and a login on each machine.
+    """Checks what the hosts need, before anything is started: the store, and a login on each
+    machine.
 
     Args:
         progress: called with each machine that cannot be used now.
@@ -39,7 +43,14 @@ async def prepare(config: ClusterConfig, progress: Progress) -> None:
     unusable = await ManualPlatform(settings).unusable()
     lines = [f"machine {host} cannot be used: {reason}" for host, reason in unusable.items()]
     if settings.all_hosts and len(unusable) == len(settings.all_hosts):
-        raise IrisError("\n".join([f"cluster {config.name} is not started: it has no machine that can be used", *lines]))
+        raise IrisError(
+            "\n".join(
+                [
+                    f"cluster {config.name} is not started: it has no machine that can be used",
+                    *lines,
+                ]
+            )
+        )
     for line in lines:
         progress(line)
 
@@ -64,9 +75,13 @@ async def wait_for_hosts(config: ClusterConfig, progress: Progress) -> None:
             return
         status = await client.autoscaler.status()
         blocked = {each.group: each.why for each in status.groups if each.availability in _BLOCKED}
-        if (blocked and not any(each.state in _COMING for each in status.slices)) or time.monotonic() > give_up:
+        if (
+            blocked and not any(each.state in _COMING for each in status.slices)
+        ) or time.monotonic() > give_up:
             for group, why in blocked.items():
                 progress(f"scale group {group}: {why}")
-            progress(f"the cluster runs without the other hosts; see: iris cluster status {config.name}")
+            progress(
+                f"the cluster runs without the other hosts; see: iris cluster status {config.name}"
+            )
             return
         await asyncio.sleep(POLL_INTERVAL)

@@ -1,4 +1,6 @@
-"""Gives the machines of a stopping cluster back that answer SSH, and reports the others: one that is down delays no stop."""
+"""Gives the machines of a stopping cluster back that answer SSH, and reports the others: one that
+is down delays no stop.
+"""
 
 import asyncio
 import difflib
@@ -19,26 +21,36 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: How long slices on machines that answer may take to disappear: their tasks get their grace period, and their end is recorded.
+#: How long slices on machines that answer may take to disappear: their tasks get their grace
+#: period, and their end is recorded.
 DELETE_THROUGH_TIMEOUT = timedelta(seconds=90)
-#: How long directly deleted slices may take to disappear: an agent gives its programs their grace period.
+#: How long directly deleted slices may take to disappear: an agent gives its programs their grace
+#: period.
 DELETE_TIMEOUT = timedelta(minutes=1)
 #: The pause before a machine that did not answer is tried again. It counts as down after two tries.
 TRY_AGAIN = timedelta(seconds=3)
 
 
-async def give_back(config: ClusterConfig, client: AsyncIrisClient | None, progress: Progress) -> str:
-    """Deletes the slices on all machines that answer. Returns what may be left on the others; empty: nothing is.
+async def give_back(
+    config: ClusterConfig, client: AsyncIrisClient | None, progress: Progress
+) -> str:
+    """Deletes the slices on all machines that answer. Returns what may be left on the others;
+    empty: nothing is.
 
     Args:
-        client: lets the control plane delete the slices; None: it does not answer, and they are deleted directly.
+        client: lets the control plane delete the slices; None: it does not answer, and they are
+            deleted directly.
 
     Raises:
         IrisError: a slice on a machine that answers still exists, or the machines are not known.
     """
-    settings = manual_settings(config, await known_uid(Store(config.controller.bundle_prefix), config.name))
+    settings = manual_settings(
+        config, await known_uid(Store(config.controller.bundle_prefix), config.name)
+    )
     if client is not None:
-        deleting = asyncio.create_task(delete_through(client, lambda _: DELETE_THROUGH_TIMEOUT, progress))
+        deleting = asyncio.create_task(
+            delete_through(client, lambda _: DELETE_THROUGH_TIMEOUT, progress)
+        )
         waiting = asyncio.create_task(_until_only_silent(settings, client))
         try:
             await asyncio.wait({deleting, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -62,7 +74,8 @@ async def give_back(config: ClusterConfig, client: AsyncIrisClient | None, progr
 
 
 def without_machines(config: ClusterConfig, addresses: Collection[str]) -> ClusterConfig:
-    """Returns the configuration of a cluster that stops, and gives up these machines. It keeps no slices in reserve.
+    """Returns the configuration of a cluster that stops, and gives up these machines. It keeps no
+    slices in reserve.
 
     Raises:
         InvalidValue: the cluster has no such machine.
@@ -71,19 +84,31 @@ def without_machines(config: ClusterConfig, addresses: Collection[str]) -> Clust
     for address in addresses:
         if address not in listed:
             near = difflib.get_close_matches(address, listed, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"name one of its machines: {', '.join(listed) or 'it has none'}"
-            raise InvalidValue("--give-up", address, f"is not a machine of cluster {config.name}", remedy)
+            remedy = (
+                f"did you mean {near[0]}?"
+                if near
+                else f"name one of its machines: {', '.join(listed) or 'it has none'}"
+            )
+            raise InvalidValue(
+                "--give-up", address, f"is not a machine of cluster {config.name}", remedy
+            )
     groups = {}
     for name, group in config.scale_groups.items():
         hosts = tuple(each for each in group.hosts if each not in addresses)
         if hosts:
-            sizes = {"min_slices": 0, "buffer_slices": 0, "max_slices": min(group.max_slices, len(hosts))}
+            sizes = {
+                "min_slices": 0,
+                "buffer_slices": 0,
+                "max_slices": min(group.max_slices, len(hosts)),
+            }
             groups[name] = group.model_copy(update={"hosts": hosts, **sizes})
     return config.model_copy(update={"scale_groups": groups})
 
 
 async def _until_only_silent(settings: ManualSettings, client: AsyncIrisClient) -> str:
-    """Waits until all slices that are left are on machines that do not answer. Returns what `give_back` does."""
+    """Waits until all slices that are left are on machines that do not answer. Returns what
+    `give_back` does.
+    """
     before: Mapping[HostAccess, str] = {}
     while True:
         await asyncio.sleep(TRY_AGAIN.total_seconds())
@@ -104,8 +129,14 @@ async def _with_slices(
     """Returns the silent machines that have these slices; all of them if that is not known."""
     statuses = await asyncio.gather(*map(client.slices.show, slices))
     addresses = {host.address for status in statuses for host in status.hosts}
-    known = all(status.hosts for status in statuses) and addresses <= {host.address for host in silent}
-    return {host: why for host, why in silent.items() if host.address in addresses} if known else silent
+    known = all(status.hosts for status in statuses) and addresses <= {
+        host.address for host in silent
+    }
+    return (
+        {host: why for host, why in silent.items() if host.address in addresses}
+        if known
+        else silent
+    )
 
 
 def _left(cluster: str, silent: Mapping[HostAccess, str], slices: Sequence[str] = ()) -> str:
@@ -115,7 +146,10 @@ def _left(cluster: str, silent: Mapping[HostAccess, str], slices: Sequence[str] 
     names = " ".join(f"--give-up {host}" for host in silent)
     return "\n".join(
         [
-            f"cluster {cluster} is stopped, but {len(silent)} machine(s) did not answer and may still have {what}:",
+            (
+                f"cluster {cluster} is stopped, but {len(silent)} machine(s) did not answer and may"
+                f" still have {what}:"
+            ),
             *(f"  {host}: {why.removeprefix(f'{host}: ')}" for host, why in silent.items()),
             f"when they answer again, run: iris cluster stop {cluster}",
             f"if they will not come back, run: iris cluster stop {cluster} {names}",

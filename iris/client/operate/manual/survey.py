@@ -26,7 +26,8 @@ def ask_machines(
     """Returns what each machine has, or why it cannot be a host.
 
     Args:
-        store: the URL of the store. The machines have to share its directory with this one, unless it is a bucket or empty.
+        store: the URL of the store. The machines have to share its directory with this one, unless
+            it is a bucket or empty.
         setting: names the store in errors.
         access: as in `Connections`.
 
@@ -51,7 +52,8 @@ def ask_machines(
 
 @contextlib.contextmanager
 def _shared_file(store: str, setting: str) -> Iterator[tuple[str, str]]:
-    """Yields the directory of a store and the name of a file there, by which machines find out whether they share it.
+    """Yields the directory of a store and the name of a file there, by which machines find out
+    whether they share it.
 
     Both are empty if the store is none or a bucket.
     """
@@ -60,9 +62,19 @@ def _shared_file(store: str, setting: str) -> Iterator[tuple[str, str]]:
         return
     directory = unquote(urlsplit(store).path)
     if not Path(directory).is_dir():
-        raise InvalidValue(setting, directory, "is no directory of this machine", "create or mount the shared directory first")
+        raise InvalidValue(
+            setting,
+            directory,
+            "is no directory of this machine",
+            "create or mount the shared directory first",
+        )
     try:
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".iris-init-") as shared:
             yield directory, Path(shared.name).name
     except PermissionError as error:
-        raise InvalidValue(setting, directory, f"cannot be written: {error.strerror}", "give your user access to it") from None
+        raise InvalidValue(
+            setting,
+            directory,
+            f"cannot be written: {error.strerror}",
+            "give your user access to it",
+        ) from None

@@ -1,4 +1,6 @@
-"""An attempt's end, as its host tells it: whose fault it was, and what is said when this life of the host is over."""
+"""An attempt's end, as its host tells it: whose fault it was, and what is said when this life of
+the host is over.
+"""
 
 import asyncio
 import gc
@@ -44,7 +46,9 @@ PATIENCE = 90.0
 
 
 class Server:
-    """As much of a Temporal client as an attempt needs. It takes outcomes, unless it is told not to."""
+    """As much of a Temporal client as an attempt needs. It takes outcomes, unless it is told not
+    to.
+    """
 
     def __init__(self, *refusals: RPCStatusCode) -> None:
         self.refusals = list(refusals)
@@ -89,7 +93,8 @@ class Server:
 
 def a_run(*command: str, **changes: Any) -> RunTask:
     settings = {
-        "key": f"ada/train:0@1/{uuid4().hex}",  # of its own: whatever carries it is killed, also by a run beside this one
+        # of its own: whatever carries it is killed, also by a run beside this one
+        "key": f"ada/train:0@1/{uuid4().hex}",
         "owner": "local/job/ada/train",
         "job": "ada/train",
         "index": 0,
@@ -111,7 +116,8 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.server = Server()
         self.dir = directory
-        #: Of its own: whatever runs on a host that is gone is killed, also by a run beside this one.
+        #: Of its own: whatever runs on a host that is gone is killed, also by a run beside this
+        #: one.
         self.place = a_host(f"h-{uuid4().hex}")
         self.store = Store((directory / "store").as_uri(), create=True)
 
@@ -144,7 +150,9 @@ class Bench:
     async def there_is(self, name: str) -> str:
         """What a program has written into this file, once it has."""
         file = self.dir / name
-        await asyncio.to_thread(eventually, lambda: file.exists() and file.read_text().endswith("\n"), PATIENCE, 0.02)
+        await asyncio.to_thread(
+            eventually, lambda: file.exists() and file.read_text().endswith("\n"), PATIENCE, 0.02
+        )
         return file.read_text()
 
 
@@ -160,10 +168,13 @@ async def dispatch(tasks: Tasks, task: RunTask) -> None:
         await ActivityEnvironment().run(run, task)
 
 
-# -- where a gang meets --------------------------------------------------------------------------------------------------------
+# -- where a gang meets
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_task_of_a_gang_is_refused_where_its_port_is_in_use_and_the_host_is_not_to_blame(bench: Bench) -> None:
+async def test_the_first_task_of_a_gang_is_refused_where_its_port_is_in_use_and_the_host_is_not_to_blame(
+    bench: Bench,
+) -> None:
     """Its program could not listen, or the gang would meet another cluster's."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -177,33 +188,56 @@ async def test_the_first_task_of_a_gang_is_refused_where_its_port_is_in_use_and_
     assert ran.state is TaskState.SUCCEEDED
 
 
-# -- whose fault ---------------------------------------------------------------------------------------------------------------
+# -- whose fault
+# --------------------------------------------------------------------------------------------------
 
 
-async def test_a_program_that_a_busy_accelerator_ended_is_no_failure_of_its_own(bench: Bench) -> None:
+async def test_a_program_that_a_busy_accelerator_ended_is_no_failure_of_its_own(
+    bench: Bench,
+) -> None:
     """It is run again on the account of preemptions, and the reason says what was recognised."""
     outcome = await bench.outcome("sh", "-c", f"echo '{BUSY}' >&2; exit 1")
 
-    assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.WORKER_FAILED, "accelerator-busy", 1)
-    assert outcome.reason == "infrastructure fault: its accelerator is still held by another process (exited with code 1)"
+    assert (outcome.state, outcome.fault, outcome.exit_code) == (
+        TaskState.WORKER_FAILED,
+        "accelerator-busy",
+        1,
+    )
+    assert (
+        outcome.reason
+        == "infrastructure fault: its accelerator is still held by another process (exited with"
+        " code 1)"
+    )
 
 
 async def test_a_job_whose_secret_the_host_does_not_have_fails_and_says_which(bench: Bench) -> None:
-    """It fails on every host, so it is not retried on the account of the machines; and nothing of it has run."""
-    outcome = await bench.outcome("touch", str(bench.dir / "ran"), secrets={"HF_TOKEN": "host-env:OURS"})
+    """It fails on every host, so it is not retried on the account of the machines; and nothing of
+    it has run.
+    """
+    outcome = await bench.outcome(
+        "touch", str(bench.dir / "ran"), secrets={"HF_TOKEN": "host-env:OURS"}
+    )
 
     assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.FAILED, "", 126)
     assert outcome.reason.startswith("secret HF_TOKEN (host-env:OURS) cannot be used: ")
     assert not (bench.dir / "ran").exists()
 
 
-async def test_what_an_attempt_keeps_and_reports_has_no_value_of_a_secret(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_an_attempt_keeps_and_reports_has_no_value_of_a_secret(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last lines go into the history, the chunks into the store, the state onto the disk."""
     monkeypatch.setenv("OURS", "hunter2-of-the-agent")
     monkeypatch.setenv("TINY", "4711")
-    # cp may complain of drafts that are renamed meanwhile. Standard error is a pipe of its own, whose lines may come last.
-    script = f"cp -r {bench.dir}/attempts {bench.dir}/seen 2>/dev/null; echo $HF_TOKEN; echo $PIN; exit 3"
-    outcome = await bench.outcome("sh", "-c", script, secrets={"HF_TOKEN": "host-env:OURS", "PIN": "host-env:TINY"})
+    # cp may complain of drafts that are renamed meanwhile. Standard error is a pipe of its own,
+    # whose lines may come last.
+    script = (
+        f"cp -r {bench.dir}/attempts {bench.dir}/seen 2>/dev/null; echo $HF_TOKEN; echo $PIN;"
+        " exit 3"
+    )
+    outcome = await bench.outcome(
+        "sh", "-c", script, secrets={"HF_TOKEN": "host-env:OURS", "PIN": "host-env:TINY"}
+    )
 
     assert (outcome.exit_code, outcome.last_lines.splitlines()[-2:]) == (3, ["***", "4711"])
     assert "the value of secret PIN is shorter than 6 characters" in outcome.last_lines
@@ -216,24 +250,44 @@ async def test_a_fault_is_recognised_in_a_program_that_a_signal_ended(bench: Ben
     """Libraries abort."""
     outcome = await bench.outcome("sh", "-c", f"echo '{BUSY}'; kill -ABRT $$")
 
-    assert (outcome.state, outcome.fault, outcome.signal) == (TaskState.WORKER_FAILED, "accelerator-busy", "SIGABRT")
+    assert (outcome.state, outcome.fault, outcome.signal) == (
+        TaskState.WORKER_FAILED,
+        "accelerator-busy",
+        "SIGABRT",
+    )
     assert outcome.reason.endswith("(killed by SIGABRT)")
 
 
 async def test_a_host_can_be_told_of_other_faults(bench: Bench) -> None:
     """What breaks on a fleet is known to those who run it."""
-    outcome = await bench.outcome("sh", "-c", "echo link 3 down; exit 7", faults=[parse_fault(r"fabric=link \d down")])
+    outcome = await bench.outcome(
+        "sh", "-c", "echo link 3 down; exit 7", faults=[parse_fault(r"fabric=link \d down")]
+    )
 
-    assert (outcome.state, outcome.fault, outcome.exit_code) == (TaskState.WORKER_FAILED, "fabric", 7)
+    assert (outcome.state, outcome.fault, outcome.exit_code) == (
+        TaskState.WORKER_FAILED,
+        "fabric",
+        7,
+    )
 
 
 @pytest.mark.parametrize(
     ("command", "settings", "state", "reason"),
     [
         ("echo fine; exit 1", {}, TaskState.FAILED, "exited with code 1"),
-        ("echo 'ValueError: no data'; echo end; exit 1", {}, TaskState.FAILED, "exited with code 1: ValueError: no data"),
+        (
+            "echo 'ValueError: no data'; echo end; exit 1",
+            {},
+            TaskState.FAILED,
+            "exited with code 1: ValueError: no data",
+        ),
         (f"echo '{BUSY}'", {}, TaskState.SUCCEEDED, ""),
-        (f"echo '{BUSY}'; exec sleep 1000", {"timeout": timedelta(seconds=0.5), "grace": timedelta(0)}, TaskState.FAILED, "ran"),
+        (
+            f"echo '{BUSY}'; exec sleep 1000",
+            {"timeout": timedelta(seconds=0.5), "grace": timedelta(0)},
+            TaskState.FAILED,
+            "ran",
+        ),
     ],
     ids=["nothing recognised", "an error of its own", "it succeeded", "it was ended"],
 )
@@ -249,7 +303,9 @@ async def test_the_words_of_a_fault_excuse_no_other_end(
 
 async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Bench) -> None:
     """A disk that is full, or files that somebody deleted."""
-    attempt = bench.attempt("sh", "-c", "mv ../../only ../../gone; rm -rf ../../gone; exec sleep 1000")
+    attempt = bench.attempt(
+        "sh", "-c", "mv ../../only ../../gone; rm -rf ../../gone; exec sleep 1000"
+    )
     await asyncio.wait_for(attempt.run(), PATIENCE)
     (outcome,) = bench.server.told
 
@@ -258,29 +314,47 @@ async def test_an_attempt_that_its_host_cannot_keep_is_the_hosts_fault(bench: Be
 
 @pytest.mark.parametrize(
     ("filled_by", "fault", "refused", "struck"),
-    [("itself", "disk-filled", False, False), ("another", "", True, False), ("nobody", "", False, True)],
+    [
+        ("itself", "disk-filled", False, False),
+        ("another", "", True, False),
+        ("nobody", "", False, True),
+    ],
 )
 async def test_a_disk_that_jobs_have_filled_is_no_fault_of_its_host(
     tmp_path: Path, filled_by: str, fault: str, refused: bool, struck: bool
 ) -> None:
-    """Three attempts of one job that filled the disk used to close the host to everybody, and so one host after the other."""
+    """Three attempts of one job that filled the disk used to close the host to everybody, and so
+    one host after the other.
+    """
     with small_disk(tmp_path / "small", 24_000) as disk:
-        for name in ("cache", "store"):  # on other disks: uv is larger than this one, and the log has to be stored
+        for name in (
+            "cache",
+            "store",
+        ):  # on other disks: uv is larger than this one, and the log has to be stored
             (tmp_path / name).mkdir()
             (disk / name).symlink_to(tmp_path / name)
         bench = Bench(disk)
-        setup = EnvironmentSpec(setup=("head -c 50000000 /dev/zero > data",)) if filled_by == "itself" else EnvironmentSpec()
+        setup = (
+            EnvironmentSpec(setup=("head -c 50000000 /dev/zero > data",))
+            if filled_by == "itself"
+            else EnvironmentSpec()
+        )
         if filled_by != "itself":
             place = disk / "attempts" / "another" if filled_by == "another" else disk / "left"
             place.mkdir(parents=True)
             (place / "data").write_bytes(bytes(22_000_000))
         outcome = await bench.outcome("true", environment=setup)
 
-        assert (outcome.state, outcome.fault, outcome.refused) == (TaskState.WORKER_FAILED, fault, refused), outcome.reason
+        assert (outcome.state, outcome.fault, outcome.refused) == (
+            TaskState.WORKER_FAILED,
+            fault,
+            refused,
+        ), outcome.reason
         assert bool(hosts_after(a_placement(bench.place), [outcome]).spoilt_by) is struck
 
 
-# -- this life of the host is over ---------------------------------------------------------------------------------------------
+# -- this life of the host is over
+# ---------------------------------------------------------------------------------------------
 
 #: Writes its own number and that of a child in a session of its own, and stays.
 FAMILY = """
@@ -291,11 +365,21 @@ time.sleep(1000)
 """
 
 
-async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it(bench: Bench) -> None:
-    """Children in other sessions too: a successor must not meet them. And the job hears at once, not after a minute."""
+async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it(
+    bench: Bench,
+) -> None:
+    """Children in other sessions too: a successor must not meet them. And the job hears at once,
+    not after a minute.
+    """
     tasks, families = bench.tasks(), [f"family-{number}" for number in range(2)]
     for name in families:
-        task = a_run(sys.executable, "-c", FAMILY, key=f"{name} of {uuid4().hex}", env={"FAMILY": str(bench.dir / name)})
+        task = a_run(
+            sys.executable,
+            "-c",
+            FAMILY,
+            key=f"{name} of {uuid4().hex}",
+            env={"FAMILY": str(bench.dir / name)},
+        )
         await dispatch(tasks, task)
     pids = [int(pid) for name in families for pid in (await bench.there_is(name)).split()]
     living: list[int] = []
@@ -305,15 +389,24 @@ async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it
     assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [
         (TaskState.WORKER_FAILED, f"host {bench.place.id}: its slice has ended")
     ] * 2
-    assert living in ([0, 0], [1, 0])  # when the first job hears, the other's program may still be dying
-    _, left = psutil.wait_procs([process for process in psutil.process_iter() if process.pid in pids], timeout=PATIENCE)
+    assert living in (
+        [0, 0],
+        [1, 0],
+    )  # when the first job hears, the other's program may still be dying
+    _, left = psutil.wait_procs(
+        [process for process in psutil.process_iter() if process.pid in pids], timeout=PATIENCE
+    )
     assert left == []
     assert list((bench.dir / "attempts").iterdir()) == []
 
 
 @pytest.mark.parametrize("status", [RPCStatusCode.NOT_FOUND, RPCStatusCode.UNAVAILABLE])
-async def test_an_abandoned_host_says_it_once_and_goes_on(bench: Bench, status: RPCStatusCode) -> None:
-    """The server may not want to hear of it, or be away; the host's next life does not wait for that."""
+async def test_an_abandoned_host_says_it_once_and_goes_on(
+    bench: Bench, status: RPCStatusCode
+) -> None:
+    """The server may not want to hear of it, or be away; the host's next life does not wait for
+    that.
+    """
     bench.server.refusals = [status] * 100
     tasks = bench.tasks()
     await dispatch(tasks, a_run("sh", "-c", f"echo up > {bench.dir / 'up'}; exec sleep 1000"))
@@ -323,9 +416,16 @@ async def test_an_abandoned_host_says_it_once_and_goes_on(bench: Bench, status: 
     assert (bench.server.tries, bench.server.told) == (1, [])
 
 
-@pytest.mark.parametrize(("ends", "kind"), [("preempt_all", HOST_LEAVES), ("kill_all", HOST_LEAVES), ("hand_over", HOST_REFUSED)])
-async def test_only_an_agent_that_ends_its_incarnation_says_so_when_it_refuses(bench: Bench, ends: str, kind: str) -> None:
-    """A successor goes on with an incarnation that was handed over: it used to leave the scheduler's ledger for good."""
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [("preempt_all", HOST_LEAVES), ("kill_all", HOST_LEAVES), ("hand_over", HOST_REFUSED)],
+)
+async def test_only_an_agent_that_ends_its_incarnation_says_so_when_it_refuses(
+    bench: Bench, ends: str, kind: str
+) -> None:
+    """A successor goes on with an incarnation that was handed over: it used to leave the
+    scheduler's ledger for good.
+    """
     tasks = bench.tasks()
     await asyncio.wait_for(getattr(tasks, ends)("stopped"), PATIENCE)
 
@@ -335,8 +435,12 @@ async def test_only_an_agent_that_ends_its_incarnation_says_so_when_it_refuses(b
         assert refused.value.type == expected
 
 
-async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_abandoned(bench: Bench) -> None:
-    """It has a successor, or will have as soon as its heartbeat has run out; the host has no say in that."""
+async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_abandoned(
+    bench: Bench,
+) -> None:
+    """It has a successor, or will have as soon as its heartbeat has run out; the host has no say in
+    that.
+    """
     attempt = bench.attempt("sleep", "1000")
     living = asyncio.create_task(attempt.run())
     attempt.handle(Event.GIVEN_UP, "the server does not wait for the attempt any more")
@@ -346,7 +450,9 @@ async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_ab
     assert bench.server.tries == 0
 
 
-async def test_a_host_that_tasks_of_a_gang_share_is_free_when_the_last_of_them_is_dead(bench: Bench) -> None:
+async def test_a_host_that_tasks_of_a_gang_share_is_free_when_the_last_of_them_is_dead(
+    bench: Bench,
+) -> None:
     """The first one's end would give away what the others still use."""
     tasks, claim = bench.tasks(), f"ada/train@1/{uuid4().hex}"
     bench.server.refusals = [RPCStatusCode.NOT_FOUND] * 2
@@ -354,17 +460,26 @@ async def test_a_host_that_tasks_of_a_gang_share_is_free_when_the_last_of_them_i
     for index in (0, 1):
         await dispatch(tasks, a_run("sh", "-c", wait, index=index, claim=claim, env={}))
     (bench.dir / "end.0").touch()
-    await asyncio.to_thread(eventually, lambda: bench.server.tries == 1 and len(_attempts_of(bench)) == 1, PATIENCE, 0.02)
+    await asyncio.to_thread(
+        eventually,
+        lambda: bench.server.tries == 1 and len(_attempts_of(bench)) == 1,
+        PATIENCE,
+        0.02,
+    )
     early = list(bench.server.signals)
     (bench.dir / "end.1").touch()
-    await asyncio.to_thread(eventually, lambda: bench.server.tries == 2 and not _attempts_of(bench), PATIENCE, 0.02)
+    await asyncio.to_thread(
+        eventually, lambda: bench.server.tries == 2 and not _attempts_of(bench), PATIENCE, 0.02
+    )
 
     assert "deliver" not in early
     assert bench.server.signals.count("deliver") == 1
 
 
 async def test_an_attempt_that_is_over_keeps_no_file_open(bench: Bench) -> None:
-    """An agent rarely collects garbage. Of thousands of small jobs, it must not keep a descriptor each."""
+    """An agent rarely collects garbage. Of thousands of small jobs, it must not keep a descriptor
+    each.
+    """
     gc.disable()
     try:
         await bench.attempt("true").run()
@@ -381,7 +496,9 @@ def _attempts_of(bench: Bench) -> list[Path]:
 
 
 async def test_an_outcome_that_was_on_its_way_is_not_replaced(bench: Bench) -> None:
-    """A program that has ended well has ended well; but a server that is away is waited for no longer."""
+    """A program that has ended well has ended well; but a server that is away is waited for no
+    longer.
+    """
     bench.server.refusals = [RPCStatusCode.UNAVAILABLE]
     attempt = bench.attempt("true")
     living = asyncio.create_task(attempt.run())
@@ -394,23 +511,36 @@ async def test_an_outcome_that_was_on_its_way_is_not_replaced(bench: Bench) -> N
 
 async def test_the_first_reason_for_an_end_stays_when_its_grace_is_cut_short(bench: Bench) -> None:
     """A job that was cancelled is KILLED, although its program had no time to stop."""
-    attempt = bench.attempt("sh", "-c", f"trap '' TERM; echo up > {bench.dir / 'up'}; while :; do sleep 0.1; done")
+    attempt = bench.attempt(
+        "sh", "-c", f"trap '' TERM; echo up > {bench.dir / 'up'}; while :; do sleep 0.1; done"
+    )
     living = asyncio.create_task(attempt.run())
     await bench.there_is("up")
     attempt.handle(Event.CANCEL, "cancelled")
     attempt.handle(Event.HOST_OVER, "its slice has ended")
     await asyncio.wait_for(living, PATIENCE)
 
-    assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [(TaskState.KILLED, "cancelled")]
+    assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [
+        (TaskState.KILLED, "cancelled")
+    ]
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, TaskState.SUCCEEDED), (3, TaskState.FAILED)])
 async def test_a_program_that_has_ended_keeps_its_outcome_while_a_process_that_it_left_is_stopped(
     bench: Bench, code: int, state: TaskState
 ) -> None:
-    """A cancellation or the end of the host meets a helper that still writes; the program itself was done."""
-    helper = f"trap 'echo saved; exit' TERM; echo up > {bench.dir / 'up'}; while :; do sleep 0.1; done"
-    attempt = bench.attempt("sh", "-c", f'sh -c "$0" & until [ -e {bench.dir / "up"} ]; do sleep 0.02; done; exit {code}', helper)
+    """A cancellation or the end of the host meets a helper that still writes; the program itself
+    was done.
+    """
+    helper = (
+        f"trap 'echo saved; exit' TERM; echo up > {bench.dir / 'up'}; while :; do sleep 0.1; done"
+    )
+    attempt = bench.attempt(
+        "sh",
+        "-c",
+        f'sh -c "$0" & until [ -e {bench.dir / "up"} ]; do sleep 0.02; done; exit {code}',
+        helper,
+    )
     living = asyncio.create_task(attempt.run())
     await bench.there_is("up")
     log = bench.dir / "attempts" / "only" / "first_end.json"
@@ -428,11 +558,18 @@ async def test_an_attempt_says_what_it_waits_for_when_its_program_has_ended(benc
     await asyncio.wait_for(attempt.run(), PATIENCE)
 
     (outcome,) = bench.server.told
-    said = "the program exited with code 0, and processes that it has started still run: they have 2s to end"
-    assert (outcome.state, said in outcome.last_lines) == (TaskState.SUCCEEDED, True), outcome.last_lines
+    said = (
+        "the program exited with code 0, and processes that it has started still run: they have 2s"
+        " to end"
+    )
+    assert (outcome.state, said in outcome.last_lines) == (
+        TaskState.SUCCEEDED,
+        True,
+    ), outcome.last_lines
 
 
-# -- another agent has begun it -------------------------------------------------------------------------------------------------
+# -- another agent has begun it
+# -------------------------------------------------------------------------------------------------
 
 
 def left_behind(bench: Bench, **changes: Any) -> Path:
@@ -444,8 +581,12 @@ def left_behind(bench: Bench, **changes: Any) -> Path:
     return directory
 
 
-async def test_outputs_that_were_still_on_their_way_are_kept_by_the_next_agent(bench: Bench) -> None:
-    """The server has the outcome and knows the attempt no more: that is no reason to throw its results away."""
+async def test_outputs_that_were_still_on_their_way_are_kept_by_the_next_agent(
+    bench: Bench,
+) -> None:
+    """The server has the outcome and knows the attempt no more: that is no reason to throw its
+    results away.
+    """
     directory = left_behind(bench, told=True)
     (directory / "outputs").mkdir()
     (directory / "outputs" / "result").write_text("weights")
@@ -459,7 +600,9 @@ async def test_outputs_that_were_still_on_their_way_are_kept_by_the_next_agent(b
     assert bench.server.tries == 0
 
 
-async def test_an_attempt_that_is_not_wanted_any_more_is_dead_before_the_next_agent_takes_work(bench: Bench) -> None:
+async def test_an_attempt_that_is_not_wanted_any_more_is_dead_before_the_next_agent_takes_work(
+    bench: Bench,
+) -> None:
     """Its successor may run here."""
     directory = left_behind(bench)
     program = Program(directory)
@@ -485,20 +628,27 @@ async def test_a_program_that_was_being_prepared_is_prepared_again(bench: Bench)
     assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
 
 
-async def test_what_ended_while_nobody_looked_has_its_true_end_also_in_another_life_of_the_host(bench: Bench) -> None:
+async def test_what_ended_while_nobody_looked_has_its_true_end_also_in_another_life_of_the_host(
+    bench: Bench,
+) -> None:
     """A finished task's result is not thrown away because its host was given up."""
     directory = left_behind(bench)
     task = a_run("sh", "-c", "exit 3", incarnation="former", outputs="outputs/left")
     AttemptFile.of(task, b"token", datetime.now(UTC)).write(directory)
     program = Program(directory)
-    program.start(Launch(argv=task.command, env={"PATH": "/usr/bin:/bin"}, cwd=str(directory)), shim.now() + 3600)
+    program.start(
+        Launch(argv=task.command, env={"PATH": "/usr/bin:/bin"}, cwd=str(directory)),
+        shim.now() + 3600,
+    )
     await program.wait()
     tasks = bench.tasks()
     await tasks.take_over()
     tasks.report_lost()
 
     await asyncio.to_thread(eventually, lambda: not directory.exists(), PATIENCE, 0.02)
-    assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [(TaskState.FAILED, 3)]
+    assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [
+        (TaskState.FAILED, 3)
+    ]
 
 
 async def test_an_abandoned_host_does_not_wait_for_a_store_that_is_away(bench: Bench) -> None:

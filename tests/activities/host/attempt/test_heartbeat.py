@@ -17,7 +17,8 @@ from tests.builders import NOON, a_fleet, a_gang, a_host, some
 
 __all__ = ["bench"]
 
-#: Frontend calls that a namespace may make in a second, by default. Source: frontend.namespaceRPS of the Temporal server.
+#: Frontend calls that a namespace may make in a second, by default. Source: frontend.namespaceRPS
+#: of the Temporal server.
 NAMESPACE_LIMIT = 2400
 
 
@@ -37,11 +38,17 @@ def test_the_heartbeats_of_thousands_of_tasks_stay_far_below_the_limit_of_a_name
 def test_a_lease_has_enough_heartbeats_however_many_tasks_there_are() -> None:
     """One that fails must not end a program."""
     assert Contact.of(Rules(), 10**6).interval == 50 / HEARTBEATS_PER_LEASE
-    assert Contact.of(Rules(lease=timedelta(minutes=5)), 10**6).interval == 300 / HEARTBEATS_PER_LEASE
+    assert (
+        Contact.of(Rules(lease=timedelta(minutes=5)), 10**6).interval == 300 / HEARTBEATS_PER_LEASE
+    )
 
 
-def test_a_lease_begins_when_the_server_hands_out_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's timeout begins then, and an agent may take the attempt later. A wrong clock leaves time for one answer."""
+def test_a_lease_begins_when_the_server_hands_out_the_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server's timeout begins then, and an agent may take the attempt later. A wrong clock
+    leaves time for one answer.
+    """
     monkeypatch.setattr(shim, "now", lambda: 1000.0)
 
     assert handed_out(timedelta(seconds=30), 50) == 970
@@ -50,7 +57,9 @@ def test_a_lease_begins_when_the_server_hands_out_the_attempt(monkeypatch: pytes
     assert handed_out(timedelta(hours=1), 4) == 1000
 
 
-async def test_a_program_without_contact_ends_with_its_own_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_without_contact_ends_with_its_own_lease(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not with a lease that all clusters share."""
     monkeypatch.setattr(heartbeat, "ANNOUNCE_AFTER", timedelta(0))
     bench.server.away = True

@@ -1,4 +1,6 @@
-"""The lifecycle of an attempt: its table, its scenarios (`tests/transcripts/attempt/`), and what must never happen."""
+"""The lifecycle of an attempt: its table, its scenarios (`tests/transcripts/attempt/`), and what
+must never happen.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,14 @@ from tests.transcript import check, transcripts
 
 KILL_EVENTS = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED, Event.DISK_LIMIT)
 STOP_EVENTS = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
-EVENTS = (Event.STARTED, Event.ENDED, *STOP_EVENTS, *KILL_EVENTS, Event.GIVEN_UP, Event.CONTACT_LOST)
+EVENTS = (
+    Event.STARTED,
+    Event.ENDED,
+    *STOP_EVENTS,
+    *KILL_EVENTS,
+    Event.GIVEN_UP,
+    Event.CONTACT_LOST,
+)
 EVENTS += (Event.UPLOADED, Event.ACCEPTED, Event.REFUSED, Event.UNREPORTED, Event.FIRST_ENDED)
 
 #: The next state, one letter for each event in the order of `EVENTS`; `.` means an illegal event.
@@ -38,8 +47,8 @@ LETTERS = {
     "w": State.REPORTING,
     "x": State.SETTLED,
 }
-#: started, ended | cancel, timeout, preempt | the host's three, disk limit | given up, contact lost | uploaded, accepted,
-#: refused, unreported | first ended
+#: started, ended | cancel, timeout, preempt | the host's three, disk limit | given up, contact lost
+#: | uploaded, accepted, refused, unreported | first ended
 TABLE = {
     State.PREPARING: "re ccc cccc dd .... .",
     State.CANCELLED: ".e ccc cccc dd .... .",
@@ -62,7 +71,9 @@ def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, eve
     letter = TABLE[state].replace(" ", "")[EVENTS.index(event)]
 
     if letter == ".":
-        with pytest.raises(IllegalMove, match=f"an attempt that is {state} cannot get the event {event}"):
+        with pytest.raises(
+            IllegalMove, match=f"an attempt that is {state} cannot get the event {event}"
+        ):
             step(lifecycle, event)
         assert lifecycle == Lifecycle(state)
     else:
@@ -80,7 +91,9 @@ def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, eve
         (Event.HOST_OVER, TaskState.WORKER_FAILED, True),
     ],
 )
-def test_the_first_event_that_stops_an_attempt_decides_its_outcome(event: Event, state: TaskState, host_leaves: bool) -> None:
+def test_the_first_event_that_stops_an_attempt_decides_its_outcome(
+    event: Event, state: TaskState, host_leaves: bool
+) -> None:
     """Any later one leaves it as it is."""
     expected = TaskOutcome(state=state, reason="first", host_leaves=host_leaves)
     for begun in (State.PREPARING, State.RUNNING):
@@ -89,8 +102,12 @@ def test_the_first_event_that_stops_an_attempt_decides_its_outcome(event: Event,
             assert step(lifecycle, later, "second")[0].outcome == expected
 
 
-def test_a_program_that_has_ended_keeps_its_outcome_though_the_contact_is_lost_while_others_are_left() -> None:
-    """The rest is killed, as its lease is over. But what the program has reached is not run again for want of a network."""
+def test_a_program_that_has_ended_keeps_its_outcome_though_the_contact_is_lost_while_others_are_left() -> (
+    None
+):
+    """The rest is killed, as its lease is over. But what the program has reached is not run again
+    for want of a network.
+    """
     lifecycle, _ = step(Lifecycle(), Event.STARTED)
     lifecycle, _ = step(lifecycle, Event.FIRST_ENDED)
     lifecycle, effects = step(lifecycle, Event.CONTACT_LOST)
@@ -121,7 +138,9 @@ class Scenario:
                 return ""
             case ["agent-finds-it"]:
                 launched = self.lifecycle.launched
-                self.lifecycle = restore(launched=launched, ended=self.ended, outcome=self.recorded, settled=self.settled)
+                self.lifecycle = restore(
+                    launched=launched, ended=self.ended, outcome=self.recorded, settled=self.settled
+                )
                 return str(self.lifecycle.state)
             case [event, *reason]:
                 return self._step(Event(event.upper().replace("-", "_")), *reason)
@@ -136,8 +155,17 @@ class Scenario:
         self.settled = self.settled or Effect.RECORD_SETTLED in effects
         if Effect.RECORD_OUTCOME in effects:
             self.recorded = self.lifecycle.outcome
-        shown = [f"{before} -> {self.lifecycle.state}" if before is not self.lifecycle.state else f"{before} stays"]
-        shown += [f"  {effect}{self._decided() if effect is Effect.RECORD_OUTCOME else ''}" for effect in effects]
+        shown = [
+            (
+                f"{before} -> {self.lifecycle.state}"
+                if before is not self.lifecycle.state
+                else f"{before} stays"
+            )
+        ]
+        shown += [
+            f"  {effect}{self._decided() if effect is Effect.RECORD_OUTCOME else ''}"
+            for effect in effects
+        ]
         return "\n".join(shown)
 
     def _decided(self) -> str:
@@ -153,7 +181,9 @@ def test_a_scenario_gives_the_states_and_effects_of_its_transcript(path: Path) -
 
 @given(st.lists(st.sampled_from(Event), max_size=30))
 def test_no_order_of_events_reports_twice_or_starts_a_program_late(events: list[Event]) -> None:
-    """A second program, or an outcome after the attempt was given up, would run or count a task twice."""
+    """A second program, or an outcome after the attempt was given up, would run or count a task
+    twice.
+    """
     lifecycle, starts, reports = Lifecycle(), 0, 0
     ended = dropped = False
     for event in events:
@@ -176,9 +206,13 @@ def test_no_order_of_events_reports_twice_or_starts_a_program_late(events: list[
     assert reports <= 1
 
 
-@given(st.lists(st.sampled_from([each for each in Event if each is not Event.UNREPORTED]), max_size=40))
+@given(
+    st.lists(st.sampled_from([each for each in Event if each is not Event.UNREPORTED]), max_size=40)
+)
 def test_every_settled_attempt_was_reported_or_has_freed_its_placement(events: list[Event]) -> None:
-    """Otherwise the scheduler would reserve the host for an attempt that does not run; a host that is over needs no message."""
+    """Otherwise the scheduler would reserve the host for an attempt that does not run; a host that
+    is over needs no message.
+    """
     lifecycle, seen = Lifecycle(), set[Effect]()
     accepted = False
     for event in events:

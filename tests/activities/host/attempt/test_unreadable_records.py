@@ -1,4 +1,6 @@
-"""Attempts whose records the next agent cannot read, as after a change of Iris's version: none runs on, no output is deleted."""
+"""Attempts whose records the next agent cannot read, as after a change of Iris's version: none runs
+on, no output is deleted.
+"""
 
 import asyncio
 import json
@@ -37,7 +39,9 @@ WITHOUT_ENVIRONMENT = "echo said; env -i setsid --wait sh -c 'echo $$ > {up}; ex
 def of_another_schema(record: Path) -> None:
     """As another version of Iris might write it: the key and the token are where they were."""
     task = json.loads(record.read_text())["task"]
-    record.write_text(json.dumps({"schema": 7, "task": {"key": task["key"], "cmd": "true"}, "token": "dG9rZW4="}))
+    record.write_text(
+        json.dumps({"schema": 7, "task": {"key": task["key"], "cmd": "true"}, "token": "dG9rZW4="})
+    )
 
 
 def cut_off(record: Path) -> None:
@@ -45,14 +49,22 @@ def cut_off(record: Path) -> None:
     record.write_bytes(record.read_bytes()[:40])
 
 
-async def left_unreadable(bench: Bench, program: str, spoil: Callable[[Path], None]) -> tuple[RunTask, int]:
-    """An attempt with a running program, whose record was spoilt after its agent ended: its task, and the program's number."""
-    task = a_run("sh", "-c", program.format(up=bench.dir / "up"), incarnation=a_host("h1").incarnation)
+async def left_unreadable(
+    bench: Bench, program: str, spoil: Callable[[Path], None]
+) -> tuple[RunTask, int]:
+    """An attempt with a running program, whose record was spoilt after its agent ended: its task,
+    and the program's number.
+    """
+    task = a_run(
+        "sh", "-c", program.format(up=bench.dir / "up"), incarnation=a_host("h1").incarnation
+    )
     host = bench.tasks()
     await dispatch(host, task)
     pid = int(await bench.there_is("up"))
     (directory,) = (bench.dir / "attempts").iterdir()
-    await asyncio.to_thread(eventually, lambda: "said" in (directory / "stdout").read_text(), PATIENCE, 0.02)
+    await asyncio.to_thread(
+        eventually, lambda: "said" in (directory / "stdout").read_text(), PATIENCE, 0.02
+    )
     await host.hand_over("an upgrade")
     spoil(directory / STATE)
     return task, pid
@@ -63,21 +75,28 @@ def quarantined(bench: Bench) -> list[Path]:
 
 
 @pytest.mark.parametrize("program", [PLAIN, IN_A_SESSION, WITHOUT_ENVIRONMENT])
-async def test_a_program_whose_record_has_another_schema_is_killed_and_its_job_hears_of_it(bench: Bench, program: str) -> None:
-    """The next agent used to delete the directory with logs and outputs, and to say nothing to anybody."""
+async def test_a_program_whose_record_has_another_schema_is_killed_and_its_job_hears_of_it(
+    bench: Bench, program: str
+) -> None:
+    """The next agent used to delete the directory with logs and outputs, and to say nothing to
+    anybody.
+    """
     _, pid = await left_unreadable(bench, program, of_another_schema)
     successor = bench.tasks()
     await successor.take_over()
 
     assert not alive(pid)
-    assert bench.server.told == []  # not before the host is registered: the job would be placed on the dead incarnation again
+    assert (
+        bench.server.told == []
+    )  # not before the host is registered: the job would be placed on the dead incarnation again
     successor.report_lost()
     await asyncio.wait_for(bench.server.tried.wait(), PATIENCE)
     (outcome,) = bench.server.told
     (kept,) = quarantined(bench)
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
     assert outcome.reason.endswith(
-        f"could not read the record of the attempt and killed its program; what it wrote is there in {kept}"
+        "could not read the record of the attempt and killed its program; what it wrote is there"
+        f" in {kept}"
     )
     assert (kept / "stdout").read_text() == "said\n"
     assert list((bench.dir / "attempts").iterdir()) == []
@@ -94,7 +113,9 @@ async def test_a_program_that_lost_its_shim_too_is_found_by_its_key(bench: Bench
 
 
 async def test_a_record_that_was_cut_off_does_not_let_a_program_run_on(bench: Bench) -> None:
-    """Its order to start still names the key. The token is lost, so its job learns of the loss when no heartbeat comes."""
+    """Its order to start still names the key. The token is lost, so its job learns of the loss when
+    no heartbeat comes.
+    """
     _, pid = await left_unreadable(bench, IN_A_SESSION, cut_off)
     (directory,) = (bench.dir / "attempts").iterdir()
     os.kill(json.loads((directory / "started.json").read_text())["shim"], signal.SIGKILL)
@@ -117,7 +138,10 @@ async def test_the_log_of_the_agent_names_the_file_and_the_remedy_and_no_value(
 
     (kept,) = quarantined(bench)
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert f"the record of an attempt could not be read: {kept / STATE}: task.owner: Field required" in said
+    assert (
+        f"the record of an attempt could not be read: {kept / STATE}: task.owner: Field required"
+        in said
+    )
     assert said.endswith(f"its output is in {kept}: copy what you need, then delete that directory")
     assert "dG9rZW4=" not in said
 
@@ -157,7 +181,9 @@ def test_only_the_newest_stay(tmp_path: Path) -> None:
     names = [f"{number:02}" for number in range(MOST_KEPT + 2)][::-1]
     leave(tmp_path / "attempts", names)
 
-    assert {path.name.partition("-")[0] for path in (tmp_path / QUARANTINE).iterdir()} == set(names[2:])
+    assert {path.name.partition("-")[0] for path in (tmp_path / QUARANTINE).iterdir()} == set(
+        names[2:]
+    )
 
 
 async def test_a_quarantine_is_given_up_before_an_attempt_ends_for_its_disk(tmp_path: Path) -> None:
@@ -172,7 +198,9 @@ async def test_a_quarantine_is_given_up_before_an_attempt_ends_for_its_disk(tmp_
             while output.write(bytes(100_000)):
                 pass
         ended: list[str] = []
-        occupant = Occupant(running, requested=0, in_container=False, ending=False, told_to_end=lambda: False)
+        occupant = Occupant(
+            running, requested=0, in_container=False, ending=False, told_to_end=lambda: False
+        )
         watching = asyncio.create_task(
             watch(
                 lambda: {"running": occupant},
@@ -188,16 +216,24 @@ async def test_a_quarantine_is_given_up_before_an_attempt_ends_for_its_disk(tmp_
     assert ended == []
 
 
-# -- containers ----------------------------------------------------------------------------------------------------------------
+# -- containers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.docker
 async def test_a_container_whose_attempt_has_an_unreadable_record_is_removed(bench: Bench) -> None:
-    """Its engine runs it, not the shim; a record that was cut off has no key, but the container's labels name the directory."""
+    """Its engine runs it, not the shim; a record that was cut off has no key, but the container's
+    labels name the directory.
+    """
     host, key = bench.tasks(), f"unreadable/{uuid4().hex}"
     task = a_run("sh", "-c", "echo said; exec sleep 1000", image=images.docker_image(), key=key)
     await dispatch(host, task.model_copy(update={"incarnation": a_host("h1").incarnation}))
-    await asyncio.to_thread(eventually, lambda: any("said" in each.read_text() for each in stdouts(bench)), PATIENCE, 0.05)
+    await asyncio.to_thread(
+        eventually,
+        lambda: any("said" in each.read_text() for each in stdouts(bench)),
+        PATIENCE,
+        0.05,
+    )
     await host.hand_over("an upgrade")
     (directory,) = (bench.dir / "attempts").iterdir()
     cut_off(directory / STATE)

@@ -1,4 +1,6 @@
-"""Which interpreter runs a function on its host: the version that has pickled it, whatever the host finds first."""
+"""Which interpreter runs a function on its host: the version that has pickled it, whatever the host
+finds first.
+"""
 
 import json
 import os
@@ -34,7 +36,9 @@ class Host(Bench):
         """Runs a call where PATH has these directories first."""
         outputs = names.attempt_outputs(JOB, RUN, 0, 1)
         env = {"PATH": f"{path}:/bin"}
-        return await self.outcome("f", key=f"{JOB}:0@1/{uuid4().hex}", job=JOB, call=call, outputs=outputs, env=env)
+        return await self.outcome(
+            "f", key=f"{JOB}:0@1/{uuid4().hex}", job=JOB, call=call, outputs=outputs, env=env
+        )
 
     async def result(self) -> Any:
         return await read_result(self.store, JOB, RUN, 0, 1)
@@ -49,7 +53,11 @@ class Host(Bench):
         with pack_call(abs, (-1,), {}) as packed, tarfile.open(fileobj=packed.archive) as archive:
             archive.extractall(call, filter="data")
         (call / "call.json").write_text(json.dumps(["builtins:abs", [3, 1]]))
-        files = [ExtraFile(path, str(path.relative_to(call))) for path in sorted(call.rglob("*")) if path.is_file()]
+        files = [
+            ExtraFile(path, str(path.relative_to(call)))
+            for path in sorted(call.rglob("*"))
+            if path.is_file()
+        ]
         with pack(None, files) as packed:
             return await upload(self.store, packed)
 
@@ -63,8 +71,12 @@ def version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-async def test_a_function_gets_the_version_of_python_that_has_pickled_it(host: Host, tmp_path: Path) -> None:
-    """The `python` of a laptop is seldom that of the notebook. A shim, which has the name and starts nothing, is passed over."""
+async def test_a_function_gets_the_version_of_python_that_has_pickled_it(
+    host: Host, tmp_path: Path
+) -> None:
+    """The `python` of a laptop is seldom that of the notebook. A shim, which has the name and
+    starts nothing, is passed over.
+    """
     another_python(tmp_path / "bin")
     a_command(tmp_path / "bin", f"python{VERSION}", "echo command not found >&2; exit 127")
     (tmp_path / "later").mkdir()
@@ -75,18 +87,28 @@ async def test_a_function_gets_the_version_of_python_that_has_pickled_it(host: H
     assert await host.result() == VERSION
 
 
-async def test_a_function_runs_in_the_interpreter_that_its_call_names(host: Host, tmp_path: Path) -> None:
-    """On a cluster of this machine: it has the packages of the program that submits the function."""
+async def test_a_function_runs_in_the_interpreter_that_its_call_names(
+    host: Host, tmp_path: Path
+) -> None:
+    """On a cluster of this machine: it has the packages of the program that submits the
+    function.
+    """
     mine = a_command(tmp_path / "mine", "python", f'MINE=yes exec {sys.executable} "$@"')
     another_python(tmp_path / "bin")
-    outcome = await host.ran(await host.uploaded(os.getenv, "MINE", python=str(mine)), f"{tmp_path}/bin")
+    outcome = await host.ran(
+        await host.uploaded(os.getenv, "MINE", python=str(mine)), f"{tmp_path}/bin"
+    )
 
     assert outcome.state is TaskState.SUCCEEDED, outcome.reason
     assert await host.result() == "yes"
 
 
-async def test_an_interpreter_that_the_host_does_not_have_is_passed_over(host: Host, tmp_path: Path) -> None:
-    """The host may be another machine, and a job with a user of its own may not reach the interpreter."""
+async def test_an_interpreter_that_the_host_does_not_have_is_passed_over(
+    host: Host, tmp_path: Path
+) -> None:
+    """The host may be another machine, and a job with a user of its own may not reach the
+    interpreter.
+    """
     call = await host.uploaded(version, python=str(tmp_path / "missing" / "python"))
     outcome = await host.ran(call, str(Path(sys.executable).parent))
 
@@ -99,20 +121,26 @@ async def test_a_function_for_which_there_is_no_python_is_not_run_again(host: Ho
 
     assert (outcome.state, outcome.final) == (TaskState.FAILED, True)
     wanted = (
-        f"exited with code 1: RuntimeError: builtins:abs was pickled by Python 3.1, and this job has Python {VERSION}; install"
+        "exited with code 1: RuntimeError: builtins:abs was pickled by Python 3.1, and this job"
+        f" has Python {VERSION}; install"
     )
     assert outcome.reason.startswith(wanted)
 
 
-async def test_a_worker_of_a_pool_for_which_there_is_no_python_says_so_and_is_not_run_again(host: Host, tmp_path: Path) -> None:
-    """The pool is broken by it, and `PoolBroken` has the reason of the job: the exit code alone says nothing."""
+async def test_a_worker_of_a_pool_for_which_there_is_no_python_says_so_and_is_not_run_again(
+    host: Host, tmp_path: Path
+) -> None:
+    """The pool is broken by it, and `PoolBroken` has the reason of the job: the exit code alone
+    says nothing.
+    """
     pool = PoolFile(queue="local/pool/ada/sweep-1", key="aa" * 32, python=(3, 1), idle_timeout=600)
     with pack(None, worker_files(pool, tmp_path)) as packed:
         outcome = await host.ran(await upload(host.store, packed), str(Path(sys.executable).parent))
 
     assert outcome.final
     assert (
-        f"code 1: error: the pool's calls are pickled by Python 3.1, and this job has Python {VERSION}; install" in outcome.reason
+        "code 1: error: the pool's calls are pickled by Python 3.1, and this job has Python"
+        f" {VERSION}; install" in outcome.reason
     )
 
 

@@ -1,4 +1,6 @@
-"""Requirements files, as far as environments depend on them. Jobs name the files, and the agent reads them."""
+"""Requirements files, as far as environments depend on them. Jobs name the files, and the agent
+reads them.
+"""
 
 import os
 from pathlib import Path
@@ -9,7 +11,9 @@ from iris.activities.host.environment.projects import hash_of_requirements
 
 
 def test_a_requirement_with_many_hashes_is_one_of_an_index(tmp_path: Path) -> None:
-    """It is a longer line than any path may be: `pip-compile --generate-hashes` writes such files."""
+    """It is a longer line than any path may be: `pip-compile --generate-hashes` writes such
+    files.
+    """
     hashes = " \\\n    ".join(f"--hash=sha256:{number:064x}" for number in range(200))
     (tmp_path / "requirements.txt").write_text(f"six==1.17.0 \\\n    {hashes}\n")
 

@@ -1,4 +1,6 @@
-"""What a host makes of references to secrets, and that its errors name the secret and never a value."""
+"""What a host makes of references to secrets, and that its errors name the secret and never a
+value.
+"""
 
 import os
 from pathlib import Path
@@ -53,12 +55,19 @@ async def test_a_value_comes_from_the_environment_a_file_or_google(tmp_path: Pat
     assert await value("gcp:projects/home/secrets/wandb") == VALUE
 
 
-async def test_what_is_missing_or_no_value_is_refused_with_its_name_and_source(tmp_path: Path) -> None:
-    """The user has to know which of the job's secrets it is. Another host would not have it either."""
+async def test_what_is_missing_or_no_value_is_refused_with_its_name_and_source(
+    tmp_path: Path,
+) -> None:
+    """The user has to know which of the job's secrets it is. Another host would not have it
+    either.
+    """
     (tmp_path / "big").write_bytes(b"x" * (MAX_VALUE_BYTES + 1))
     os.mkfifo(tmp_path / "pipe")
 
-    assert await refusal("host-env:KEY") == "secret A (host-env:KEY) cannot be used: the agent of this host has no such variable"
+    assert (
+        await refusal("host-env:KEY")
+        == "secret A (host-env:KEY) cannot be used: the agent of this host has no such variable"
+    )
     assert "is empty" in await refusal("host-env:KEY", KEY="")
     assert "No such file" in await refusal(f"host-file:{tmp_path}/none")
     assert "larger than 64 KiB" in await refusal(f"host-file:{tmp_path}/big")
@@ -76,7 +85,9 @@ async def test_a_google_that_does_not_answer_is_no_failure_of_the_job() -> None:
 
 
 async def test_nothing_is_given_that_the_configuration_does_not_list() -> None:
-    """The default of a fleet is an empty list: its agents have rights that its users do not have."""
+    """The default of a fleet is an empty list: its agents have rights that its users do not
+    have.
+    """
     host = HostSecrets((), Vault, {"KEY": VALUE})
     for source in ("host-env:KEY", "host-file:/etc/hostname", "gcp:wandb"):
         with pytest.raises(CannotStart, match=r"add it to bootstrap\.secrets"):
@@ -95,20 +106,30 @@ async def test_a_link_does_not_lead_out_of_the_listed_directory(tmp_path: Path) 
 
     assert await value(f"host-file:{given}/inside", f"host-file:{given}/*") == VALUE
     assert "does not allow it" in await refusal(f"host-file:{given}/link", f"host-file:{given}/*")
-    assert "does not allow it" in await refusal(f"host-file:{given}/folder/key", f"host-file:{given}/*")
+    assert "does not allow it" in await refusal(
+        f"host-file:{given}/folder/key", f"host-file:{given}/*"
+    )
 
 
 async def test_an_agent_gives_nothing_of_its_own(tmp_path: Path) -> None:
-    """Its credentials reach the whole cluster. The tokens of other attempts lie in its directory."""
+    """Its credentials reach the whole cluster. The tokens of other attempts lie in its
+    directory.
+    """
     (tmp_path / "state").mkdir()
     token, key = tmp_path / "state" / "state.json", tmp_path / "client.key"
     token.write_text(VALUE)
     key.write_text(VALUE)
 
-    assert "credential of the agent" in await refusal("host-env:TEMPORAL_API_KEY", TEMPORAL_API_KEY=VALUE)
+    assert "credential of the agent" in await refusal(
+        "host-env:TEMPORAL_API_KEY", TEMPORAL_API_KEY=VALUE
+    )
     assert "file of the agent" in await refusal(f"host-file:{token}", own=(tmp_path / "state",))
-    assert "credential of the agent" in await refusal(f"host-file:{key}", TEMPORAL_TLS_CLIENT_KEY_PATH=str(key))
-    assert "credential of the agent" in await refusal(f"host-file:{key}", IRIS_PAYLOAD_KEYS=str(key))
+    assert "credential of the agent" in await refusal(
+        f"host-file:{key}", TEMPORAL_TLS_CLIENT_KEY_PATH=str(key)
+    )
+    assert "credential of the agent" in await refusal(
+        f"host-file:{key}", IRIS_PAYLOAD_KEYS=str(key)
+    )
     assert "file of the system" in await refusal("host-file:/proc/self/environ")
 
 

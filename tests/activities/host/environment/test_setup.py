@@ -1,4 +1,6 @@
-"""The set-up of an attempt, with the real uv and without the internet: packages made by hand, in an index that may misbehave."""
+"""The set-up of an attempt, with the real uv and without the internet: packages made by hand, in an
+index that may misbehave.
+"""
 
 import asyncio
 import base64
@@ -52,23 +54,31 @@ def a_wheel(folder: Path, name: str, version: str = "1.0", code: str = "") -> No
     """A package with one module and a command of the same name."""
     info = f"{name}-{version}.dist-info"
     files = {
-        f"{name}/__init__.py": f"version = {version!r}\n{code}\ndef main(): print({name!r}, version)\n",
+        f"{name}/__init__.py": (
+            f"version = {version!r}\n{code}\ndef main(): print({name!r}, version)\n"
+        ),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
         f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
     }
     hashes = {
         path: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
         for path, text in files.items()
     }
-    record = "".join(f"{path},sha256={digest},{len(files[path])}\n" for path, digest in hashes.items())
+    record = "".join(
+        f"{path},sha256={digest},{len(files[path])}\n" for path, digest in hashes.items()
+    )
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
             wheel.writestr(path, text)
 
 
 class Index(http.server.ThreadingHTTPServer):
-    """An index of packages that misbehaves, in this way so many times, and then has the packages of a folder."""
+    """An index of packages that misbehaves, in this way so many times, and then has the packages of
+    a folder.
+    """
 
     def __init__(self, wheels: Path) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
@@ -87,8 +97,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
             return self.trouble(self.server.trouble)
         name = self.path.strip("/").rpartition("/")[2]
         if name.endswith(".whl"):
-            return self.send(200, (self.server.wheels / name).read_bytes(), "application/octet-stream")
-        links = [f'<a href="/{file.name}">{file.name}</a>' for file in self.server.wheels.glob(f"{name}-*")]
+            return self.send(
+                200, (self.server.wheels / name).read_bytes(), "application/octet-stream"
+            )
+        links = [
+            f'<a href="/{file.name}">{file.name}</a>'
+            for file in self.server.wheels.glob(f"{name}-*")
+        ]
         return self.send(200 if links else 404, "\n".join(links).encode(), "text/html")
 
     def do_HEAD(self) -> None:
@@ -122,16 +137,28 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.workdir, self.own, self.output, self.wheels = root / "work", root / "own", root / "build", root / "wheels"
+        self.workdir, self.own, self.output, self.wheels = (
+            root / "work",
+            root / "own",
+            root / "build",
+            root / "wheels",
+        )
         for directory in (self.workdir, self.own, self.wheels):
             directory.mkdir()
         for name in ("tiny", "other", "linter"):
             a_wheel(self.wheels, name)
         self.cache = Cache(root / "cache", ROOM)
-        self.runtime: Any = ProcessRuntime(f"ada/x:0@1/{uuid4().hex}", root, Resources(cpu_millis=0))
+        self.runtime: Any = ProcessRuntime(
+            f"ada/x:0@1/{uuid4().hex}", root, Resources(cpu_millis=0)
+        )
         self.index = Index(self.wheels)
         #: Of the agent.
-        self.agent = {"UV_INDEX_URL": self.index.url, "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "1", "SECRET": "agent's"}
+        self.agent = {
+            "UV_INDEX_URL": self.index.url,
+            "UV_HTTP_RETRIES": "0",
+            "UV_HTTP_TIMEOUT": "1",
+            "SECRET": "agent's",
+        }
         #: Of the program.
         self.env = {"PATH": os.environ["PATH"], "HOME": str(root), "MINE": "yes"}
 
@@ -141,7 +168,9 @@ class Host:
         self.output.unlink()
 
     def write(self, **files: str) -> None:
-        """Files of the workspace; `pyproject` is short for `pyproject.toml`, `uv_lock` for `uv.lock`."""
+        """Files of the workspace; `pyproject` is short for `pyproject.toml`, `uv_lock` for
+        `uv.lock`.
+        """
         long = {"pyproject": "pyproject.toml", "uv_lock": "uv.lock"}
         for name, text in files.items():
             path = self.workdir / long.get(name, name)
@@ -166,7 +195,13 @@ class Host:
     async def sees(self, ready: Ready, code: str) -> str:
         """What a python program prints that is started with this."""
         program = await asyncio.create_subprocess_exec(
-            "python", "-c", code, env=ready.env, cwd=self.workdir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            "python",
+            "-c",
+            code,
+            env=ready.env,
+            cwd=self.workdir,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         out, _ = await program.communicate()
         return out.decode().strip()
@@ -201,7 +236,9 @@ async def test_a_program_that_asks_for_nothing_gets_its_environment_as_it_is(hos
 
 
 async def test_a_project_finds_what_it_depends_on(host: Host) -> None:
-    """`uv sync`, as at home: dependencies, but neither other extras nor what is for developers only."""
+    """`uv sync`, as at home: dependencies, but neither other extras nor what is for developers
+    only.
+    """
     host.write(pyproject=PROJECT)
     host.write(**{"helper.py": "here = True"})
     host.env["PYTHONPATH"] = "/mine"
@@ -252,7 +289,9 @@ class Unable:
         raise HostUnable("not here", "test")
 
 
-@pytest.mark.parametrize("change", ["dependencies", "lock", "extras", "packages", "python", "index", "runtime"])
+@pytest.mark.parametrize(
+    "change", ["dependencies", "lock", "extras", "packages", "python", "index", "runtime"]
+)
 async def test_a_change_that_matters_makes_another_environment(host: Host, change: str) -> None:
     """Old packages under new code are the worst kind of bug."""
     host.write(pyproject=PROJECT)
@@ -283,7 +322,12 @@ async def test_a_change_that_matters_makes_another_environment(host: Host, chang
 async def test_a_lock_is_obeyed(host: Host) -> None:
     """What was tried at home is what runs, whatever has been published since."""
     host.write(pyproject=PROJECT)
-    subprocess.run([uv.find_uv_bin(), "lock", "--quiet"], cwd=host.workdir, env={**os.environ, **host.agent}, check=True)  # noqa: ASYNC221
+    subprocess.run(  # noqa: ASYNC221
+        [uv.find_uv_bin(), "lock", "--quiet"],
+        cwd=host.workdir,
+        env={**os.environ, **host.agent},
+        check=True,
+    )
     a_wheel(host.wheels, "tiny", "2.0")
     ready = await host.ready()
 
@@ -305,7 +349,9 @@ async def test_a_lock_that_does_not_fit_is_the_users_to_mend(host: Host) -> None
     a_wheel(host.wheels, "tiny", "2.0")
     host.write(pyproject=PROJECT.replace('"tiny"', '"tiny>=2"'))
     remedy = r"uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again$"
-    with pytest.raises(CannotStart, match=f"^set-up failed: `uv sync .*--locked` exited with [12]: {remedy}"):
+    with pytest.raises(
+        CannotStart, match=f"^set-up failed: `uv sync .*--locked` exited with [12]: {remedy}"
+    ):
         await host.ready(pauses=(60.0,))
     assert host.environments == []
 
@@ -316,10 +362,16 @@ async def test_a_lock_that_does_not_fit_is_the_users_to_mend(host: Host) -> None
 
 
 async def test_a_lock_fits_whatever_the_hosts_own_settings_are(host: Host) -> None:
-    """An agent may have a mirror, or settings that would resolve otherwise: the lock says what is installed, and from where."""
+    """An agent may have a mirror, or settings that would resolve otherwise: the lock says what is
+    installed, and from where.
+    """
     host.write(pyproject=PROJECT)
     lock(host, index=host.index.url.replace("127.0.0.1", "localhost"))
-    host.agent |= {"UV_PRERELEASE": "allow", "UV_EXCLUDE_NEWER": "2020-01-01", "UV_RESOLUTION": "lowest"}
+    host.agent |= {
+        "UV_PRERELEASE": "allow",
+        "UV_EXCLUDE_NEWER": "2020-01-01",
+        "UV_RESOLUTION": "lowest",
+    }
     ready = await host.ready()
 
     assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
@@ -360,7 +412,9 @@ def build_wheel(directory, settings=None, metadata=None):
 
 
 async def test_a_project_that_is_a_package_is_installed_as_it_is_now(host: Host) -> None:
-    """Its environment has a copy of the code: changed code must not meet the old copy, nor need the old directory."""
+    """Its environment has a copy of the code: changed code must not meet the old copy, nor need the
+    old directory.
+    """
     host.write(pyproject=PACKAGE, **{"backend.py": BACKEND, "study.py": "print('one')"})
     first = await host.ready()
     host.write(**{"study.py": "print('two')"})
@@ -379,7 +433,10 @@ async def test_packages_alone_make_an_environment_beside_what_the_host_has(host:
     ready = await host.ready(pip=("tiny",))
 
     assert await host.sees(ready, "import tiny; print(tiny.version)") == "1.0"
-    assert "include-system-site-packages = true" in (Path(ready.env["VIRTUAL_ENV"]) / "pyvenv.cfg").read_text()
+    assert (
+        "include-system-site-packages = true"
+        in (Path(ready.env["VIRTUAL_ENV"]) / "pyvenv.cfg").read_text()
+    )
     assert len(ready.keep) == 1
     ready.release()
 
@@ -387,7 +444,12 @@ async def test_packages_alone_make_an_environment_beside_what_the_host_has(host:
 async def test_commands_run_in_order_in_the_programs_directory_and_environment(host: Host) -> None:
     """The last resort for whatever else is needed: compile, fetch, generate."""
     host.write(pyproject=PROJECT)
-    ready = await host.ready(setup=("python -c 'import tiny' && echo $MINE > first", "cat first first > second; env > seen"))
+    ready = await host.ready(
+        setup=(
+            "python -c 'import tiny' && echo $MINE > first",
+            "cat first first > second; env > seen",
+        )
+    )
 
     assert (host.workdir / "second").read_text() == "yes\nyes\n"
     assert "agent's" not in (host.workdir / "seen").read_text()
@@ -397,7 +459,9 @@ async def test_commands_run_in_order_in_the_programs_directory_and_environment(h
 
 
 async def test_what_commands_install_is_seen_by_this_attempt_and_by_no_other(host: Host) -> None:
-    """`pip install` is what people write; it must change neither the host nor an environment that others use."""
+    """`pip install` is what people write; it must change neither the host nor an environment that
+    others use.
+    """
     host.write(pyproject=PROJECT)
     patch = "import tiny; open(tiny.__file__, 'a').write('version = 2')"
     ready = await host.ready(setup=("pip install other", f'python -c "{patch}"'))
@@ -412,7 +476,8 @@ async def test_what_commands_install_is_seen_by_this_attempt_and_by_no_other(hos
 
 
 class Machine:
-    """The pythons of a machine: its own, and that of the agent, which is a virtual environment beside it. Both have pip.
+    """The pythons of a machine: its own, and that of the agent, which is a virtual environment
+    beside it. Both have pip.
 
     Here both are virtual environments, so that nothing of this machine is at stake.
     """
@@ -420,10 +485,25 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.python, self.agent = root / "machine", root / "agent"
         a_wheel(root, "beside")
-        wheels = ["--no-index", "--find-links", str(root), "--find-links", str(Path(ensurepip.__file__).parent / "_bundled")]
+        wheels = [
+            "--no-index",
+            "--find-links",
+            str(root),
+            "--find-links",
+            str(Path(ensurepip.__file__).parent / "_bundled"),
+        ]
         for place, packages in ((self.python, ["pip"]), (self.agent, ["pip", "beside"])):
             venv.create(place, symlinks=True)
-            command = [uv.find_uv_bin(), "pip", "install", "--quiet", "--compile-bytecode", "--python", str(place), *wheels]
+            command = [
+                uv.find_uv_bin(),
+                "pip",
+                "install",
+                "--quiet",
+                "--compile-bytecode",
+                "--python",
+                str(place),
+                *wheels,
+            ]
             subprocess.run([*command, *packages], check=True)
         shutil.copy(uv.find_uv_bin(), self.agent / "bin" / "uv")
         self.path = f"{self.agent}/bin:{self.python}/bin"
@@ -434,7 +514,9 @@ class Machine:
     def files(self) -> list[str]:
         """All of both, without what python itself leaves there when it imports something."""
         found = (path for place in (self.python, self.agent) for path in place.rglob("*"))
-        return sorted(str(path) for path in found if path.suffix != ".pyc" and path.name != "__pycache__")
+        return sorted(
+            str(path) for path in found if path.suffix != ".pyc" and path.name != "__pycache__"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -465,7 +547,9 @@ COMMANDS = [
 async def test_what_commands_install_without_a_project_goes_into_no_python_of_the_machine(
     host: Host, machine: Machine, command: str
 ) -> None:
-    """Neither the machine's python nor that of the agent changes, whatever people write; and the program finds what it wants."""
+    """Neither the machine's python nor that of the agent changes, whatever people write; and the
+    program finds what it wants.
+    """
     host.env["PATH"] = machine.path
     host.write(**{"project/pyproject.toml": PROJECT})
     host.agent |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(host.wheels)}
@@ -473,13 +557,18 @@ async def test_what_commands_install_without_a_project_goes_into_no_python_of_th
 
     assert machine.files == machine.original
     assert not (host.root / ".local").exists()
-    assert await host.sees(ready, "import tiny, beside; print(tiny.version, beside.version)") == "1.0 1.0"
+    assert (
+        await host.sees(ready, "import tiny, beside; print(tiny.version, beside.version)")
+        == "1.0 1.0"
+    )
     assert Path(ready.env["VIRTUAL_ENV"]).is_relative_to(host.own)
     assert host.environments == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(host: Host, machine: Machine, command: str) -> None:
+async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(
+    host: Host, machine: Machine, command: str
+) -> None:
     """Build machines and images have such settings."""
     host.env["PATH"] = machine.path
     host.write(**{"project/pyproject.toml": PROJECT})
@@ -502,11 +591,22 @@ async def test_pip_called_by_the_path_of_the_machines_python_refuses(host: Host)
     """It would be the only way left to change the machine."""
     base = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     with pytest.raises(CannotStart, match="Could not find an activated virtualenv"):
-        await host.ready(setup=(f"{base} -m pip install --no-index --dry-run {host.wheels}/tiny-1.0-py3-none-any.whl",))
+        await host.ready(
+            setup=(
+                (
+                    f"{base} -m pip install --no-index --dry-run"
+                    f" {host.wheels}/tiny-1.0-py3-none-any.whl"
+                ),
+            )
+        )
 
 
-async def test_packages_go_into_their_environment_whatever_settings_say(host: Host, machine: Machine) -> None:
-    """Images and build machines have `UV_SYSTEM_PYTHON=1`, and some projects the same in their `pyproject.toml`."""
+async def test_packages_go_into_their_environment_whatever_settings_say(
+    host: Host, machine: Machine
+) -> None:
+    """Images and build machines have `UV_SYSTEM_PYTHON=1`, and some projects the same in their
+    `pyproject.toml`.
+    """
     host.write(pyproject=f"{PROJECT}\n[tool.uv.pip]\nsystem = true\n")
     host.env["PATH"] = machine.path
     host.agent |= {"UV_SYSTEM_PYTHON": "1", "UV_PYTHON": str(machine.python / "bin" / "python")}
@@ -533,8 +633,12 @@ async def test_packages_go_into_their_environment_whatever_settings_say(host: Ho
         'rm -rf "$(dirname "$4")"',
     ],
 )
-async def test_a_program_in_the_place_of_python_cannot_stop_or_fill_the_agent(host: Host, answer: str) -> None:
-    """The agent reads what the program wrote, for all attempts of the host. The job's variables say what `python` is."""
+async def test_a_program_in_the_place_of_python_cannot_stop_or_fill_the_agent(
+    host: Host, answer: str
+) -> None:
+    """The agent reads what the program wrote, for all attempts of the host. The job's variables say
+    what `python` is.
+    """
     tools = host.root / "tools"
     tools.mkdir()
     (tools / "python.json").write_text('["/usr/bin/false", []]')
@@ -560,7 +664,10 @@ async def test_commands_run_where_there_is_no_python(host: Host) -> None:
 
 async def test_tools_configured_in_pyproject_are_no_project(host: Host) -> None:
     """Many repositories have a pyproject.toml for ruff alone."""
-    line = "pyproject.toml has no [project]: nothing is installed for it; declare its dependencies there, or in requirements.txt"
+    line = (
+        "pyproject.toml has no [project]: nothing is installed for it; declare its dependencies"
+        " there, or in requirements.txt"
+    )
     host.write(pyproject="[tool.ruff]\nline-length = 100\n")
     ready = await host.ready()
 
@@ -580,22 +687,53 @@ async def test_a_user_may_do_without(host: Host) -> None:
     [
         ({"pyproject": "[project"}, {}, "pyproject.toml is not TOML", 2),
         ({"pyproject": "\udcff"}, {}, "pyproject.toml cannot be read", 2),
-        ({"pyproject": "[project]\nname = 'x'\n"}, {}, "`uv sync --no-default-groups --no-install-project` exited with 2", 2),
+        (
+            {"pyproject": "[project]\nname = 'x'\n"},
+            {},
+            "`uv sync --no-default-groups --no-install-project` exited with 2",
+            2,
+        ),
         ({}, {"extras": ("gpu",)}, "no project here has the extra 'gpu'", 2),
-        ({"pyproject": PROJECT}, {"extras": ("gpu",)}, "exited with 2: Extra `gpu` is not defined", 2),
-        ({}, {"pip": ("no-such-thing",)}, "`uv pip install no-such-thing` exited with 1: .*no-such-thing was not found", 1),
+        (
+            {"pyproject": PROJECT},
+            {"extras": ("gpu",)},
+            "exited with 2: Extra `gpu` is not defined",
+            2,
+        ),
+        (
+            {},
+            {"pip": ("no-such-thing",)},
+            "`uv pip install no-such-thing` exited with 1: .*no-such-thing was not found",
+            1,
+        ),
         ({}, {"pip": ("tiny>7",)}, "exited with 1: Because only tiny==1.0 is available", 1),
-        ({}, {"setup": ("echo first; echo 'no such data' >&2; exit 3",)}, "`echo first; .*` exited with 3: no such data", 3),
+        (
+            {},
+            {"setup": ("echo first; echo 'no such data' >&2; exit 3",)},
+            "`echo first; .*` exited with 3: no such data",
+            3,
+        ),
         ({}, {"setup": ("nonsense",)}, "exited with 127: .*nonsense", 127),
         ({}, {"setup": ("kill -9 $$",)}, r"`kill -9 \$\$` was ended by SIGKILL", 137),
-        ({"pyproject": PACKAGE, "backend.py": "import nothing"}, {}, "ModuleNotFoundError: No module named 'nothing'", 1),
+        (
+            {"pyproject": PACKAGE, "backend.py": "import nothing"},
+            {},
+            "ModuleNotFoundError: No module named 'nothing'",
+            1,
+        ),
     ],
 )
 async def test_a_step_that_fails_says_which_and_why_and_is_the_users(
     host: Host, files: dict[str, str], spec: dict[str, Any], reason: str, code: int
 ) -> None:
-    """It would fail on every host; the one line that matters is in the reason, the rest in the output."""
-    (host.workdir / "pyproject.toml").write_bytes(b"\xff") if "\udcff" in files.get("pyproject", "") else host.write(**files)
+    """It would fail on every host; the one line that matters is in the reason, the rest in the
+    output.
+    """
+    (
+        (host.workdir / "pyproject.toml").write_bytes(b"\xff")
+        if "\udcff" in files.get("pyproject", "")
+        else host.write(**files)
+    )
     with pytest.raises(CannotStart, match=f"^set-up failed: .*{reason}") as caught:
         await host.ready(pauses=(60.0,), **spec)
 
@@ -625,7 +763,9 @@ async def test_an_index_that_comes_back_costs_only_time(host: Host) -> None:
     ready.release()
 
 
-@pytest.mark.parametrize("trouble", ["503", "429", "silence", "cut off", "no server", "no such host"])
+@pytest.mark.parametrize(
+    "trouble", ["503", "429", "silence", "cut off", "no server", "no such host"]
+)
 async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: str) -> None:
     """Another host may have a better one; no retry of the user's is spent."""
     host.index.trouble, host.index.times = trouble, 100
@@ -633,7 +773,9 @@ async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: 
         host.agent["UV_INDEX_URL"] = "http://127.0.0.1:1/simple"
     if trouble == "no such host":
         host.agent["UV_INDEX_URL"] = "http://no-such-host.invalid/simple"
-    with pytest.raises(HostUnable, match=r"^set-up failed: `uv pip install tiny` could not reach") as caught:
+    with pytest.raises(
+        HostUnable, match=r"^set-up failed: `uv pip install tiny` could not reach"
+    ) as caught:
         await host.ready(pip=("tiny",), pauses=(0.01,))
 
     assert caught.value.fault == "network"
@@ -641,8 +783,12 @@ async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: 
     assert host.environments == []
 
 
-async def test_a_step_that_has_failed_slowly_is_left_to_the_next_attempt(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """uv itself waits for minutes for an index that never answers; four times that, the host was kept from others."""
+async def test_a_step_that_has_failed_slowly_is_left_to_the_next_attempt(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv itself waits for minutes for an index that never answers; four times that, the host was
+    kept from others.
+    """
     monkeypatch.setattr(steps, "_QUICK", 0.0)
     host.index.trouble, host.index.times = "503", 99
 
@@ -656,15 +802,24 @@ async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(host: H
     with pytest.raises(HostUnable) as caught:
         await host.ready(setup=("echo $$ > pid; sleep 1000",), setup_timeout=timedelta(seconds=2))
 
-    reason = "set-up failed: it took longer than 2s (--setup-timeout), in `echo $$ > pid; sleep 1000`"
+    reason = (
+        "set-up failed: it took longer than 2s (--setup-timeout), in `echo $$ > pid; sleep 1000`"
+    )
     assert (str(caught.value), caught.value.fault) == (reason, "setup-timeout")
     assert not psutil.pid_exists(int((host.workdir / "pid").read_text()))
 
 
 @pytest.mark.parametrize(
-    ("trouble", "says"), [("404", "tiny was not found"), ("401", "401 Unauthorized"), ("403", "returned a 403 Forbidden")]
+    ("trouble", "says"),
+    [
+        ("404", "tiny was not found"),
+        ("401", "401 Unauthorized"),
+        ("403", "returned a 403 Forbidden"),
+    ],
 )
-async def test_a_package_that_is_not_to_be_had_is_no_matter_of_the_network(host: Host, trouble: str, says: str) -> None:
+async def test_a_package_that_is_not_to_be_had_is_no_matter_of_the_network(
+    host: Host, trouble: str, says: str
+) -> None:
     """A typo tried again a hundred times, host by host, would hide for a day."""
     host.index.trouble, host.index.times = trouble, 100
     with pytest.raises(CannotStart, match=says):
@@ -685,7 +840,9 @@ async def test_a_full_disk_is_the_hosts(host: Host, tmp_path: Path) -> None:
         assert host.environments == []
 
 
-async def test_a_cancelled_set_up_leaves_neither_a_process_nor_half_an_environment(host: Host) -> None:
+async def test_a_cancelled_set_up_leaves_neither_a_process_nor_half_an_environment(
+    host: Host,
+) -> None:
     """A user who sees his mistake in time wants to submit the right thing at once."""
     host.index.trouble, host.index.times = "silence", 100
     host.agent["UV_HTTP_TIMEOUT"] = "30"
@@ -696,7 +853,11 @@ async def test_a_cancelled_set_up_leaves_neither_a_process_nor_half_an_environme
         await running
 
     assert host.environments == []
-    assert [p for p in psutil.process_iter(["exe"]) if (p.info["exe"] or "").startswith(str(host.cache.directory))] == []
+    assert [
+        p
+        for p in psutil.process_iter(["exe"])
+        if (p.info["exe"] or "").startswith(str(host.cache.directory))
+    ] == []
 
 
 async def test_tasks_that_come_together_make_one_environment(host: Host) -> None:
@@ -718,7 +879,9 @@ def _content(path: Path) -> tuple[int, int, int]:
 
 
 async def test_a_uv_that_a_program_has_changed_is_not_run(host: Host) -> None:
-    """Programs and containers reach the copy in the cache: what they write there must not run for the next user's job."""
+    """Programs and containers reach the copy in the cache: what they write there must not run for
+    the next user's job.
+    """
     own = _content(Path(uv.find_uv_bin()))
     (await host.ready(pip=("tiny",))).release()
     copy = host.cache.directory / "bin" / f"uv-{uv_version()}"
@@ -752,19 +915,29 @@ def test_ways_to_packages_are_for_the_set_up_and_nothing_else_is() -> None:
         "NO_PROXY": "local",
     }
 
-    assert build_env({**ways, "AWS_SECRET_ACCESS_KEY": "x", "HOME": "/root", "MY_UV_X": "1"}) == ways
+    assert (
+        build_env({**ways, "AWS_SECRET_ACCESS_KEY": "x", "HOME": "/root", "MY_UV_X": "1"}) == ways
+    )
 
 
-# -- the version of Python -----------------------------------------------------------------------------------------------------
+# -- the version of Python
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wanted", ["pip", "project", "setup"])
-async def test_an_environment_has_the_version_of_python_that_its_function_needs(host: Host, wanted: str) -> None:
-    """The host finds another version first. A function is pickled for one version, and no other can unpickle it."""
+async def test_an_environment_has_the_version_of_python_that_its_function_needs(
+    host: Host, wanted: str
+) -> None:
+    """The host finds another version first. A function is pickled for one version, and no other can
+    unpickle it.
+    """
     version, python = a_real_other_python()
     host.env["PATH"] = f"{host.env['PATH']}:{python.parent}"
     if wanted == "project":
         host.write(pyproject=PROJECT)
-    ready = await host.ready(**{"pip": {"pip": ["tiny"]}, "project": {}, "setup": {"setup": ["true"]}}[wanted], python=version)
+    ready = await host.ready(
+        **{"pip": {"pip": ["tiny"]}, "project": {}, "setup": {"setup": ["true"]}}[wanted],
+        python=version,
+    )
 
     assert await host.sees(ready, "import sys; print('%d.%d' % sys.version_info[:2])") == version

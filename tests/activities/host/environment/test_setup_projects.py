@@ -1,4 +1,6 @@
-"""Environments of projects that are more than one `pyproject.toml`: requirements files, workspaces, versions from git."""
+"""Environments of projects that are more than one `pyproject.toml`: requirements files, workspaces,
+versions from git.
+"""
 
 import subprocess
 
@@ -13,15 +15,26 @@ __all__ = ["host"]
 
 async def test_a_requirements_file_alone_is_a_project(host: Host) -> None:
     """Many projects have nothing else; their programs must not start without their packages."""
-    host.write(**{"requirements.txt": "tiny  # small\n-r more.txt\n", "more.txt": "other\n", "helper.py": "here = True"})
+    host.write(
+        **{
+            "requirements.txt": "tiny  # small\n-r more.txt\n",
+            "more.txt": "other\n",
+            "helper.py": "here = True",
+        }
+    )
     ready = await host.ready()
 
-    assert await host.sees(ready, "import tiny, other, helper; print(tiny.version, other.version)") == "1.0 1.0"
+    assert (
+        await host.sees(ready, "import tiny, other, helper; print(tiny.version, other.version)")
+        == "1.0 1.0"
+    )
     assert "[iris] uv pip install -r requirements.txt (" in host.told
     ready.release()
 
 
-async def test_a_requirements_file_is_installed_anew_when_it_or_one_that_it_includes_changes(host: Host) -> None:
+async def test_a_requirements_file_is_installed_anew_when_it_or_one_that_it_includes_changes(
+    host: Host,
+) -> None:
     """An unchanged one finds its environment, whatever else changes."""
     host.write(**{"requirements.txt": "-r more.txt\n", "more.txt": "tiny\n"})
     (await host.ready()).release()
@@ -38,7 +51,9 @@ async def test_a_requirements_file_is_installed_anew_when_it_or_one_that_it_incl
 
 async def test_a_requirements_file_of_any_name_is_added_to_a_project(host: Host) -> None:
     """`--pip '-r requirements-dev.txt'`: what one job needs need not be everyone's."""
-    host.write(**{"requirements.txt": "tiny\n", "dev/requirements.txt": "--prefer-binary\nother==1.0\n"})
+    host.write(
+        **{"requirements.txt": "tiny\n", "dev/requirements.txt": "--prefer-binary\nother==1.0\n"}
+    )
     ready = await host.ready(pip=("-r dev/requirements.txt",))
 
     assert await host.sees(ready, "import tiny, other; print(other.version)") == "1.0"
@@ -63,8 +78,12 @@ def unpacked(host: Host, **changed: str) -> None:
 
 
 async def test_a_package_beside_a_requirements_file_is_installed_as_it_is_now(host: Host) -> None:
-    """Also if it is written as an editable one: the directory of the attempt is gone when the next one uses the environment."""
-    host.write(**{"lib/pyproject.toml": PACKAGE, "lib/backend.py": BACKEND, "lib/study.py": "print('one')"})
+    """Also if it is written as an editable one: the directory of the attempt is gone when the next
+    one uses the environment.
+    """
+    host.write(
+        **{"lib/pyproject.toml": PACKAGE, "lib/backend.py": BACKEND, "lib/study.py": "print('one')"}
+    )
     host.write(**{"requirements.txt": "-e ./lib\n"})
     first = await host.ready()
     unpacked(host, **{"lib/study.py": "print('two')"})
@@ -114,12 +133,16 @@ def a_workspace(host: Host) -> None:
 
 
 @pytest.mark.parametrize("locked", [False, True])
-async def test_a_member_of_a_workspace_finds_the_packages_beside_it(host: Host, locked: bool) -> None:
+async def test_a_member_of_a_workspace_finds_the_packages_beside_it(
+    host: Host, locked: bool
+) -> None:
     """The lock and the sources are the root's; the program starts in the member's directory."""
     a_workspace(host)
     if locked:
         index = {"UV_INDEX_URL": host.index.url, "PATH": host.env["PATH"], "HOME": str(host.root)}
-        subprocess.run([uv.find_uv_bin(), "lock", "--quiet"], cwd=host.workdir, env=index, check=True)  # noqa: ASYNC221
+        subprocess.run(  # noqa: ASYNC221
+            [uv.find_uv_bin(), "lock", "--quiet"], cwd=host.workdir, env=index, check=True
+        )
         a_wheel(host.wheels, "tiny", "2.0")
     before = await host.ready(project="apps/train")
     if not locked:
@@ -128,8 +151,14 @@ async def test_a_member_of_a_workspace_finds_the_packages_beside_it(host: Host, 
     ready = await host.ready(project="apps/train")
 
     assert ("--locked" in host.told) == locked
-    assert await host.sees(before, "import study, tiny; print(study.version, tiny.version)") == "one 1.0"
-    assert await host.sees(ready, "import study, tiny; print(study.version, tiny.version)") == "two 1.0"
+    assert (
+        await host.sees(before, "import study, tiny; print(study.version, tiny.version)")
+        == "one 1.0"
+    )
+    assert (
+        await host.sees(ready, "import study, tiny; print(study.version, tiny.version)")
+        == "two 1.0"
+    )
     assert ready.env["PYTHONPATH"] == str(host.workdir / "apps/train")
     before.release()
     ready.release()
@@ -165,7 +194,8 @@ async def test_a_project_gets_the_version_that_its_bundle_has_no_git_for(host: H
 
 # -- setup.py, setup.cfg and what is not read ----------------------------------------------------
 
-#: Stands for setuptools, which the index of these tests has not: it runs `setup.py` and packs the modules.
+#: Stands for setuptools, which the index of these tests has not: it runs `setup.py` and packs the
+#: modules.
 SETUPTOOLS = """
 import os, sys, types, zipfile
 asked = {}
@@ -200,7 +230,10 @@ setup(
     install_requires=["tiny"], extras_require={"more": ["other"]},
 )
 """
-CONFIG = "[metadata]\nname = study\nversion = 1\n[options]\npy_modules = study\ninstall_requires = tiny\n"
+CONFIG = (
+    "[metadata]\nname = study\nversion = 1\n[options]\npy_modules = study\ninstall_requires ="
+    " tiny\n"
+)
 
 
 @pytest.fixture
@@ -218,7 +251,10 @@ def old(host: Host) -> Host:
         {"setup.cfg": CONFIG, "pyproject": ""},
         {
             "setup.cfg": CONFIG,
-            "pyproject": '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n',
+            "pyproject": (
+                '[build-system]\nrequires = ["setuptools"]\nbuild-backend ='
+                ' "setuptools.build_meta"\n'
+            ),
         },
     ],
     ids=["setup.py", "setup.py and tools", "setup.cfg", "setup.cfg and its build"],
@@ -262,7 +298,10 @@ async def test_a_changed_module_of_a_setup_script_is_installed_as_it_is_now(old:
 async def test_a_setup_cfg_that_nothing_builds_is_refused_with_the_remedy(host: Host) -> None:
     """No tool installs it, so the remedy is the project's to apply."""
     host.write(**{"setup.cfg": CONFIG})
-    with pytest.raises(CannotStart, match=r"neither a setup\.py nor a pyproject\.toml.*; add an empty pyproject\.toml") as caught:
+    with pytest.raises(
+        CannotStart,
+        match=r"neither a setup\.py nor a pyproject\.toml.*; add an empty pyproject\.toml",
+    ) as caught:
         await host.ready()
 
     assert caught.value.exit_code == 2
@@ -271,8 +310,14 @@ async def test_a_setup_cfg_that_nothing_builds_is_refused_with_the_remedy(host: 
 @pytest.mark.parametrize(
     ("files", "line"),
     [
-        ({"environment.yml": "dependencies: [numpy]"}, "environment.yml is for conda, and Iris does not read it: nothing is"),
-        ({"Pipfile": "[packages]\nnumpy = '*'\n"}, "Pipfile is for Pipenv, and Iris does not read it: nothing is installed"),
+        (
+            {"environment.yml": "dependencies: [numpy]"},
+            "environment.yml is for conda, and Iris does not read it: nothing is",
+        ),
+        (
+            {"Pipfile": "[packages]\nnumpy = '*'\n"},
+            "Pipfile is for Pipenv, and Iris does not read it: nothing is installed",
+        ),
         (
             {"pyproject": "[tool.poetry]\nname = 'study'\n"},
             "pyproject.toml has no [project]: nothing is installed for it; declare",
@@ -280,7 +325,9 @@ async def test_a_setup_cfg_that_nothing_builds_is_refused_with_the_remedy(host: 
     ],
     ids=["conda", "Pipenv", "tools"],
 )
-async def test_a_project_for_which_nothing_is_installed_says_so_in_one_line(host: Host, files: dict[str, str], line: str) -> None:
+async def test_a_project_for_which_nothing_is_installed_says_so_in_one_line(
+    host: Host, files: dict[str, str], line: str
+) -> None:
     """Otherwise the first that its user hears is an import that fails."""
     host.write(**files)
     ready = await host.ready()
@@ -299,8 +346,12 @@ async def test_a_project_for_which_nothing_is_installed_says_so_in_one_line(host
     ],
     ids=["another program", "a linter's", "unreadable"],
 )
-async def test_files_of_setuptools_names_that_declare_nothing_are_left_alone(host: Host, files: dict[str, str]) -> None:
-    """A program called `setup.py` must not run before its time; many a `setup.cfg` only configures a linter."""
+async def test_files_of_setuptools_names_that_declare_nothing_are_left_alone(
+    host: Host, files: dict[str, str]
+) -> None:
+    """A program called `setup.py` must not run before its time; many a `setup.cfg` only configures
+    a linter.
+    """
     host.write(**files)
     ready = await host.ready()
 

@@ -4,7 +4,10 @@ import pytest
 
 from iris.activities.host.environment.uv_errors import in_a_line, is_full_disk, is_network
 
-FETCH = "Using Python 3.11.7 environment at: v\nerror: Failed to fetch: https://index.example/simple/foo/\n"
+FETCH = (
+    "Using Python 3.11.7 environment at: v\nerror: Failed to fetch:"
+    " https://index.example/simple/foo/\n"
+)
 SEND = f"{FETCH}  cause: error sending request for url (https://index.example/simple/foo/)\n"
 GIT = """\
    Updating https://example.com/foo.git (HEAD)
@@ -83,67 +86,114 @@ note: This error originates from a subprocess, and is likely not a problem with 
     ("output", "line"),
     [
         (
-            f"{FETCH}  cause: HTTP status server error (503 Service Unavailable) for url (https://x/)\n",
+            (
+                f"{FETCH}  cause: HTTP status server error (503 Service Unavailable) for url"
+                " (https://x/)\n"
+            ),
             "(503 Service Unavailable)",
         ),
-        (f"{FETCH}  cause: HTTP status client error (429 Too Many Requests) for url (https://x/)\n", "(429 Too Many Requests)"),
-        (f"{FETCH}  cause: HTTP status client error (408 Request Timeout) for url (https://x/)\n", "(408 Request Timeout)"),
+        (
+            (
+                f"{FETCH}  cause: HTTP status client error (429 Too Many Requests) for url"
+                " (https://x/)\n"
+            ),
+            "(429 Too Many Requests)",
+        ),
+        (
+            (
+                f"{FETCH}  cause: HTTP status client error (408 Request Timeout) for url"
+                " (https://x/)\n"
+            ),
+            "(408 Request Timeout)",
+        ),
         (f"{SEND}  cause: operation timed out\n", "operation timed out"),
         (
-            f"{SEND}  cause: client error (SendRequest)\n  cause: connection closed before message completed\n",
+            (
+                f"{SEND}  cause: client error (SendRequest)\n  cause: connection closed before"
+                " message completed\n"
+            ),
             "connection closed before message completed",
         ),
         (
-            f"{SEND}  cause: client error (Connect)\n  cause: tcp connect error\n  cause: Connection refused (os error 111)\n",
+            (
+                f"{SEND}  cause: client error (Connect)\n  cause: tcp connect error\n  cause:"
+                " Connection refused (os error 111)\n"
+            ),
             "Connection refused (os error 111)",
         ),
         (
-            f"{SEND}  cause: client error (Connect)\n  cause: dns error\n"
-            "  cause: failed to lookup address information: Name or service not known\n",
+            (
+                f"{SEND}  cause: client error (Connect)\n  cause: dns error\n"
+                "  cause: failed to lookup address information: Name or service not known\n"
+            ),
             "failed to lookup address information: Name or service not known",
         ),
         (
-            f"{SEND}  cause: client error (Connect)\n  cause: invalid peer certificate: UnknownIssuer\n",
+            (
+                f"{SEND}  cause: client error (Connect)\n  cause: invalid peer certificate:"
+                " UnknownIssuer\n"
+            ),
             "invalid peer certificate: UnknownIssuer",
         ),
         (
-            f"{SEND}  cause: client error (Connect)\n  cause: tunnel error: failed to create underlying connection\n",
+            (
+                f"{SEND}  cause: client error (Connect)\n  cause: tunnel error: failed to create"
+                " underlying connection\n"
+            ),
             "tunnel error: failed to create underlying connection",
         ),
         (
-            f"{FETCH}  cause: request or response body error\n  cause: error reading a body from connection\n"
-            "  cause: end of file before message length reached\n",
+            (
+                f"{FETCH}  cause: request or response body error\n  cause: error reading a body"
+                " from connection\n  cause: end of file before message length reached\n"
+            ),
             "end of file before message length reached",
         ),
         (
-            "error: Request failed after 3 retries in 7.1s\n  cause: Failed to fetch: https://index.example/simple/foo/\n"
-            "  cause: HTTP status server error (502 Bad Gateway) for url (https://index.example/simple/foo/)\n",
+            (
+                "error: Request failed after 3 retries in 7.1s\n  cause: Failed to fetch:"
+                " https://index.example/simple/foo/\n  cause: HTTP status server error (502 Bad"
+                " Gateway) for url (https://index.example/simple/foo/)\n"
+            ),
             "(502 Bad Gateway)",
         ),
         (
-            "error: Failed to download `https://github.com/cpython-3.9.tar.gz`\n  cause: error sending request for url (https://x)\n",
+            (
+                "error: Failed to download `https://github.com/cpython-3.9.tar.gz`\n  cause: error"
+                " sending request for url (https://x)\n"
+            ),
             "error sending request for url",
         ),
         (
-            GIT.format("unable to access 'https://example.com/foo.git/': Could not resolve host: example.com"),
+            GIT.format(
+                "unable to access 'https://example.com/foo.git/': Could not resolve host:"
+                " example.com"
+            ),
             "Could not resolve host: example.com",
         ),
         (
             GIT.format(
-                "unable to access 'http://h/foo.git/': Failed to connect to h port 1 after 0 ms: Couldn't connect to server"
+                "unable to access 'http://h/foo.git/': Failed to connect to h port 1 after 0 ms:"
+                " Couldn't connect to server"
             ),
             "Couldn't connect to server",
         ),
         # as older ones have it
         (
-            "error: Failed to fetch: `https://index.example/simple/foo/`\n  Caused by: Could not connect, are you offline?\n"
-            "  Caused by: error sending request for url (https://index.example/simple/foo/)\n"
-            "  Caused by: client error (Connect)\n  Caused by: dns error: failed to lookup address information\n",
+            (
+                "error: Failed to fetch: `https://index.example/simple/foo/`\n  Caused by: Could"
+                " not connect, are you offline?\n  Caused by: error sending request for url"
+                " (https://index.example/simple/foo/)\n  Caused by: client error (Connect)\n "
+                " Caused by: dns error: failed to lookup address information\n"
+            ),
             "dns error: failed to lookup address information",
         ),
         (
-            "  × Failed to download `foo==1.0`\n  ├─▶ Failed to fetch: `https://index.example/foo.whl`\n"
-            "  ╰─▶ HTTP status server error (503 Service Unavailable) for url (https://index.example/foo.whl)\n",
+            (
+                "  × Failed to download `foo==1.0`\n  ├─▶ Failed to fetch:"
+                " `https://index.example/foo.whl`\n  ╰─▶ HTTP status server error (503 Service"
+                " Unavailable) for url (https://index.example/foo.whl)\n"
+            ),
             "(503 Service Unavailable)",
         ),
     ],
@@ -160,25 +210,37 @@ def test_words_of_the_network(output: str, line: str) -> None:
     [
         (NO_SOLUTION, "Because foo was not found in the package registry"),
         (
-            f"{NO_SOLUTION}\nhint: An index (https://x/) returned a 403 Forbidden error. Check that the credentials are valid.\n",
-            "An index (https://x/) returned a 403 Forbidden error. Check that the credentials are valid.",
+            (
+                f"{NO_SOLUTION}\nhint: An index (https://x/) returned a 403 Forbidden error. Check"
+                " that the credentials are valid.\n"
+            ),
+            (
+                "An index (https://x/) returned a 403 Forbidden error. Check that the credentials"
+                " are valid."
+            ),
         ),
         (
-            f"{NO_SOLUTION}\nhint: An index URL (https://x/) could not be queried due to a lack of valid authentication "
-            "credentials (401 Unauthorized)\n",
+            (
+                f"{NO_SOLUTION}\nhint: An index URL (https://x/) could not be queried due to a lack"
+                " of valid authentication credentials (401 Unauthorized)\n"
+            ),
             "valid authentication credentials (401 Unauthorized)",
         ),
         (
-            "error: No solution found when resolving dependencies\n"
-            "  cause: Because the current Python version (3.11.7) does not satisfy "
-            "Python>=3.14 and foo==1.0 depends on Python>=3.14, we can conclude that foo==1.0 cannot be used.\n"
-            "         And because only foo==1.0 is available and you require foo, we can conclude that your requirements are "
-            "unsatisfiable.\n",
+            (
+                "error: No solution found when resolving dependencies\n  cause: Because the current"
+                " Python version (3.11.7) does not satisfy Python>=3.14 and foo==1.0 depends on"
+                " Python>=3.14, we can conclude that foo==1.0 cannot be used.\n         And because"
+                " only foo==1.0 is available and you require foo, we can conclude that your"
+                " requirements are unsatisfiable.\n"
+            ),
             "cannot be used. And because only foo==1.0 is available",
         ),
         (
-            'error: Couldn\'t parse requirement in `r.txt` at position 0\n  cause: no such comparison operator "====="\n'
-            "         foo ===== 3\n             ^^^^^^^\n",
+            (
+                "error: Couldn't parse requirement in `r.txt` at position 0\n  cause: no such"
+                ' comparison operator "====="\n         foo ===== 3\n             ^^^^^^^\n'
+            ),
             'no such comparison operator "====="',
         ),
         (ADVISED, "LookupError: setuptools-scm was unable to detect version for /work."),
@@ -189,45 +251,70 @@ def test_words_of_the_network(output: str, line: str) -> None:
             "you require foo, we can conclude that your requirements are unsatisfiable.",
         ),
         (
-            "  × No solution found when resolving dependencies:\n  ╰─▶ Because foo was not found in the registry and you\n"
-            "      require foo, we can conclude that your requirements are unsatisfiable.\n",
+            (
+                "  × No solution found when resolving dependencies:\n  ╰─▶ Because foo was not"
+                " found in the registry and you\n      require foo, we can conclude that your"
+                " requirements are unsatisfiable.\n"
+            ),
             "Because foo was not found in the registry and you",
         ),
         (
-            "error: Failed to download `foo @ https://x/foo.whl`\n  cause: Failed to fetch: https://x/foo.whl\n"
-            "  cause: HTTP status client error (404 Not Found) for url (https://x/foo.whl)\n",
+            (
+                "error: Failed to download `foo @ https://x/foo.whl`\n  cause: Failed to fetch:"
+                " https://x/foo.whl\n  cause: HTTP status client error (404 Not Found) for url"
+                " (https://x/foo.whl)\n"
+            ),
             "HTTP status client error (404 Not Found)",
         ),
-        (f"{FETCH}  cause: HTTP status server error (501 Not Implemented) for url (https://x/)\n", "501 Not Implemented"),
+        (
+            (
+                f"{FETCH}  cause: HTTP status server error (501 Not Implemented) for url"
+                " (https://x/)\n"
+            ),
+            "501 Not Implemented",
+        ),
         (
             GIT.format("repository 'https://example.com/foo.git/' not found"),
             "repository 'https://example.com/foo.git/' not found",
         ),
         (BUILD, "ModuleNotFoundError: No module named 'nope'"),
         (
-            "error: No interpreter found for Python >=3.30 in managed installations or search path\n\nhint: uv embeds …\n",
+            (
+                "error: No interpreter found for Python >=3.30 in managed installations or search"
+                " path\n\nhint: uv embeds …\n"
+            ),
             "No interpreter found for Python >=3.30 in managed installations or search path",
         ),
-        ("error: Extra `nope` is not defined in the `optional-dependencies` table for `p`\n", "Extra `nope` is not defined"),
         (
-            "Resolved 4 packages in 8ms\nerror: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.\n\n"
-            "hint: To update the lockfile, run `uv lock`.\n",
+            "error: Extra `nope` is not defined in the `optional-dependencies` table for `p`\n",
+            "Extra `nope` is not defined",
+        ),
+        (
+            (
+                "Resolved 4 packages in 8ms\nerror: The lockfile at `uv.lock` needs to be updated,"
+                " but `--locked` was provided.\n\nhint: To update the lockfile, run `uv lock`.\n"
+            ),
             "uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again",
         ),
         (
-            "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided. "
-            "To update the lockfile, run `uv lock`.\n",
+            (
+                "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided."
+                " To update the lockfile, run `uv lock`.\n"
+            ),
             "uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again",
         ),
         # a warning of the network that was overcome, before an error that has nothing to do with it
         (
-            "warning: Transient failure, retrying: error sending request for url (https://x/)\n" + NO_SOLUTION,
+            "warning: Transient failure, retrying: error sending request for url (https://x/)\n"
+            + NO_SOLUTION,
             "Because foo was not found",
         ),
     ],
 )
 def test_words_that_are_the_users_to_read(output: str, line: str) -> None:
-    """No other host would fare better, so the job ends at once, with the line that says what to change."""
+    """No other host would fare better, so the job ends at once, with the line that says what to
+    change.
+    """
     assert not is_network(output)
     assert line in in_a_line(output)
 
@@ -249,7 +336,13 @@ def test_words_of_a_full_disk(cause: str) -> None:
 
 @pytest.mark.parametrize(
     ("output", "line"),
-    [("", ""), ("\n\n", ""), ("one\n  two  \n\n", "two"), ("x" * 1000, "x" * 297 + "..."), ("error: \n", "error:")],
+    [
+        ("", ""),
+        ("\n\n", ""),
+        ("one\n  two  \n\n", "two"),
+        ("x" * 1000, "x" * 297 + "..."),
+        ("error: \n", "error:"),
+    ],
 )
 def test_without_an_error_of_uvs_the_last_line_has_to_do(output: str, line: str) -> None:
     """So it is for the commands of users; and a reason stays a line."""

@@ -32,9 +32,14 @@ def bench(tmp_path: Path) -> Bench:
 
 
 async def test_a_program_finds_its_row_in_variables_and_in_its_command(bench: Bench) -> None:
-    """With the values in the command, a program needs no change; in a script, variables need no quoting."""
+    """With the values in the command, a program needs no change; in a script, variables need no
+    quoting.
+    """
     array = await an_array(bench, "lr,model name\n0.1,small\n0.2,the 'big' one\n")
-    script = 'echo "$IRIS_ARRAY_INDEX/$IRIS_ARRAY_COUNT $IRIS_PARAM_LR $IRIS_PARAM_MODEL_NAME $*" > "$OUT"'
+    script = (
+        'echo "$IRIS_ARRAY_INDEX/$IRIS_ARRAY_COUNT $IRIS_PARAM_LR $IRIS_PARAM_MODEL_NAME $*" >'
+        ' "$OUT"'
+    )
     outcome = await bench.outcome(
         *("sh", "-c", script, "x", "--lr={lr}", "{model name}", "{index}", '{"a": {lr}}', "{{lr}}"),
         index=1,
@@ -60,20 +65,26 @@ async def test_the_table_of_other_tasks_is_not_left_beside_the_program(bench: Be
 
 async def test_only_a_task_of_an_array_has_places_in_its_command(bench: Bench) -> None:
     """Every other program keeps its braces."""
-    outcome = await bench.outcome("sh", "-c", f"echo '{{index}}' $IRIS_ARRAY_INDEX > {bench.dir}/said")
+    outcome = await bench.outcome(
+        "sh", "-c", f"echo '{{index}}' $IRIS_ARRAY_INDEX > {bench.dir}/said"
+    )
 
     assert outcome.state is TaskState.SUCCEEDED
     assert await bench.there_is("said") == "{index}\n"
 
 
 async def test_a_task_whose_row_is_not_in_the_store_fails_with_the_reason(bench: Bench) -> None:
-    """It would fail on every other host, too, so it is not retried on the account of the machines."""
+    """It would fail on every other host, too, so it is not retried on the account of the
+    machines.
+    """
     store = Store((bench.dir / "store").as_uri(), create=True)
     bundles = Bundles(store, bench.dir / "cache", 10**9)
     array = await an_array(bench, "lr\n0.1\n")
     lost = array.model_copy(update={"table": Bundle(sha256="0" * 64)})
 
-    assert (await _refusal(bundles, a_run("true", index=3, array=array), bench)).startswith("the table of the array has no row 3")
+    assert (await _refusal(bundles, a_run("true", index=3, array=array), bench)).startswith(
+        "the table of the array has no row 3"
+    )
     assert "is not in the store" in await _refusal(bundles, a_run("true", array=lost), bench)
 
 

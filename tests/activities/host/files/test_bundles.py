@@ -1,4 +1,6 @@
-"""Bundles on a host: what is unpacked is what was packed, whatever the store, the network or an attacker make of it."""
+"""Bundles on a host: what is unpacked is what was packed, whatever the store, the network or an
+attacker make of it.
+"""
 
 import asyncio
 import contextlib
@@ -99,8 +101,12 @@ class Unsteady(Store):
         return True
 
 
-async def test_the_files_are_there_as_they_were_packed(store: Store, bundles: Bundles, tmp_path: Path) -> None:
-    """Names of any kind, folders, what may be executed, links to a neighbour: as in the user's directory."""
+async def test_the_files_are_there_as_they_were_packed(
+    store: Store, bundles: Bundles, tmp_path: Path
+) -> None:
+    """Names of any kind, folders, what may be executed, links to a neighbour: as in the user's
+    directory.
+    """
     long = "/".join(["deep" * 10] * 6)
     bundle = await stored(
         store,
@@ -114,7 +120,9 @@ async def test_the_files_are_there_as_they_were_packed(store: Store, bundles: Bu
     await bundles.unpack(bundle, tmp_path / "work")
 
     work = tmp_path / "work"
-    assert files(work) == sorted([f"{long}/name.txt", "latest/ünï code\n.txt", "run.sh", "there", "train.py"])
+    assert files(work) == sorted(
+        [f"{long}/name.txt", "latest/ünï code\n.txt", "run.sh", "there", "train.py"]
+    )
     assert (work / "empty").is_dir()
     assert (work / "train.py").read_bytes() == b"print('hello')"
     assert (work / "there" / "ünï code\n.txt").read_bytes() == b"odd"
@@ -122,8 +130,12 @@ async def test_the_files_are_there_as_they_were_packed(store: Store, bundles: Bu
     assert (work / "train.py").stat().st_mode & 0o777 == 0o644
 
 
-async def test_the_next_attempt_needs_no_store_and_gets_files_of_its_own(store: Store, bundles: Bundles, tmp_path: Path) -> None:
-    """A gang restarts quickly, also while the store is away; and what one attempt writes, no other may find."""
+async def test_the_next_attempt_needs_no_store_and_gets_files_of_its_own(
+    store: Store, bundles: Bundles, tmp_path: Path
+) -> None:
+    """A gang restarts quickly, also while the store is away; and what one attempt writes, no other
+    may find.
+    """
     bundle = await stored(store, a_file("train.py", b"one"))
     await bundles.unpack(bundle, tmp_path / "first")
     (tmp_path / "first" / "train.py").write_bytes(b"changed")
@@ -158,11 +170,16 @@ def _rewrite(copy: Path, how: str) -> None:
             copy.mkdir()
 
 
-@pytest.mark.parametrize("how", ["other files", "one byte", "longer", "gone", "a link to other files", "a pipe", "a directory"])
+@pytest.mark.parametrize(
+    "how",
+    ["other files", "one byte", "longer", "gone", "a link to other files", "a pipe", "a directory"],
+)
 async def test_a_kept_bundle_that_a_program_has_rewritten_is_fetched_again(
     store: Store, bundles: Bundles, tmp_path: Path, how: str
 ) -> None:
-    """One user's job can write to what the host keeps; the next user's job must not run what it wrote."""
+    """One user's job can write to what the host keeps; the next user's job must not run what it
+    wrote.
+    """
     bundle = await stored(store, a_file("train.py", b"good"))
     await bundles.unpack(bundle, tmp_path / "first")
     [copy] = (tmp_path / "cache").rglob("bundle.tar")
@@ -203,7 +220,9 @@ async def test_what_is_kept_is_bounded(store: Store, tmp_path: Path) -> None:
 async def test_a_store_that_comes_back_is_waited_for(store: Store, tmp_path: Path) -> None:
     """A moment without network must not cost an attempt."""
     bundle = await stored(store, a_file("train.py"))
-    await Bundles(Unsteady(store.url, 2), tmp_path / "cache", ROOM, pauses=(0.01, 0.01)).unpack(bundle, tmp_path / "work")
+    await Bundles(Unsteady(store.url, 2), tmp_path / "cache", ROOM, pauses=(0.01, 0.01)).unpack(
+        bundle, tmp_path / "work"
+    )
 
     assert files(tmp_path / "work") == ["train.py"]
 
@@ -212,13 +231,17 @@ async def test_a_store_that_stays_away_is_not_the_users_fault(store: Store, tmp_
     """Another host may reach it; the reason names the store."""
     bundle = await stored(store, a_file("train.py"))
     bundles = Bundles(Unsteady(store.url, 3), tmp_path / "cache", ROOM, pauses=(0.01, 0.01))
-    with pytest.raises(HostUnable, match=r"file://.*/store does not answer: connection refused") as caught:
+    with pytest.raises(
+        HostUnable, match=r"file://.*/store does not answer: connection refused"
+    ) as caught:
         await bundles.unpack(bundle, tmp_path / "work")
 
     assert caught.value.fault == "store"
 
 
-async def test_a_bundle_that_is_not_in_the_store_is_to_be_submitted_again(bundles: Bundles, tmp_path: Path) -> None:
+async def test_a_bundle_that_is_not_in_the_store_is_to_be_submitted_again(
+    bundles: Bundles, tmp_path: Path
+) -> None:
     """No other host would find it either."""
     with pytest.raises(CannotStart, match=r"is not in the store .* submit the job again"):
         await bundles.unpack(named(packed(a_file("gone"))), tmp_path / "work")
@@ -236,8 +259,12 @@ async def test_a_bundle_that_is_not_in_the_store_is_to_be_submitted_again(bundle
     ],
     ids=["other files", "cut off", "no archive", "empty"],
 )
-async def test_a_bundle_that_was_tampered_with_is_refused(store: Store, tmp_path: Path, instead: bytes) -> None:
-    """Who can write to the store must not thereby run programs on the hosts; and a damaged copy must not stay."""
+async def test_a_bundle_that_was_tampered_with_is_refused(
+    store: Store, tmp_path: Path, instead: bytes
+) -> None:
+    """Who can write to the store must not thereby run programs on the hosts; and a damaged copy
+    must not stay.
+    """
     bundle = await stored(store, a_file("train.py", b"good"))
     bundles = Bundles(Unsteady(store.url, 2, instead), tmp_path / "cache", ROOM)
     with pytest.raises(HostUnable, match=f"{bundle.sha256[:12]} .* is damaged") as caught:
@@ -252,12 +279,16 @@ async def test_a_bundle_that_was_tampered_with_is_refused(store: Store, tmp_path
 async def test_a_copy_damaged_on_the_way_is_fetched_once_more(store: Store, tmp_path: Path) -> None:
     """What arrives wrong once may arrive right the next time."""
     bundle = await stored(store, a_file("train.py", b"good"))
-    await Bundles(Unsteady(store.url, 1, b"noise"), tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "work")
+    await Bundles(Unsteady(store.url, 1, b"noise"), tmp_path / "cache", ROOM).unpack(
+        bundle, tmp_path / "work"
+    )
 
     assert (tmp_path / "work" / "train.py").read_bytes() == b"good"
 
 
-async def test_an_archive_that_swells_is_stopped_where_it_should_end(store: Store, bundles: Bundles, tmp_path: Path) -> None:
+async def test_an_archive_that_swells_is_stopped_where_it_should_end(
+    store: Store, bundles: Bundles, tmp_path: Path
+) -> None:
     """A few kilobytes may unpack to a full disk."""
     bundle = named(packed(a_file("train.py", b"good")))
     await store.put(names.bundle(bundle.sha256), gzip.compress(bytes(300_000_000), compresslevel=1))
@@ -275,14 +306,26 @@ DOWN = [a_member("a/b", tarfile.DIRTYPE), a_member("a/b/top", tarfile.SYMTYPE, "
         ([a_file("../escaped")], "'../escaped' is outside"),
         ([a_file("a/../../escaped")], "is outside"),
         ([a_file("/escaped")], "'/escaped' is outside"),
-        ([a_member("out", tarfile.SYMTYPE, "/etc")], "'out' is a link out of the bundle, to '/etc'"),
+        (
+            [a_member("out", tarfile.SYMTYPE, "/etc")],
+            "'out' is a link out of the bundle, to '/etc'",
+        ),
         ([a_member("a/out", tarfile.SYMTYPE, "../../x")], "'a/out' is a link out"),
-        ([a_member("in", tarfile.SYMTYPE, "."), a_file("in/escaped")], "'in/escaped' is below 'in', which is a link"),
+        (
+            [a_member("in", tarfile.SYMTYPE, "."), a_file("in/escaped")],
+            "'in/escaped' is below 'in', which is a link",
+        ),
         ([a_file("in/escaped"), a_member("in", tarfile.SYMTYPE, "..")], "'in' is a link out"),
-        ([a_file("in/escaped"), a_member("in", tarfile.SYMTYPE, ".")], "'in' is a link, but other entries are below it"),
+        (
+            [a_file("in/escaped"), a_member("in", tarfile.SYMTYPE, ".")],
+            "'in' is a link, but other entries are below it",
+        ),
         ([a_member("in", tarfile.SYMTYPE, "."), a_file("in")], "'in' is in the bundle twice"),
         ([a_file("in"), a_member("./in", tarfile.SYMTYPE, ".")], "'./in' is in the bundle twice"),
-        ([*DOWN, a_member("out", tarfile.SYMTYPE, "a/b/top/..")], "'out' is a link whose target 'a/b/top/..' has '..' after"),
+        (
+            [*DOWN, a_member("out", tarfile.SYMTYPE, "a/b/top/..")],
+            "'out' is a link whose target 'a/b/top/..' has '..' after",
+        ),
         (
             [
                 *DOWN,
@@ -294,7 +337,12 @@ DOWN = [a_member("a/b", tarfile.DIRTYPE), a_member("a/b/top", tarfile.SYMTYPE, "
             "'out' is a link whose target",
         ),
         (
-            [*DOWN, a_file("a/b/victim"), a_member("hard", tarfile.LNKTYPE, "a/b/top/../victim"), a_file("hard", b"evil")],
+            [
+                *DOWN,
+                a_file("a/b/victim"),
+                a_member("hard", tarfile.LNKTYPE, "a/b/top/../victim"),
+                a_file("hard", b"evil"),
+            ],
             "'hard' is a hard link",
         ),
         ([a_member("hard", tarfile.LNKTYPE, "/etc/passwd")], "'hard' is a hard link"),
@@ -309,9 +357,15 @@ DOWN = [a_member("a/b", tarfile.DIRTYPE), a_member("a/b/top", tarfile.SYMTYPE, "
     ],
 )
 async def test_a_bundle_that_would_reach_out_of_its_directory_is_refused_before_anything_is_written(
-    store: Store, bundles: Bundles, tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]], culprit: str
+    store: Store,
+    bundles: Bundles,
+    tmp_path: Path,
+    members: list[tuple[tarfile.TarInfo, bytes]],
+    culprit: str,
 ) -> None:
-    """A container's program must not write to its host by way of its bundle; and the user is told which file it is."""
+    """A container's program must not write to its host by way of its bundle; and the user is told
+    which file it is.
+    """
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "victim").write_text("untouched")
     bundle = await stored(store, a_file("fine"), *members)
@@ -324,8 +378,25 @@ async def test_a_bundle_that_would_reach_out_of_its_directory_is_refused_before_
     assert culprit in str(caught.value)
 
 
-NAMES = st.sampled_from(["a", "b", "a/b", "a/a", "b/a/b", "./a", "a/", ".", "..", "../a", "a/../b", "/a"])
-TARGETS = st.sampled_from(["a", "b", "a/b", "..", "../..", "../a", "a/..", "a/../..", "b/a/../..", ".", "/", "../../../victim"])
+NAMES = st.sampled_from(
+    ["a", "b", "a/b", "a/a", "b/a/b", "./a", "a/", ".", "..", "../a", "a/../b", "/a"]
+)
+TARGETS = st.sampled_from(
+    [
+        "a",
+        "b",
+        "a/b",
+        "..",
+        "../..",
+        "../a",
+        "a/..",
+        "a/../..",
+        "b/a/../..",
+        ".",
+        "/",
+        "../../../victim",
+    ]
+)
 MEMBERS = st.one_of(
     st.builds(a_file, NAMES, st.just(b"evil")),
     st.builds(a_member, NAMES, st.sampled_from([tarfile.SYMTYPE, tarfile.LNKTYPE]), TARGETS),
@@ -335,8 +406,12 @@ MEMBERS = st.one_of(
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(MEMBERS, max_size=6))
-def test_no_bundle_writes_or_points_outside_of_its_directory(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
-    """Whatever the entries are and in whatever order: all of them within the directory, or none at all."""
+def test_no_bundle_writes_or_points_outside_of_its_directory(
+    members: list[tuple[tarfile.TarInfo, bytes]],
+) -> None:
+    """Whatever the entries are and in whatever order: all of them within the directory, or none at
+    all.
+    """
     with tempfile.TemporaryDirectory() as root:
         host = Path(root) / "host"
         host.mkdir()
@@ -345,7 +420,9 @@ def test_no_bundle_writes_or_points_outside_of_its_directory(members: list[tuple
 
         async def run() -> None:
             store = Store((Path(root) / "store").as_uri(), create=True)
-            await Bundles(store, Path(root) / "cache", ROOM).unpack(await stored(store, *members), into)
+            await Bundles(store, Path(root) / "cache", ROOM).unpack(
+                await stored(store, *members), into
+            )
 
         try:
             asyncio.run(run())
@@ -362,8 +439,14 @@ def test_no_bundle_writes_or_points_outside_of_its_directory(members: list[tuple
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_no_bytes_upset_a_host(data: st.DataObject) -> None:
-    """An archive with any bytes changed is unpacked or refused: it neither hangs nor fails in another way."""
-    archive = bytearray(packed(a_file("d" * 120, b"one"), a_member("in", tarfile.SYMTYPE, "d"), a_file("two", b"two")))
+    """An archive with any bytes changed is unpacked or refused: it neither hangs nor fails in
+    another way.
+    """
+    archive = bytearray(
+        packed(
+            a_file("d" * 120, b"one"), a_member("in", tarfile.SYMTYPE, "d"), a_file("two", b"two")
+        )
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         header = data.draw(st.integers(0, len(archive) // 512 - 1)) * 512
         start = header + data.draw(st.sampled_from([0, 100, 124, 135, 156, 157, 257, 345]))
@@ -385,17 +468,29 @@ def test_no_bytes_upset_a_host(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "size"),
-    [(tarfile.XHDTYPE, 4), (tarfile.XGLTYPE, 4), (tarfile.GNUTYPE_SPARSE, 4), (tarfile.GNUTYPE_LONGNAME, 1_000_000)],
+    [
+        (tarfile.XHDTYPE, 4),
+        (tarfile.XGLTYPE, 4),
+        (tarfile.GNUTYPE_SPARSE, 4),
+        (tarfile.GNUTYPE_LONGNAME, 1_000_000),
+    ],
 )
 async def test_headers_that_can_keep_a_reader_busy_are_refused(
     store: Store, bundles: Bundles, tmp_path: Path, kind: bytes, size: int
 ) -> None:
-    """Workspaces are packed without them; some can block the interpreter for minutes, and with it all tasks of the host."""
+    """Workspaces are packed without them; some can block the interpreter for minutes, and with it
+    all tasks of the host.
+    """
     header, _ = a_member("odd", kind)
     archive = header.tobuf(tarfile.GNU_FORMAT) + packed(a_file("fine"))
     if kind == tarfile.GNUTYPE_LONGNAME:
         header.size = size
-        archive = header.tobuf(tarfile.GNU_FORMAT) + b"1" * size + bytes(-size % 512) + packed(a_file("fine"))
+        archive = (
+            header.tobuf(tarfile.GNU_FORMAT)
+            + b"1" * size
+            + bytes(-size % 512)
+            + packed(a_file("fine"))
+        )
     await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
     with pytest.raises(CannotStart, match="not a tar archive"):
         await bundles.unpack(named(archive), tmp_path / "work")
@@ -403,23 +498,31 @@ async def test_headers_that_can_keep_a_reader_busy_are_refused(
     assert not (tmp_path / "work").exists()
 
 
-async def test_no_file_is_set_to_run_as_its_owner(store: Store, bundles: Bundles, tmp_path: Path) -> None:
+async def test_no_file_is_set_to_run_as_its_owner(
+    store: Store, bundles: Bundles, tmp_path: Path
+) -> None:
     """An agent is often root, and so is the owner of what it unpacks."""
     await bundles.unpack(await stored(store, a_file("tool", mode=0o7777)), tmp_path / "work")
 
     assert (tmp_path / "work" / "tool").stat().st_mode & 0o7777 == 0o755
 
 
-async def test_links_that_lead_nowhere_are_the_users_to_keep(store: Store, bundles: Bundles, tmp_path: Path) -> None:
+async def test_links_that_lead_nowhere_are_the_users_to_keep(
+    store: Store, bundles: Bundles, tmp_path: Path
+) -> None:
     """Workspaces have such links, and nobody is hurt by them."""
     links = {"a": "b", "b": "a", "dangling": "none"}
-    bundle = await stored(store, *(a_member(name, tarfile.SYMTYPE, to) for name, to in links.items()))
+    bundle = await stored(
+        store, *(a_member(name, tarfile.SYMTYPE, to) for name, to in links.items())
+    )
     await bundles.unpack(bundle, tmp_path / "work")
 
     assert files(tmp_path / "work") == sorted(links)
 
 
-async def test_bytes_that_are_no_archive_although_they_are_the_right_ones_are_the_users(store: Store, tmp_path: Path) -> None:
+async def test_bytes_that_are_no_archive_although_they_are_the_right_ones_are_the_users(
+    store: Store, tmp_path: Path
+) -> None:
     """Whoever submits by hand finds out at once what is wrong."""
     archive = b"plain text" * 100
     await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
@@ -428,11 +531,17 @@ async def test_bytes_that_are_no_archive_although_they_are_the_right_ones_are_th
 
 
 @pytest.mark.parametrize("full", ["the cache's", "the attempt's"])
-async def test_a_full_disk_is_the_hosts_fault_and_nothing_half_done_stays(store: Store, tmp_path: Path, full: str) -> None:
+async def test_a_full_disk_is_the_hosts_fault_and_nothing_half_done_stays(
+    store: Store, tmp_path: Path, full: str
+) -> None:
     """The attempt goes to another host, and the next one here is not misled by a rest."""
     bundle = await stored(store, a_file("data", bytes(3_000_000)))
     with small_disk(tmp_path / "disk", kib=1000) as disk:
-        cache, work = (disk, tmp_path / "work") if full == "the cache's" else (tmp_path / "cache", disk / "work")
+        cache, work = (
+            (disk, tmp_path / "work")
+            if full == "the cache's"
+            else (tmp_path / "cache", disk / "work")
+        )
         with pytest.raises(HostUnable, match="disk of this host is full") as caught:
             await Bundles(store, cache, ROOM).unpack(bundle, work)
 
@@ -456,11 +565,15 @@ async def test_a_cancelled_unpacking_stands_in_nobodys_way(store: Store, tmp_pat
     """A job is cancelled while its store hangs; the next job on this host has the same bundle."""
     bundle = await stored(store, a_file("train.py"))
     silent = Silent(store.url)
-    waiting = asyncio.create_task(Bundles(silent, tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "first"))
+    waiting = asyncio.create_task(
+        Bundles(silent, tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "first")
+    )
     await asyncio.wait_for(silent.asked.wait(), 60)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
-    await asyncio.wait_for(Bundles(store, tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "second"), 60)
+    await asyncio.wait_for(
+        Bundles(store, tmp_path / "cache", ROOM).unpack(bundle, tmp_path / "second"), 60
+    )
     assert files(tmp_path / "second") == ["train.py"]

@@ -1,4 +1,6 @@
-"""The cache of a host: made once, shared by its agents, bounded, and never removed under somebody who uses it."""
+"""The cache of a host: made once, shared by its agents, bounded, and never removed under somebody
+who uses it.
+"""
 
 import asyncio
 import os
@@ -23,7 +25,9 @@ async def make_some(place: Path) -> None:
     (place / "data").write_bytes(os.urandom(SIZE))
 
 
-def making(*, count: list[str], name: str = "", until: asyncio.Event | None = None) -> Callable[[Path], Awaitable[None]]:
+def making(
+    *, count: list[str], name: str = "", until: asyncio.Event | None = None
+) -> Callable[[Path], Awaitable[None]]:
     """Makes an entry, counts that, and ends no sooner than it may."""
 
     async def make(place: Path) -> None:
@@ -86,12 +90,16 @@ async def test_a_discarded_entry_is_made_anew_once_nobody_uses_it_any_more(tmp_p
 
 
 async def test_an_entry_is_made_once_for_all_who_want_it_at_the_same_time(tmp_path: Path) -> None:
-    """The tasks of a gang come to a host together and want the same thing; the others are told that they wait."""
+    """The tasks of a gang come to a host together and want the same thing; the others are told that
+    they wait.
+    """
     count: list[str] = []
     waiting, may_end = asyncio.Event(), asyncio.Event()
 
     async def use() -> CacheEntry:
-        return await Cache(tmp_path, SIZE * 10).use("a", making(count=count, until=may_end), waiting=waiting.set)
+        return await Cache(tmp_path, SIZE * 10).use(
+            "a", making(count=count, until=may_end), waiting=waiting.set
+        )
 
     tasks = [asyncio.create_task(use()) for _ in range(5)]
     await asyncio.wait_for(waiting.wait(), 60)
@@ -115,7 +123,11 @@ async def test_what_was_unused_for_longest_goes_first(tmp_path: Path) -> None:
         pass
 
     assert there(cache) == {"a", "c", "d"}
-    assert {path.name for path in (tmp_path / "entries").glob("*.lock")} == {"a.lock", "c.lock", "d.lock"}
+    assert {path.name for path in (tmp_path / "entries").glob("*.lock")} == {
+        "a.lock",
+        "c.lock",
+        "d.lock",
+    }
 
 
 async def test_an_entry_that_grows_counts_as_what_it_has_become(tmp_path: Path) -> None:
@@ -134,11 +146,15 @@ async def test_an_entry_that_grows_counts_as_what_it_has_become(tmp_path: Path) 
 
 def program_with(descriptor: int) -> subprocess.Popen[bytes]:
     """A process that has inherited this, and ends when its input does."""
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[descriptor])
+    return subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[descriptor]
+    )
 
 
 async def test_what_a_program_uses_stays_although_its_agent_is_gone(tmp_path: Path) -> None:
-    """A training run of a week must not lose its packages when its agent dies, or another agent needs room."""
+    """A training run of a week must not lose its packages when its agent dies, or another agent
+    needs room.
+    """
     cache = Cache(tmp_path, 0)
     entry = await cache.use("a", make_some)
     program = program_with(entry.lock)
@@ -167,7 +183,9 @@ asyncio.run(Cache(Path(sys.argv[1]), 1 << 30).use("a", make))
 
 def agent_that_makes(directory: Path) -> subprocess.Popen[bytes]:
     """A process in the middle of making the entry "a"."""
-    agent = subprocess.Popen([sys.executable, "-c", CRASHES, str(directory)], stdout=subprocess.PIPE)
+    agent = subprocess.Popen(
+        [sys.executable, "-c", CRASHES, str(directory)], stdout=subprocess.PIPE
+    )
     assert agent.stdout is not None
     assert agent.stdout.readline() == b"begun\n"
     return agent
@@ -179,7 +197,9 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 async def test_what_a_crash_left_half_made_is_made_anew(tmp_path: Path) -> None:
-    """An agent may be killed at any moment; an environment with half of its packages would fail everybody after it."""
+    """An agent may be killed at any moment; an environment with half of its packages would fail
+    everybody after it.
+    """
     agent = agent_that_makes(tmp_path)
     waits = asyncio.Event()
     coming = asyncio.create_task(Cache(tmp_path, SIZE * 10).use("a", make_some, waiting=waits.set))
@@ -202,7 +222,9 @@ async def test_rests_are_cleared_even_when_nobody_wants_that_entry_again(tmp_pat
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-async def test_a_try_that_fails_leaves_nothing_and_the_next_one_is_free(tmp_path: Path, cancelled: bool) -> None:
+async def test_a_try_that_fails_leaves_nothing_and_the_next_one_is_free(
+    tmp_path: Path, cancelled: bool
+) -> None:
     """A cancelled job, a package that does not exist: neither may block whoever comes next."""
     cache = Cache(tmp_path, SIZE * 10)
     begun = asyncio.Event()
@@ -248,7 +270,9 @@ async def test_an_entry_with_what_may_not_be_written_to_can_be_removed() -> None
         assert there(cache) == {"c"}
 
 
-async def test_a_full_disk_is_the_hosts_fault_and_what_nobody_uses_makes_room(tmp_path: Path) -> None:
+async def test_a_full_disk_is_the_hosts_fault_and_what_nobody_uses_makes_room(
+    tmp_path: Path,
+) -> None:
     """The same attempt succeeds elsewhere, and the next one here."""
 
     async def too_much(place: Path) -> None:
@@ -273,7 +297,9 @@ async def test_a_cache_that_cannot_be_written_to_is_the_hosts_fault(tmp_path: Pa
 
 
 def test_the_agents_of_a_machine_share_what_they_make(tmp_path: Path) -> None:
-    """A machine may have several: of several clusters, or in several roles. Four processes, three keys, room for one."""
+    """A machine may have several: of several clusters, or in several roles. Four processes, three
+    keys, room for one.
+    """
     script = """
 import asyncio, os, sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""What a program leaves in its checkpoint directory is there for the task's next attempt, whoever dies when."""
+"""What a program leaves in its checkpoint directory is there for the task's next attempt, whoever
+dies when.
+"""
 
 import asyncio
 import os
@@ -32,8 +34,22 @@ BY_ITSELF = End(by_itself=True, at=0)
 class Host:
     """One attempt's directory on a host, and what saves it."""
 
-    def __init__(self, store: Store, directory: Path, attempt: int, *, limit: int = 10**9, prefix: str = PREFIX) -> None:
-        self.store, self.dir, self.attempt, self.limit, self.prefix = store, directory, attempt, limit, prefix
+    def __init__(
+        self,
+        store: Store,
+        directory: Path,
+        attempt: int,
+        *,
+        limit: int = 10**9,
+        prefix: str = PREFIX,
+    ) -> None:
+        self.store, self.dir, self.attempt, self.limit, self.prefix = (
+            store,
+            directory,
+            attempt,
+            limit,
+            prefix,
+        )
         self.files = directory / FOLDER
         self.files.mkdir(parents=True)
         self.said: list[str] = []
@@ -42,18 +58,41 @@ class Host:
     def agent(self, *, taken_over: bool = True) -> Saver:
         """A saver of this attempt, of another agent than before."""
         gate = asyncio.Semaphore(4)
-        return Saver(self.store, self.prefix, self.attempt, self.dir, gate, self.limit, self.said.append, taken_over=taken_over)
+        return Saver(
+            self.store,
+            self.prefix,
+            self.attempt,
+            self.dir,
+            gate,
+            self.limit,
+            self.said.append,
+            taken_over=taken_over,
+        )
 
     async def restore(self, store: Store | None = None, start_from: str = "") -> str:
-        return await restore(store or self.store, self.prefix, self.dir, self.dir, None, start_from=start_from, pauses=())
+        return await restore(
+            store or self.store,
+            self.prefix,
+            self.dir,
+            self.dir,
+            None,
+            start_from=start_from,
+            pauses=(),
+        )
 
     @property
     def contents(self) -> dict[str, str]:
-        return {str(path.relative_to(self.files)): path.read_text() for path in self.files.rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(self.files)): path.read_text()
+            for path in self.files.rglob("*")
+            if path.is_file()
+        }
 
 
 class Fragile(Store):
-    """A store that does some operations and then fails, before or after it has done the last one."""
+    """A store that does some operations and then fails, before or after it has done the last
+    one.
+    """
 
     def __init__(self, url: str) -> None:
         super().__init__(url, create=True)
@@ -105,8 +144,12 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-async def test_the_next_attempt_finds_the_directory_as_it_was(store: Fragile, tmp_path: Path) -> None:
-    """Files with their contents, modes and times, also empty ones; directories, also empty ones; and links."""
+async def test_the_next_attempt_finds_the_directory_as_it_was(
+    store: Fragile, tmp_path: Path
+) -> None:
+    """Files with their contents, modes and times, also empty ones; directories, also empty ones;
+    and links.
+    """
     first, second = Host(store, tmp_path / "1", 1), Host(store, tmp_path / "2", 2)
     (first.files / "step 1" / "deep").mkdir(parents=True)
     (first.files / "no files").mkdir(mode=0o500)
@@ -127,8 +170,12 @@ async def test_the_next_attempt_finds_the_directory_as_it_was(store: Fragile, tm
     ).read_bytes()
 
 
-async def test_a_job_starts_from_the_checkpoint_of_another_and_has_its_own_from_then_on(store: Fragile, tmp_path: Path) -> None:
-    """Nothing keeps the other job's files: it may be deleted, or go on itself. The other job's saves are not touched."""
+async def test_a_job_starts_from_the_checkpoint_of_another_and_has_its_own_from_then_on(
+    store: Fragile, tmp_path: Path
+) -> None:
+    """Nothing keeps the other job's files: it may be deleted, or go on itself. The other job's
+    saves are not touched.
+    """
     other = Host(store, tmp_path / "other", 1, prefix="checkpoints/ada/other/run/7")
     (other.files / "weights").write_text("of the other")
     (other.files / "log").write_text("of the other")
@@ -136,8 +183,12 @@ async def test_a_job_starts_from_the_checkpoint_of_another_and_has_its_own_from_
     before = await store.sizes(other.prefix)
 
     first, second, third = (Host(store, tmp_path / str(number), number) for number in (1, 2, 3))
-    assert "restored the checkpoint of ada/other:7, saved" in await first.restore(start_from=other.prefix)
-    assert "restored the checkpoint of ada/other:7, saved" in await second.restore(start_from=other.prefix)
+    assert "restored the checkpoint of ada/other:7, saved" in await first.restore(
+        start_from=other.prefix
+    )
+    assert "restored the checkpoint of ada/other:7, saved" in await second.restore(
+        start_from=other.prefix
+    )
     await second.saver.finish(End(by_itself=False, at=0))
     assert len(before) == 3
     assert await store.sizes(other.prefix) == before
@@ -147,15 +198,24 @@ async def test_a_job_starts_from_the_checkpoint_of_another_and_has_its_own_from_
     assert third.contents == {"weights": "of the other", "log": "of the other"}
 
 
-async def test_a_job_whose_start_is_gone_fails_and_does_not_begin_without_it(store: Fragile, tmp_path: Path) -> None:
+async def test_a_job_whose_start_is_gone_fails_and_does_not_begin_without_it(
+    store: Fragile, tmp_path: Path
+) -> None:
     """No retry on another host can help, and a training that begins anew in silence costs days."""
     host = Host(store, tmp_path / "1", 1)
-    with pytest.raises(CannotStart, match="the checkpoint of ada/other:7, which this job starts from, is not in the store"):
+    with pytest.raises(
+        CannotStart,
+        match="the checkpoint of ada/other:7, which this job starts from, is not in the store",
+    ):
         await host.restore(start_from="checkpoints/ada/other/run/7")
 
 
-async def test_a_restore_says_what_it_does_before_it_does_it(store: Fragile, tmp_path: Path) -> None:
-    """A large checkpoint takes minutes, in which the user sees that the task is being prepared, and for what."""
+async def test_a_restore_says_what_it_does_before_it_does_it(
+    store: Fragile, tmp_path: Path
+) -> None:
+    """A large checkpoint takes minutes, in which the user sees that the task is being prepared, and
+    for what.
+    """
     first, second = Host(store, tmp_path / "1", 1), Host(store, tmp_path / "2", 2)
     (first.files / "weights").write_bytes(bytes(2048))
     await first.saver.finish(BY_ITSELF)
@@ -194,11 +254,16 @@ async def test_the_store_keeps_two_saves_and_no_more(store: Fragile, tmp_path: P
             await host.saver.finish(BY_ITSELF)
 
     stored = sorted(name for name, _ in await store.sizes(PREFIX))
-    assert [name for name in stored if name.endswith(".json")] == [save_name(PREFIX, 2, 4), save_name(PREFIX, 2, 5)]
+    assert [name for name in stored if name.endswith(".json")] == [
+        save_name(PREFIX, 2, 4),
+        save_name(PREFIX, 2, 5),
+    ]
     assert len(stored) == 4
 
 
-async def test_a_late_save_of_an_earlier_attempt_changes_nothing(store: Fragile, tmp_path: Path) -> None:
+async def test_a_late_save_of_an_earlier_attempt_changes_nothing(
+    store: Fragile, tmp_path: Path
+) -> None:
     """Its host was cut off and comes back, while its successor has gone on."""
     first, second, third = (Host(store, tmp_path / str(attempt), attempt) for attempt in (1, 2, 3))
     (first.files / "step").write_text("1")
@@ -213,14 +278,21 @@ async def test_a_late_save_of_an_earlier_attempt_changes_nothing(store: Fragile,
     assert third.contents == {"step": "two"}
 
 
-async def test_a_file_that_was_half_written_when_the_program_was_killed_does_not_replace_the_whole_one(bench: Bench) -> None:
+async def test_a_file_that_was_half_written_when_the_program_was_killed_does_not_replace_the_whole_one(
+    bench: Bench,
+) -> None:
     """The next attempt starts from the last whole one."""
-    step = 'echo whole > "$IRIS_CHECKPOINT_DIR/new"; mv "$IRIS_CHECKPOINT_DIR/new" "$IRIS_CHECKPOINT_DIR/state"'
+    step = (
+        'echo whole > "$IRIS_CHECKPOINT_DIR/new"; mv "$IRIS_CHECKPOINT_DIR/new"'
+        ' "$IRIS_CHECKPOINT_DIR/state"'
+    )
     await bench.outcome("sh", "-c", step, checkpoints=PREFIX)
     half = 'printf hal > "$IRIS_CHECKPOINT_DIR/state"; kill -9 $$'
     await asyncio.wait_for(bench.attempt("sh", "-c", half, checkpoints=PREFIX, attempt=2).run(), 60)
     show = 'cat "$IRIS_CHECKPOINT_DIR/state"'
-    await asyncio.wait_for(bench.attempt("sh", "-c", show, checkpoints=PREFIX, attempt=3, logs="logs/3").run(), 60)
+    await asyncio.wait_for(
+        bench.attempt("sh", "-c", show, checkpoints=PREFIX, attempt=3, logs="logs/3").run(), 60
+    )
 
     chunks = [await bench.store.get(name) for name in await bench.store.objects("logs/3")]
     log = b"".join(chunk or b"" for chunk in chunks)
@@ -234,7 +306,13 @@ async def test_a_container_has_its_checkpoint_directory_too(bench: Bench) -> Non
     program = 'cd "$IRIS_CHECKPOINT_DIR"; echo $IRIS_ATTEMPT >> attempts; echo all: $(cat attempts)'
     for attempt in (1, 2):
         task = bench.attempt(
-            "sh", "-c", program, image=docker_image(), checkpoints=PREFIX, attempt=attempt, logs=f"logs/{attempt}"
+            "sh",
+            "-c",
+            program,
+            image=docker_image(),
+            checkpoints=PREFIX,
+            attempt=attempt,
+            logs=f"logs/{attempt}",
         )
         await asyncio.wait_for(task.run(), 120)
 
@@ -242,7 +320,9 @@ async def test_a_container_has_its_checkpoint_directory_too(bench: Bench) -> Non
     assert b"all: 1 2\n" in b"".join(chunk or b"" for chunk in chunks)
 
 
-async def test_a_program_that_never_writes_there_costs_the_store_nothing(store: Fragile, tmp_path: Path) -> None:
+async def test_a_program_that_never_writes_there_costs_the_store_nothing(
+    store: Fragile, tmp_path: Path
+) -> None:
     """Most jobs have no checkpoint."""
     host = Host(store, tmp_path / "1", 1)
     running = asyncio.create_task(host.saver.save_on())
@@ -266,7 +346,9 @@ async def test_a_store_that_is_away_keeps_the_program_from_starting_without_its_
         await second.restore()
 
 
-async def test_a_save_that_fails_is_told_once_and_tried_again(store: Fragile, tmp_path: Path) -> None:
+async def test_a_save_that_fails_is_told_once_and_tried_again(
+    store: Fragile, tmp_path: Path
+) -> None:
     """The user reads it in the job's log, and that it is over."""
     host = Host(store, tmp_path / "1", 1)
     (host.files / "step").write_text("1")
@@ -276,26 +358,40 @@ async def test_a_save_that_fails_is_told_once_and_tried_again(store: Fragile, tm
     assert not await host.saver.finish(BY_ITSELF)
     store.left = 100
     assert await host.saver.finish(BY_ITSELF)
-    assert host.said == ["the checkpoint could not be saved, trying again: the store is away", "the checkpoint is saved again"]
+    assert host.said == [
+        "the checkpoint could not be saved, trying again: the store is away",
+        "the checkpoint is saved again",
+    ]
 
 
-async def test_a_directory_beyond_the_limit_is_not_saved_and_the_log_says_so(store: Fragile, tmp_path: Path) -> None:
+async def test_a_directory_beyond_the_limit_is_not_saved_and_the_log_says_so(
+    store: Fragile, tmp_path: Path
+) -> None:
     """It is no reason to wait at the end."""
     host = Host(store, tmp_path / "1", 1, limit=10)
     (host.files / "step").write_text("more than that")
 
     assert await host.saver.finish(BY_ITSELF)
-    assert host.said == ["the checkpoint is not saved: it has 14 B, and a task may save 10 B (bootstrap.max_checkpoint)"]
+    assert host.said == [
+        "the checkpoint is not saved: it has 14 B, and a task may save 10 B"
+        " (bootstrap.max_checkpoint)"
+    ]
 
 
-async def test_a_file_that_the_agent_may_not_read_is_told_and_is_no_reason_to_wait_at_the_end() -> None:
-    """A container's root makes it for an agent that is not root, which kept the attempt's directory for a day."""
+async def test_a_file_that_the_agent_may_not_read_is_told_and_is_no_reason_to_wait_at_the_end() -> (
+    None
+):
+    """A container's root makes it for an agent that is not root, which kept the attempt's directory
+    for a day.
+    """
     with unprivileged(), tempfile.TemporaryDirectory() as directory:
         host = Host(Fragile(Path(directory, "store").as_uri()), Path(directory, "1"), 1)
         (host.files / "closed").touch(mode=0)
 
         assert await host.saver.finish(BY_ITSELF)
-    assert host.said == ["the checkpoint is not saved: the agent may not read closed; let its user read it"]
+    assert host.said == [
+        "the checkpoint is not saved: the agent may not read closed; let its user read it"
+    ]
 
 
 async def test_files_of_other_users_are_not_saved(store: Fragile, tmp_path: Path) -> None:
@@ -306,7 +402,9 @@ async def test_files_of_other_users_are_not_saved(store: Fragile, tmp_path: Path
     assert scan(host.dir, os.getuid() + 1) == []
 
 
-async def test_a_directory_that_became_a_link_is_not_followed(store: Fragile, tmp_path: Path) -> None:
+async def test_a_directory_that_became_a_link_is_not_followed(
+    store: Fragile, tmp_path: Path
+) -> None:
     """It would lead to files that the job may not read."""
     host = Host(store, tmp_path / "1", 1)
     host.files.rmdir()
@@ -316,17 +414,28 @@ async def test_a_directory_that_became_a_link_is_not_followed(store: Fragile, tm
 
     assert await host.saver.finish(BY_ITSELF)
     assert store.done == 0
-    assert host.said == ["the checkpoint is not saved: the directory, or Iris's record of it, was deleted or replaced"]
+    assert host.said == [
+        "the checkpoint is not saved: the directory, or Iris's record of it, was deleted or"
+        " replaced"
+    ]
 
 
 @pytest.mark.parametrize(
-    "item", [SavedItem(path="a", stored_as="outputs/bob/x"), SavedItem(path="%2E%2E/a", stored_as=f"{PREFIX}/1/x")]
+    "item",
+    [
+        SavedItem(path="a", stored_as="outputs/bob/x"),
+        SavedItem(path="%2E%2E/a", stored_as=f"{PREFIX}/1/x"),
+    ],
 )
-async def test_a_manifest_that_a_job_has_written_gets_it_nothing(store: Fragile, tmp_path: Path, item: SavedItem) -> None:
+async def test_a_manifest_that_a_job_has_written_gets_it_nothing(
+    store: Fragile, tmp_path: Path, item: SavedItem
+) -> None:
     """Neither another user's object nor a file outside of the directory."""
     await store.put("outputs/bob/x", b"private")
     await store.put(f"{PREFIX}/1/x", b"evil")
-    await store.put(save_name(PREFIX, 1, 1), Save(attempt=1, number=1, items=(item,)).model_dump_json().encode())
+    await store.put(
+        save_name(PREFIX, 1, 1), Save(attempt=1, number=1, items=(item,)).model_dump_json().encode()
+    )
     host = Host(store, tmp_path / "2", 2)
 
     with pytest.raises(HostUnable, match="the checkpoint cannot be restored"):
@@ -334,14 +443,18 @@ async def test_a_manifest_that_a_job_has_written_gets_it_nothing(store: Fragile,
     assert sorted(path.name for path in host.dir.rglob("*")) == [FOLDER]
 
 
-async def test_a_manifest_whose_name_no_agent_gives_is_ignored(store: Fragile, tmp_path: Path) -> None:
+async def test_a_manifest_whose_name_no_agent_gives_is_ignored(
+    store: Fragile, tmp_path: Path
+) -> None:
     """The host looked for the save again and again until it failed, and seemed to be to blame."""
     await store.put(f"{PREFIX}/1/5.json", b"{}")
 
     assert await Host(store, tmp_path / "2", 2).restore() == ""
 
 
-async def test_a_manifest_of_any_size_does_not_fill_the_memory_of_the_agent(store: Fragile, tmp_path: Path) -> None:
+async def test_a_manifest_of_any_size_does_not_fill_the_memory_of_the_agent(
+    store: Fragile, tmp_path: Path
+) -> None:
     """All jobs of its host would lose their agent."""
     name = save_name(PREFIX, 1, 1)
     await store.put(name, b"{}")
@@ -351,11 +464,15 @@ async def test_a_manifest_of_any_size_does_not_fill_the_memory_of_the_agent(stor
         await Host(store, tmp_path / "2", 2).restore()
 
 
-async def test_an_object_that_is_larger_than_its_save_says_does_not_fill_the_disk(store: Fragile, tmp_path: Path) -> None:
+async def test_an_object_that_is_larger_than_its_save_says_does_not_fill_the_disk(
+    store: Fragile, tmp_path: Path
+) -> None:
     """It is written as far as it was saved."""
     await store.put(f"{PREFIX}/1/x", bytes(32 * MIB))
     item = SavedItem(path="a", size=MIB, stored_as=f"{PREFIX}/1/x")
-    await store.put(save_name(PREFIX, 1, 1), Save(attempt=1, number=1, items=(item,)).model_dump_json().encode())
+    await store.put(
+        save_name(PREFIX, 1, 1), Save(attempt=1, number=1, items=(item,)).model_dump_json().encode()
+    )
     host = Host(store, tmp_path / "2", 2)
 
     with pytest.raises(HostUnable, match="is damaged"):
@@ -365,19 +482,31 @@ async def test_an_object_that_is_larger_than_its_save_says_does_not_fill_the_dis
 
 @pytest.mark.parametrize(
     ("status", "stopped", "by_itself"),
-    [(0, False, True), (1, False, False), (1, True, True), (-15, True, False), (143, True, False), (None, False, False)],
+    [
+        (0, False, True),
+        (1, False, False),
+        (1, True, True),
+        (-15, True, False),
+        (143, True, False),
+        (None, False, False),
+    ],
 )
-def test_a_program_ends_by_itself_if_it_chose_its_exit_code(status: int | None, stopped: bool, by_itself: bool) -> None:
+def test_a_program_ends_by_itself_if_it_chose_its_exit_code(
+    status: int | None, stopped: bool, by_itself: bool
+) -> None:
     """Only then is a file that it has just written surely whole."""
-    lifecycle = Lifecycle(launched=True, outcome=TaskOutcome(state=TaskState.PREEMPTED) if stopped else None)
+    lifecycle = Lifecycle(
+        launched=True, outcome=TaskOutcome(state=TaskState.PREEMPTED) if stopped else None
+    )
     found = end_of(lifecycle, Exit(status=status, at=1.0))
 
     assert found is not None
     assert found.by_itself is by_itself
 
 
-#: A save of the latest attempt or an earlier one, with something new or not, after some operations of which the store fails,
-#: before or after it has done the last one; or a new attempt, or a new agent of the latest attempt.
+#: A save of the latest attempt or an earlier one, with something new or not, after some operations
+#: of which the store fails, before or after it has done the last one; or a new attempt, or a new
+#: agent of the latest attempt.
 Act = str | tuple[int, bool, int, bool]
 ACTS: st.SearchStrategy[list[Act]] = st.lists(
     st.sampled_from([(0, True, 0, True), (1, True, 0, True), "next", "die"])
@@ -396,7 +525,9 @@ NEW, LATE = (0, True, 0, True), (1, True, 0, True)
 def test_no_attempt_restores_less_than_was_saved_or_what_no_attempt_has_written(
     acts: list[Act],
 ) -> None:
-    """Old and new attempts save in any order, agents die between any two steps, and answers of the store are lost."""
+    """Old and new attempts save in any order, agents die between any two steps, and answers of the
+    store are lost.
+    """
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(_restored_well(Path(directory), acts))
 

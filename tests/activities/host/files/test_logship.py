@@ -1,4 +1,6 @@
-"""Shipping a log: what is stored by whom, in which pieces, and what is missing when the store is away for too long."""
+"""Shipping a log: what is stored by whom, in which pieces, and what is missing when the store is
+away for too long.
+"""
 
 import time
 from collections.abc import Iterable
@@ -45,11 +47,16 @@ class Desk:
         directory.mkdir(parents=True, exist_ok=True)
         self.dir = directory
         self.store = Away((directory / "store").as_uri())
-        self.files = {stream: directory / stream.name.lower() for stream in (Stream.BUILD, Stream.STDOUT, Stream.STDERR)}
+        self.files = {
+            stream: directory / stream.name.lower()
+            for stream in (Stream.BUILD, Stream.STDOUT, Stream.STDERR)
+        }
 
     def shipper(self, *, taken_over: bool = False, max_backlog: int = 2**30) -> LogShipper:
         state = self.dir / "shipped.json"
-        return LogShipper(self.store, PREFIX, self.files, state, taken_over=taken_over, max_backlog=max_backlog)
+        return LogShipper(
+            self.store, PREFIX, self.files, state, taken_over=taken_over, max_backlog=max_backlog
+        )
 
     def write(self, stream: Stream, data: bytes) -> None:
         with self.files[stream].open("ab") as file:
@@ -93,7 +100,13 @@ async def test_each_stream_is_stored_in_its_order_and_marked(desk: Desk) -> None
 
 @given(
     lives=st.lists(
-        st.tuples(st.binary(max_size=200), st.binary(max_size=200), st.integers(0, 3), st.booleans(), st.booleans()),
+        st.tuples(
+            st.binary(max_size=200),
+            st.binary(max_size=200),
+            st.integers(0, 3),
+            st.booleans(),
+            st.booleans(),
+        ),
         min_size=1,
         max_size=6,
     )
@@ -102,7 +115,9 @@ async def test_each_stream_is_stored_in_its_order_and_marked(desk: Desk) -> None
 async def test_agents_that_die_and_take_over_store_every_byte_once(
     tmp_path_factory: pytest.TempPathFactory, lives: list[tuple[bytes, bytes, int, bool, bool]]
 ) -> None:
-    """Whenever each dies: before or after a chunk was stored, with or without having put that down, its answer lost or not."""
+    """Whenever each dies: before or after a chunk was stored, with or without having put that down,
+    its answer lost or not.
+    """
     desk = Desk(tmp_path_factory.mktemp("desk"))
     written = {Stream.STDOUT: b"", Stream.STDERR: b""}
     for number, (out, err, times, forgets, unanswered) in enumerate(lives):
@@ -151,7 +166,9 @@ async def test_a_store_that_is_away_costs_nothing_but_time(desk: Desk) -> None:
     assert await desk.bytes_of(Stream.STDOUT) == desk.files[Stream.STDOUT].read_bytes()
 
 
-async def test_a_store_that_is_away_for_too_long_costs_the_oldest_and_the_log_says_so(desk: Desk) -> None:
+async def test_a_store_that_is_away_for_too_long_costs_the_oldest_and_the_log_says_so(
+    desk: Desk,
+) -> None:
     """Neither does the disk fill up for ever, nor does anybody believe that nothing is missing."""
     shipper = desk.shipper(max_backlog=1_000_000)
     desk.store.away = True
@@ -162,17 +179,26 @@ async def test_a_store_that_is_away_for_too_long_costs_the_oldest_and_the_log_sa
     await all_shipped(shipper)
 
     kept = (await desk.bytes_of(Stream.STDOUT)).splitlines()
-    gaps = [int(line.data.split()[2]) for line in await desk.stored() if line.data.startswith(b"[iris] gap: ")]
+    gaps = [
+        int(line.data.split()[2])
+        for line in await desk.stored()
+        if line.data.startswith(b"[iris] gap: ")
+    ]
     assert kept[-1].startswith(b"000499")
     assert len(gaps) > 0
-    assert sum(gaps) + len(await desk.bytes_of(Stream.STDOUT)) == desk.files[Stream.STDOUT].stat().st_size
+    assert (
+        sum(gaps) + len(await desk.bytes_of(Stream.STDOUT))
+        == desk.files[Stream.STDOUT].stat().st_size
+    )
 
 
 async def test_an_agent_that_takes_over_behind_a_gap_repeats_nothing(desk: Desk) -> None:
     """What is missing counts as read, also for one that knows it only from the store."""
     shipper = desk.shipper(max_backlog=300_000)
     desk.store.away = True
-    desk.write(Stream.STDOUT, b"".join(f"{number:06} {'x' * 1_000}\n".encode() for number in range(2_000)))
+    desk.write(
+        Stream.STDOUT, b"".join(f"{number:06} {'x' * 1_000}\n".encode() for number in range(2_000))
+    )
     for _ in range(5):
         await shipper.ship()
     desk.store.away = False

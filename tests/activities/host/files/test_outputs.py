@@ -1,4 +1,6 @@
-"""What an attempt leaves in its output directory is kept, whatever it is called, and nothing else is."""
+"""What an attempt leaves in its output directory is kept, whatever it is called, and nothing else
+is.
+"""
 
 import asyncio
 import os
@@ -63,7 +65,9 @@ async def test_every_file_is_kept_under_its_path(store: Store, outputs: Path) ->
     assert await store.get("here/empty") == b""
 
 
-async def test_names_with_odd_characters_come_back_as_they_were(store: Store, outputs: Path, tmp_path: Path) -> None:
+async def test_names_with_odd_characters_come_back_as_they_were(
+    store: Store, outputs: Path, tmp_path: Path
+) -> None:
     """No store takes all names that a file can have; no file may be lost or renamed for that."""
     for number, name in enumerate(ODD):
         (outputs / name).write_text(str(number))
@@ -71,16 +75,28 @@ async def test_names_with_odd_characters_come_back_as_they_were(store: Store, ou
         (outputs / f"in {name}"[:100] / name).write_text(str(-number))
     await keep(store, outputs, "outputs/ada/train/run/0/1")
 
-    await fetch(store, await outputs_of(store, "ada/train", "run"), tmp_path / "back", by_task=False)
+    await fetch(
+        store, await outputs_of(store, "ada/train", "run"), tmp_path / "back", by_task=False
+    )
 
-    written = {path.relative_to(outputs): path.read_text() for path in outputs.rglob("*") if path.is_file()}
-    fetched = {path.relative_to(tmp_path / "back"): path.read_text() for path in (tmp_path / "back").rglob("*") if path.is_file()}
+    written = {
+        path.relative_to(outputs): path.read_text() for path in outputs.rglob("*") if path.is_file()
+    }
+    fetched = {
+        path.relative_to(tmp_path / "back"): path.read_text()
+        for path in (tmp_path / "back").rglob("*")
+        if path.is_file()
+    }
     assert fetched == written
     assert len(written) == 2 * len(ODD)
 
 
-async def test_what_is_no_file_of_the_directory_is_left_out(store: Store, outputs: Path, tmp_path: Path) -> None:
-    """A link must not carry the host's secrets out, a pipe would block for ever; a link among outputs is a file too."""
+async def test_what_is_no_file_of_the_directory_is_left_out(
+    store: Store, outputs: Path, tmp_path: Path
+) -> None:
+    """A link must not carry the host's secrets out, a pipe would block for ever; a link among
+    outputs is a file too.
+    """
     (tmp_path / "secret").write_text("of the host")
     (outputs / "weights").write_text("mine")
     (outputs / "latest").symlink_to("weights")
@@ -94,9 +110,13 @@ async def test_what_is_no_file_of_the_directory_is_left_out(store: Store, output
     assert await kept(store, outputs) == {"weights", "latest"}
 
 
-#: Steps of the targets of links: names that are there, out of the directory, and to where they begin elsewhere.
+#: Steps of the targets of links: names that are there, out of the directory, and to where they
+#: begin elsewhere.
 STEPS = st.sampled_from(["a", "b", "inner", "..", ".", "", "outputs", "secret"])
-TARGETS = st.tuples(st.sampled_from(["", "{root}/", "{root}/outputs/", "/"]), st.lists(STEPS, min_size=1, max_size=6))
+TARGETS = st.tuples(
+    st.sampled_from(["", "{root}/", "{root}/outputs/", "/"]),
+    st.lists(STEPS, min_size=1, max_size=6),
+)
 PLACES = st.sampled_from(["a", "b", "inner/a", "inner/b", "inner/deep/a"])
 
 
@@ -118,7 +138,9 @@ def test_no_links_lead_out_however_they_are_laid(links: dict[str, tuple[str, lis
         assert set(kept) == {"mine"}
 
 
-async def test_an_empty_or_missing_directory_keeps_nothing(store: Store, outputs: Path, tmp_path: Path) -> None:
+async def test_an_empty_or_missing_directory_keeps_nothing(
+    store: Store, outputs: Path, tmp_path: Path
+) -> None:
     """Most jobs have no outputs, and some delete the directory; neither is an error."""
     assert await keep(store, outputs, "here") == Kept(0, 0)
     assert await keep(store, tmp_path / "gone", "here") == Kept(0, 0)
@@ -134,7 +156,9 @@ async def test_keeping_again_keeps_what_is_there_now(store: Store, outputs: Path
     assert await store.get("here/a") == b"whole"
 
 
-async def test_one_file_that_cannot_be_stored_does_not_take_the_others_with_it(store: Store, outputs: Path) -> None:
+async def test_one_file_that_cannot_be_stored_does_not_take_the_others_with_it(
+    store: Store, outputs: Path
+) -> None:
     """The caller is told, and what could be kept is kept."""
     (outputs / "good").write_text("kept")
     (outputs / "zebra").write_text("kept too")
@@ -146,7 +170,9 @@ async def test_one_file_that_cannot_be_stored_does_not_take_the_others_with_it(s
     assert (await store.get("here/good"), await store.get("here/zebra")) == (b"kept", b"kept too")
 
 
-@pytest.mark.parametrize("name", ["../up", "a/../../up", "%2E%2E/up", "a%2Fb", "a//b", "/etc/passwd", "", ".", "nul%00"])
+@pytest.mark.parametrize(
+    "name", ["../up", "a/../../up", "%2E%2E/up", "a%2Fb", "a//b", "/etc/passwd", "", ".", "nul%00"]
+)
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     """What is in a store was written by others, and decides where files of mine are written."""
     with pytest.raises(InvalidValue, match="is not the path of a file"):

@@ -1,4 +1,6 @@
-"""Jobs that put links and other things in the place of what Iris keeps beside them: nothing is read or written through those."""
+"""Jobs that put links and other things in the place of what Iris keeps beside them: nothing is read
+or written through those.
+"""
 
 import asyncio
 import stat
@@ -53,11 +55,15 @@ async def test_a_job_that_replaces_a_file_that_iris_keeps_is_ended_and_told_why(
     """What it is replaced by is neither read, nor written to, nor waited for."""
     replaces = f"{how.format(secret=secret)} ../new && mv -fT ../new ../{name}"
     pid = bench.dir / "pid"
-    outcome = await bench.outcome("sh", "-c", f"echo $$ > {pid}; {replaces}; echo said; exec sleep 1000", key=uuid4().hex)
+    outcome = await bench.outcome(
+        "sh", "-c", f"echo $$ > {pid}; {replaces}; echo said; exec sleep 1000", key=uuid4().hex
+    )
 
     assert (outcome.state, outcome.fault) == (TaskState.WORKER_FAILED, "attempt-lost")
-    assert outcome.reason == (
-        f"the attempt cannot continue on this host: {name} was replaced: it is not the file that Iris created there"
+    assert (
+        outcome.reason
+        == f"the attempt cannot continue on this host: {name} was replaced: it is not the file that"
+        " Iris created there"
     )
     assert not alive(int(pid.read_text()))
     assert SECRET not in await logs_of(bench)
@@ -65,9 +71,19 @@ async def test_a_job_that_replaces_a_file_that_iris_keeps_is_ended_and_told_why(
 
 
 @pytest.mark.parametrize(
-    "name", ["exit.json", "started.json", "shipped.json", ".state.json.new", ".shipped.json.new", "room.exit"]
+    "name",
+    [
+        "exit.json",
+        "started.json",
+        "shipped.json",
+        ".state.json.new",
+        ".shipped.json.new",
+        "room.exit",
+    ],
 )
-async def test_a_link_among_the_files_that_iris_writes_is_not_followed(bench: Bench, secret: Path, name: str) -> None:
+async def test_a_link_among_the_files_that_iris_writes_is_not_followed(
+    bench: Bench, secret: Path, name: str
+) -> None:
     """Whatever becomes of the attempt: what the link leads to stays as it is."""
     attempt = bench.attempt("sh", "-c", f"ln -sf {secret} ../{name}; seq 100000; exit 3")
     await asyncio.wait_for(attempt.run(), PATIENCE)
@@ -76,9 +92,13 @@ async def test_a_link_among_the_files_that_iris_writes_is_not_followed(bench: Be
     assert SECRET not in await logs_of(bench)
 
 
-async def test_a_set_up_that_leaves_links_for_the_program_is_not_followed(bench: Bench, secret: Path) -> None:
+async def test_a_set_up_that_leaves_links_for_the_program_is_not_followed(
+    bench: Bench, secret: Path
+) -> None:
     """It runs before the files are made."""
-    leaves = "; ".join(f"ln -s {secret} ../{name}" for name in ("stdout", "stderr", "orders", "lock", "room.exit"))
+    leaves = "; ".join(
+        f"ln -s {secret} ../{name}" for name in ("stdout", "stderr", "orders", "lock", "room.exit")
+    )
     outcome = await bench.outcome("echo", "said", environment={"setup": [leaves]})
 
     assert outcome.state is TaskState.WORKER_FAILED
@@ -105,7 +125,8 @@ async def test_the_next_agent_follows_no_link_either(bench: Bench, secret: Path)
     assert [outcome.fault for outcome in bench.server.told] == ["attempt-lost"]
 
 
-# -- outputs -------------------------------------------------------------------------------------------------------------------
+# -- outputs
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_outputs_that_became_a_link_are_not_kept(bench: Bench, tmp_path: Path) -> None:
@@ -117,11 +138,18 @@ async def test_outputs_that_became_a_link_are_not_kept(bench: Bench, tmp_path: P
 
     assert outcome.state is TaskState.SUCCEEDED
     assert await outputs_of(bench) == {}
-    assert "outputs are not stored: outputs is not a directory, or is a link to one" in await logs_of(bench)
+    assert (
+        "outputs are not stored: outputs is not a directory, or is a link to one"
+        in await logs_of(bench)
+    )
 
 
-async def test_a_link_among_outputs_counts_only_when_all_of_its_way_is_among_them(tmp_path: Path) -> None:
-    """Out and in again, through a link to a directory, absolute or not: it is kept only when no step of it leads out."""
+async def test_a_link_among_outputs_counts_only_when_all_of_its_way_is_among_them(
+    tmp_path: Path,
+) -> None:
+    """Out and in again, through a link to a directory, absolute or not: it is kept only when no
+    step of it leads out.
+    """
     store, outputs = Store((tmp_path / "store").as_uri(), create=True), tmp_path / "outputs"
     (outputs / "inner" / "deep").mkdir(parents=True)
     (tmp_path / "secret").write_text(SECRET)
@@ -151,11 +179,15 @@ async def test_a_link_among_outputs_counts_only_when_all_of_its_way_is_among_the
         (outputs / name).symlink_to(target)
     await keep(store, outputs, "outputs/it")
 
-    kept = {path.removeprefix("outputs/it/"): await store.get(path) for path, _ in await store.sizes("outputs/it")}
+    kept = {
+        path.removeprefix("outputs/it/"): await store.get(path)
+        for path, _ in await store.sizes("outputs/it")
+    }
     assert kept == dict.fromkeys([*links, "inner/weights"], b"mine")
 
 
-# -- containers ----------------------------------------------------------------------------------------------------------------
+# -- containers
+# --------------------------------------------------------------------------------------------------
 
 #: Replaces all that it finds beside it, and says what it could not find.
 REWRITES = """
@@ -193,10 +225,14 @@ while not pathlib.Path(os.environ["IRIS_OUTPUT_DIR"], "go").exists():
 async def boxed(bench: Bench) -> AsyncIterator[Tasks]:
     """A host on which a container runs that has replaced what it can."""
     tasks, key = bench.tasks(), f"boxed/{uuid4().hex}"
-    task = a_run("python3", "-c", REWRITES, image=images.docker_image(), outputs="outputs/it", key=key)
+    task = a_run(
+        "python3", "-c", REWRITES, image=images.docker_image(), outputs="outputs/it", key=key
+    )
     await dispatch(tasks, task.model_copy(update={"incarnation": a_host("h1").incarnation}))
     try:
-        await asyncio.to_thread(eventually, lambda: [*bench.dir.glob("attempts/*/outputs/up")], 60, 0.05)
+        await asyncio.to_thread(
+            eventually, lambda: [*bench.dir.glob("attempts/*/outputs/up")], 60, 0.05
+        )
         yield tasks
     finally:
         await asyncio.wait_for(tasks.kill_all("the test is over"), 60)
@@ -206,7 +242,9 @@ async def boxed(bench: Bench) -> AsyncIterator[Tasks]:
 @pytest.mark.docker
 @pytest.mark.usefixtures("boxed")
 async def test_a_container_has_none_of_the_files_that_iris_keeps(bench: Bench) -> None:
-    """They decide what runs on the host itself with the agent's rights, and which files of it are read."""
+    """They decide what runs on the host itself with the agent's rights, and which files of it are
+    read.
+    """
     (attempt,) = bench.dir.glob("attempts/*")
     for name in ("launch.json", "state.json", "orders", "lock", "stdout", "started.json"):
         assert stat.S_ISREG((attempt / name).lstat().st_mode), name
@@ -224,7 +262,9 @@ async def test_a_container_has_none_of_the_files_that_iris_keeps(bench: Bench) -
 
 
 @pytest.mark.docker
-async def test_a_command_beside_a_container_that_rewrites_its_launch_runs_in_the_container(bench: Bench, boxed: Tasks) -> None:
+async def test_a_command_beside_a_container_that_rewrites_its_launch_runs_in_the_container(
+    bench: Bench, boxed: Tasks
+) -> None:
     """And not on the host, as root."""
     end, out, _ = await ExecBench(bench.store, boxed).run("sh", "-c", "echo $FLAVOUR; ls -d /image")  # type: ignore[arg-type]
 
@@ -232,8 +272,12 @@ async def test_a_command_beside_a_container_that_rewrites_its_launch_runs_in_the
 
 
 @pytest.mark.docker
-async def test_a_container_cannot_change_what_it_is_only_given_to_read(bench: Bench, boxed: Tasks) -> None:
-    """The pipes that its output goes through. Of the caches it has only the environment that it uses: here, none."""
+async def test_a_container_cannot_change_what_it_is_only_given_to_read(
+    bench: Bench, boxed: Tasks
+) -> None:
+    """The pipes that its output goes through. Of the caches it has only the environment that it
+    uses: here, none.
+    """
     (attempt,) = bench.dir.glob("attempts/*")
     writes = f"rm {attempt}/given/*; ln -s /etc {attempt}/given/x; ls {bench.dir}"
     end, out, _ = await ExecBench(bench.store, boxed).run("sh", "-c", writes)  # type: ignore[arg-type]

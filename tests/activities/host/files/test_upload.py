@@ -44,7 +44,9 @@ def delivery(store: Away, tmp_path: Path) -> Delivery:
 async def test_a_hurried_upload_pauses_between_its_tries(
     store: Away, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At 0, 50, 150 and 350 ms. A loop without a pause used a whole core for as long as the store was away."""
+    """At 0, 50, 150 and 350 ms. A loop without a pause used a whole core for as long as the store
+    was away.
+    """
     monkeypatch.setattr(upload, "FIRST_RETRY_DELAY", timedelta(milliseconds=50))
     monkeypatch.setattr(upload, "HURRIED_TIMEOUT", timedelta(milliseconds=500))
     delivery.hurry()
@@ -53,8 +55,12 @@ async def test_a_hurried_upload_pauses_between_its_tries(
     assert 1 <= store.tries <= 4
 
 
-async def test_a_hurry_ends_the_pause_of_an_upload(store: Away, delivery: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host's incarnation is over: it tries once more now, and does not wait for the end of the pause."""
+async def test_a_hurry_ends_the_pause_of_an_upload(
+    store: Away, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's incarnation is over: it tries once more now, and does not wait for the end of the
+    pause.
+    """
     monkeypatch.setattr(upload, "FIRST_RETRY_DELAY", timedelta(hours=1))
     monkeypatch.setattr(upload, "HURRIED_TIMEOUT", timedelta(milliseconds=200))
     done = asyncio.create_task(delivery.done(PATIENCE))

@@ -1,4 +1,6 @@
-"""The agent's watch over the GPUs of its host, with a stand-in for `nvidia-smi` and a file as the kernel's log."""
+"""The agent's watch over the GPUs of its host, with a stand-in for `nvidia-smi` and a file as the
+kernel's log.
+"""
 
 import asyncio
 import os
@@ -17,7 +19,8 @@ from tests.fakes.nvidia_smi import FakeNvidiaSmi
 
 TWO = parse_gpus("0, GPU-a, NVIDIA H100 80GB HBM3, 81559\n1, GPU-b, NVIDIA H100 80GB HBM3, 81559\n")
 FELL = "6,1,2,-;NVRM: Xid (PCI:0000:2b:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
-#: After a kill, a process of it keeps its output open until `gate` is closed: it stands for a hanging driver.
+#: After a kill, a process of it keeps its output open until `gate` is closed: it stands for a
+#: hanging driver.
 UNENDING = """\
 #!/bin/sh
 cd "$(dirname "$0")"
@@ -51,7 +54,10 @@ async def test_a_program_that_hangs_is_a_fault(smi: FakeNvidiaSmi) -> None:
     """It waits for a GPU that does not answer, and no task must be placed there meanwhile."""
     smi.hangs()
 
-    assert await GpuHealth(TWO, patience=timedelta(seconds=0.2)).check() == "nvidia-smi has not answered within 0 s"
+    assert (
+        await GpuHealth(TWO, patience=timedelta(seconds=0.2)).check()
+        == "nvidia-smi has not answered within 0 s"
+    )
 
 
 @pytest.fixture
@@ -62,8 +68,12 @@ def gate(smi: FakeNvidiaSmi) -> Iterator[FileIO]:
         yield opened
 
 
-async def test_a_killed_program_that_does_not_end_is_not_started_again(smi: FakeNvidiaSmi, gate: FileIO) -> None:
-    """The driver hung for hours. Each check left one more process, until the agent had no descriptors left."""
+async def test_a_killed_program_that_does_not_end_is_not_started_again(
+    smi: FakeNvidiaSmi, gate: FileIO
+) -> None:
+    """The driver hung for hours. Each check left one more process, until the agent had no
+    descriptors left.
+    """
     program = smi.directory / "nvidia-smi"
     answers = program.read_text()
     program.write_text(UNENDING)
@@ -89,8 +99,12 @@ async def test_a_host_without_gpus_is_not_checked(smi: FakeNvidiaSmi) -> None:
     assert await GpuHealth().check() == ""
 
 
-async def test_a_message_in_the_kernels_log_lasts_as_long_as_the_incarnation(smi: FakeNvidiaSmi, tmp_path: Path) -> None:
-    """The driver lists a GPU whose memory is defective as before. Messages from before the start belong to earlier repairs."""
+async def test_a_message_in_the_kernels_log_lasts_as_long_as_the_incarnation(
+    smi: FakeNvidiaSmi, tmp_path: Path
+) -> None:
+    """The driver lists a GPU whose memory is defective as before. Messages from before the start
+    belong to earlier repairs.
+    """
     log, kept = tmp_path / "kmsg", list[str]()
     log.write_text(FELL)
     health = GpuHealth(TWO, kernel_log=log, on_lasting=kept.append)
@@ -125,8 +139,12 @@ async def test_changes_are_reported_once_each(smi: FakeNvidiaSmi) -> None:
     assert (bool(first), second, reported.empty()) == (True, "", True)
 
 
-async def test_gpus_that_were_missing_at_the_start_can_be_offered_when_they_are_there(smi: FakeNvidiaSmi) -> None:
-    """An agent may start before the driver. A new incarnation then offers what an old one cannot."""
+async def test_gpus_that_were_missing_at_the_start_can_be_offered_when_they_are_there(
+    smi: FakeNvidiaSmi,
+) -> None:
+    """An agent may start before the driver. A new incarnation then offers what an old one
+    cannot.
+    """
     device = parse_device("gpu:H100:2")
     health = GpuHealth(incomplete=(start_fault(Reading(TWO[:1]), device), device))
     smi.lists("GPU-a")

@@ -13,7 +13,8 @@ import pytest
 from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus, TakenPorts
 from iris.activities.host.runtimes.base import HostUnable
 
-#: Another agent: takes a port of those given, starts a program that inherits the lock, says which port and who, and stays.
+#: Another agent: takes a port of those given, starts a program that inherits the lock, says which
+#: port and who, and stays.
 AGENT = """
 import subprocess, sys, time
 from pathlib import Path
@@ -52,7 +53,9 @@ def test_a_task_without_ports_takes_none(tmp_path: Path) -> None:
     assert Ports(tmp_path).take([]) == ({}, ())
 
 
-def test_two_attempts_never_have_the_same_port_and_one_that_is_given_back_is_free(tmp_path: Path) -> None:
+def test_two_attempts_never_have_the_same_port_and_one_that_is_given_back_is_free(
+    tmp_path: Path,
+) -> None:
     """Also when the program of the first does not listen yet."""
     first = few(tmp_path).take(["a"])
     second = few(tmp_path).take(["a"])
@@ -85,9 +88,15 @@ def test_a_port_that_somebody_else_listens_on_is_passed_over(tmp_path: Path, add
             Ports(tmp_path, [[port]]).take(["a"])
 
 
-def test_a_port_is_its_programs_until_that_is_gone_even_when_its_agent_is_killed(tmp_path: Path) -> None:
-    """The next agent goes on with the program, and another agent of the machine must not give its port away."""
-    agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+def test_a_port_is_its_programs_until_that_is_gone_even_when_its_agent_is_killed(
+    tmp_path: Path,
+) -> None:
+    """The next agent goes on with the program, and another agent of the machine must not give its
+    port away.
+    """
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert agent.stdout is not None
     port, program = map(int, agent.stdout.readline().split())
     try:
@@ -132,13 +141,19 @@ def test_gpus_are_had_by_one_attempt_at_a_time(tmp_path: Path) -> None:
     third = Gpus(tmp_path).take(2, four)
 
     assert caught.value.fault == "gpus"
-    assert (first.names, second.names, third.names) == (("GPU-a", "GPU-b"), ("GPU-c",), ("GPU-a", "GPU-b"))
+    assert (first.names, second.names, third.names) == (
+        ("GPU-a", "GPU-b"),
+        ("GPU-c",),
+        ("GPU-a", "GPU-b"),
+    )
     give_back(second)
     give_back(third)
 
 
 def test_a_gpu_is_known_after_the_numbers_of_the_gpus_have_changed(tmp_path: Path) -> None:
-    """When a GPU is lost, those after it move up. A program that holds one keeps it under its new number."""
+    """When a GPU is lost, those after it move up. A program that holds one keeps it under its new
+    number.
+    """
     held = Gpus(tmp_path).take(2, gpus("GPU-a", "GPU-b", "GPU-c"))
     left = gpus("GPU-b", "GPU-c")
     with pytest.raises(HostUnable):

@@ -15,7 +15,10 @@ from iris.activities.host.machine.usage import Meter, Use
 from tests.e2e.cluster import eventually
 
 MIB = 1024 * 1024
-SPIN = "import sys; block = bytearray(100 * 1024 * 1024); print('up', flush=True)\nwhile True: sum(range(1000))"
+SPIN = (
+    "import sys; block = bytearray(100 * 1024 * 1024); print('up', flush=True)\nwhile True:"
+    " sum(range(1000))"
+)
 
 
 @contextmanager
@@ -24,7 +27,9 @@ def tree(tmp_path: Path, *children: str) -> Iterator[int]:
     for number, script in enumerate(children):
         (tmp_path / f"{number}.py").write_text(script)
     text = "".join(f"{sys.executable} {number}.py & " for number in range(len(children))) + "wait"
-    shell = subprocess.Popen(["sh", "-c", text], cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True)
+    shell = subprocess.Popen(
+        ["sh", "-c", text], cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
+    )
     assert shell.stdout is not None
     with shell.stdout:
         for _ in children:
@@ -60,7 +65,10 @@ def test_several_attempts_are_measured_apart_in_one_look(tmp_path: Path) -> None
     """A host may run a hundred; a look at all processes for each would be work of its own."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    with tree(tmp_path / "a", SPIN) as one, tree(tmp_path / "b", "print('up', flush=True); input()", SPIN) as two:
+    with (
+        tree(tmp_path / "a", SPIN) as one,
+        tree(tmp_path / "b", "print('up', flush=True); input()", SPIN) as two,
+    ):
         found = Meter().sample(programs=[one, two])
         assert (found[one].processes, found[two].processes >= 2) == (2, True)
 
@@ -72,7 +80,9 @@ def test_a_process_that_is_gone_uses_nothing() -> None:
     assert Meter().sample(programs=[gone.pid]) == {gone.pid: Use()}
 
 
-def test_a_child_that_came_since_the_last_look_counts_with_all_it_has_computed(tmp_path: Path) -> None:
+def test_a_child_that_came_since_the_last_look_counts_with_all_it_has_computed(
+    tmp_path: Path,
+) -> None:
     """A task that starts one short process after another would seem to do nothing."""
     meter = Meter()
     spawner = """

@@ -1,4 +1,6 @@
-"""The cgroup of an attempt: on this machine as it is, and in the shapes that other machines have."""
+"""The cgroup of an attempt: on this machine as it is, and in the shapes that other machines
+have.
+"""
 
 import hashlib
 import os
@@ -32,11 +34,15 @@ def name(key: str) -> str:
 
 def groups_left(runtime: ProcessRuntime) -> list[Path]:
     """The groups of a runtime's attempt that are still here."""
-    return [Path(path) for path, _, _ in os.walk("/sys/fs/cgroup") if path.endswith(name(runtime._key))]
+    return [
+        Path(path) for path, _, _ in os.walk("/sys/fs/cgroup") if path.endswith(name(runtime._key))
+    ]
 
 
 class Machine:
-    """A machine's cgroup file systems, as directories; a write goes to a file that is there, as in the kernel's."""
+    """A machine's cgroup file systems, as directories; a write goes to a file that is there, as in
+    the kernel's.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,21 +77,31 @@ class Machine:
 def second(tmp_path: Path) -> Machine:
     """Version 2; the agent is a service of the system's."""
     machine = Machine(tmp_path)
-    machine.mounts(f"29 23 0:26 / {machine.mounted} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate")
+    machine.mounts(
+        f"29 23 0:26 / {machine.mounted} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
+    )
     machine.is_in("0::/system.slice/iris.service")
     machine.has("system.slice/iris.service")
-    files = {"cgroup__controllers": "cpu io memory pids\n", "cgroup__subtree_control": "cpu memory\n", "cgroup__procs": ""}
+    files = {
+        "cgroup__controllers": "cpu io memory pids\n",
+        "cgroup__subtree_control": "cpu memory\n",
+        "cgroup__procs": "",
+    }
     machine.has("system.slice", **files)
     return machine
 
 
 def made_before(machine: Machine) -> Path:
     """The attempt's group, with the files that the kernel would put there."""
-    files = dict.fromkeys(("memory__max", "memory__oom__group", "memory__swap__max", "cpu__weight", "pids__max"), "")
+    files = dict.fromkeys(
+        ("memory__max", "memory__oom__group", "memory__swap__max", "cpu__weight", "pids__max"), ""
+    )
     return machine.has(f"system.slice/{name(KEY)}", **files)
 
 
-def test_in_version_2_a_group_stands_beside_the_agent_with_limits_for_all_of_it(second: Machine) -> None:
+def test_in_version_2_a_group_stands_beside_the_agent_with_limits_for_all_of_it(
+    second: Machine,
+) -> None:
     """The agent's own may not pass controllers on while the agent is in it."""
     group = made_before(second)
 
@@ -113,7 +129,9 @@ def test_controllers_that_are_not_passed_on_yet_are_asked_for(second: Machine) -
     group = made_before(second)
 
     assert second.make() == (str(group),)
-    assert control.read_text() == "+cpuory"  # +pids, +memory and +cpu: here they lie over each other
+    assert (
+        control.read_text() == "+cpuory"
+    )  # +pids, +memory and +cpu: here they lie over each other
 
 
 def test_a_system_without_the_memory_controller_says_so(second: Machine) -> None:
@@ -121,7 +139,9 @@ def test_a_system_without_the_memory_controller_says_so(second: Machine) -> None
     second.has("system.slice", cgroup__controllers="cpu pids\n")
 
     assert second.make() == ()
-    assert second.why_not.startswith("memory limits are not enforced: the memory controller is not given to")
+    assert second.why_not.startswith(
+        "memory limits are not enforced: the memory controller is not given to"
+    )
     assert "run the agent as root" in second.why_not
 
 
@@ -133,12 +153,16 @@ def test_a_system_without_the_pids_controller_limits_memory_and_says_so(second: 
     (second.mounted / "system.slice" / name(f"trial of {os.getpid()}")).mkdir()
     for file in ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.weight"):
         (second.mounted / "system.slice" / name(f"trial of {os.getpid()}") / file).touch()
-    assert second.why_not.startswith("the number of a task's processes is not limited: there is no pids controller")
+    assert second.why_not.startswith(
+        "the number of a task's processes is not limited: there is no pids controller"
+    )
 
 
 def test_a_group_that_no_process_could_enter_is_none(second: Machine) -> None:
     """The program would not start at all."""
-    second.has(made_before(second).relative_to(second.mounted).as_posix(), cgroup__type="domain invalid\n")
+    second.has(
+        made_before(second).relative_to(second.mounted).as_posix(), cgroup__type="domain invalid\n"
+    )
     assert second.make() == ()
     (second.mounted / "system.slice" / "cgroup.procs").unlink()
     assert second.make() == ()
@@ -171,7 +195,9 @@ def test_in_a_container_groups_are_looked_for_where_they_are_mounted(tmp_path: P
         f"40 30 0:31 /docker/abc {mounted} rw - cgroup cgroup rw,memory",
         f"41 30 0:32 /docker/abc {pids} rw - cgroup cgroup rw,pids",
     )
-    machine.is_in("4:memory:/docker/abc/agent", "1:cpu,cpuacct:/docker/abc", "2:pids:/docker/abc/agent")
+    machine.is_in(
+        "4:memory:/docker/abc/agent", "1:cpu,cpuacct:/docker/abc", "2:pids:/docker/abc/agent"
+    )
     group, numbers = space / "agent" / name(KEY), pids / "agent" / name(KEY)
     group.mkdir(parents=True)
     numbers.mkdir(parents=True)

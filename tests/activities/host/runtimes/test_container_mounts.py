@@ -1,4 +1,6 @@
-"""Directories of the host that the configuration gives to containers, when the agent creates one: none leads to its own files."""
+"""Directories of the host that the configuration gives to containers, when the agent creates one:
+none leads to its own files.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from tests.builders import a_host
 
 
 async def refusal(tmp_path: Path, mount: Path, *own: Path) -> str:
-    """Why an agent with these directories starts no container with this mount. It needs no engine to refuse."""
+    """Why an agent with these directories starts no container with this mount. It needs no engine
+    to refuse.
+    """
     directory = tmp_path / "attempt"
     directory.mkdir(exist_ok=True)
     context = HostContext(
@@ -34,7 +38,9 @@ async def refusal(tmp_path: Path, mount: Path, *own: Path) -> str:
 
 @pytest.mark.parametrize("below", ["", "attempts", ".."])
 async def test_no_container_gets_the_agents_directory(tmp_path: Path, below: str) -> None:
-    """With `launch.json` of another attempt, root in a container would run what it wants on the host."""
+    """With `launch.json` of another attempt, root in a container would run what it wants on the
+    host.
+    """
     (tmp_path / "agent" / "attempts").mkdir(parents=True)
     mount = (tmp_path / "agent" / below).resolve()
     said = await refusal(tmp_path, mount, tmp_path / "agent")
@@ -43,30 +49,43 @@ async def test_no_container_gets_the_agents_directory(tmp_path: Path, below: str
     assert said.endswith("where the agent has its files; remove it from bootstrap.mounts")
 
 
-async def test_a_link_to_the_agents_directory_is_followed_before_it_is_mounted(tmp_path: Path) -> None:
-    """The configuration is checked by names: what a link leads to is known only on the host, and may change there."""
+async def test_a_link_to_the_agents_directory_is_followed_before_it_is_mounted(
+    tmp_path: Path,
+) -> None:
+    """The configuration is checked by names: what a link leads to is known only on the host, and
+    may change there.
+    """
     (tmp_path / "real").mkdir()
     (tmp_path / "agent").symlink_to("real")
     (tmp_path / "data").symlink_to(tmp_path)
     said = await refusal(tmp_path, tmp_path / "data", tmp_path / "agent")
 
     real = tmp_path.resolve() / "real"
-    assert f"it leads to {tmp_path.resolve()}, which contains {real}, where the agent has its files" in said
+    assert (
+        f"it leads to {tmp_path.resolve()}, which contains {real}, where the agent has its files"
+        in said
+    )
 
 
-async def test_a_link_to_the_engines_socket_is_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_to_the_engines_socket_is_no_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who has the socket is root of the host."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine/docker.sock")
     (tmp_path / "engine").mkdir()
 
-    assert "docker.sock, which is the socket of the container engine" in await refusal(tmp_path, tmp_path / "engine")
+    assert "docker.sock, which is the socket of the container engine" in await refusal(
+        tmp_path, tmp_path / "engine"
+    )
 
 
 async def test_a_link_to_a_directory_of_the_system_is_no_mount(tmp_path: Path) -> None:
     """The name in the configuration was harmless."""
     (tmp_path / "scratch").symlink_to("/proc/self")
 
-    assert "where the kernel of the host shows its state" in await refusal(tmp_path, tmp_path / "scratch")
+    assert "where the kernel of the host shows its state" in await refusal(
+        tmp_path, tmp_path / "scratch"
+    )
 
 
 def test_a_container_gets_the_place_and_not_the_link(tmp_path: Path) -> None:
@@ -74,11 +93,15 @@ def test_a_container_gets_the_place_and_not_the_link(tmp_path: Path) -> None:
     (tmp_path / "disk1").mkdir()
     (tmp_path / "data").symlink_to("disk1")
 
-    assert places([tmp_path / "data"], own=[tmp_path / "agent"]) == {tmp_path / "data": tmp_path.resolve() / "disk1"}
+    assert places([tmp_path / "data"], own=[tmp_path / "agent"]) == {
+        tmp_path / "data": tmp_path.resolve() / "disk1"
+    }
 
 
 def test_a_directory_that_the_agent_does_not_see_is_mounted_under_its_name(tmp_path: Path) -> None:
-    """An agent in a container has its image's links, such as /lib to /usr/lib; the machine's directory is elsewhere."""
+    """An agent in a container has its image's links, such as /lib to /usr/lib; the machine's
+    directory is elsewhere.
+    """
     (tmp_path / "usr").mkdir()
     (tmp_path / "lib").symlink_to("usr")
     machines = tmp_path / "lib" / "modules"

@@ -1,4 +1,6 @@
-"""Images that have to be fetched, and an engine that goes away or hangs: whose fault that is, and what becomes of the program."""
+"""Images that have to be fetched, and an engine that goes away or hangs: whose fault that is, and
+what becomes of the program.
+"""
 
 import asyncio
 import contextlib
@@ -28,11 +30,14 @@ from tests.e2e.cluster import eventually
 pytestmark = pytest.mark.docker
 
 
-# -- a registry ----------------------------------------------------------------------------------------------------------------
+# -- a registry
+# --------------------------------------------------------------------------------------------------
 
 
 class Registry(ThreadingHTTPServer):
-    """One that has a single image, `there`, of a single file; and trouble with others, under names that say which."""
+    """One that has a single image, `there`, of a single file; and trouble with others, under names
+    that say which.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
@@ -49,10 +54,18 @@ class Registry(ThreadingHTTPServer):
             "rootfs": {"type": "layers", "diff_ids": [_digest(layer.getvalue())]},
         }
         blobs = [json.dumps(config).encode(), gzip.compress(layer.getvalue())]
-        kinds = ["application/vnd.docker.container.image.v1+json", "application/vnd.docker.image.rootfs.diff.tar.gzip"]
-        told = [{"mediaType": kind, "size": len(blob), "digest": _digest(blob)} for kind, blob in zip(kinds, blobs, strict=True)]
+        kinds = [
+            "application/vnd.docker.container.image.v1+json",
+            "application/vnd.docker.image.rootfs.diff.tar.gzip",
+        ]
+        told = [
+            {"mediaType": kind, "size": len(blob), "digest": _digest(blob)}
+            for kind, blob in zip(kinds, blobs, strict=True)
+        ]
         self.blobs = {_digest(blob): blob for blob in blobs}
-        self.manifest = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": told[0], "layers": told[1:]}).encode()
+        self.manifest = json.dumps(
+            {"schemaVersion": 2, "mediaType": MANIFEST, "config": told[0], "layers": told[1:]}
+        ).encode()
 
     def name(self, image: str) -> str:
         return f"127.0.0.1:{self.server_port}/{image}"
@@ -60,10 +73,22 @@ class Registry(ThreadingHTTPServer):
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 TROUBLE = {
-    "nobodys": (HTTPStatus.FORBIDDEN, "DENIED", "requested access to the resource is denied to strangers"),
+    "nobodys": (
+        HTTPStatus.FORBIDDEN,
+        "DENIED",
+        "requested access to the resource is denied to strangers",
+    ),
     "absent": (HTTPStatus.NOT_FOUND, "MANIFEST_UNKNOWN", "manifest unknown"),
-    "crowded": (HTTPStatus.TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "You have reached your pull rate limit."),
-    "private": (HTTPStatus.FORBIDDEN, "DENIED", "Permission artifactregistry.repositories.downloadArtifacts denied"),
+    "crowded": (
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "TOOMANYREQUESTS",
+        "You have reached your pull rate limit.",
+    ),
+    "private": (
+        HTTPStatus.FORBIDDEN,
+        "DENIED",
+        "Permission artifactregistry.repositories.downloadArtifacts denied",
+    ),
     "broken": (HTTPStatus.INTERNAL_SERVER_ERROR, "UNKNOWN", "internal error"),
 }
 
@@ -112,8 +137,12 @@ def registry() -> Iterator[Registry]:
         subprocess.run(["docker", "rmi", registry.name("there")], capture_output=True)
 
 
-async def test_an_image_that_is_not_here_is_fetched_and_said_to_be(tmp_path: Path, registry: Registry) -> None:
-    """Whoever waits for a large one wants to see that something happens; and where it came from when it is the wrong one."""
+async def test_an_image_that_is_not_here_is_fetched_and_said_to_be(
+    tmp_path: Path, registry: Registry
+) -> None:
+    """Whoever waits for a large one wants to see that something happens; and where it came from
+    when it is the wrong one.
+    """
     bench = Bench(tmp_path / "attempt", registry.name("there"))
     await bench.runtime.prepare()
     said = (bench.directory / "build").read_text()
@@ -128,7 +157,9 @@ async def test_an_image_that_is_not_here_is_fetched_and_said_to_be(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["absent", "absent:v2", "nobodys", "Not An Image!"])
-async def test_an_image_that_is_nowhere_is_the_users_fault(tmp_path: Path, registry: Registry, name: str) -> None:
+async def test_an_image_that_is_nowhere_is_the_users_fault(
+    tmp_path: Path, registry: Registry, name: str
+) -> None:
     """A hundred tries on a hundred hosts would not find it."""
     image = registry.name(name)
     bench = Bench(tmp_path / "attempt", image)
@@ -139,16 +170,22 @@ async def test_an_image_that_is_nowhere_is_the_users_fault(tmp_path: Path, regis
 
 
 @pytest.mark.parametrize("name", ["crowded", "private", "broken"])
-async def test_an_image_that_cannot_be_fetched_is_no_fault_of_the_users(tmp_path: Path, registry: Registry, name: str) -> None:
+async def test_an_image_that_cannot_be_fetched_is_no_fault_of_the_users(
+    tmp_path: Path, registry: Registry, name: str
+) -> None:
     """Another host, or a later hour, may have more luck."""
     bench = Bench(tmp_path / "attempt", registry.name(name))
 
-    with pytest.raises(HostUnable, match=f"the image '{registry.name(name)}' could not be fetched: ") as unable:
+    with pytest.raises(
+        HostUnable, match=f"the image '{registry.name(name)}' could not be fetched: "
+    ) as unable:
         await bench.runtime.prepare()
     assert unable.value.fault == "image-pull"
 
 
-async def test_a_registry_that_is_away_is_no_fault_of_the_users(tmp_path: Path, registry: Registry) -> None:
+async def test_a_registry_that_is_away_is_no_fault_of_the_users(
+    tmp_path: Path, registry: Registry
+) -> None:
     """Nor is a network that is down."""
     bench = Bench(tmp_path / "attempt", registry.name("there"))
     registry.shutdown()
@@ -159,7 +196,8 @@ async def test_a_registry_that_is_away_is_no_fault_of_the_users(tmp_path: Path, 
     assert unable.value.fault == "image-pull"
 
 
-# -- an engine that goes away --------------------------------------------------------------------------------------------------
+# -- an engine that goes away
+# --------------------------------------------------------------------------------------------------
 
 
 class Engine:
@@ -172,7 +210,10 @@ class Engine:
 
     def start(self, *options: str) -> None:
         """Start it, also after it was stopped, and wait until it answers."""
-        for stale in ("docker.pid", "run/containerd/containerd.pid"):  # of one that was killed, and not yet seen to by init
+        for stale in (
+            "docker.pid",
+            "run/containerd/containerd.pid",
+        ):  # of one that was killed, and not yet seen to by init
             (self._home / stale).unlink(missing_ok=True)
         with (self._home / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -197,7 +238,9 @@ class Engine:
     def _answers(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, (self._home / "log").read_text()[-2000:]
-        return subprocess.run(["docker", "version"], capture_output=True, timeout=60).returncode == 0
+        return (
+            subprocess.run(["docker", "version"], capture_output=True, timeout=60).returncode == 0
+        )
 
     def send(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -222,7 +265,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     engine.stop()
             mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-            for left in sorted((each for each in mounted if each.startswith(f"{home}/")), reverse=True):
+            for left in sorted(
+                (each for each in mounted if each.startswith(f"{home}/")), reverse=True
+            ):
                 subprocess.run(["umount", "--lazy", left])
 
 
@@ -234,8 +279,12 @@ async def until(*words: str, bench: Bench) -> None:
 WAITS = ("sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done; echo done; exit 5")
 
 
-async def test_a_program_goes_on_while_an_engine_with_live_restore_is_started_anew(tmp_path: Path, engine: Engine) -> None:
-    """An upgrade of Docker must not cost anybody a week of training, nor the exit code, nor a word of its output."""
+async def test_a_program_goes_on_while_an_engine_with_live_restore_is_started_anew(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """An upgrade of Docker must not cost anybody a week of training, nor the exit code, nor a word
+    of its output.
+    """
     engine.start("--live-restore")
     bench = Bench(tmp_path / "attempt", images.make(small=True))
     program = await bench.start(*WAITS)
@@ -253,22 +302,33 @@ async def test_a_program_goes_on_while_an_engine_with_live_restore_is_started_an
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_program_that_its_engine_has_ended_is_not_blamed(tmp_path: Path, engine: Engine, number: signal.Signals) -> None:
-    """Without live restore it ends what it runs. Even a program that then ends well has not done its work."""
+async def test_a_program_that_its_engine_has_ended_is_not_blamed(
+    tmp_path: Path, engine: Engine, number: signal.Signals
+) -> None:
+    """Without live restore it ends what it runs. Even a program that then ends well has not done
+    its work.
+    """
     engine.start()
     bench = Bench(tmp_path / "attempt", images.make(small=True))
-    program = await bench.start("sh", "-c", 'trap "exit 0" TERM; echo up; while true; do sleep 0.1; done')
+    program = await bench.start(
+        "sh", "-c", 'trap "exit 0" TERM; echo up; while true; do sleep 0.1; done'
+    )
     await until("up", bench=bench)
     engine.stop(number)
     engine.start()
     ended = await asyncio.wait_for(program.wait(), 60)
     await bench.runtime.clear()
 
-    assert (ended.status, ended.error) == (None, "the container engine was stopped and ended the program")
+    assert (ended.status, ended.error) == (
+        None,
+        "the container engine was stopped and ended the program",
+    )
     assert containers(f"iris.key={bench.key}") == []
 
 
-async def test_a_program_is_ended_in_time_though_its_engine_hangs(tmp_path: Path, engine: Engine) -> None:
+async def test_a_program_is_ended_in_time_though_its_engine_hangs(
+    tmp_path: Path, engine: Engine
+) -> None:
     """The cluster counts on it: the task may be started elsewhere."""
     engine.start()
     bench = Bench(tmp_path / "attempt", images.make(small=True))

@@ -74,7 +74,11 @@ def told(wants: Resources = WANTS_TPU, rank: Rank | None = None, **given: Any) -
 
 def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
     """And what every program of the host gets."""
-    directories = {"workdir": Path("/a/work"), "outputs": Path("/a/outputs"), "checkpoint": Path("/a/checkpoint")}
+    directories = {
+        "workdir": Path("/a/work"),
+        "outputs": Path("/a/outputs"),
+        "checkpoint": Path("/a/checkpoint"),
+    }
     assert env_of(a_run(), **directories, ports={"http": 31007, "my-debug": 31008}) == {
         "PATH": "/bin",
         "HOME": "/home/ada",
@@ -102,7 +106,9 @@ def test_a_program_knows_its_job_its_attempt_and_its_host() -> None:
 def test_a_python_program_reads_it_as_one_value() -> None:
     """The same facts with their types; a port is found by the name that the job gave it."""
     env = env_of(
-        a_run(rank=Rank(coordinator="10.0.0.5:8476", num_slices=2, slice_index=1, tasks_per_slice=4)),
+        a_run(
+            rank=Rank(coordinator="10.0.0.5:8476", num_slices=2, slice_index=1, tasks_per_slice=4)
+        ),
         workdir=Path("/a/work"),
         outputs=Path("/a/outputs"),
         checkpoint=Path("/a/checkpoint"),
@@ -111,13 +117,29 @@ def test_a_python_program_reads_it_as_one_value() -> None:
     )
     here = context(env)
 
-    assert (here.cluster, here.job, here.task, here.num_tasks, here.attempt) == ("local", "ada/train", 6, 8, 3)
+    assert (here.cluster, here.job, here.task, here.num_tasks, here.attempt) == (
+        "local",
+        "ada/train",
+        6,
+        8,
+        3,
+    )
     assert (here.host, here.slice, here.address) == ("w2", "s1", "10.0.0.7")
-    assert (here.coordinator, here.slice_index, here.num_slices, here.tasks_per_slice) == ("10.0.0.5:8476", 1, 2, 4)
+    assert (here.coordinator, here.slice_index, here.num_slices, here.tasks_per_slice) == (
+        "10.0.0.5:8476",
+        1,
+        2,
+        4,
+    )
     assert (here.workdir, here.outputs) == (Path("/a/work"), Path("/a/outputs"))
-    assert (here.checkpoint_dir, here.checkpoint_url) == (Path("/a/checkpoint"), "gs://bucket/shared")
+    assert (here.checkpoint_dir, here.checkpoint_url) == (
+        Path("/a/checkpoint"),
+        "gs://bucket/shared",
+    )
     assert here.port("my-debug") == 31008
-    with pytest.raises(NotFound, match="job ada/train has no port 'http'; submit it with --port http"):
+    with pytest.raises(
+        NotFound, match="job ada/train has no port 'http'; submit it with --port http"
+    ):
         here.port("http")
 
 
@@ -132,13 +154,23 @@ def test_what_is_not_there_is_not_spoken_of() -> None:
     env = env_of(a_run(rank=Rank(coordinator="")), a_host("h1"))
 
     assert [name for name, value in env.items() if value == ""] == []
-    assert {"IRIS_COORDINATOR_ADDRESS", "JAX_COORDINATOR_ADDRESS", "IRIS_HOST_ADDRESS", "IRIS_OUTPUT_DIR"} & set(env) == set()
+    assert {
+        "IRIS_COORDINATOR_ADDRESS",
+        "JAX_COORDINATOR_ADDRESS",
+        "IRIS_HOST_ADDRESS",
+        "IRIS_OUTPUT_DIR",
+    } & set(env) == set()
     assert env["IRIS_NUM_SLICES"] == "1"
 
 
 def test_a_gangs_member_knows_its_place_and_where_the_gang_meets() -> None:
-    """In Iris' words, and in those of JAX and PyTorch, so that a program written for them needs no line for Iris."""
-    alone, member = env_of(a_run()), env_of(a_run(rank=RANK), a_host("w2", slice_id="s1", address="10.0.0.7"))
+    """In Iris' words, and in those of JAX and PyTorch, so that a program written for them needs no
+    line for Iris.
+    """
+    alone, member = (
+        env_of(a_run()),
+        env_of(a_run(rank=RANK), a_host("w2", slice_id="s1", address="10.0.0.7")),
+    )
 
     assert {name: value for name, value in member.items() if name not in alone} == {
         "IRIS_COORDINATOR_ADDRESS": "10.0.0.1:8476",
@@ -181,7 +213,9 @@ WHOLE_SLICE = OWN_CHIPS | {
 
 
 def test_a_member_on_real_chips_is_told_all_that_libtpu_wants_to_know() -> None:
-    """It need not ask the metadata server, which cannot be seen from every container; nor may it run on the CPU instead."""
+    """It need not ask the metadata server, which cannot be seen from every container; nor may it
+    run on the CPU instead.
+    """
     assert told(rank=ONE_SLICE, tpu=REAL) == MEETING | WHOLE_SLICE
 
 
@@ -206,10 +240,16 @@ def test_a_task_that_is_alone_on_one_host_of_a_slice_does_not_wait_for_the_other
 
 def test_a_slice_of_one_host_is_whole_without_a_gang() -> None:
     """Its only task has the whole slice."""
-    only = REAL.model_copy(update={"worker_id": 0, "addresses": ("10.0.0.7",), "hosts": 1, "topology": "2x2"})
+    only = REAL.model_copy(
+        update={"worker_id": 0, "addresses": ("10.0.0.7",), "hosts": 1, "topology": "2x2"}
+    )
     seen = told(tpu=only)
 
-    assert (seen["TPU_WORKER_ID"], seen["TPU_WORKER_HOSTNAMES"], seen["TPU_TOPOLOGY"]) == ("0", "10.0.0.7", "2x2")
+    assert (seen["TPU_WORKER_ID"], seen["TPU_WORKER_HOSTNAMES"], seen["TPU_TOPOLOGY"]) == (
+        "0",
+        "10.0.0.7",
+        "2x2",
+    )
     assert "TPU_HOST_BOUNDS" not in seen
 
 
@@ -222,7 +262,9 @@ def test_a_host_that_does_not_know_the_others_leaves_the_question_to_libtpu() ->
 
 
 def test_on_simulated_chips_jax_runs_on_the_cpu_and_counts_the_same_processes() -> None:
-    """No library looks for chips or a metadata server. `jax.distributed.initialize()` needs no arguments, as on real chips."""
+    """No library looks for chips or a metadata server. `jax.distributed.initialize()` needs no
+    arguments, as on real chips.
+    """
     assert told(rank=RANK) == MEETING | {
         "TPU_NAME": "s1",
         "TPU_WORKER_ID": "2",
@@ -241,7 +283,9 @@ def test_on_simulated_chips_jax_runs_on_the_cpu_and_counts_the_same_processes() 
 
 
 def test_a_task_alone_on_simulated_chips_is_the_only_process_that_jax_counts() -> None:
-    """`jax.distributed.initialize()` needs no arguments there either, and two such tasks can run on one laptop."""
+    """`jax.distributed.initialize()` needs no arguments there either, and two such tasks can run on
+    one laptop.
+    """
     assert told(coordinator_port=31007) == {
         "JAX_COORDINATOR_ADDRESS": "localhost:31007",
         "TPU_NAME": "s1",
@@ -259,7 +303,9 @@ def test_a_task_alone_on_simulated_chips_is_the_only_process_that_jax_counts() -
 
 
 def test_only_a_task_alone_on_simulated_chips_needs_a_coordinator_of_its_own() -> None:
-    """Members of a gang have theirs from the scheduler. Real chips name the host; without chips JAX looks for no slice."""
+    """Members of a gang have theirs from the scheduler. Real chips name the host; without chips JAX
+    looks for no slice.
+    """
     tpu = a_run(resources=WANTS_TPU)
 
     assert needs_own_coordinator(tpu, None)
@@ -278,17 +324,30 @@ def test_a_task_sees_the_gpus_that_it_was_given() -> None:
     """By their UUIDs; who was given none sees none."""
     gpu = some(cpu=1, device="gpu:H100:2")
 
-    assert told(gpu, gpus=("GPU-b", "GPU-d")) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "GPU-b,GPU-d"}
+    assert told(gpu, gpus=("GPU-b", "GPU-d")) == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "GPU-b,GPU-d",
+    }
     assert told(some(cpu=1), gpus=())["CUDA_VISIBLE_DEVICES"] == ""
     assert told(gpu) == {}
 
 
 def test_each_is_stronger_than_the_one_before_and_nobody_than_the_identity() -> None:
-    """The host, the cluster's defaults, JAX and libtpu, the job. A user may well know better where JAX meets; nobody else knows
-    which attempt this is."""
-    names = ("HOME", "PYTHONUNBUFFERED", "TPU_NAME", "JAX_PROCESS_ID", "IRIS_TASK_INDEX", "IRIS_COORDINATOR_ADDRESS")
+    """The host, the cluster's defaults, JAX and libtpu, the job. A user may well know better where
+    JAX meets; nobody else knows which attempt this is.
+    """
+    names = (
+        "HOME",
+        "PYTHONUNBUFFERED",
+        "TPU_NAME",
+        "JAX_PROCESS_ID",
+        "IRIS_TASK_INDEX",
+        "IRIS_COORDINATOR_ADDRESS",
+    )
     defaults = dict.fromkeys((*names, "MINE"), "default")
-    job = dict.fromkeys(("JAX_PROCESS_ID", "IRIS_TASK_INDEX", "IRIS_COORDINATOR_ADDRESS", "IRIS_WHO_KNOWS"), "job")
+    job = dict.fromkeys(
+        ("JAX_PROCESS_ID", "IRIS_TASK_INDEX", "IRIS_COORDINATOR_ADDRESS", "IRIS_WHO_KNOWS"), "job"
+    )
     env = env_of(a_run(rank=RANK, resources=WANTS_TPU, env=job), defaults=defaults)
 
     assert {name: env.get(name) for name in (*names, "MINE", "IRIS_WHO_KNOWS")} == {

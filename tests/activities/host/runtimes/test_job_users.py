@@ -1,4 +1,6 @@
-"""Signals to the processes of an attempt's user: whom they reach, and whom they must never reach."""
+"""Signals to the processes of an attempt's user: whom they reach, and whom they must never
+reach.
+"""
 
 import contextlib
 import os
@@ -20,7 +22,9 @@ from iris.activities.host.runtimes.process import job_users
 from iris.activities.host.runtimes.process.job_users import JobUsers
 from tests.e2e.cluster import eventually
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can start processes of other users"
+)
 
 #: Tests of several processes share the machine: the uid of each is its own.
 UID = 2_000_000 + os.getpid() % 10_000 * 100
@@ -55,7 +59,9 @@ def test_the_machines_own_processes_get_no_signal_of_an_attempt() -> None:
         assert process.status() == psutil.STATUS_STOPPED
 
 
-def test_an_attempt_never_seems_to_be_roots(users: JobUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_never_seems_to_be_roots(
+    users: JobUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not even while its files are made: the disk of all attempts is measured at any time."""
     chown, seen = os.chown, []
 
@@ -74,7 +80,9 @@ def test_an_attempt_never_seems_to_be_roots(users: JobUsers, tmp_path: Path, mon
 def test_an_attempt_goes_on_although_the_machine_has_no_process_left_at_first(
     users: JobUsers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal to all processes of a user needs one more. Nobody continued an attempt that was stopped to measure its disk."""
+    """A signal to all processes of a user needs one more. Nobody continued an attempt that was
+    stopped to measure its disk.
+    """
     owner = users.make_files(tmp_path).stat().st_gid
     fork, failed = os.fork, []
 
@@ -87,13 +95,20 @@ def test_an_attempt_goes_on_although_the_machine_has_no_process_left_at_first(
     monkeypatch.setattr(os, "fork", fail_once)
     monkeypatch.setattr(disk_usage, "RESUME_PAUSES", [0.01])
     with a_stopped_process(owner) as process:
-        resume("key", Occupant(tmp_path, requested=0, in_container=False, ending=False, told_to_end=lambda: False))
+        resume(
+            "key",
+            Occupant(
+                tmp_path, requested=0, in_container=False, ending=False, told_to_end=lambda: False
+            ),
+        )
 
         eventually(lambda: process.status() != psutil.STATUS_STOPPED, 20, every=0.01)
     assert failed
 
 
-def test_it_is_known_whether_a_signal_was_sent(users: JobUsers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_known_whether_a_signal_was_sent(
+    users: JobUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also to a user without any process."""
     assert job_users.signal_all(users.uids[-1], signal.SIGCONT)
     monkeypatch.setattr(os, "setresuid", lambda *_: os._exit(1))  # in the process that sends it

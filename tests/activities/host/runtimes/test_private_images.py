@@ -1,4 +1,6 @@
-"""Images that only the machine's own account may read: what the engine is told with a pull, and what never leaves the machine."""
+"""Images that only the machine's own account may read: what the engine is told with a pull, and
+what never leaves the machine.
+"""
 
 import base64
 import json
@@ -32,7 +34,8 @@ class Engine(socketserver.ThreadingUnixStreamServer):
     def __init__(self, path: str) -> None:
         super().__init__(path, _Answers)
         self.images: set[str] = set()
-        #: Of each pull what was shown to the registry, by the engine's own word for it; None: nothing.
+        #: Of each pull what was shown to the registry, by the engine's own word for it; None:
+        #: nothing.
         self.shown: list[dict[str, str] | None] = []
 
 
@@ -75,8 +78,13 @@ class _Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    with tempfile.TemporaryDirectory(prefix="iris-") as home, Engine(f"{home}/docker.sock") as engine:  # short: it is a socket
-        threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    with (
+        tempfile.TemporaryDirectory(prefix="iris-") as home,
+        Engine(f"{home}/docker.sock") as engine,
+    ):  # short: it is a socket
+        threading.Thread(
+            target=engine.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/docker.sock")
         monkeypatch.setenv("DOCKER_CONFIG", home)  # nobody has logged in
         yield engine
@@ -106,7 +114,9 @@ async def fetch(directory: Path, image: str, metadata: FakeMetadata) -> None:
     await context.runtime(a_run(image=image), attempt).prepare()
 
 
-@pytest.mark.parametrize("image", [PRIVATE, "gcr.io/my-project/train:1", "eu.gcr.io/my-project/train:1"])
+@pytest.mark.parametrize(
+    "image", [PRIVATE, "gcr.io/my-project/train:1", "eu.gcr.io/my-project/train:1"]
+)
 async def test_googles_registries_are_shown_the_machines_token(
     tmp_path: Path, engine: Engine, google: FakeMetadata, image: str
 ) -> None:
@@ -116,7 +126,9 @@ async def test_googles_registries_are_shown_the_machines_token(
     assert engine.shown == [{"username": "oauth2accesstoken", "password": "ya29.first"}]
 
 
-async def test_every_pull_shows_a_token_of_its_own(tmp_path: Path, engine: Engine, google: FakeMetadata) -> None:
+async def test_every_pull_shows_a_token_of_its_own(
+    tmp_path: Path, engine: Engine, google: FakeMetadata
+) -> None:
     """They hold for an hour, machines for weeks. What is here needs none."""
     await fetch(tmp_path, PRIVATE, google)
     await fetch(tmp_path, PRIVATE, google)
@@ -127,8 +139,12 @@ async def test_every_pull_shows_a_token_of_its_own(tmp_path: Path, engine: Engin
     assert google.asked == [TOKEN_PATH, TOKEN_PATH]
 
 
-@pytest.mark.parametrize("image", ["busybox:1", "example.com/europe-west4-docker.pkg.dev/x:1", "gcr.io.example.com/x:1"])
-async def test_nobody_else_is_shown_the_token(tmp_path: Path, engine: Engine, google: FakeMetadata, image: str) -> None:
+@pytest.mark.parametrize(
+    "image", ["busybox:1", "example.com/europe-west4-docker.pkg.dev/x:1", "gcr.io.example.com/x:1"]
+)
+async def test_nobody_else_is_shown_the_token(
+    tmp_path: Path, engine: Engine, google: FakeMetadata, image: str
+) -> None:
     """Who has it may do what the machine may."""
     await fetch(tmp_path, image, google)
 
@@ -147,7 +163,9 @@ async def test_a_machine_without_an_account_tries_without(
     assert engine.shown == [None]
 
 
-async def test_a_metadata_server_that_fails_is_asked_again(tmp_path: Path, engine: Engine, google: FakeMetadata) -> None:
+async def test_a_metadata_server_that_fails_is_asked_again(
+    tmp_path: Path, engine: Engine, google: FakeMetadata
+) -> None:
     """It is not always there at once."""
     google.fails = 2
     await fetch(tmp_path, PRIVATE, google)

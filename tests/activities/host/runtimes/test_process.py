@@ -1,4 +1,6 @@
-"""Commands as plain processes of the host: steps of the set-up, and what a shim is given to start."""
+"""Commands as plain processes of the host: steps of the set-up, and what a shim is given to
+start.
+"""
 
 import asyncio
 import contextlib
@@ -35,7 +37,8 @@ class Bench:
 
     def __init__(self, directory: Path, memory: float = 0) -> None:
         self.dir = directory
-        self.key = f"ada/train:0@1/{uuid4().hex}"  # whatever has it is killed: no other test, nor another run of this one
+        # whatever has it is killed: no other test, nor another run of this one
+        self.key = f"ada/train:0@1/{uuid4().hex}"
         self.runtime = ProcessRuntime(self.key, directory, some(cpu=1, memory=memory))
         self.output = directory / "build"
 
@@ -54,7 +57,9 @@ class Bench:
     async def said(self, name: str) -> list[int]:
         """The numbers in the line that a command has printed, once it has."""
         file = self.dir / name
-        await asyncio.to_thread(eventually, lambda: file.exists() and file.read_text().endswith("\n"), 20, 0.02)
+        await asyncio.to_thread(
+            eventually, lambda: file.exists() and file.read_text().endswith("\n"), 20, 0.02
+        )
         return [int(word) for word in file.read_text().split()]
 
 
@@ -68,11 +73,16 @@ def dead(pids: list[int]) -> bool:
     return True
 
 
-# -- steps of the set-up -------------------------------------------------------------------------------------------------------
+# -- steps of the set-up
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15)])
-async def test_a_step_comes_to_its_exit_code_or_minus_the_signal(bench: Bench, script: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15)]
+)
+async def test_a_step_comes_to_its_exit_code_or_minus_the_signal(
+    bench: Bench, script: str, status: int
+) -> None:
     """Users are told what their set-up did, so the two must not be mixed up."""
     assert await bench.step("/bin/sh", "-c", script) == status
 
@@ -87,7 +97,9 @@ async def test_what_steps_print_stands_one_after_the_other_in_one_file(bench: Be
 
 async def test_a_step_gets_the_environment_it_is_given_and_the_attempts_key(bench: Bench) -> None:
     """Nothing of the agent's; and by the key everything that belongs to an attempt can be found."""
-    await bench.step(sys.executable, "-c", "import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))")
+    await bench.step(
+        sys.executable, "-c", "import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"
+    )
 
     assert bench.output.read_text() == "['IRIS_ATTEMPT_KEY', 'PATH']\n"
 
@@ -113,7 +125,9 @@ async def test_a_step_that_cannot_start_says_why_with_the_shells_code(
 
 
 async def test_a_step_that_is_cancelled_dies_with_all_that_it_has_started(bench: Bench) -> None:
-    """Also what has gone into a session of its own: the job was cancelled, and its host is given to the next."""
+    """Also what has gone into a session of its own: the job was cancelled, and its host is given to
+    the next.
+    """
     step = asyncio.create_task(bench.step(sys.executable, "-c", FAMILY))
     pids = await bench.said("build")
     step.cancel()
@@ -124,7 +138,8 @@ async def test_a_step_that_is_cancelled_dies_with_all_that_it_has_started(bench:
     assert dead(pids)
 
 
-# -- the program ---------------------------------------------------------------------------------------------------------------
+# -- the program
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("directory", ["gone", "x" * 300, "file/below", "nul\0"])
@@ -140,7 +155,10 @@ async def test_a_missing_working_directory_is_named(bench: Bench, directory: str
 
 async def test_a_program_runs_where_and_with_what_it_was_given(bench: Bench) -> None:
     """The two streams apart, and nothing of the agent's environment."""
-    script = "import os, sys; print(os.getcwd(), os.environ['IRIS_ATTEMPT_KEY']); print('oops', file=sys.stderr)"
+    script = (
+        "import os, sys; print(os.getcwd(), os.environ['IRIS_ATTEMPT_KEY']); print('oops',"
+        " file=sys.stderr)"
+    )
     ended = await bench.run(sys.executable, "-c", script)
 
     assert (ended.status, ended.error) == (0, "")
@@ -149,7 +167,9 @@ async def test_a_program_runs_where_and_with_what_it_was_given(bench: Bench) -> 
     await bench.runtime.clear()
 
 
-async def test_a_program_that_takes_more_memory_than_it_was_promised_ran_out_of_memory(tmp_path: Path) -> None:
+async def test_a_program_that_takes_more_memory_than_it_was_promised_ran_out_of_memory(
+    tmp_path: Path,
+) -> None:
     """On a host that can see to it; one that cannot says so, and lets the program have it."""
     bench = Bench(tmp_path, memory=64 * MIB / GIB)
     ended = await bench.run(sys.executable, "-c", "x = bytearray(256 * 2**20); print(len(x))")
@@ -173,7 +193,9 @@ async def test_a_program_within_its_memory_did_not_run_out_of_it(tmp_path: Path)
     assert 32 * MIB < ended.peak_memory_bytes < GIB
 
 
-async def test_clearing_kills_a_program_that_another_agent_has_started_and_leaves_nothing(bench: Bench) -> None:
+async def test_clearing_kills_a_program_that_another_agent_has_started_and_leaves_nothing(
+    bench: Bench,
+) -> None:
     """The attempt is lost, and its host is about to be given to the next."""
     program = await bench.start(sys.executable, "-c", FAMILY)
     pids = await bench.said("stdout")

@@ -49,9 +49,13 @@ def test_output_that_is_no_secret_is_not_delayed() -> None:
 @CHEAP
 @given(st.data())
 def test_no_value_is_written_and_pieces_do_not_matter(data: st.DataObject) -> None:
-    """Programs flush where they like, and pipes cut where they like. Few letters make values overlap and repeat."""
+    """Programs flush where they like, and pipes cut where they like. Few letters make values
+    overlap and repeat.
+    """
     values = data.draw(st.lists(st.text("ab\n", min_size=1, max_size=10), max_size=3))
-    text = data.draw(st.lists(st.sampled_from([*values, "a", "b", "\n", "ab"]), max_size=30).map("".join)).encode()
+    text = data.draw(
+        st.lists(st.sampled_from([*values, "a", "b", "\n", "ab"]), max_size=30).map("".join)
+    ).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=10)))
     pieces = [text[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 

@@ -1,4 +1,6 @@
-"""A program that cannot be started: its user reads what is wrong with it and what to do, wherever it would run."""
+"""A program that cannot be started: its user reads what is wrong with it and what to do, wherever
+it would run.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -83,7 +85,9 @@ def a_file(directory: Path, name: str, content: str | bytes, mode: int = 0o755) 
 
 @HOW
 @pytest.mark.parametrize("case", SCRIPTS)
-async def test_a_script_that_cannot_run_names_its_interpreter_and_the_remedy(tmp_path: Path, start: Start, case: str) -> None:
+async def test_a_script_that_cannot_run_names_its_interpreter_and_the_remedy(
+    tmp_path: Path, start: Start, case: str
+) -> None:
     """The system says only that there is no such file, and the file is there."""
     name, text, mode, words, code = SCRIPTS[case]
     a_file(tmp_path, name, text, mode)
@@ -103,9 +107,17 @@ async def test_a_script_that_cannot_run_names_its_interpreter_and_the_remedy(tmp
         "#! \t/bin/sh\t-e \nexit 0\n",
         "#!own\nnothing\n",
     ],
-    ids=["CRLF later", "options of env", "options of env and CRLF", "spaces", "its own interpreter"],
+    ids=[
+        "CRLF later",
+        "options of env",
+        "options of env and CRLF",
+        "spaces",
+        "its own interpreter",
+    ],
 )
-async def test_a_script_that_the_system_runs_is_left_alone(tmp_path: Path, start: Start, text: str) -> None:
+async def test_a_script_that_the_system_runs_is_left_alone(
+    tmp_path: Path, start: Start, text: str
+) -> None:
     """What is examined before the start must refuse nothing that runs."""
     (tmp_path / "own").symlink_to("/bin/true")
     a_file(tmp_path, "run", text)
@@ -149,12 +161,16 @@ async def test_a_command_in_quotes_suggests_their_removal(tmp_path: Path, start:
 
 
 @HOW
-async def test_a_file_beside_the_program_is_not_found_by_its_bare_name_and_says_so(tmp_path: Path, start: Start) -> None:
+async def test_a_file_beside_the_program_is_not_found_by_its_bare_name_and_says_so(
+    tmp_path: Path, start: Start
+) -> None:
     """As in a shell; who comes from one without that rule has to know."""
     a_file(tmp_path, "train.py", "#!/usr/bin/env python3\n")
     reason, status = await start(tmp_path, "train.py")
 
-    assert reason.endswith("; for the file of this name in the program's directory, write ./train.py")
+    assert reason.endswith(
+        "; for the file of this name in the program's directory, write ./train.py"
+    )
     assert status == 127
 
 
@@ -162,8 +178,12 @@ async def test_a_file_beside_the_program_is_not_found_by_its_bare_name_and_says_
 
 
 @pytest.mark.docker
-async def test_a_container_and_a_command_in_it_refuse_a_script_in_the_same_words(tmp_path: Path) -> None:
-    """A container has an exit code and no words; the engine gives the words to the command's output."""
+async def test_a_container_and_a_command_in_it_refuse_a_script_in_the_same_words(
+    tmp_path: Path,
+) -> None:
+    """A container has an exit code and no words; the engine gives the words to the command's
+    output.
+    """
     bench = Bench(tmp_path / "attempt", images.docker_image())
     for case, (_, text, mode, _, _) in SCRIPTS.items():
         a_file(bench.work, case, text, mode)
@@ -172,7 +192,9 @@ async def test_a_container_and_a_command_in_it_refuse_a_script_in_the_same_words
     launch = bench.program.launch
 
     async def beside(*argv: str) -> tuple[str, int]:
-        command = ContainerCommand(ExecRequest(job="ada/x", index=0, session="s", argv=argv), launch)
+        command = ContainerCommand(
+            ExecRequest(job="ada/x", index=0, session="s", argv=argv), launch
+        )
 
         try:
             await command.start()

@@ -1,4 +1,6 @@
-"""Jobs that stop their shim, as `kill -STOP $PPID` does: they end when they are to, and their host is not free before."""
+"""Jobs that stop their shim, as `kill -STOP $PPID` does: they end when they are to, and their host
+is not free before.
+"""
 
 import asyncio
 import os
@@ -30,8 +32,9 @@ from tests.e2e.cluster import alive, eventually
 
 __all__ = ["bench"]
 
-#: Writes the numbers of its shim and of all its processes into a file, and stays. Its children are in sessions of their own and
-#: do not have its environment. The shim is stopped once, again and again, or as by a debugger: then no SIGCONT has it go on.
+#: Writes the numbers of its shim and of all its processes into a file, and stays. Its children are
+#: in sessions of their own and do not have its environment. The shim is stopped once, again and
+#: again, or as by a debugger: then no SIGCONT has it go on.
 FAMILY = """
 import ctypes, os, pathlib, signal, subprocess, sys, time
 shim, file, again = os.getppid(), pathlib.Path(sys.argv[1]), sys.argv[2] == "again"
@@ -56,7 +59,9 @@ HOW = ["once", "again", "as by a debugger"]
 #: How an attempt is told to end.
 ENDS: dict[str, Callable[[Attempt], None]] = {
     "cancelled": lambda attempt: attempt.handle(Event.CANCEL, "cancelled"),
-    "terminated": lambda attempt: attempt.handle(Event.GIVEN_UP, "the server does not wait for the attempt any more"),
+    "terminated": lambda attempt: attempt.handle(
+        Event.GIVEN_UP, "the server does not wait for the attempt any more"
+    ),
     "its host is lost": lambda attempt: attempt.handle(Event.HOST_OVER, "its slice has ended"),
 }
 
@@ -74,7 +79,8 @@ def family(bench: Bench, how: str) -> tuple[str, ...]:
 async def members(bench: Bench) -> list[int]:
     """All processes of the program, once its shim has been stopped.
 
-    Not the shim: an attempt ends when the shim gives up its lock, a moment before the system shows that the shim is gone.
+    Not the shim: an attempt ends when the shim gives up its lock, a moment before the system shows
+    that the shim is gone.
     """
     return [int(pid) for pid in (await bench.there_is("family")).split()][1:]
 
@@ -85,7 +91,9 @@ def left(pids: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end(bench: Bench, how: str, end: str) -> None:
+async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end(
+    bench: Bench, how: str, end: str
+) -> None:
     """What it holds is given to others from that moment on."""
     attempt = bench.attempt(*family(bench, how), grace=timedelta(0))
     living = asyncio.create_task(attempt.run())
@@ -102,22 +110,34 @@ async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end
 
 
 async def test_a_job_that_stops_its_shim_has_its_grace(bench: Bench) -> None:
-    """Whoever stops the shim by mistake loses nothing: the program hears SIGTERM, and what it comes to is its own."""
-    program = f"trap 'exit 7' TERM; kill -STOP $PPID; echo up > {bench.dir / 'up'}; while :; do sleep 0.05; done"
+    """Whoever stops the shim by mistake loses nothing: the program hears SIGTERM, and what it comes
+    to is its own.
+    """
+    program = (
+        f"trap 'exit 7' TERM; kill -STOP $PPID; echo up > {bench.dir / 'up'}; while :; do sleep"
+        " 0.05; done"
+    )
     attempt = bench.attempt("sh", "-c", program, grace=timedelta(hours=1))
     living = asyncio.create_task(attempt.run())
     await bench.there_is("up")
     attempt.handle(Event.CANCEL, "cancelled")
     await asyncio.wait_for(living, PATIENCE)
 
-    assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [(TaskState.KILLED, 7)]
+    assert [(outcome.state, outcome.exit_code) for outcome in bench.server.told] == [
+        (TaskState.KILLED, 7)
+    ]
 
 
 async def test_a_job_that_stops_its_shim_and_runs_too_long_is_ended(bench: Bench) -> None:
     """A timeout is an order like any other."""
-    outcome = await bench.outcome(*family(bench, "as by a debugger"), timeout=timedelta(seconds=3), grace=timedelta(0))
+    outcome = await bench.outcome(
+        *family(bench, "as by a debugger"), timeout=timedelta(seconds=3), grace=timedelta(0)
+    )
 
-    assert (outcome.state, outcome.reason) == (TaskState.FAILED, "ran longer than its timeout of 3s")
+    assert (outcome.state, outcome.reason) == (
+        TaskState.FAILED,
+        "ran longer than its timeout of 3s",
+    )
     assert left(await members(bench)) == []
 
 
@@ -128,7 +148,9 @@ async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> N
     assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 3)
 
 
-async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cluster may start it elsewhere from then on."""
     monkeypatch.setattr(program_of, "OVERDUE", 5.0)  # the agent gives the attempt up before
     bench.server.away = True
@@ -160,7 +182,9 @@ async def test_a_job_with_a_stopped_shim_that_nobody_wants_is_dead_before_the_ne
     assert left(pids) == []
 
 
-async def test_a_job_with_a_stopped_shim_that_the_next_agent_goes_on_with_can_be_ended(bench: Bench) -> None:
+async def test_a_job_with_a_stopped_shim_that_the_next_agent_goes_on_with_can_be_ended(
+    bench: Bench,
+) -> None:
     """By an agent that has not started it."""
     pids = await left_with_a_stopped_shim(bench, "as by a debugger")
     tasks = bench.tasks()
@@ -172,7 +196,9 @@ async def test_a_job_with_a_stopped_shim_that_the_next_agent_goes_on_with_can_be
     assert (living_when_told, left(pids)) == ([[]], [])
 
 
-async def test_what_a_job_with_a_stopped_shim_has_running_ends_with_its_machine(bench: Bench) -> None:
+async def test_what_a_job_with_a_stopped_shim_has_running_ends_with_its_machine(
+    bench: Bench,
+) -> None:
     """A local cluster that is stopped leaves nothing on its user's laptop."""
     pids = await left_with_a_stopped_shim(bench, "as by a debugger")
     await asyncio.to_thread(kill_on, {bench.place.id}, bench.dir)
@@ -189,7 +215,8 @@ async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench, where: st
     forged.mkdir(parents=True)
     (forged / "launch.json").write_text("{}")
     holds = (
-        "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, 2); print('has it', flush=True); sys.stdin.read()"
+        "import fcntl, sys; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, 2); print('has it',"
+        " flush=True); sys.stdin.read()"
     )
     bystander = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", holds, str(forged / "lock")),
@@ -204,31 +231,49 @@ async def test_what_a_job_lays_out_as_an_attempt_is_none(bench: Bench, where: st
     assert bystander.returncode == 0
 
 
-#: Kills its shim and ends. What it leaves has no environment and a session of its own: one process, or one that starts others.
+#: Kills its shim and ends. What it leaves has no environment and a session of its own: one process,
+#: or one that starts others.
 ESCAPES = {
     "one": "exec sleep 1000",
-    "a family": "(setsid sh -c 'echo $$ >> {file}; exec sleep 1000' &); (echo $$ >> {file}; exec sleep 1000) & exec sleep 1000",
+    "a family": (
+        "(setsid sh -c 'echo $$ >> {file}; exec sleep 1000' &); (echo $$ >> {file}; exec sleep"
+        " 1000) & exec sleep 1000"
+    ),
 }
-LEAVES = "env -i PATH=$PATH setsid -f sh -c 'echo $$ >> {file}; {family}'; until [ -s {file} ]; do sleep 0.02; done; "
+LEAVES = (
+    "env -i PATH=$PATH setsid -f sh -c 'echo $$ >> {file}; {family}'; until [ -s {file} ]; do sleep"
+    " 0.02; done; "
+)
 
 
-@pytest.mark.parametrize("before", ["", "kill -STOP $(ps -o ppid= -p $PPID); "], ids=["", "fork server stopped"])
+@pytest.mark.parametrize(
+    "before", ["", "kill -STOP $(ps -o ppid= -p $PPID); "], ids=["", "fork server stopped"]
+)
 @pytest.mark.parametrize("family", ESCAPES)
 async def test_a_job_that_kills_its_shim_is_dead_before_anybody_hears_of_its_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, family: str, before: str
 ) -> None:
-    """On a host without cgroups and without users of jobs, nothing else finds its processes. Another job's goes on."""
+    """On a host without cgroups and without users of jobs, nothing else finds its processes.
+    Another job's goes on.
+    """
     monkeypatch.setattr(cgroups, "make", lambda *_: ())
     other = bench.tasks()
-    await dispatch(other, a_run("sh", "-c", f"echo $$ > {bench.dir / 'other'}; exec sleep 1000", incarnation="first"))
+    await dispatch(
+        other,
+        a_run("sh", "-c", f"echo $$ > {bench.dir / 'other'}; exec sleep 1000", incarnation="first"),
+    )
     bystander = int(await bench.there_is("other"))
     file = bench.dir / "pids"
-    leaves = LEAVES.format(file=file, family=ESCAPES[family].format(file=file).replace("'", "'\\''"))
+    leaves = LEAVES.format(
+        file=file, family=ESCAPES[family].format(file=file).replace("'", "'\\''")
+    )
     count = 1 if family == "one" else 3
     waits = f"until [ $(wc -l < {file}) -ge {count} ]; do sleep 0.02; done"
     attempt = bench.attempt("sh", "-c", f"{leaves}{waits}; {before}kill -9 $PPID; exec sleep 1000")
     living_when_told: list[list[int]] = []
-    bench.server.when_told = lambda: living_when_told.append(left([int(pid) for pid in file.read_text().split()]))
+    bench.server.when_told = lambda: living_when_told.append(
+        left([int(pid) for pid in file.read_text().split()])
+    )
     await asyncio.wait_for(attempt.run(), PATIENCE)
 
     assert living_when_told == [[]]
@@ -238,7 +283,9 @@ async def test_a_job_that_kills_its_shim_is_dead_before_anybody_hears_of_its_end
 
 
 async def test_a_job_that_writes_its_own_end_has_not_ended(bench: Bench) -> None:
-    """Only what the shim leaves behind counts, once it is gone: a host that is given to others is empty."""
+    """Only what the shim leaves behind counts, once it is gone: a host that is given to others is
+    empty.
+    """
     end = '{"status": 0, "at": 1.0}'
     program = f"echo '{end}' > ../exit.json; echo $$ > {bench.dir / 'up'}; exec sleep 1000"
     attempt = bench.attempt("sh", "-c", program, grace=timedelta(0))
@@ -252,7 +299,9 @@ async def test_a_job_that_writes_its_own_end_has_not_ended(bench: Bench) -> None
 
 
 async def test_a_stopped_fork_server_does_not_stop_its_agent(bench: Bench) -> None:
-    """It is the parent of all shims, so any job can find it; other jobs still start and end, and the agent goes on."""
+    """It is the parent of all shims, so any job can find it; other jobs still start and end, and
+    the agent goes on.
+    """
     stops = "kill -STOP $(ps -o ppid= -p $PPID)"
     first = await bench.outcome("sh", "-c", stops)
     bench.server.told.clear()

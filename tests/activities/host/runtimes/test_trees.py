@@ -1,4 +1,6 @@
-"""Directories of jobs are visited and removed however deep they are, and no link leads out of them."""
+"""Directories of jobs are visited and removed however deep they are, and no link leads out of
+them.
+"""
 
 import os
 import tempfile
@@ -52,7 +54,10 @@ def test_a_visit_sees_every_directory_before_and_after_those_in_it(tmp_path: Pat
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "b" / "file").touch()
     (tmp_path / "b" / "link").symlink_to(tmp_path)
-    seen = [("/".join(each.steps), each.folders, each.names, each.left) for each in trees.visits(tmp_path)]
+    seen = [
+        ("/".join(each.steps), each.folders, each.names, each.left)
+        for each in trees.visits(tmp_path)
+    ]
 
     assert seen == [
         ("", ["a", "b"], [], False),
@@ -82,7 +87,9 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
 
 def test_an_agent_without_rights_removes_its_own_closed_directories() -> None:
     """Programs and package managers leave directories that may not be read or written to."""
-    with tempfile.TemporaryDirectory() as place:  # not below tmp_path, which other users cannot reach
+    with (
+        tempfile.TemporaryDirectory() as place
+    ):  # not below tmp_path, which other users cannot reach
         Path(place).chmod(0o777)
         with unprivileged():
             closed = Path(place, "job", "closed", "below")
@@ -93,7 +100,9 @@ def test_an_agent_without_rights_removes_its_own_closed_directories() -> None:
             assert trees.remove(Path(place, "job"))
 
 
-def test_a_directory_that_is_moved_during_the_visit_does_not_lead_the_visit_away(tmp_path: Path) -> None:
+def test_a_directory_that_is_moved_during_the_visit_does_not_lead_the_visit_away(
+    tmp_path: Path,
+) -> None:
     """Its parent directory is then another one, and a removal would go on there."""
     (tmp_path / "job" / "a" / "b").mkdir(parents=True)
     (tmp_path / "other").mkdir()
@@ -107,7 +116,9 @@ def test_a_directory_that_is_moved_during_the_visit_does_not_lead_the_visit_away
         visit()
 
 
-async def test_outputs_that_are_nested_too_deep_are_told_and_the_others_are_stored(deep: Path, tmp_path: Path) -> None:
+async def test_outputs_that_are_nested_too_deep_are_told_and_the_others_are_stored(
+    deep: Path, tmp_path: Path
+) -> None:
     """One such file must not keep the rest from being stored."""
     (deep / "result").write_text("fine")
     store = Store((tmp_path / "store").as_uri(), create=True)

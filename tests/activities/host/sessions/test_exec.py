@@ -1,4 +1,6 @@
-"""Commands beside a task: with its environment, talked to through the store, and nothing of them outlives the session."""
+"""Commands beside a task: with its environment, talked to through the store, and nothing of them
+outlives the session.
+"""
 
 import asyncio
 import contextlib
@@ -105,7 +107,9 @@ class Bench:
         self._sessions = 0
 
     @contextlib.asynccontextmanager
-    async def session(self, *argv: str, alive: bool = True, **how: Any) -> AsyncIterator[tuple[Side, "asyncio.Task[ExecEnd]"]]:
+    async def session(
+        self, *argv: str, alive: bool = True, **how: Any
+    ) -> AsyncIterator[tuple[Side, "asyncio.Task[ExecEnd]"]]:
         """A command that runs; the client's side, and its end to come."""
         self._sessions += 1
         request = ExecRequest(session=f"s{self._sessions}", job=JOB, index=0, argv=argv, **how)
@@ -121,7 +125,9 @@ class Bench:
                 each.cancel()
             await asyncio.gather(running, writing, return_exceptions=True)
 
-    async def run(self, *argv: str, given: bytes | None = None, **how: Any) -> tuple[ExecEnd, bytes, bytes]:
+    async def run(
+        self, *argv: str, given: bytes | None = None, **how: Any
+    ) -> tuple[ExecEnd, bytes, bytes]:
         """(how it ended, standard output, standard error) of a command that ends by itself."""
         async with self.session(*argv, stdin=given is not None, **how) as (side, running):
             if given is not None:
@@ -152,7 +158,10 @@ def of_the_attempt() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(names.ENV_ATTEMPT_KEY) == KEY and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                process.environ().get(names.ENV_ATTEMPT_KEY) == KEY
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
     return found
 
@@ -161,7 +170,8 @@ async def nothing_is_left() -> None:
     await becomes(lambda: not of_the_attempt())
 
 
-# -- processes -----------------------------------------------------------------------------------------------------------------
+# -- processes
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_a_command_sees_the_tasks_environment_and_directory_and_its_streams_stay_apart(
@@ -181,7 +191,8 @@ async def test_a_signal_that_ends_the_command_shows_as_in_a_shell(bench: Bench) 
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "words"), [(["no-such-program"], 127, "no program"), (["/etc/passwd"], 126, "is not executable")]
+    ("argv", "code", "words"),
+    [(["no-such-program"], 127, "no program"), (["/etc/passwd"], 126, "is not executable")],
 )
 async def test_a_command_that_cannot_start_says_why_with_the_shells_code(
     bench: Bench, argv: list[str], code: int, words: str
@@ -195,7 +206,9 @@ async def test_a_command_that_cannot_start_says_why_with_the_shells_code(
 async def test_a_task_that_does_not_run_here_is_refused_in_clear_words(bench: Bench) -> None:
     """It may have ended since its host was asked for."""
     bench.here.attempt = None
-    with pytest.raises(ApplicationError, match="task ada/train:0 does not run on this host") as caught:
+    with pytest.raises(
+        ApplicationError, match="task ada/train:0 does not run on this host"
+    ) as caught:
         await bench.run("true")
     assert (caught.value.type, caught.value.non_retryable) == ("NotRunning", True)
 
@@ -216,10 +229,13 @@ async def test_a_command_that_wants_no_input_and_gets_some_ends_well(bench: Benc
 async def test_a_terminal_has_the_size_it_was_given_and_hears_of_a_new_one(bench: Bench) -> None:
     """Editors and pagers draw by it."""
     script = (
-        "import os, signal, sys; signal.signal(signal.SIGWINCH, lambda *_: None); print(os.isatty(0), os.get_terminal_size()); \
-sys.stdout.flush(); signal.pause(); print(os.environ['TERM'], os.get_terminal_size())"
+        "import os, signal, sys; signal.signal(signal.SIGWINCH, lambda *_: None);"
+        " print(os.isatty(0), os.get_terminal_size()); sys.stdout.flush(); signal.pause();"
+        " print(os.environ['TERM'], os.get_terminal_size())"
     )
-    async with bench.session(sys.executable, "-c", script, tty=True, stdin=True, rows=33, columns=101, term="vt100") as (
+    async with bench.session(
+        sys.executable, "-c", script, tty=True, stdin=True, rows=33, columns=101, term="vt100"
+    ) as (
         side,
         running,
     ):
@@ -233,7 +249,10 @@ sys.stdout.flush(); signal.pause(); print(os.environ['TERM'], os.get_terminal_si
 
 async def test_ctrl_c_in_a_terminal_reaches_the_command_in_front_of_the_shell(bench: Bench) -> None:
     """As at any prompt: the terminal makes the signal of the byte, and the shell lives on."""
-    async with bench.session("env", "PS1=ready", "sh", "-i", tty=True, stdin=True) as (side, running):
+    async with bench.session("env", "PS1=ready", "sh", "-i", tty=True, stdin=True) as (
+        side,
+        running,
+    ):
         side.stream.send(Frame(FrameKind.INPUT, b"echo up; sleep 1000\n"))
         await side.has_heard(b"up\r\n")
         side.stream.send(Frame(FrameKind.INPUT, b"\x03"))
@@ -246,7 +265,9 @@ async def test_ctrl_c_in_a_terminal_reaches_the_command_in_front_of_the_shell(be
 
 async def test_a_signal_of_the_client_is_sent_to_the_command(bench: Bench) -> None:
     """Ctrl-C without a terminal."""
-    async with bench.session("sh", "-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.05; done") as (
+    async with bench.session(
+        "sh", "-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.05; done"
+    ) as (
         side,
         running,
     ):
@@ -256,14 +277,24 @@ async def test_a_signal_of_the_client_is_sent_to_the_command(bench: Bench) -> No
     assert (end.exit_code, side.heard[FrameKind.OUT]) == (5, b"up\ncaught\n")
 
 
-STUBBORN = "trap '' HUP INT TERM; setsid sleep 1000 & nohup sleep 1000 & echo up; while :; do sleep 0.05; done"
+STUBBORN = (
+    "trap '' HUP INT TERM; setsid sleep 1000 & nohup sleep 1000 & echo up; while :; do sleep 0.05;"
+    " done"
+)
 
 
 @pytest.mark.parametrize("how", ["hung up", "silent", "too long", "cancelled", "attempt over"])
-async def test_whatever_ends_a_session_ends_all_that_it_has_started(bench: Bench, store: Store, how: str) -> None:
-    """Also what has left the session and hears no signal: nothing that was run beside a task may outlive its purpose."""
+async def test_whatever_ends_a_session_ends_all_that_it_has_started(
+    bench: Bench, store: Store, how: str
+) -> None:
+    """Also what has left the session and hears no signal: nothing that was run beside a task may
+    outlive its purpose.
+    """
     settings = {"timeout": timedelta(seconds=1)} if how == "too long" else {}
-    async with bench.session("sh", "-c", STUBBORN, alive=how != "silent", **settings) as (side, running):
+    async with bench.session("sh", "-c", STUBBORN, alive=how != "silent", **settings) as (
+        side,
+        running,
+    ):
         await side.has_heard(b"up")
         assert len(of_the_attempt()) >= 4
         if how == "hung up":
@@ -277,7 +308,12 @@ async def test_whatever_ends_a_session_ends_all_that_it_has_started(bench: Bench
         if how != "cancelled":
             end = await asyncio.wait_for(running, PATIENCE)
             assert end.exit_code == (124 if how == "too long" else 128 + signal.SIGKILL)
-            reasons = {"hung up": "disconnected", "silent": "sent nothing", "too long": "ran longer", "attempt over": "has ended"}
+            reasons = {
+                "hung up": "disconnected",
+                "silent": "sent nothing",
+                "too long": "ran longer",
+                "attempt over": "has ended",
+            }
             assert reasons[how] in end.reason
         await nothing_is_left()
     if how == "silent":
@@ -291,7 +327,8 @@ async def test_what_a_command_leaves_running_ends_with_it(bench: Bench) -> None:
     await nothing_is_left()
 
 
-#: Handles SIGHUP and SIGINT: it says so, and ends when the file `go` is there, with a last line. SIGHUP ends a wrapper around it.
+#: Handles SIGHUP and SIGINT: it says so, and ends when the file `go` is there, with a last line.
+#: SIGHUP ends a wrapper around it.
 SAVES = """
 import os, signal, sys, time
 def save(*_):
@@ -311,17 +348,24 @@ while True:
 
 def patient(bench: Bench) -> Bench:
     """With a long grace for commands."""
-    bench.execs = Execs(bench.store, bench.here, silence=timedelta(seconds=60), grace=timedelta(seconds=60))
+    bench.execs = Execs(
+        bench.store, bench.here, silence=timedelta(seconds=60), grace=timedelta(seconds=60)
+    )
     return bench
 
 
 @pytest.mark.parametrize("how", ["hung up", "signal"])
 async def test_a_command_in_a_wrapper_has_its_grace(bench: Bench, tmp_path: Path, how: str) -> None:
     """The signal ends the wrapper at once, and what it wraps still has to write."""
-    async with patient(bench).session("sh", "-c", '"$0" -c "$1"; true', sys.executable, SAVES) as (side, running):
+    async with patient(bench).session("sh", "-c", '"$0" -c "$1"; true', sys.executable, SAVES) as (
+        side,
+        running,
+    ):
         await side.has_heard(b"up")
         hang_up = Frame(FrameKind.HANG_UP)
-        side.stream.send(hang_up if how == "hung up" else Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT))
+        side.stream.send(
+            hang_up if how == "hung up" else Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT)
+        )
         await side.has_heard(b"saving")
         (tmp_path / "work" / "go").touch()
         end = await asyncio.wait_for(running, PATIENCE)
@@ -333,7 +377,10 @@ async def test_a_command_in_a_wrapper_has_its_grace(bench: Bench, tmp_path: Path
 async def test_what_a_command_leaves_may_finish_its_writing(bench: Bench, tmp_path: Path) -> None:
     """`tee` or another helper in the background prints the last lines."""
     helper = "until [ -e go ]; do sleep 0.02; done; echo written"
-    async with patient(bench).session("sh", "-c", 'sh -c "$0" & echo up; exit 3', helper) as (side, running):
+    async with patient(bench).session("sh", "-c", 'sh -c "$0" & echo up; exit 3', helper) as (
+        side,
+        running,
+    ):
         await side.has_heard(b"up")
         (tmp_path / "work" / "go").touch()
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
@@ -341,7 +388,9 @@ async def test_what_a_command_leaves_may_finish_its_writing(bench: Bench, tmp_pa
     assert (end.exit_code, side.heard[FrameKind.OUT]) == (3, b"up\nwritten\n")
 
 
-async def test_a_command_does_not_outlive_the_agent_that_was_killed(bench: Bench, tmp_path: Path) -> None:
+async def test_a_command_does_not_outlive_the_agent_that_was_killed(
+    bench: Bench, tmp_path: Path
+) -> None:
     """`kill -9` of the agent: the task goes on, but to these no agent ever writes again."""
     script = f"""
 import asyncio
@@ -377,7 +426,9 @@ asyncio.run(main())
     await nothing_is_left()
 
 
-async def test_a_client_that_does_not_read_holds_the_command_up_and_does_not_fill_the_store(bench: Bench, store: Store) -> None:
+async def test_a_client_that_does_not_read_holds_the_command_up_and_does_not_fill_the_store(
+    bench: Bench, store: Store
+) -> None:
     """`iris exec JOB -- yes | less`."""
     async with bench.session("yes") as (side, running):
         await side.has_heard(b"y\n")
@@ -400,7 +451,9 @@ async def _later(look: Any) -> Any:
     return await look()
 
 
-async def test_a_session_can_be_removed_from_the_store_whole_and_twice(bench: Bench, store: Store) -> None:
+async def test_a_session_can_be_removed_from_the_store_whole_and_twice(
+    bench: Bench, store: Store
+) -> None:
     """What was said is nobody's business afterwards."""
     async with bench.session("echo", "secret") as (side, running):
         await side.ends(await running)
@@ -420,7 +473,8 @@ def test_a_chunk_that_is_cut_off_or_foreign_is_no_chunk() -> None:
             decode(bad)
 
 
-# -- containers ----------------------------------------------------------------------------------------------------------------
+# -- containers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -429,7 +483,13 @@ def container() -> Iterator[str]:
     client = docker.from_env()
     env = {"COLOUR": "blue", names.ENV_ATTEMPT_KEY: KEY}
     made = client.containers.run(
-        docker_image(), ["sleep", "1000"], detach=True, init=True, network_mode="host", environment=env, working_dir="/usr"
+        docker_image(),
+        ["sleep", "1000"],
+        detach=True,
+        init=True,
+        network_mode="host",
+        environment=env,
+        working_dir="/usr",
     )
     try:
         yield str(made.id)
@@ -454,7 +514,9 @@ async def test_a_command_in_a_container_sees_what_the_program_sees(boxed: Bench)
 
 
 @pytest.mark.docker
-async def test_input_of_any_bytes_and_size_passes_through_a_container_unchanged(boxed: Bench) -> None:
+async def test_input_of_any_bytes_and_size_passes_through_a_container_unchanged(
+    boxed: Bench,
+) -> None:
     """And its end, too, else `cat` would wait for ever."""
     data = os.urandom(1_000_000)
     end, out, _ = await boxed.run("cat", given=data)
@@ -464,7 +526,9 @@ async def test_input_of_any_bytes_and_size_passes_through_a_container_unchanged(
 @pytest.mark.docker
 async def test_a_terminal_in_a_container_is_one(boxed: Bench) -> None:
     """With its size, its kind, and a prompt that answers."""
-    async with boxed.session("sh", "-i", tty=True, stdin=True, rows=33, columns=101, term="vt100") as (side, running):
+    async with boxed.session(
+        "sh", "-i", tty=True, stdin=True, rows=33, columns=101, term="vt100"
+    ) as (side, running):
         script = "import os; print(os.environ['TERM'], os.get_terminal_size())"
         side.stream.send(Frame(FrameKind.INPUT, f'python3 -c "{script}"; exit 4\n'.encode()))
         end = await side.ends(await asyncio.wait_for(running, PATIENCE))
@@ -486,7 +550,9 @@ async def test_a_command_in_a_container_ends_with_its_session(boxed: Bench, how:
     """The engine has no word for this; the container goes on."""
     own = len(of_the_attempt())
     settings = {"timeout": timedelta(seconds=1)} if how == "too long" else {}
-    async with boxed.session("sh", "-c", "trap '' HUP; sleep 1000 & echo up; while :; do sleep 0.05; done", **settings) as (
+    async with boxed.session(
+        "sh", "-c", "trap '' HUP; sleep 1000 & echo up; while :; do sleep 0.05; done", **settings
+    ) as (
         side,
         running,
     ):
@@ -503,8 +569,12 @@ async def test_a_command_in_a_container_ends_with_its_session(boxed: Bench, how:
 
 
 @pytest.mark.docker
-async def test_a_command_in_a_wrapper_in_a_container_has_its_grace_and_no_more(boxed: Bench) -> None:
-    """Hanging up ends the wrapper at once. What it wraps is killed after the grace, although the engine has forgotten it."""
+async def test_a_command_in_a_wrapper_in_a_container_has_its_grace_and_no_more(
+    boxed: Bench,
+) -> None:
+    """Hanging up ends the wrapper at once. What it wraps is killed after the grace, although the
+    engine has forgotten it.
+    """
     own = len(of_the_attempt())
     async with boxed.session("sh", "-c", 'python3 -c "$0"; true', SAVES) as (side, running):
         await side.has_heard(b"up")
@@ -517,25 +587,35 @@ async def test_a_command_in_a_wrapper_in_a_container_has_its_grace_and_no_more(b
 
 
 @pytest.mark.docker
-async def test_what_a_command_leaves_in_a_container_may_finish_its_writing_and_no_more(boxed: Bench) -> None:
-    """Neither a helper nor a daemon in the background is an orphan in the task's container for good."""
+async def test_what_a_command_leaves_in_a_container_may_finish_its_writing_and_no_more(
+    boxed: Bench,
+) -> None:
+    """Neither a helper nor a daemon in the background is an orphan in the task's container for
+    good.
+    """
     own = len(of_the_attempt())
     helper = "until [ -e /tmp/go ]; do sleep 0.02; done; echo written >/tmp/written"
-    async with patient(boxed).session("sh", "-c", 'sh -c "$0" >/dev/null 2>&1 & echo up', helper) as (side, running):
+    async with patient(boxed).session(
+        "sh", "-c", 'sh -c "$0" >/dev/null 2>&1 & echo up', helper
+    ) as (side, running):
         await side.has_heard(b"up")
         assert (await boxed.run("touch", "/tmp/go"))[0].exit_code == 0
         await side.ends(await asyncio.wait_for(running, PATIENCE))
     assert (await boxed.run("cat", "/tmp/written"))[1] == b"written\n"
-    boxed.execs = Execs(boxed.store, boxed.here, silence=timedelta(seconds=1), grace=timedelta(seconds=0.3))
+    boxed.execs = Execs(
+        boxed.store, boxed.here, silence=timedelta(seconds=1), grace=timedelta(seconds=0.3)
+    )
     await boxed.run("sh", "-c", "sleep 1000 >/dev/null 2>&1 &")
 
     await becomes(lambda: len(of_the_attempt()) <= own)
 
 
-# -- profiles ------------------------------------------------------------------------------------------------------------------
+# -- profiles
+# --------------------------------------------------------------------------------------------------
 
 BUSY = (
-    "def inner():\n    print('up', flush=True)\n    while True:\n        sum(range(1000))\ndef outer():\n    inner()\nouter()\n"
+    "def inner():\n    print('up', flush=True)\n    while True:\n        sum(range(1000))\ndef"
+    " outer():\n    inner()\nouter()\n"
 )
 
 
@@ -544,7 +624,12 @@ async def busy(tmp_path: Path, store: Store) -> AsyncIterator[Profiles]:
     """A shell with a Python process below it, which computes."""
     (tmp_path / "busy.py").write_text(BUSY)
     program = await asyncio.create_subprocess_exec(
-        "sh", "-c", f"{sys.executable} busy.py; true", cwd=tmp_path, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        "sh",
+        "-c",
+        f"{sys.executable} busy.py; true",
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     assert program.stdout is not None
     await program.stdout.readline()
@@ -555,9 +640,13 @@ async def busy(tmp_path: Path, store: Store) -> AsyncIterator[Profiles]:
         await program.wait()
 
 
-async def test_a_dump_shows_what_every_python_process_of_the_task_does(busy: Profiles, store: Store) -> None:
+async def test_a_dump_shows_what_every_python_process_of_the_task_does(
+    busy: Profiles, store: Store
+) -> None:
     """Where does it hang? The first thing anybody wants to know."""
-    found = await ActivityEnvironment().run(busy.profile_task, ProfileRequest(session="p", job=JOB, index=0))
+    found = await ActivityEnvironment().run(
+        busy.profile_task, ProfileRequest(session="p", job=JOB, index=0)
+    )
     seen = (await store.get(found.path) or b"").decode()
     assert len(found.pids) == 1
     assert "inner (busy.py:4)" in seen
@@ -565,13 +654,20 @@ async def test_a_dump_shows_what_every_python_process_of_the_task_does(busy: Pro
 
 
 @pytest.mark.parametrize(
-    ("form", "words"), [(ProfileFormat.FLAMEGRAPH, "<svg"), (ProfileFormat.SPEEDSCOPE, '"$schema"'), (ProfileFormat.RAW, "outer")]
+    ("form", "words"),
+    [
+        (ProfileFormat.FLAMEGRAPH, "<svg"),
+        (ProfileFormat.SPEEDSCOPE, '"$schema"'),
+        (ProfileFormat.RAW, "outer"),
+    ],
 )
 async def test_a_recording_comes_in_the_format_that_was_asked_for(
     busy: Profiles, store: Store, form: ProfileFormat, words: str
 ) -> None:
     """Each for another tool."""
-    request = ProfileRequest(session="p", job=JOB, index=0, format=form, duration=timedelta(seconds=1), rate=50)
+    request = ProfileRequest(
+        session="p", job=JOB, index=0, format=form, duration=timedelta(seconds=1), rate=50
+    )
     found = await ActivityEnvironment().run(busy.profile_task, request)
     seen = (await store.get(found.path) or b"").decode()
     assert words in seen
@@ -582,12 +678,18 @@ async def test_a_recording_comes_in_the_format_that_was_asked_for(
 async def test_a_program_in_a_container_can_be_looked_into(tmp_path: Path, store: Store) -> None:
     """Its processes are processes of the host."""
     client = docker.from_env()
-    made = client.containers.run(docker_image(), ["python3", "-c", BUSY], detach=True, init=True, network_mode="host")
+    made = client.containers.run(
+        docker_image(), ["python3", "-c", BUSY], detach=True, init=True, network_mode="host"
+    )
     try:
         await becomes(lambda: b"up" in made.logs())
         made.reload()
-        profiles = Profiles(store, Here(Beside(KEY, 1, tmp_path, Launch(), made.attrs["State"]["Pid"])))
-        found = await ActivityEnvironment().run(profiles.profile_task, ProfileRequest(session="p", job=JOB, index=0))
+        profiles = Profiles(
+            store, Here(Beside(KEY, 1, tmp_path, Launch(), made.attrs["State"]["Pid"]))
+        )
+        found = await ActivityEnvironment().run(
+            profiles.profile_task, ProfileRequest(session="p", job=JOB, index=0)
+        )
         assert b"outer (<string>" in (await store.get(found.path) or b"")
     finally:
         made.remove(force=True)
@@ -600,7 +702,9 @@ async def test_a_task_without_python_is_told_so(tmp_path: Path, store: Store) ->
     try:
         profiles = Profiles(store, Here(Beside(KEY, 1, tmp_path, Launch(), program.pid)))
         with pytest.raises(ApplicationError, match="no Python process runs in this task"):
-            await ActivityEnvironment().run(profiles.profile_task, ProfileRequest(session="p", job=JOB, index=0))
+            await ActivityEnvironment().run(
+                profiles.profile_task, ProfileRequest(session="p", job=JOB, index=0)
+            )
     finally:
         program.kill()
         await program.wait()

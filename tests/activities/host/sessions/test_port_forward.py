@@ -1,4 +1,6 @@
-"""Connections to ports beside a task: through the store, several at once, and nothing is left of them."""
+"""Connections to ports beside a task: through the store, several at once, and nothing is left of
+them.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -25,14 +27,18 @@ LARGE = bytes(range(256)) * 16_384  # 4 MiB: several windows
 class Client:
     """A client's side, with connections whose own ends are in this process."""
 
-    def __init__(self, store: Store, here: Here, port: int | str, silence: timedelta = SILENCE) -> None:
+    def __init__(
+        self, store: Store, here: Here, port: int | str, silence: timedelta = SILENCE
+    ) -> None:
         self.request = ForwardRequest(session="s1", job=JOB, index=0, ports=(str(port),))
         self.port = port
         self.reasons: list[str] = []
         self.stream = StoreStream(store, "s1", writes="in")
         self.relay = Relay(self.stream.send_in_turn, self.stream.send, self.reasons.append)
         forwards = PortForwards(store, here, silence)
-        self.end = asyncio.create_task(ActivityEnvironment().run(forwards.forward_ports, self.request))
+        self.end = asyncio.create_task(
+            ActivityEnvironment().run(forwards.forward_ports, self.request)
+        )
         self.tasks = [asyncio.create_task(self.stream.write()), asyncio.create_task(self._hear())]
 
     async def _hear(self) -> None:
@@ -45,10 +51,14 @@ class Client:
     async def connect(self, number: int) -> Streams:
         """Returns the user's end of a new connection."""
         accepted: asyncio.Queue[Streams] = asyncio.Queue()
-        server = await asyncio.start_server(lambda *streams: accepted.put_nowait(streams), "127.0.0.1", 0)
+        server = await asyncio.start_server(
+            lambda *streams: accepted.put_nowait(streams), "127.0.0.1", 0
+        )
         async with server:
             user = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
-            await self.stream.send_in_turn(connection_frame(FrameKind.CONNECT, number, str(self.port).encode()))
+            await self.stream.send_in_turn(
+                connection_frame(FrameKind.CONNECT, number, str(self.port).encode())
+            )
             self.relay.add(number, accepted.get)
         return user
 
@@ -75,9 +85,16 @@ async def echo_at_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWr
     writer.close()
 
 
-async def test_connections_are_carried_whole_beside_one_that_is_not_read(store: Store, here: Here) -> None:
-    """A half-closed connection still brings the answer; a paused download delays no other one; consumed chunks are deleted."""
-    async with asyncio.timeout(PATIENCE), await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server:
+async def test_connections_are_carried_whole_beside_one_that_is_not_read(
+    store: Store, here: Here
+) -> None:
+    """A half-closed connection still brings the answer; a paused download delays no other one;
+    consumed chunks are deleted.
+    """
+    async with (
+        asyncio.timeout(PATIENCE),
+        await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server,
+    ):
         client = Client(store, here, server.sockets[0].getsockname()[1])
         try:
             paused, unread = await client.connect(0)
@@ -96,13 +113,17 @@ async def test_connections_are_carried_whole_beside_one_that_is_not_read(store: 
             assert await asyncio.gather(echoed(1), echoed(2)) == [LARGE, LARGE]
             assert await paused.read() == LARGE
             client.stream.send(Frame(FrameKind.HANG_UP))
-            assert await client.end == ForwardEnd(reason="the client disconnected", chunks=client.end.result().chunks)
+            assert await client.end == ForwardEnd(
+                reason="the client disconnected", chunks=client.end.result().chunks
+            )
             assert len(await store.objects(chunks_prefix("s1", "in"))) < client.stream.sent
         finally:
             await client.close()
 
 
-async def test_a_port_without_a_program_closes_the_connection_and_the_end_of_the_attempt_all(store: Store, here: Here) -> None:
+async def test_a_port_without_a_program_closes_the_connection_and_the_end_of_the_attempt_all(
+    store: Store, here: Here
+) -> None:
     """Both with a reason for the user."""
     async with asyncio.timeout(PATIENCE):
         async with await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server:
@@ -119,7 +140,9 @@ async def test_a_port_without_a_program_closes_the_connection_and_the_end_of_the
             await client.close()
 
 
-async def test_a_client_that_was_killed_leaves_neither_connections_nor_objects(store: Store, here: Here) -> None:
+async def test_a_client_that_was_killed_leaves_neither_connections_nor_objects(
+    store: Store, here: Here
+) -> None:
     """It cannot hang up, so the host ends what it no longer hears from."""
     ended = asyncio.Event()
 
@@ -128,27 +151,45 @@ async def test_a_client_that_was_killed_leaves_neither_connections_nor_objects(s
         writer.close()
         ended.set()
 
-    async with asyncio.timeout(PATIENCE), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        client = Client(store, here, server.sockets[0].getsockname()[1], silence=timedelta(seconds=1))
+    async with (
+        asyncio.timeout(PATIENCE),
+        await asyncio.start_server(serve, "127.0.0.1", 0) as server,
+    ):
+        client = Client(
+            store, here, server.sockets[0].getsockname()[1], silence=timedelta(seconds=1)
+        )
         try:
             _, writer = await client.connect(0)
             assert (await client.end).reason == "the client sent nothing for too long"
             await ended.wait()
-            assert not [path for side in ("in", "out") for path in await store.objects(chunks_prefix("s1", side))]
+            assert not [
+                path
+                for side in ("in", "out")
+                for path in await store.objects(chunks_prefix("s1", side))
+            ]
             writer.close()
         finally:
             await client.close()
 
 
-async def test_a_client_cannot_open_more_connections_than_the_host_holds_buffers_for(store: Store, here: Here) -> None:
-    """Each may need the memory of its windows; those beyond the limit are refused with the reason."""
-    async with asyncio.timeout(PATIENCE), await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server:
+async def test_a_client_cannot_open_more_connections_than_the_host_holds_buffers_for(
+    store: Store, here: Here
+) -> None:
+    """Each may need the memory of its windows; those beyond the limit are refused with the
+    reason.
+    """
+    async with (
+        asyncio.timeout(PATIENCE),
+        await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server,
+    ):
         client = Client(store, here, server.sockets[0].getsockname()[1])
         try:
             users = [await client.connect(number) for number in range(MAX_CONNECTIONS + 1)]
             reader, writer = users[-1]
             assert await reader.read() == b""
-            assert client.reasons == [f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"]
+            assert client.reasons == [
+                f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"
+            ]
             for _, other in [*users[:-1], (reader, writer)]:
                 other.close()
         finally:

@@ -1,4 +1,6 @@
-"""Jobs with users of their own on a real cluster: what Iris does beside a program works as for programs of the agent's user."""
+"""Jobs with users of their own on a real cluster: what Iris does beside a program works as for
+programs of the agent's user.
+"""
 
 import os
 import shutil
@@ -50,15 +52,28 @@ def jobs() -> Iterator[Path]:
 
 def joined(cluster: Cluster, jobs: Path) -> Running:
     """An agent that runs jobs as other users, of a host that takes work."""
-    ways = ["--jobs-dir", str(jobs), "--run-as", f"{UIDS[0]}-{UIDS[-1]}", "--attribute", "apart=true", "--cpu", "2"]
+    ways = [
+        "--jobs-dir",
+        str(jobs),
+        "--run-as",
+        f"{UIDS[0]}-{UIDS[-1]}",
+        "--attribute",
+        "apart=true",
+        "--cpu",
+        "2",
+    ]
     agent = cluster.begin("agent", "--join", "--host-id", "apart", *ways)
     eventually(lambda: "apart" in cluster.hosts(), every=0.3)
     return agent
 
 
 @pytest.mark.skipif(not Path(PYTHON).exists(), reason="needs a Python that every user can run")
-def test_logs_exec_profiles_adoption_and_outputs_work_for_a_job_with_a_user_of_its_own(jobs: Path) -> None:
-    """The agent is killed meanwhile: the next one finds the program, its files and its user by what lies on the disk."""
+def test_logs_exec_profiles_adoption_and_outputs_work_for_a_job_with_a_user_of_its_own(
+    jobs: Path,
+) -> None:
+    """The agent is killed meanwhile: the next one finds the program, its files and its user by what
+    lies on the disk.
+    """
     with a_cluster("--hosts", "1", "--ephemeral") as cluster:
         agent = joined(cluster, jobs)
         project = cluster.file("project")
@@ -74,7 +89,9 @@ def test_logs_exec_profiles_adoption_and_outputs_work_for_a_job_with_a_user_of_i
                 agent.process.send_signal(signal.SIGKILL)
                 agent.process.wait()
                 agent = joined(cluster, jobs)
-            ran = cluster.iris("exec", "own", "--", "sh", "-c", "id -u; touch by-exec; echo x > /dev/stderr")
+            ran = cluster.iris(
+                "exec", "own", "--", "sh", "-c", "id -u; touch by-exec; echo x > /dev/stderr"
+            )
             assert (ran.out, ran.err) == (f"{uid}\n", "x\n")
             assert "inner" in cluster.iris("profile", "own").out
         (files,) = (jobs / "attempts").iterdir()
@@ -101,9 +118,20 @@ def test_an_agent_that_cannot_run_jobs_as_other_users_says_what_to_do(jobs: Path
     """It does not run them as root instead."""
     (jobs / "closed").mkdir(0o700)
     with a_cluster("--hosts", "1", "--ephemeral") as cluster:
-        said = cluster.iris("agent", "--join", "--host-id", "apart", "--jobs-dir", str(jobs / "closed" / "jobs"), code=5).err
+        said = cluster.iris(
+            "agent",
+            "--join",
+            "--host-id",
+            "apart",
+            "--jobs-dir",
+            str(jobs / "closed" / "jobs"),
+            code=5,
+        ).err
 
-    assert f"tasks cannot run as users of their own: {jobs}/closed is closed to other users; name other uids with" in said
+    assert (
+        f"tasks cannot run as users of their own: {jobs}/closed is closed to other users; name"
+        " other uids with" in said
+    )
     assert "--run-as root" in said
 
 
@@ -116,7 +144,9 @@ def test_jobs_of_a_local_cluster_have_its_user_by_default() -> None:
 
 
 def test_jobs_of_a_local_cluster_have_users_of_their_own_if_its_configuration_says_so() -> None:
-    """So a configuration can be tried on one machine. Nothing is left of a slice that is deleted under a running job."""
+    """So a configuration can be tried on one machine. Nothing is left of a slice that is deleted
+    under a running job.
+    """
     attempts = Path("/var/lib/iris-jobs/attempts")
     with a_home() as home:
         config = home / "apart.yaml"
@@ -128,7 +158,9 @@ def test_jobs_of_a_local_cluster_have_users_of_their_own_if_its_configuration_sa
             eventually(lambda: cluster.iris("logs", "own").out != "", every=0.3)
             uid = int(cluster.iris("logs", "own").out)
             assert uid in UIDS
-            assert [path.stat().st_gid for path in attempts.iterdir() if path.stat().st_gid in UIDS] == [uid]
+            assert [
+                path.stat().st_gid for path in attempts.iterdir() if path.stat().st_gid in UIDS
+            ] == [uid]
         finally:
             cluster.iris("cluster", "stop", "apart", "--yes", code=None)
             cluster.clear()

@@ -1,4 +1,6 @@
-"""The quick start and the how-tos are typed in, like the guides. A block that begins with a file's name is there first."""
+"""The quick start and the how-tos are typed in, like the guides. A block that begins with a file's
+name is there first.
+"""
 
 import os
 import re
@@ -30,12 +32,17 @@ def newcomer() -> Iterator[Cluster]:
             cluster.clear()
 
 
-@pytest.mark.parametrize("page", ["index", "how-to/tpu-gang", "how-to/spot", "how-to/why-waiting", "how-to/sweep", "arrays"])
+@pytest.mark.parametrize(
+    "page",
+    ["index", "how-to/tpu-gang", "how-to/spot", "how-to/why-waiting", "how-to/sweep", "arrays"],
+)
 def test_a_page_does_what_it_says(page: str) -> None:
     """A newcomer who types a page in sees what it shows, and leaves no process behind."""
     guide = DOCS / f"{page}.md"
     with newcomer() as cluster:
-        for name, text in re.findall(r"```(?:yaml|python|csv)\n# (\S+)\n(.*?)```", guide.read_text(), re.DOTALL):
+        for name, text in re.findall(
+            r"```(?:yaml|python|csv)\n# (\S+)\n(.*?)```", guide.read_text(), re.DOTALL
+        ):
             cluster.file(name).write_text(text)
         type_in(cluster, guide)
 
@@ -59,11 +66,24 @@ def test_the_page_of_own_machines_does_what_it_says() -> None:
 
 def test_the_cells_of_the_notebook_run() -> None:
     """As one program; a notebook shows the job at the end of the first cell."""
-    cells = re.findall(r"```python\n(.*?)```", (DOCS / "how-to" / "notebook.md").read_text(), re.DOTALL)
+    cells = re.findall(
+        r"```python\n(.*?)```", (DOCS / "how-to" / "notebook.md").read_text(), re.DOTALL
+    )
     with newcomer() as cluster:
         cluster.file("cells.py").write_text("\n".join(cells))
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "TEMPORAL_"))}
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("IRIS_", "TEMPORAL_"))
+        }
         env = {**inherited, "IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
-        ran = subprocess.run([sys.executable, "cells.py"], cwd=cluster.work, env=env, capture_output=True, text=True, timeout=240)
+        ran = subprocess.run(
+            [sys.executable, "cells.py"],
+            cwd=cluster.work,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.splitlines()[:2] == ["0.2", "[0.2, 0.4]"]

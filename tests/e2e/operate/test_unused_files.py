@@ -1,4 +1,6 @@
-"""The store does not grow for ever: `iris cluster gc` deletes what ended jobs have left, and nothing that a live one needs."""
+"""The store does not grow for ever: `iris cluster gc` deletes what ended jobs have left, and
+nothing that a live one needs.
+"""
 
 import os
 import time
@@ -21,7 +23,9 @@ def age(cluster: Cluster) -> Path:
 
 
 def test_only_the_files_of_ended_jobs_are_deleted() -> None:
-    """A job that waits has old files, too: those that it was submitted with, and the rows of its array."""
+    """A job that waits has old files, too: those that it was submitted with, and the rows of its
+    array.
+    """
     saves = 'echo 7 > "$IRIS_CHECKPOINT_DIR/step"; echo done > "$IRIS_OUTPUT_DIR/result"; echo said'
     with a_cluster("--cpu", "2", "--hosts", "1", "--ephemeral") as cluster:
         (cluster.work / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "0"\n')
@@ -31,11 +35,30 @@ def test_only_the_files_of_ended_jobs_are_deleted() -> None:
             cluster.iris("wait", name)
         (cluster.work / "data").write_text("alive\n")
         (cluster.work / "rows.csv").write_text("word\nrow\n")
-        cluster.submit("alive", "--no-sync", "--workspace", ".", "--", "sh", "-c", f"cat data; {until(str(cluster.file('go')))}")
+        cluster.submit(
+            "alive",
+            "--no-sync",
+            "--workspace",
+            ".",
+            "--",
+            "sh",
+            "-c",
+            f"cat data; {until(str(cluster.file('go')))}",
+        )
         eventually(lambda: "alive" in cluster.logs("alive"))
         cluster.iris("cluster", "pause")
-        late = ("--no-sync", "--workspace", ".", "--from-checkpoint", "source", "--array", "rows.csv")
-        cluster.submit("late", *late, "--", "sh", "-c", 'cat data "$IRIS_CHECKPOINT_DIR/step"; echo {word}')
+        late = (
+            "--no-sync",
+            "--workspace",
+            ".",
+            "--from-checkpoint",
+            "source",
+            "--array",
+            "rows.csv",
+        )
+        cluster.submit(
+            "late", *late, "--", "sh", "-c", 'cat data "$IRIS_CHECKPOINT_DIR/step"; echo {word}'
+        )
 
         store = age(cluster)
         assert "is too short" in cluster.iris("cluster", "gc", "--older-than", "1h", code=2).err
@@ -47,10 +70,18 @@ def test_only_the_files_of_ended_jobs_are_deleted() -> None:
 
         left = {path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file()}
         assert not [path for path in left if "/ended/" in path]
-        assert [path for path in left if "/source/" in path and not path.startswith("checkpoints/")] == []
-        assert len([path for path in left if path.startswith("bundles/")]) == 2  # of files, and of rows
+        assert [
+            path for path in left if "/source/" in path and not path.startswith("checkpoints/")
+        ] == []
+        assert (
+            len([path for path in left if path.startswith("bundles/")]) == 2
+        )  # of files, and of rows
         assert "alive" in cluster.logs("alive")
         assert "is not in the store" in cluster.iris("rerun", "ended", code=3).err
         cluster.iris("cluster", "resume")
         cluster.iris("wait", "late")
-        assert [line for line in cluster.logs("late") if "[iris]" not in line] == ["alive", "7", "row"]
+        assert [line for line in cluster.logs("late") if "[iris]" not in line] == [
+            "alive",
+            "7",
+            "row",
+        ]

@@ -1,4 +1,6 @@
-"""A cluster of machines that users bring, on a Temporal service that exists already: what `docker/compose.yaml` sets up."""
+"""A cluster of machines that users bring, on a Temporal service that exists already: what
+`docker/compose.yaml` sets up.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,13 +11,17 @@ from tests.e2e.cluster import Cluster, Running, a_home, eventually
 
 
 class OwnCluster(Cluster):
-    """A control plane and agents that connect to a Temporal service, each started by its own command.
+    """A control plane and agents that connect to a Temporal service, each started by its own
+    command.
 
     Args:
-        addresses: of the service's servers: the first serves the control plane, agents and commands use the last.
+        addresses: of the service's servers: the first serves the control plane, agents and commands
+            use the last.
     """
 
-    def __init__(self, home: Path, name: str, addresses: Sequence[str], namespace: str = "default") -> None:
+    def __init__(
+        self, home: Path, name: str, addresses: Sequence[str], namespace: str = "default"
+    ) -> None:
         super().__init__(home, name)
         self._addresses = addresses
         self._namespace = namespace
@@ -24,7 +30,9 @@ class OwnCluster(Cluster):
     def address(self) -> str:
         return self._addresses[-1]
 
-    def begin(self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str) -> Running:
+    def begin(
+        self, *arguments: str, cwd: Path | None = None, merged: bool = False, **env: str
+    ) -> Running:
         own = {"IRIS_CLUSTER": f"{self.address}/{self.name}", "TEMPORAL_NAMESPACE": self._namespace}
         return super().begin(*arguments, cwd=cwd, merged=merged, **{**own, **env})
 
@@ -34,12 +42,28 @@ class OwnCluster(Cluster):
     def serve(self) -> Running:
         """Starts a control plane, and does not wait for it."""
         (self.home / "store").mkdir(mode=0o700, exist_ok=True)
-        where = ("--name", self.name, "--address", self._addresses[0], "--namespace", self._namespace)
+        where = (
+            "--name",
+            self.name,
+            "--address",
+            self._addresses[0],
+            "--namespace",
+            self._namespace,
+        )
         return self.begin("controller", "serve", *where, "--store", (self.home / "store").as_uri())
 
     def join(self, host: str, *options: str) -> Running:
         """A machine joins the cluster; returns its agent when the host takes work."""
-        agent = self.begin("agent", "--join", "--run-as=root", "--host-id", host, "--dir", str(self.home / host), *options)
+        agent = self.begin(
+            "agent",
+            "--join",
+            "--run-as=root",
+            "--host-id",
+            host,
+            "--dir",
+            str(self.home / host),
+            *options,
+        )
         eventually(lambda: self._takes_work(host, agent), every=0.5)
         return agent
 
@@ -60,7 +84,9 @@ class OwnCluster(Cluster):
 
 
 @contextmanager
-def an_own_cluster(addresses: Sequence[str], name: str, namespace: str = "default") -> Iterator[OwnCluster]:
+def an_own_cluster(
+    addresses: Sequence[str], name: str, namespace: str = "default"
+) -> Iterator[OwnCluster]:
     """A cluster without hosts; afterwards none of its processes is left."""
     with a_home() as home:
         cluster = OwnCluster(home, name, addresses, namespace)

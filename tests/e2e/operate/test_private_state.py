@@ -1,4 +1,6 @@
-"""What Iris keeps on a machine is its user's alone: other users of the machine find nothing there, whatever the umask says."""
+"""What Iris keeps on a machine is its user's alone: other users of the machine find nothing there,
+whatever the umask says.
+"""
 
 import os
 import stat
@@ -34,11 +36,15 @@ def a_state(umask: int) -> Iterator[Cluster]:
 
 
 def kept(cluster: Cluster) -> Iterator[Path]:
-    """The state directory and all that Iris keeps below it; not what tests and programs have made there."""
+    """The state directory and all that Iris keeps below it; not what tests and programs have made
+    there.
+    """
     yield cluster.home
     for folder, folders, files in os.walk(cluster.home):
         if Path(folder) == cluster.home:
-            folders[:] = [each for each in folders if each != "work" and not each.startswith("command-")]
+            folders[:] = [
+                each for each in folders if each != "work" and not each.startswith("command-")
+            ]
         if Path(folder).parent.name == "attempts":
             folders[:] = [each for each in folders if each not in ("work", "outputs")]
         yield from (Path(folder, name) for name in (*folders, *files))
@@ -56,13 +62,19 @@ def open_to_others(cluster: Cluster) -> list[str]:
 
 @pytest.mark.parametrize("umask", [0o000, 0o022])
 def test_nothing_that_a_cluster_keeps_is_open_to_others(umask: int) -> None:
-    """The database and the files of attempts have what was given with `--env`, which is where passwords are."""
+    """The database and the files of attempts have what was given with `--env`, which is where
+    passwords are.
+    """
     with a_state(umask) as cluster:
         cluster.start()
         (cluster.work / "pyproject.toml").write_text("[tool.none]\n")
-        (cluster.work / "train.sh").write_text(f"echo kept > $IRIS_OUTPUT_DIR/result; touch {cluster.work}/begun\n")
+        (cluster.work / "train.sh").write_text(
+            f"echo kept > $IRIS_OUTPUT_DIR/result; touch {cluster.work}/begun\n"
+        )
         script = f". ./train.sh; echo done; {until(str(cluster.work / 'go'))}"
-        cluster.submit("train", "--env", f"PASSWORD={VALUE}", "--cpu", "1", "--", "sh", "-c", script)
+        cluster.submit(
+            "train", "--env", f"PASSWORD={VALUE}", "--cpu", "1", "--", "sh", "-c", script
+        )
         cluster.there_is("begun")
         cluster.iris("exec", "train", "--", "true")
 
@@ -84,7 +96,9 @@ def test_what_an_earlier_version_has_left_open_is_closed_when_the_cluster_starts
     """Nobody looks at the modes of what is there already."""
     with a_state(0o022) as cluster:
         cluster.start()
-        cluster.iris("submit", "-n", "old", "--env", f"PASSWORD={VALUE}", "--cpu", "1", "--", "echo", "done")
+        cluster.iris(
+            "submit", "-n", "old", "--env", f"PASSWORD={VALUE}", "--cpu", "1", "--", "echo", "done"
+        )
         cluster.stop()
         for path in kept(cluster):
             path.chmod(0o777 if path.is_dir() else 0o666)
@@ -97,11 +111,25 @@ def test_what_an_earlier_version_has_left_open_is_closed_when_the_cluster_starts
 
 @pytest.mark.parametrize("umask", [0o000, 0o027])
 def test_programs_have_the_umask_of_whoever_started_the_cluster(umask: int) -> None:
-    """What a program leaves in a directory that several people share, the others have to be able to read."""
+    """What a program leaves in a directory that several people share, the others have to be able to
+    read.
+    """
     with a_state(umask) as cluster:
         cluster.start()
         shared, script = cluster.file("shared"), f"mkdir shared; umask; touch begun; {until('go')}"
-        cluster.submit("it", "--setup", "umask", "--cpu", "1", "--workdir", str(cluster.work), "--", "sh", "-c", script)
+        cluster.submit(
+            "it",
+            "--setup",
+            "umask",
+            "--cpu",
+            "1",
+            "--workdir",
+            str(cluster.work),
+            "--",
+            "sh",
+            "-c",
+            script,
+        )
         cluster.there_is("begun")
         beside = cluster.iris("exec", "it", "--", "sh", "-c", "umask").out
         cluster.file("go").touch()

@@ -8,21 +8,45 @@ pytestmark = pytest.mark.long
 
 
 def test_clusters_of_different_names_run_side_by_side_until_they_are_stopped() -> None:
-    """Each has its own jobs; whoever names none is asked which; a stop leaves no process of one and all of the other."""
+    """Each has its own jobs; whoever names none is asked which; a stop leaves no process of one and
+    all of the other.
+    """
     with a_home() as home:
-        one, two = Cluster(home, "one", ["--ephemeral"]), Cluster(home, "two", ["--ephemeral", "--hosts", "2"])
-        starts = [each.begin("cluster", "start", "--local", "-d", "--name", each.name, *each.options) for each in (one, two)]
+        one, two = (
+            Cluster(home, "one", ["--ephemeral"]),
+            Cluster(home, "two", ["--ephemeral", "--hosts", "2"]),
+        )
+        starts = [
+            each.begin("cluster", "start", "--local", "-d", "--name", each.name, *each.options)
+            for each in (one, two)
+        ]
         try:
             for start in starts:
                 start.ends()
-            assert one.iris("--cluster", "one", "submit", "-n", "only", "--", "echo", "in one").out == "in one\n"
-            assert one.iris("jobs", code=3).err == "error: several local clusters run (one, two); name one with --cluster NAME\n"
+            assert (
+                one.iris("--cluster", "one", "submit", "-n", "only", "--", "echo", "in one").out
+                == "in one\n"
+            )
+            assert (
+                one.iris("jobs", code=3).err
+                == "error: several local clusters run (one, two); name one with --cluster NAME\n"
+            )
             assert one.iris("--cluster", "two", "jobs", "--json").json == []
-            assert "runs already" in one.iris("cluster", "start", "--local", "-d", "--name", "one", code=5).err
+            assert (
+                "runs already"
+                in one.iris("cluster", "start", "--local", "-d", "--name", "one", code=5).err
+            )
             shown = one.iris("cluster", "status", "two", "--json").json
-            assert (shown["name"], shown["state"], shown["hosts"], shown["live_jobs"]) == ("two", "RUNNING", 2, 0)
+            assert (shown["name"], shown["state"], shown["hosts"], shown["live_jobs"]) == (
+                "two",
+                "RUNNING",
+                2,
+                0,
+            )
             one.stop()
-            assert one.host_ids() == list(two.hosts())  # whoever names none is answered by the only one
+            assert one.host_ids() == list(
+                two.hosts()
+            )  # whoever names none is answered by the only one
             assert "does not run" in one.iris("--cluster", "one", "jobs", code=4).err
         finally:
             for each in (one, two):
@@ -34,9 +58,14 @@ def test_clusters_of_different_names_run_side_by_side_until_they_are_stopped() -
 
 
 def test_a_stop_ends_programs_and_followers_and_leaves_no_process() -> None:
-    """With jobs running, waiting and followed; programs get their SIGTERM, followers an exit code, and nothing stays."""
+    """With jobs running, waiting and followed; programs get their SIGTERM, followers an exit code,
+    and nothing stays.
+    """
     with a_cluster("--cpu", "1", "--ephemeral") as cluster:
-        command = "trap 'touch told; exit' TERM; sh -c 'setsid sleep 1000 &'; touch runs; while true; do sleep 0.05; done"
+        command = (
+            "trap 'touch told; exit' TERM; sh -c 'setsid sleep 1000 &'; touch runs; while true; do"
+            " sleep 0.05; done"
+        )
         follower = cluster.begin("submit", "-n", "runs", "--", "sh", "-c", command)
         cluster.there_is("runs")
         cluster.submit("waits", "--", "true")
@@ -49,10 +78,18 @@ def test_a_stop_ends_programs_and_followers_and_leaves_no_process() -> None:
 
 
 def test_jobs_of_a_cluster_that_is_stopped_go_on_when_it_is_started_again() -> None:
-    """Unless it is ephemeral: what has ended stays ended, what ran runs again, what waited runs at last."""
+    """Unless it is ephemeral: what has ended stays ended, what ran runs again, what waited runs at
+    last.
+    """
     with a_cluster("--cpu", "1") as cluster:
         cluster.iris("submit", "-n", "ended", "--", "echo", "once")
-        cluster.submit("interrupted", "--", "sh", "-c", f"echo run >> runs; touch runs.$IRIS_ATTEMPT; {until('go')}; echo done")
+        cluster.submit(
+            "interrupted",
+            "--",
+            "sh",
+            "-c",
+            f"echo run >> runs; touch runs.$IRIS_ATTEMPT; {until('go')}; echo done",
+        )
         cluster.there_is("runs.1")
         cluster.submit("waiting", "--", "echo", "at last")
         address = cluster.address
@@ -64,14 +101,24 @@ def test_jobs_of_a_cluster_that_is_stopped_go_on_when_it_is_started_again() -> N
         cluster.file("go").touch()
         cluster.iris("wait", "interrupted", "waiting")
         states = {job["id"]: job["state"] for job in cluster.iris("jobs", "--json").json}
-        assert states == {f"{USER}/{name}": "SUCCEEDED" for name in ("ended", "interrupted", "waiting")}
+        assert states == {
+            f"{USER}/{name}": "SUCCEEDED" for name in ("ended", "interrupted", "waiting")
+        }
         assert cluster.lines("runs") == ["run", "run"]
-        assert [cluster.logs(job) for job in ("ended", "interrupted", "waiting")] == [["once"], ["done"], ["at last"]]
+        assert [cluster.logs(job) for job in ("ended", "interrupted", "waiting")] == [
+            ["once"],
+            ["done"],
+            ["at last"],
+        ]
 
 
-@pytest.mark.parametrize(("command", "code"), [(["echo", "here"], 0), (["sh", "-c", "echo here; exit 9"], 125)])
+@pytest.mark.parametrize(
+    ("command", "code"), [(["echo", "here"], 0), (["sh", "-c", "echo here; exit 9"], 125)]
+)
 def test_a_local_submit_needs_no_cluster_and_leaves_nothing(command: list[str], code: int) -> None:
-    """`submit --local`: the program's output and the job's exit code, and afterwards no process and no directory."""
+    """`submit --local`: the program's output and the job's exit code, and afterwards no process and
+    no directory.
+    """
     with a_home() as home:
         nowhere = Cluster(home)
         assert nowhere.iris("submit", "--local", "--", *command, code=code).out == "here\n"
@@ -83,7 +130,9 @@ def test_ctrl_c_during_a_local_submit_ends_the_job_and_leaves_nothing() -> None:
     """Its cluster is there for it alone, so there is nothing to come back to."""
     with a_home() as home:
         nowhere = Cluster(home)
-        running = nowhere.begin("submit", "--local", "--", "sh", "-c", "touch runs; exec sleep 1000")
+        running = nowhere.begin(
+            "submit", "--local", "--", "sh", "-c", "touch runs; exec sleep 1000"
+        )
         try:
             nowhere.there_is("runs")
             running.interrupt()
@@ -113,5 +162,8 @@ def test_names_that_cannot_be_are_refused() -> None:
     """Before anything is started."""
     with a_home() as home:
         nowhere = Cluster(home)
-        assert "is not a valid name" in nowhere.iris("cluster", "start", "--local", "-d", "--name", "a/b", code=2).err
+        assert (
+            "is not a valid name"
+            in nowhere.iris("cluster", "start", "--local", "-d", "--name", "a/b", code=2).err
+        )
         assert nowhere.processes() == []

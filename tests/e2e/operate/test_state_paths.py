@@ -11,7 +11,9 @@ UNUSUAL = 'Zoë\'s "100%" #1? & {x} sp%20ace'
 
 
 def test_a_cluster_lives_below_a_directory_of_any_name() -> None:
-    """A path goes into addresses, command lines and the name of a database: nothing of it may be read as something else."""
+    """A path goes into addresses, command lines and the name of a database: nothing of it may be
+    read as something else.
+    """
     with a_home() as top:
         home = top / UNUSUAL
         home.mkdir()
@@ -20,13 +22,26 @@ def test_a_cluster_lives_below_a_directory_of_any_name() -> None:
             cluster.start()
             project = cluster.work / "a project"
             project.mkdir()
-            (project / "pyproject.toml").write_text('[project]\nname = "toy"\nversion = "1"\ndependencies = []\n')
+            (project / "pyproject.toml").write_text(
+                '[project]\nname = "toy"\nversion = "1"\ndependencies = []\n'
+            )
             (project / "main.py").write_text(
                 "import os, pathlib, sys\n"
                 "pathlib.Path(os.environ['IRIS_OUTPUT_DIR'], 'kept').write_text('weights')\n"
                 "print(pathlib.Path(sys.prefix).is_relative_to(os.environ['VIRTUAL_ENV']))\n"
             )
-            cluster.iris("submit", "-n", "train", "--cpu", "1", "--", "python", "main.py", cwd=project, within=120)
+            cluster.iris(
+                "submit",
+                "-n",
+                "train",
+                "--cpu",
+                "1",
+                "--",
+                "python",
+                "main.py",
+                cwd=project,
+                within=120,
+            )
             assert cluster.logs("train", "--stream", "stdout") == ["True"]
             cluster.iris("fetch", "train", "-o", "fetched")
             assert cluster.file("fetched/kept").read_text() == "weights"
@@ -42,7 +57,9 @@ def test_a_cluster_lives_below_a_directory_of_any_name() -> None:
             cluster.stop()
             assert cluster.processes() == []
             assert [path.name for path in top.iterdir()] == [UNUSUAL]
-            assert {path.name for path in home.iterdir() if not path.name.startswith("command-")} <= {"work", "clusters", "cache"}
+            assert {
+                path.name for path in home.iterdir() if not path.name.startswith("command-")
+            } <= {"work", "clusters", "cache"}
         finally:
             try:
                 cluster.iris("cluster", "stop", "local", "--yes", code=None)
