@@ -3,7 +3,7 @@ of the clock mean for them.
 
 Temporal evaluates an expression on the clock of a time zone. Where the clock is set back, an hour
 comes twice, and the service does not treat all zones and expressions alike
-(`docs/decisions/0140-a-time-that-comes-twice-starts-one-run.md`).
+(`docs/decisions/temporal.md#140-a-repeated-clock-time-starts-one-run-of-a-schedule-and-a-skipped-one-starts-none`).
 """
 
 import calendar
