@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from iris.activities.host.runtimes import start_errors
+from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.container import engine
 
 if TYPE_CHECKING:

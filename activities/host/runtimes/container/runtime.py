@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes import start_errors
+from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine, images

@@ -20,7 +20,7 @@ KEY = f"ada/train:0@1/{os.getpid()}"
 #: As somebody who may do nothing: what is made, and what is said.
 NOBODY = """
 import os
-from iris.activities.host.runtimes import cgroups
+from iris.activities.host.runtimes.process import cgroups
 from iris.model.host.resources import Resources
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)

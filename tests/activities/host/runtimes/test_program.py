@@ -28,7 +28,7 @@ HOUR = 3600.0
 AGENT = """
 import sys, time
 from pathlib import Path
-from iris.activities.host.runtimes import shim
+from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.program import Program
 Program(Path(sys.argv[1])).start(Launch(argv=sys.argv[2:], env={"PATH": "/usr/bin:/bin"}, cwd=sys.argv[1]), shim.now() + 3600)
