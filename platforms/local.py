@@ -20,10 +20,11 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from iris.model import names
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.host.constraints import written
 from iris.model.host.hosts import Host
 from iris.model.slice.keys import KEY_BYTES, public_key
@@ -53,10 +54,8 @@ class Unreadable(Exception):
     """The slice's directory has missing or invalid content."""
 
 
-class MachineReport(BaseModel):
+class MachineReport(Frozen):
     """The supervisor's report on a slice."""
-
-    model_config = ConfigDict(frozen=True)
 
     state: MachineState
 

@@ -28,7 +28,7 @@ platform reports of its machines is independent of all this.
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from pydantic import BaseModel, ConfigDict
+from iris.model.frozen import Frozen
 
 #: How often an agent reports.
 REPORT_INTERVAL = timedelta(seconds=10)
@@ -71,12 +71,10 @@ SECOND_OBSERVATION_DELAY = timedelta(seconds=12)
 SHORTEST_OBSERVATION_DELAY = timedelta(seconds=1)
 
 
-class Silent(BaseModel):
+class Silent(Frozen):
     """A host that should report and does not: its last report is older than `SILENCE`, or there is
     none.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     host_id: str
     slice_id: str

@@ -9,16 +9,14 @@ slice offers its hosts to the scheduler again.
 from collections.abc import Container, Iterable
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
+from iris.model.frozen import Frozen
 
 #: After this number of looks in a row a host counts as missing.
 ALARM_LOOKS = 2
 
 
-class MissingHost(BaseModel):
+class MissingHost(Frozen):
     """A host of a READY slice that the scheduler's ledger does not have."""
-
-    model_config = ConfigDict(frozen=True)
 
     host_id: str
     incarnation: str

@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from iris.model import names
 from iris.model.errors import NotFound
+from iris.model.frozen import Frozen
 from iris.model.job.arrays import find_task, format_indices
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.cancelling import Cancelling
@@ -20,10 +21,8 @@ from iris.model.states import LIVE, JobState, TaskState
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 
-class Submitted(BaseModel):
+class Submitted(Frozen):
     """A job that was accepted."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     workflow_id: str
@@ -41,10 +40,8 @@ class CancelRequest(NamedTuple):
     grace: timedelta
 
 
-class JobRow(BaseModel):
+class JobRow(Frozen):
     """A job in a list."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     state: JobState
@@ -80,20 +77,16 @@ class JobRow(BaseModel):
         return names.parent_id(self.id)
 
 
-class Refused(BaseModel):
+class Refused(Frozen):
     """The part of the scheduler's `Answer` that tells why a job cannot run. The whole would import
     the scheduler's state.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     refusal: Refusal | None = None
 
 
-class LogSource(BaseModel):
+class LogSource(Frozen):
     """What a reader of a job's logs or results needs."""
-
-    model_config = ConfigDict(frozen=True)
 
     run_id: str
     tasks: int
@@ -108,10 +101,8 @@ class LogSource(BaseModel):
         return range(self.tasks) if self.indices is None else self.indices
 
 
-class Explanation(BaseModel):
+class Explanation(Frozen):
     """The reason for a job's state, and the outcome of its attempts."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     state: JobState

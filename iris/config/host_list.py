@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable
 from itertools import chain
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from iris.config.texts import Address
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 
 #: The most machines that a list gives. A range such as `[1-99999]` is a mistake.
 MAX_MACHINES = 1_000
@@ -17,10 +18,8 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _PLACE = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<address>[^@:\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
-class Login(BaseModel):
+class Login(Frozen):
     """A machine, and how a user logs in to it."""
-
-    model_config = ConfigDict(frozen=True)
 
     address: str
     user: str

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from iris.config.host_list import Login
 from iris.config.values import write_size
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.host.accelerators import GPU_VARIANTS, tpu
 from iris.model.host.resources import Device, DeviceKind, is_partition
 from iris.model.units import GIB, MIB
@@ -29,10 +28,8 @@ V = TypeVar("V")
 _WORDS = ("true", "false", "yes", "no", "on", "off", "null", "~", "y", "n")
 
 
-class MachineReport(BaseModel):
+class MachineReport(Frozen):
     """What a machine has."""
-
-    model_config = ConfigDict(frozen=True)
 
     login: Login
     cores: int
@@ -42,10 +39,8 @@ class MachineReport(BaseModel):
     device: Device | None = None
 
 
-class NewCluster(BaseModel):
+class NewCluster(Frozen):
     """What a user says about the new cluster."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     #: The URL prefix of bundles, logs and results; empty: the user has to write it into the file.
@@ -55,10 +50,8 @@ class NewCluster(BaseModel):
     known_hosts: str = ""
 
 
-class MachineGroup(BaseModel):
+class MachineGroup(Frozen):
     """Equal machines. Their resources are those of the smallest one."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     machines: tuple[MachineReport, ...]

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -26,6 +25,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from iris.config.texts import check_lines
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.host.resources import parse_device
 from iris.model.job.secrets import SecretKind, parse_source
 from iris.model.units import GIB, MIB, TIB, parse_bytes, parse_cpu, parse_duration
@@ -39,13 +39,13 @@ _SCOPE = re.compile(r"[a-z][a-z0-9._-]*")
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class Section(BaseModel):
+class Section(Frozen):
     """A section of the configuration. It is immutable and refuses unknown keys."""
 
     #: The fields whose texts may have any characters.
     free_texts: ClassVar[frozenset[str]] = frozenset()
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     @field_validator("*")
     @classmethod

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.job.gangs import Gang
 from iris.model.job.spec import TaskStatus
 
@@ -19,7 +19,7 @@ class PartInput(Gang):
     cancelled: dict[int, str] = Field(default_factory=dict)
 
 
-class PartRef(Wire):
+class PartRef(Frozen):
     """A part of an array, by its number."""
 
     cluster: str
@@ -27,13 +27,13 @@ class PartRef(Wire):
     number: int
 
 
-class Places(Wire):
+class Places(Frozen):
     """The number of places that a part has from now on. It never decreases."""
 
     places: int
 
 
-class PartReport(Wire):
+class PartReport(Frozen):
     """The status of tasks of a part: of those that have changed since the last report, or of all at
     the end.
     """

@@ -8,14 +8,15 @@ from pydantic import Field
 
 from iris.autoscaling.liveness import Silent
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.messages.wire import Repetition, Wire
+from iris.messages.wire import Repetition
+from iris.model.frozen import Frozen
 from iris.model.slice.provisioning import SliceObservation
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Action, GroupStatus, Memory, Outlook
 from iris.model.slice.status import SliceFacts
 
 
-class ScalingSettings(Wire):
+class ScalingSettings(Frozen):
     """The autoscaler's settings from the cluster's configuration."""
 
     groups: tuple[ScaleGroup, ...] = ()
@@ -27,7 +28,7 @@ class ScalingSettings(Wire):
     observe_interval: timedelta = timedelta(seconds=15)
 
 
-class Unowned(Wire):
+class Unowned(Frozen):
     """Machines of this cluster without a workflow, and the number of observations in a row that
     found them so.
     """
@@ -36,7 +37,7 @@ class Unowned(Wire):
     looks: int = 1
 
 
-class CloseDown(Wire):
+class CloseDown(Frozen):
     """A request to delete all slices and to create none until the next configuration."""
 
     reason: str
@@ -44,7 +45,7 @@ class CloseDown(Wire):
     deadline: datetime | None = None
 
 
-class AutoscalerStart(Wire):
+class AutoscalerStart(Frozen):
     """The state that a run of the autoscaler passes to the next."""
 
     cluster: str
@@ -68,7 +69,7 @@ class AutoscalerStart(Wire):
     gather: bool = False
 
 
-class FleetReport(Wire):
+class FleetReport(Frozen):
     """The deviations that an observation found. It is empty if all is well: a quiet fleet of any
     size adds the same history.
     """
@@ -138,7 +139,7 @@ def digest_of(slices: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(slices)).encode()).hexdigest()[:32]
 
 
-class ObserveFleet(Wire):
+class ObserveFleet(Frozen):
     """The options of one observation of the fleet."""
 
     cluster: str
@@ -155,17 +156,17 @@ class ObserveFleet(Wire):
     patience: Patience | None = None
 
 
-class SliceList(Wire):
+class SliceList(Frozen):
     """The facts of the created slices, as the slices report them."""
 
     slices: tuple[SliceFacts, ...] = ()
 
 
-class PauseScaling(Wire):
+class PauseScaling(Frozen):
     reason: str = ""
 
 
-class AutoscalerStatus(Wire):
+class AutoscalerStatus(Frozen):
     """The autoscaler's view of its cluster."""
 
     groups: tuple[GroupStatus, ...] = ()

@@ -1,11 +1,11 @@
 """Messages between jobs and the jobs that depend on them."""
 
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.job.dependencies import Dependency
 from iris.model.states import JobState
 
 
-class JobEnd(Wire):
+class JobEnd(Frozen):
     """How a run of a job has ended."""
 
     #: The first run of its workflow.
@@ -14,11 +14,11 @@ class JobEnd(Wire):
     state: JobState | None
 
 
-class JobEnds(Wire):
+class JobEnds(Frozen):
     ends: tuple[JobEnd, ...]
 
 
-class Lookup(Wire):
+class Lookup(Frozen):
     """Jobs whose ends are wanted."""
 
     cluster: str
@@ -27,7 +27,7 @@ class Lookup(Wire):
     dependent: str = ""
 
 
-class EndedJob(Wire):
+class EndedJob(Frozen):
     """A job that has ended, and the jobs that are to know it."""
 
     cluster: str

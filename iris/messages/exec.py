@@ -10,9 +10,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.model import names
+from iris.model.frozen import Frozen
 
 #: The activities that every host serves on its own queue.
 EXEC_TASK, PROFILE_TASK = "exec_task", "profile_task"
@@ -24,10 +25,8 @@ CANNOT = "Cannot"
 TIMED_OUT = 124
 
 
-class ExecRequest(BaseModel):
+class ExecRequest(Frozen):
     """A command to run beside a task, with the task's environment, directory and limits."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Never used again. The session's chunks are stored below it.
     session: str
@@ -45,10 +44,8 @@ class ExecRequest(BaseModel):
     timeout: timedelta | None = None
 
 
-class ExecEnd(BaseModel):
+class ExecEnd(Frozen):
     """The end of a command that ran beside a task."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The command's own exit code, 128 plus the number of the signal that killed it, or
     #: `TIMED_OUT`.
@@ -66,10 +63,8 @@ class ProfileFormat(StrEnum):
     RAW = "raw"
 
 
-class ProfileRequest(BaseModel):
+class ProfileRequest(Frozen):
     """A request to profile the Python processes of a task."""
-
-    model_config = ConfigDict(frozen=True)
 
     session: str
     job: str
@@ -80,10 +75,8 @@ class ProfileRequest(BaseModel):
     rate: int = Field(default=100, ge=1, le=10_000)
 
 
-class Profile(BaseModel):
+class Profile(Frozen):
     """The profile's path in the store, and the processes that it covers."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: str
     pids: tuple[int, ...]

@@ -1,14 +1,14 @@
 """The input of a job's workflow, and its answers to queries."""
 
 from iris.messages.dependencies import JobEnd
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.children import Parent
 from iris.model.job.endpoints import Endpoint
 from iris.model.job.gangs import Gang
 
 
-class ChildRef(Wire):
+class ChildRef(Frozen):
     """A job that belongs to another job, and its first run."""
 
     job: str
@@ -26,7 +26,7 @@ class JobInput(Gang):
     dependency_ends: tuple[JobEnd, ...] = ()
 
 
-class ChildStart(Wire):
+class ChildStart(Frozen):
     """A job that starts, and the job that it belongs to."""
 
     cluster: str
@@ -36,14 +36,14 @@ class ChildStart(Wire):
     signals: bool
 
 
-class Registration(Wire):
+class Registration(Frozen):
     """The answer to a job that belongs to another job and starts."""
 
     #: Why it must not start; empty: it may.
     refusal: str = ""
 
 
-class EndedParent(Wire):
+class EndedParent(Frozen):
     """Children of a job that did not succeed, which are to be cancelled."""
 
     cluster: str
@@ -51,13 +51,13 @@ class EndedParent(Wire):
     reason: str
 
 
-class Attempts(Wire):
+class Attempts(Frozen):
     """The records of all attempts, the first one first."""
 
     attempts: tuple[AttemptRecord, ...]
 
 
-class Endpoints(Wire):
+class Endpoints(Frozen):
     """The endpoints of a job's tasks."""
 
     endpoints: tuple[Endpoint, ...]

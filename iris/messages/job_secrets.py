@@ -1,10 +1,10 @@
 """The message about sealed values that a job does not need any more."""
 
 from iris.messages.job import ChildRef
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 
 
-class UnneededSecrets(Wire):
+class UnneededSecrets(Frozen):
     """The sealed values that were given to a job that has ended."""
 
     cluster: str

@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.states import JobState, TaskState
 
 
-class Notification(Wire):
+class Notification(Frozen):
     """A job that has ended, and the address to call."""
 
     url: str

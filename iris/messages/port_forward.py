@@ -7,9 +7,10 @@ one credit for each connection, so that one that is not read delays no other.
 
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.messages.exec import Frame, FrameKind
+from iris.model.frozen import Frozen
 from iris.model.units import KIB, MIB
 
 #: The activity that every host serves on its own queue.
@@ -24,10 +25,8 @@ MAX_CONNECTIONS = 128
 _NUMBER_BYTES = 4
 
 
-class ForwardRequest(BaseModel):
+class ForwardRequest(Frozen):
     """A request to connect to ports on a task's host."""
-
-    model_config = ConfigDict(frozen=True)
 
     session: str
     job: str
@@ -36,10 +35,8 @@ class ForwardRequest(BaseModel):
     ports: tuple[str, ...] = Field(min_length=1)
 
 
-class ForwardReady(BaseModel):
+class ForwardReady(Frozen):
     """A host's first message: it now accepts connections."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The numbers of the requested ports.
     ports: tuple[int, ...]
@@ -47,10 +44,8 @@ class ForwardReady(BaseModel):
     machine: str
 
 
-class ForwardEnd(BaseModel):
+class ForwardEnd(Frozen):
     """The end of a session."""
-
-    model_config = ConfigDict(frozen=True)
 
     reason: str
     #: The number of chunks sent to the client.

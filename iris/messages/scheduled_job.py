@@ -1,6 +1,6 @@
 """The input of the workflow that a schedule starts."""
 
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.job.spec import JobSpec
 
 #: The state of a run whose job could not be started, beside those of jobs.
@@ -9,7 +9,7 @@ NOT_STARTED = "NOT_STARTED"
 LEFT_OUT = "LEFT_OUT"
 
 
-class ScheduledJob(Wire):
+class ScheduledJob(Frozen):
     """The job that is started each time."""
 
     cluster: str

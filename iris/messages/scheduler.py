@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from iris.messages.wire import Keys, Wire
+from iris.messages.wire import Keys
+from iris.model.frozen import Frozen
 from iris.model.host.hosts import Closure, Host
 from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
@@ -17,7 +18,7 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal
 
 
-class Ask(Wire):
+class Ask(Frozen):
     """A gang's request for hosts. The answer is its placement, or a refusal, which a `placed`
     signal follows later.
     """
@@ -26,7 +27,7 @@ class Ask(Wire):
     request: Request
 
 
-class Release(Wire):
+class Release(Frozen):
     """Withdraws the key's request or releases its hosts. If the gang was still waiting, the answer
     has the refusal.
     """
@@ -44,7 +45,7 @@ class Release(Wire):
     over: tuple[tuple[str, str], ...] = ()
 
 
-class Vacate(Wire):
+class Vacate(Frozen):
     """Releases one host of a gang. The host sends it when no workflow is left to release all of
     them.
     """
@@ -55,7 +56,7 @@ class Vacate(Wire):
     incarnation: str
 
 
-class Amend(Wire):
+class Amend(Frozen):
     """Changes the band of a waiting request, or sets or ends its hold. The answer is as for
     `Ask`.
     """
@@ -68,14 +69,14 @@ class Amend(Wire):
     said_at: datetime | None = None
 
 
-class SliceUp(Wire):
+class SliceUp(Frozen):
     """Adds hosts that accept work from now on."""
 
     kind: Literal["slice_up"] = "slice_up"
     hosts: tuple[Host, ...]
 
 
-class SliceDown(Wire):
+class SliceDown(Frozen):
     """Removes a slice with all its hosts."""
 
     kind: Literal["slice_down"] = "slice_down"
@@ -84,7 +85,7 @@ class SliceDown(Wire):
     lives: tuple[tuple[str, str], ...]
 
 
-class HostLost(Wire):
+class HostLost(Frozen):
     """Removes one incarnation of a host."""
 
     kind: Literal["host_lost"] = "host_lost"
@@ -95,7 +96,7 @@ class HostLost(Wire):
     left: bool = False
 
 
-class Close(Wire):
+class Close(Frozen):
     """An operator closes a host to new work. With `evict`, the tasks on it are stopped."""
 
     kind: Literal["close"] = "close"
@@ -104,14 +105,14 @@ class Close(Wire):
     evict: bool = False
 
 
-class Open(Wire):
+class Open(Frozen):
     """An operator opens a host again."""
 
     kind: Literal["open"] = "open"
     host_id: str
 
 
-class Pause(Wire):
+class Pause(Frozen):
     """Stops new placements, in the whole cluster or in one scale group."""
 
     kind: Literal["pause"] = "pause"
@@ -119,14 +120,14 @@ class Pause(Wire):
     group: str | None = None
 
 
-class Resume(Wire):
+class Resume(Frozen):
     """Allows placements again."""
 
     kind: Literal["resume"] = "resume"
     group: str | None = None
 
 
-class Configure(Wire):
+class Configure(Frozen):
     """Sets the rules of this cluster's scheduler, and the scale groups whose slices can be
     created.
     """
@@ -137,7 +138,7 @@ class Configure(Wire):
     groups: tuple[ScaleGroup, ...] | None = None
 
 
-class Retire(Wire):
+class Retire(Frozen):
     """A slice asks to be removed. If its hosts are free they are removed; otherwise the answer's
     `problem` names what runs.
     """
@@ -153,7 +154,7 @@ class Retire(Wire):
     evict: bool = False
 
 
-class Outlooks(Wire):
+class Outlooks(Frozen):
     """The complete list of outlooks of the waiting gangs, from the autoscaler. It replaces the
     previous one.
     """
@@ -181,13 +182,13 @@ Message = Annotated[
 ]
 
 
-class Envelope(Wire):
+class Envelope(Frozen):
     """One message to the scheduler, as an activity's argument."""
 
     message: Message
 
 
-class Batch(Wire):
+class Batch(Frozen):
     """The messages that a process collected for the scheduler while its previous batch was under
     way.
     """
@@ -195,7 +196,7 @@ class Batch(Wire):
     messages: tuple[Message, ...]
 
 
-class Answer(Wire):
+class Answer(Frozen):
     """The scheduler's answer to one message."""
 
     placement: Placement | None = None
@@ -210,13 +211,13 @@ class Answer(Wire):
     at: datetime | None = None
 
 
-class Answers(Wire):
+class Answers(Frozen):
     """One answer per message of the batch, in the same order."""
 
     answers: tuple[Answer, ...]
 
 
-class SchedulerStart(Wire):
+class SchedulerStart(Frozen):
     """The state that a run of the scheduler passes to the next."""
 
     cluster: str
@@ -238,14 +239,14 @@ class SchedulerStart(Wire):
     call_roll: bool = False
 
 
-class SnapshotPage(Wire):
+class SnapshotPage(Frozen):
     """The part of the ledger to show."""
 
     offset: int = 0
     limit: int = 1_000
 
 
-class HostView(Wire):
+class HostView(Frozen):
     """A host with its free resources, its running tasks, and the reason if it accepts no new
     ones.
     """
@@ -256,7 +257,7 @@ class HostView(Wire):
     closed: str = ""
 
 
-class Snapshot(Wire):
+class Snapshot(Frozen):
     """A page of hosts, and the numbers of waiting and running gangs."""
 
     hosts: tuple[HostView, ...]
@@ -273,19 +274,19 @@ class Snapshot(Wire):
     rules: Rules = Rules()
 
 
-class Owner(Wire):
+class Owner(Frozen):
     """The workflow that sent the request of a key."""
 
     key: str
     owner: str
 
 
-class Owners(Wire):
+class Owners(Frozen):
     owners: tuple[Owner, ...]
     total: int
 
 
-class Notices(Wire):
+class Notices(Frozen):
     """Placements to send to their owners."""
 
     placements: tuple[Placement, ...]
@@ -299,13 +300,13 @@ class Signalled(Keys):
     unsent: tuple[str, ...] = ()
 
 
-class EvictionNotices(Wire):
+class EvictionNotices(Frozen):
     """Evictions to send to their owners."""
 
     evictions: tuple[Eviction, ...]
 
 
-class Reason(Wire):
+class Reason(Frozen):
     """The reason that a gang waits, for its owner to show."""
 
     key: str
@@ -313,5 +314,5 @@ class Reason(Wire):
     refusal: Refusal
 
 
-class Reasons(Wire):
+class Reasons(Frozen):
     reasons: tuple[Reason, ...]

@@ -6,7 +6,7 @@ from datetime import datetime
 from pydantic import Field
 
 from iris.messages.scheduler import HostLost
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import SliceObservation, SliceRequest
 from iris.model.slice.record import SliceRecord
@@ -14,7 +14,7 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import SliceFacts, SliceState, SliceStep
 
 
-class HostReady(Wire):
+class HostReady(Frozen):
     """An agent's report that its host is ready for work."""
 
     host: Host
@@ -33,13 +33,13 @@ class HostReady(Wire):
         return self.host.id, self.host.incarnation
 
 
-class CloudState(Wire):
+class CloudState(Frozen):
     """The state of the slice's machines in the platform's list; None: they are not in it."""
 
     observation: SliceObservation | None
 
 
-class SliceInput(Wire):
+class SliceInput(Frozen):
     """The state that a run of a slice's workflow passes to the next."""
 
     cluster: str
@@ -122,20 +122,20 @@ class SliceInput(Wire):
         )
 
 
-class SliceRef(Wire):
+class SliceRef(Frozen):
     """A reference to a slice's machines, as an activity's argument."""
 
     slice_id: str
     zone: str
 
 
-class Machines(Wire):
+class Machines(Frozen):
     """The platform's answer about one slice; None: it has no such machines."""
 
     observation: SliceObservation | None
 
 
-class ConsoleOutput(Wire):
+class ConsoleOutput(Frozen):
     """The last output of a slice's machines; empty: the platform has none."""
 
     text: str = ""

@@ -2,11 +2,11 @@
 `JobInput`.
 """
 
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.job.spec import JobSpec
 
 
-class JobSubmission(Wire):
+class JobSubmission(Frozen):
     """A job to start. It is all that a client needs of a `JobInput`, which has the state of the job
     as well.
     """

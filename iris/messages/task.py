@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from iris.messages.wire import Wire
+from iris.model.frozen import Frozen
 from iris.model.host.resources import Resources
 from iris.model.job.arrays import Array
 from iris.model.job.bundles import Bundle
@@ -36,7 +36,7 @@ class TaskInput(Gang):
     ]
 
 
-class OwnStatus(Wire):
+class OwnStatus(Frozen):
     """The status of a task of a job of several independent tasks, as the task's workflow has it."""
 
     #: The first run of the job.
@@ -44,7 +44,7 @@ class OwnStatus(Wire):
     task: TaskStatus
 
 
-class TaskRefs(Wire):
+class TaskRefs(Frozen):
     """Some tasks of a job of several independent tasks."""
 
     cluster: str
@@ -58,14 +58,14 @@ class TaskOverrides(TaskRefs):
     overrides: Overrides
 
 
-class TaskCancellation(Wire):
+class TaskCancellation(Frozen):
     """A user's request to cancel one task of a job of several independent tasks."""
 
     index: int = Field(ge=0)
     reason: str
 
 
-class TaskProgress(Wire):
+class TaskProgress(Frozen):
     """A change of a running attempt. Its host sends it only for attempts that run for more than a
     second.
     """
@@ -79,7 +79,7 @@ class TaskProgress(Wire):
     prepared: bool = False
 
 
-class GangStart(Wire):
+class GangStart(Frozen):
     """A host's question whether the programs of a gang's attempt may start. All hosts of the gang
     ask the same.
     """
@@ -88,7 +88,7 @@ class GangStart(Wire):
     claim: str
 
 
-class Rank(Wire):
+class Rank(Frozen):
     """The position of an attempt in its gang. All members of a gang get the same coordinator."""
 
     #: `address:port` on the host of task 0.
@@ -99,7 +99,7 @@ class Rank(Wire):
     tasks_per_slice: int = 1
 
 
-class RunTask(Wire):
+class RunTask(Frozen):
     """One attempt, with what its host needs to run it."""
 
     key: str

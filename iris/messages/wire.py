@@ -2,22 +2,18 @@
 
 from datetime import timedelta
 
-from pydantic import BaseModel, ConfigDict
+from iris.model.frozen import Frozen
 
 
-class Wire(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Keys(Wire):
+class Keys(Frozen):
     keys: tuple[str, ...] = ()
 
 
-class ClusterName(Wire):
+class ClusterName(Frozen):
     cluster: str
 
 
-class Repetition(Wire):
+class Repetition(Frozen):
     """How the service repeats an activity that has no news."""
 
     #: The pause between two attempts.

@@ -3,8 +3,9 @@
 from datetime import timedelta
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from iris.model.frozen import Frozen
 from iris.model.units import MAX_DURATION
 
 #: The shortest lease: the time of two failed contacts of ten seconds each.
@@ -19,10 +20,8 @@ HEARTBEATS_PER_SECOND = 500
 HEARTBEATS_PER_LEASE = 5
 
 
-class Rules(BaseModel):
+class Rules(Frozen):
     """The scheduler settings that operators choose."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: How long smaller gangs may overtake a gang that would fit an empty host. After that, hosts
     #: are reserved for it.

@@ -18,9 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 
 #: Of private and public keys, in bytes.
 KEY_BYTES = 32
@@ -47,10 +48,8 @@ class Place(NamedTuple):
     name: str
 
 
-class SealedValue(BaseModel):
+class SealedValue(Frozen):
     """One sealed value."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The id of the public key.
     key: str
@@ -58,10 +57,8 @@ class SealedValue(BaseModel):
     data: str
 
 
-class SealedObject(BaseModel):
+class SealedObject(Frozen):
     """An object of the store with sealed values."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Who has sealed them, and when.
     by: str

@@ -14,17 +14,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import BaseModel, ConfigDict
-
 from iris.model.errors import IrisError
+from iris.model.frozen import Frozen
 
 logger = logging.getLogger(__name__)
 
 
-class Restarts(BaseModel):
+class Restarts(Frozen):
     """The delay before a dead child is restarted. It doubles with each early death in a row."""
-
-    model_config = ConfigDict(frozen=True)
 
     delay: timedelta = timedelta(seconds=1)
     max_delay: timedelta = timedelta(seconds=30)

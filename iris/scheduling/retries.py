@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
+from iris.model.frozen import Frozen
 from iris.model.host.faults import BEYOND_THE_HOST, OF_THE_SETUP
 from iris.model.job.attempts import Account
 from iris.model.job.requests import Placement
@@ -23,12 +22,10 @@ from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import TaskState, move_task
 
 
-class RetryDecision(BaseModel):
+class RetryDecision(Frozen):
     """The decision after an attempt: the account that it counts against, and whether and when there
     is another.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     account: Account
     retry: bool
@@ -36,10 +33,8 @@ class RetryDecision(BaseModel):
     reason: str = ""
 
 
-class AttemptResult(BaseModel):
+class AttemptResult(Frozen):
     """The result of an attempt of a gang."""
-
-    model_config = ConfigDict(frozen=True)
 
     account: Account
     #: The index in the gang of the task that decided the result.

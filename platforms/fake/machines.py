@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
-
+from iris.model.frozen import Frozen
 from iris.model.slice.keys import derived_key, public_key
 from iris.model.slice.provisioning import MachineState, SliceObservation, SliceRequest
 
@@ -26,10 +25,8 @@ class EventKind(StrEnum):
     VANISHED = "VANISHED"  # nothing is left, without a delete call
 
 
-class AuditEvent(BaseModel):
+class AuditEvent(Frozen):
     """An entry of the audit log."""
-
-    model_config = ConfigDict(frozen=True)
 
     at: datetime
     what: EventKind
@@ -40,10 +37,8 @@ class AuditEvent(BaseModel):
     reason: str = ""
 
 
-class Shortage(BaseModel):
+class Shortage(Frozen):
     """A period in which a zone has no capacity."""
-
-    model_config = ConfigDict(frozen=True)
 
     zone: str
     since: datetime

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import compute_v1
 from google.cloud.compute_v1.services.instances.pagers import AggregatedListPager
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from iris.model.frozen import Frozen
 from iris.platforms.base import BadConfig, RateLimited, Unavailable
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import DEADLINE, connect
@@ -54,10 +55,8 @@ _OFF = {"TERMINATED", "STOPPED"}
 _SUSPENDED = {"SUSPENDED"}
 
 
-class SeenMachine(BaseModel):
+class SeenMachine(Frozen):
     """A control plane's machine, as Google reports it."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     zone: str

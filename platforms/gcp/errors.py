@@ -23,8 +23,8 @@ from google.cloud import compute_v1
 from google.rpc import error_details_pb2
 from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
-from pydantic import BaseModel, ConfigDict
 
+from iris.model.frozen import Frozen
 from iris.model.slice.provisioning import ANYWHERE
 from iris.model.slice.scale_groups import region_of
 from iris.platforms.base import (
@@ -135,10 +135,8 @@ _OF_OPERATION = {
 }
 
 
-class ApiError(BaseModel):
+class ApiError(Frozen):
     """An error of either API."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: One of `google.rpc.Code`.
     code: int

@@ -1,9 +1,10 @@
 """Defines the settings that the platform needs for every slice of a cluster."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.config.schema import AGENT_SCOPES, ClusterConfig
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.job.secrets import SecretKind, parse_source, resource_of
 from iris.model.slice.scale_groups import SliceType
 
@@ -11,12 +12,10 @@ from iris.model.slice.scale_groups import SliceType
 SCOPES = "https://www.googleapis.com/auth/"
 
 
-class GcpSettings(BaseModel):
+class GcpSettings(Frozen):
     """The facts about a cluster that its machines need, and the settings of its calls to Google's
     APIs.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     project: str
     cluster: str

@@ -9,9 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from iris.model import names
+from iris.model.frozen import Frozen
 from iris.model.host.constraints import written
 from iris.model.host.resources import DeviceKind
 from iris.model.slice.provisioning import MachineState, SliceObservation, SliceRequest
@@ -22,10 +23,8 @@ _SCRIPT = (Path(__file__).parent / "host.sh").read_text()
 JOBS = "/var/lib/iris-jobs-{slice_id}"
 
 
-class Lease(BaseModel):
+class Lease(Frozen):
     """The file on a machine that says which slice has it."""
-
-    model_config = ConfigDict(frozen=True)
 
     uid: str
     request: SliceRequest
@@ -44,10 +43,8 @@ class Fault(NamedTuple):
     final: bool
 
 
-class HostState(BaseModel):
+class HostState(Frozen):
     """What a machine says about itself."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The slice that has the machine; None: none has it.
     lease: Lease | None = None

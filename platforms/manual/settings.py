@@ -3,19 +3,16 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from iris.config import ClusterConfig, machine_groups, ssh_secret
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 
 #: The directory of Iris in the home directory of the login user.
 DIRECTORY = ".iris-host"
 
 
-class HostAccess(BaseModel):
+class HostAccess(Frozen):
     """How to log in to a machine."""
-
-    model_config = ConfigDict(frozen=True)
 
     address: str
     user: str
@@ -32,10 +29,8 @@ class HostAccess(BaseModel):
         return self.address
 
 
-class ManualSettings(BaseModel):
+class ManualSettings(Frozen):
     """The settings of one cluster."""
-
-    model_config = ConfigDict(frozen=True)
 
     cluster: str
     #: Distinguishes the cluster from others with its name.

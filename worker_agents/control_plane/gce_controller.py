@@ -13,10 +13,9 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from iris.config import ClusterConfig, InvalidConfig, load_config
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.platforms.gcp.labels import CONFIG_KEY
 from iris.processes.children import Child, Restarts
 from iris.processes.process import free_ports, locked, stop_event
@@ -42,10 +41,8 @@ ASK_AGAIN = timedelta(seconds=10)
 _ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
 
 
-class HostedOptions(BaseModel):
+class HostedOptions(Frozen):
     """The options of a control plane on a machine of its own."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The configuration file; the machine's metadata takes precedence.
     config: Path

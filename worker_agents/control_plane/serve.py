@@ -16,7 +16,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -47,6 +46,7 @@ from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
 from iris.model import names
 from iris.model.errors import IrisError, Rejected
+from iris.model.frozen import Frozen
 from iris.platforms.base import Platform
 from iris.platforms.manual.settings import manual_settings
 from iris.processes.process import rest_memory, stop_event
@@ -87,10 +87,8 @@ CACHED_WORKFLOWS = 5_000
 PATIENT_ACTIVITIES = 2_000
 
 
-class ControlPlaneOptions(BaseModel):
+class ControlPlaneOptions(Frozen):
     """The options of a control plane."""
-
-    model_config = ConfigDict(frozen=True)
 
     address: str
     namespace: str

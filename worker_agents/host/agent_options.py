@@ -3,9 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.activities.host.machine.gpu_health import CHECK_INTERVAL
+from iris.model.frozen import Frozen
 from iris.model.host.constraints import Attribute
 from iris.model.host.faults import Fault
 from iris.model.host.resources import Device
@@ -13,10 +14,8 @@ from iris.model.host.store_limits import StoreLimits
 from iris.model.slice.keys import MachineProof
 
 
-class AgentOptions(BaseModel):
+class AgentOptions(Frozen):
     """The options of an agent."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The address of the Temporal service.
     address: str

@@ -5,10 +5,11 @@ knows which are missing.
 import contextlib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.runtimes.environment import Accelerators
+from iris.model.frozen import Frozen
 from iris.model.host.gpus import Gpu, device_of, offered, start_fault
 from iris.model.host.resources import Device, DeviceKind
 from iris.storage.files import write_whole
@@ -16,10 +17,8 @@ from iris.storage.files import write_whole
 FILE = "gpus.json"
 
 
-class GpuRecord(BaseModel):
+class GpuRecord(Frozen):
     """The GPUs of one incarnation of a host."""
-
-    model_config = ConfigDict(frozen=True)
 
     incarnation: str
     gpus: tuple[Gpu, ...] = ()

@@ -7,8 +7,9 @@ import secrets
 from pathlib import Path
 
 import psutil
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from iris.model.frozen import Frozen
 from iris.model.slice.keys import KEY_BYTES, public_key
 from iris.storage.files import write_whole
 from iris.worker_agents.host.probe import new_incarnation
@@ -19,10 +20,8 @@ FILE = "life.json"
 KEY_FILE = "host.key"
 
 
-class _Record(BaseModel):
+class _Record(Frozen):
     """One incarnation of a host."""
-
-    model_config = ConfigDict(frozen=True)
 
     incarnation: str
     #: The boot of the machine to which it belongs. No program of an earlier boot runs now.

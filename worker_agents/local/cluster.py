@@ -18,7 +18,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.activities.host.runtimes.cleanup import trees
 from iris.client.connect.clusters import (
@@ -33,6 +33,7 @@ from iris.client.connect.paths import state_dir
 from iris.client.connect.secret_keys import ensure_keys
 from iris.config import ClusterConfig, dump_config, load_config, local_config, scale_groups_of
 from iris.model import names
+from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
@@ -68,10 +69,8 @@ class Agents(StrEnum):
     SEPARATE = "separate"
 
 
-class LocalClusterOptions(BaseModel):
+class LocalClusterOptions(Frozen):
     """The options of a local cluster."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str = "local"
     #: The configuration, as YAML.

@@ -22,11 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from iris.activities.host.runtimes.base import HostUnable
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import in_thread
+from iris.model.frozen import Frozen
 
 #: A name of a fault, as in `iris.model.host.faults`.
 DISK_FAULT = "disk"
@@ -41,12 +42,10 @@ def is_disk_full(error: OSError) -> bool:
     return error.errno in _DISK_FULL
 
 
-class Complete(BaseModel):
+class Complete(Frozen):
     """The content of an entry's file `complete`. The file's modification time is the time of the
     entry's last use.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     #: The name of the directory; nothing else, which could lead out of the entry.
     token: str = Field(pattern="^[0-9a-f]{12}$")

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from iris.model.frozen import Frozen
 
 #: The system's errors for a lack of resources or a broken disk, which do not depend on a job's
 #: files or commands.
@@ -46,13 +48,11 @@ class HostUnable(Exception):
         self.fault = fault
 
 
-class Launch(BaseModel):
+class Launch(Frozen):
     """The process or the prepared container that a shim starts."""
 
-    model_config = ConfigDict(frozen=True)
-
     argv: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     cwd: str = ""
     #: The directories of the cgroups that the process joins, one for each hierarchy.
     cgroups: tuple[str, ...] = ()

@@ -4,10 +4,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from iris.messages.task import Rank, RunTask
 from iris.model import names
+from iris.model.frozen import Frozen
 from iris.model.host import constraints
 from iris.model.host.gpus import Gpu, Reading
 from iris.model.host.hosts import Host
@@ -34,10 +35,8 @@ PASSED_ON = (
 MEGASCALE_PORT = 8081
 
 
-class TpuHost(BaseModel):
+class TpuHost(Frozen):
     """A host's real TPU chips and their slice. A host with simulated chips has no `TpuHost`."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The name of the slice.
     name: str
@@ -56,10 +55,8 @@ class TpuHost(BaseModel):
     topology: str = ""
 
 
-class Accelerators(BaseModel):
+class Accelerators(Frozen):
     """The accelerators that a machine itself reports."""
-
-    model_config = ConfigDict(frozen=True)
 
     device: Device | None = None
     #: All GPUs of the machine, also those of another kind than the device.
@@ -69,7 +66,7 @@ class Accelerators(BaseModel):
     #: None: the machine is not a host of a TPU slice.
     tpu: TpuHost | None = None
     #: Includes the machine's location.
-    attributes: dict[str, constraints.Attribute] = {}
+    attributes: dict[str, constraints.Attribute] = Field(default_factory=dict)
 
 
 def base_env(clean: Callable[[str], str] = str) -> dict[str, str]:

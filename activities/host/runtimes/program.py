@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import psutil
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.runtimes.shim.starter import fork_server_pid, start_shim
 from iris.activities.host.runtimes.threads import in_thread
+from iris.model.frozen import Frozen
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +53,8 @@ MOST_LAUNCH = 64 * 1024**2
 Moment = Annotated[float, Field(ge=0, le=10**11)]
 
 
-class Exit(BaseModel):
+class Exit(Frozen):
     """The end of a program, as its shim recorded it."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The exit code of its first process; negative: the signal that killed it; None: not known,
     #: because the shim itself was killed or failed.
@@ -77,10 +76,8 @@ class Exit(BaseModel):
     first_ended_at: Moment = 0.0
 
 
-class FirstEnd(BaseModel):
+class FirstEnd(Frozen):
     """The end of a program's first process by itself, while others that it has started are left."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The exit code; negative: the signal that killed it.
     status: int
@@ -89,10 +86,8 @@ class FirstEnd(BaseModel):
     until: Moment
 
 
-class Started(BaseModel):
+class Started(Frozen):
     """The processes of a started program."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The program's pid on the host; None: its engine does not report it.
     pid: Annotated[int, Field(gt=1)] | None

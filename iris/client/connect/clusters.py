@@ -13,10 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from iris.client.connect.paths import state_dir
 from iris.model.errors import InvalidValue, NotFound, Unreachable
+from iris.model.frozen import Frozen
 from iris.storage.files import make_private, make_private_tree, private_file, writing
 
 #: The file in a cluster's directory that holds its configuration.
@@ -24,12 +25,10 @@ CONFIG = "config.yaml"
 START_HINT = "start one with: iris cluster start --local -d"
 
 
-class ProcessRef(BaseModel):
+class ProcessRef(Frozen):
     """A process, identified by its pid and its creation time, because the system can give its pid
     to another process.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     pid: int
     created: float
@@ -73,10 +72,8 @@ def _look_up(pid: int) -> tuple[float, bool] | None:
         return None
 
 
-class ControllerVm(BaseModel):
+class ControllerVm(Frozen):
     """The machine of a control plane that clients reach through an SSH tunnel."""
-
-    model_config = ConfigDict(frozen=True)
 
     project: str
     zone: str
@@ -88,10 +85,8 @@ class ControllerVm(BaseModel):
     iap: bool = False
 
 
-class SshController(BaseModel):
+class SshController(Frozen):
     """The machine of a control plane over SSH, which clients reach through a tunnel."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: As `controller.manual.host`, and how to log in.
     machine: str
@@ -107,12 +102,10 @@ class SshController(BaseModel):
     ui_port: int = 0
 
 
-class ClusterRecord(BaseModel):
+class ClusterRecord(Frozen):
     """A cluster's address, store and Web UI. A local cluster's record also names its processes, a
     remote one's its machine.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     address: str

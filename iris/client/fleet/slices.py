@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
 from temporalio.client import WorkflowExecution
 
 from iris.client.connect.identity import signed
@@ -16,6 +15,7 @@ from iris.client.fleet.autoscaler import AutoscalerClient
 from iris.client.views import attribute
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
+from iris.model.frozen import Frozen
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
@@ -26,10 +26,8 @@ NEAR = 3
 _LEAVING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
 
 
-class SliceRow(BaseModel):
+class SliceRow(Frozen):
     """A slice in a list."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     state: SliceState

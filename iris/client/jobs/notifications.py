@@ -3,11 +3,11 @@
 import asyncio
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
+from iris.model.frozen import Frozen
 from iris.model.job.notifications import notification_workflow, shown_webhook
 from iris.model.job.spec import JobSpec
 
@@ -21,10 +21,8 @@ class NotificationState(StrEnum):
     FAILED = "FAILED"
 
 
-class NotificationRow(BaseModel):
+class NotificationRow(Frozen):
     """What has become of the call of one address."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Without the path, in which there may be a secret.
     url: str

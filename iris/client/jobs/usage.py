@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
 from iris.concurrency import for_each
 from iris.model import names
+from iris.model.frozen import Frozen
 from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import TaskState
 
@@ -22,12 +23,10 @@ _ON_HOSTS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 _RUN_TASK = "run_task"
 
 
-class InUse(BaseModel):
+class InUse(Frozen):
     """The resource use of one task in its host's last heartbeat. A field is None until the host
     reports it.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     task: int
     host: str

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import cluster_dir, read_record
@@ -17,6 +17,7 @@ from iris.client.connect.paths import state_dir
 from iris.client.operate.delete_slices import delete_slices, unowned
 from iris.client.operate.local.controller import LocalController
 from iris.model.errors import NotFound, Unreachable
+from iris.model.frozen import Frozen
 from iris.model.slice.provisioning import SliceObservation
 from iris.platforms.base import Unavailable
 from iris.worker_agents.local.launch import clear_stopped, left_processes
@@ -30,10 +31,8 @@ DELETE_TIMEOUT = timedelta(minutes=1)
 DELETE_TIMEOUT_ELSEWHERE = timedelta(minutes=15)
 
 
-class Leftover(BaseModel):
+class Leftover(Frozen):
     """A slice, machine, process or directory that a cluster has left."""
-
-    model_config = ConfigDict(frozen=True)
 
     cluster: str
     #: `slice`, `machine` (of a control plane), `process` or `directory`.
@@ -114,10 +113,8 @@ async def clean(found: list[Leftover]) -> None:
             clear_stopped(name)
 
 
-class Elsewhere(BaseModel):
+class Elsewhere(Frozen):
     """The leftovers of a cluster on Google Cloud."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Slices without a live workflow; with `--controller` also the machine of a control plane that
     #: does not answer.

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.tunnel import last_output
 from iris.client.fleet.slices import SliceRow
 from iris.model.errors import Unreachable
+from iris.model.frozen import Frozen
 
 #: How long a control plane may take to answer. If it does not, machines are deleted directly.
 ANSWER_TIMEOUT = timedelta(seconds=6)
@@ -29,10 +30,8 @@ def no_progress(_: str) -> None:
     """Discards progress messages."""
 
 
-class ControllerStatus(BaseModel):
+class ControllerStatus(Frozen):
     """A control plane's state, seen from outside."""
-
-    model_config = ConfigDict(frozen=True)
 
     running: bool
     #: Whether it answers.
@@ -41,10 +40,8 @@ class ControllerStatus(BaseModel):
     address: str = ""
 
 
-class StopPlan(BaseModel):
+class StopPlan(Frozen):
     """The effects of a stop."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     running: bool

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
 from temporalio.api.worker.v1 import WorkerHeartbeat
 from temporalio.api.workflowservice.v1 import ListWorkersRequest
 from temporalio.service import RPCError, RPCStatusCode
@@ -23,6 +22,7 @@ from iris.client.operate.local.controller import LocalController, controller_of,
 from iris.messages.scheduler import HostView
 from iris.model import names
 from iris.model.errors import IrisError, NotFound, Rejected, first_line
+from iris.model.frozen import Frozen
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
@@ -32,10 +32,8 @@ NAMED = 5
 PARTS = ("controller", "supervisor", "temporal")
 
 
-class Check(BaseModel):
+class Check(Frozen):
     """The result of one health check."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     ok: bool
@@ -54,10 +52,8 @@ class WorkerState(StrEnum):
     UNKNOWN = "UNKNOWN"  # it reports, but the scheduler does not know it yet, or no longer
 
 
-class WorkerRow(BaseModel):
+class WorkerRow(Frozen):
     """An agent or a host: the service's last report of it, and the scheduler's state of it."""
-
-    model_config = ConfigDict(frozen=True)
 
     host: str
     #: Empty: the scheduler does not know the host.
@@ -306,10 +302,8 @@ def local_log(record: ClusterRecord, part: str, tail: int) -> list[str]:
     return file.read_text(errors="replace").splitlines()[-tail:] if tail else []
 
 
-class MachineSeen(BaseModel):
+class MachineSeen(Frozen):
     """A control plane's machine, as its platform reports it."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     zone: str
@@ -320,10 +314,8 @@ class MachineSeen(BaseModel):
     address: str = ""
 
 
-class Discovery(BaseModel):
+class Discovery(Frozen):
     """A cluster's location and state."""
-
-    model_config = ConfigDict(frozen=True)
 
     cluster: str
     platform: str

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import combinations
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
@@ -19,6 +19,7 @@ from iris.client.jobs.files import outputs_of
 from iris.client.views import Submitted
 from iris.model import names
 from iris.model.errors import IrisError, Rejected, Unreachable, first_line
+from iris.model.frozen import Frozen
 from iris.model.host.accelerators import Tpu, parse_tpu
 from iris.model.host.constraints import TPU_NAME
 from iris.model.host.resources import Resources
@@ -55,10 +56,8 @@ with open(os.path.join(os.environ["{names.ENV_OUTPUT_DIR}"], "{ANSWER}"), "w") a
 """
 
 
-class Case(BaseModel):
+class Case(Frozen):
     """One test case: a number of concurrent jobs, each with a task on every host of one slice."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     #: A description for people.
@@ -69,10 +68,8 @@ class Case(BaseModel):
     numbers: tuple[int, ...] = ()
 
 
-class CaseResult(BaseModel):
+class CaseResult(Frozen):
     """The result of a case."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     passed: bool
@@ -83,10 +80,8 @@ class CaseResult(BaseModel):
     jobs: tuple[str, ...] = ()
 
 
-class TaskReport(BaseModel):
+class TaskReport(Frozen):
     """The report of one task."""
-
-    model_config = ConfigDict(frozen=True)
 
     task: int
     host: str
@@ -98,10 +93,8 @@ class TaskReport(BaseModel):
     result: int
 
 
-class Ended(BaseModel):
+class Ended(Frozen):
     """A job of a case, and the reports of its tasks."""
-
-    model_config = ConfigDict(frozen=True)
 
     status: JobStatus
     answers: tuple[TaskReport, ...]

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from pydantic import BaseModel, ConfigDict
-
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.host.resources import ANY_VARIANT, Device, DeviceKind, is_partition
 from iris.model.units import GIB
 
@@ -90,10 +89,8 @@ GPU_VARIANTS = (
 )
 
 
-class Tpu(BaseModel):
+class Tpu(Frozen):
     """One variant of TPU slice."""
-
-    model_config = ConfigDict(frozen=True)
 
     variant: str
     #: How the chips are connected: `4x4`, or `2x2x4` for a cube.
@@ -107,10 +104,8 @@ class Tpu(BaseModel):
     host_memory_bytes: int
 
 
-class TpuRequest(BaseModel):
+class TpuRequest(Frozen):
     """A slice requested by name: the device of each host, and the number of hosts."""
-
-    model_config = ConfigDict(frozen=True)
 
     device: Device
     hosts: int
@@ -308,10 +303,8 @@ _HYPERDISK_ONLY = re.compile(r"(?:n4[ad]?|c4[ad]?|m4|x4|h4d|a4x?|g4)-.*|a3-ultra
 _NAME = re.compile(r"([a-z0-9]+)-([a-z]+)-([1-9][0-9]{0,2})")
 
 
-class MachineType(BaseModel):
+class MachineType(Frozen):
     """A VM type with its CPU and memory."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     cpu_millis: int

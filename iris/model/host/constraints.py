@@ -13,8 +13,6 @@ from functools import cached_property
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     PlainSerializer,
     StrictBool,
     StrictFloat,
@@ -24,6 +22,7 @@ from pydantic import (
 )
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 
 
 def _as_it_is(value: Any) -> Any:
@@ -120,7 +119,7 @@ _MEMBERSHIP = re.compile(
 _SEVERAL = re.compile(rf"({_KEY})\s*==?\s*({_VALUE}\s*,\s*{_VALUES})")
 
 
-class Constraint(BaseModel):
+class Constraint(Frozen):
     """A demand on one attribute. All required constraints of a job must hold; preferred ones only
     rank the remaining hosts.
 
@@ -128,8 +127,6 @@ class Constraint(BaseModel):
         pydantic.ValidationError: wraps the `InvalidValue` of an invalid key or of values that do
         not suit the operator.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     op: Operator = Operator.EQ

@@ -13,20 +13,19 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.units import format_bytes
 
 
-class Fault(BaseModel):
+class Fault(Frozen):
     """A kind of host failure that makes a program fail.
 
     Raises:
         pydantic.ValidationError: wraps the `InvalidValue` of an invalid name or pattern.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     #: A regular expression, searched for in the output; `^` and `$` match at the ends of each line.

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
+from iris.model.frozen import Frozen
 from iris.model.host.accelerators import GPU_VARIANTS
 from iris.model.host.resources import Device, DeviceKind, is_partition
 from iris.model.units import GIB, MIB
@@ -49,10 +48,8 @@ _LOST_TEXT = re.compile(
 )
 
 
-class Gpu(BaseModel):
+class Gpu(Frozen):
     """A GPU, or a MIG instance, that a task can have."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: GPU-… or MIG-…; CUDA and container engines take it as a name.
     uuid: str

@@ -5,8 +5,9 @@ resources.
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from iris.model.frozen import Frozen
 from iris.model.host.constraints import (
     DEVICE_TYPE,
     DEVICE_VARIANT,
@@ -17,12 +18,10 @@ from iris.model.host.constraints import (
 from iris.model.host.resources import Resources
 
 
-class Host(BaseModel):
+class Host(Frozen):
     """A machine and what it offers. An incarnation is one run of its agent; work placed on an
     earlier one is lost.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     slice_id: str
@@ -71,10 +70,8 @@ class ClosedBy(StrEnum):
     QUARANTINE = "quarantined"
 
 
-class Closure(BaseModel):
+class Closure(Frozen):
     """Marks a host that accepts no new work until an operator opens it."""
-
-    model_config = ConfigDict(frozen=True)
 
     by: ClosedBy
     reason: str = ""

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.units import format_bytes, format_cpu
 
 #: The shared resources, in the order in which shortfalls are reported.
@@ -33,14 +34,12 @@ def is_partition(variant: str) -> bool:
     return _PARTITION.fullmatch(variant) is not None
 
 
-class Device(BaseModel):
+class Device(Frozen):
     """Accelerators of one kind: those of a host, or those that a request needs.
 
     In a request `variant` may be `"auto"` (any) or several variants, comma-separated (any of
     these).
     """
-
-    model_config = ConfigDict(frozen=True)
 
     kind: DeviceKind
     variant: str = ANY_VARIANT
@@ -69,10 +68,8 @@ class Device(BaseModel):
         return f"{self.kind}:{self.variant}:{self.count}"
 
 
-class Resources(BaseModel):
+class Resources(Frozen):
     """An amount of each shared resource."""
-
-    model_config = ConfigDict(frozen=True)
 
     cpu_millis: int = Field(default=1000, ge=0, le=MAX_AMOUNT)
     memory_bytes: int = Field(default=0, ge=0, le=MAX_AMOUNT)

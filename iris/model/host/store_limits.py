@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from iris.model.frozen import Frozen
 from iris.model.units import GIB, KIB, TIB, format_bytes
 
 #: How every line of the host in a log begins.
@@ -30,12 +31,10 @@ MOST_NAME, MOST_OBJECT_NAME = 240, 1024
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
-class StoreLimits(BaseModel):
+class StoreLimits(Frozen):
     """The most bytes that one attempt may store. The default limits are for mistakes: useful jobs
     stay far below them.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     logs: int = Field(default=16 * GIB, ge=0)
     outputs: int = Field(default=4 * TIB, ge=0)

@@ -10,9 +10,10 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.job.bundles import Bundle
 
 #: The most tasks of an array.
@@ -46,10 +47,8 @@ _REMEDY = (
 )
 
 
-class Array(BaseModel):
+class Array(Frozen):
     """The tasks of an array."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The indices of the tasks, as `format_indices` writes them.
     indices: str

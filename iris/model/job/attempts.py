@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
-
+from iris.model.frozen import Frozen
 from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 
@@ -30,10 +29,8 @@ class Account(StrEnum):
     NONE = "nobody"  # it succeeded, or was ended on purpose
 
 
-class MemberEnd(BaseModel):
+class MemberEnd(Frozen):
     """The end of one task of an attempt."""
-
-    model_config = ConfigDict(frozen=True)
 
     index: int
     state: TaskState
@@ -41,10 +38,8 @@ class MemberEnd(BaseModel):
     reason: str = ""
 
 
-class AttemptRecord(BaseModel):
+class AttemptRecord(Frozen):
     """One attempt of a gang: its hosts, its times, how it ended, and the account that paid."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     #: Task i of the gang ran on host i.

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.units import MIB, format_bytes
 
 #: The most bytes of an unpacked workspace. It is copied to every host of a job, so large data
@@ -24,10 +25,8 @@ MAX_NAME, MAX_PATH = 255, 4095
 _SHOWN = 100
 
 
-class Bundle(BaseModel):
+class Bundle(Frozen):
     """A reference to the bundle that a job runs in."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The hash of the bundle's uncompressed tar archive. The same files always have the same hash.
     sha256: str

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from iris.model.frozen import Frozen
 from iris.model.rules import HEARTBEAT_INTERVAL
 
 #: What people read as the state meanwhile. It is no state of its own: programs still run, or are
@@ -18,10 +19,8 @@ CANCELLING = "CANCELLING"
 MEMO_CANCELLING, MEMO_GRACE = "iris_cancelling", "iris_grace"
 
 
-class Cancelling(BaseModel):
+class Cancelling(Frozen):
     """A cancellation that was requested, of a job or a task that has not ended."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Who cancelled it, or why.
     reason: str

@@ -22,9 +22,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.host.store_limits import MOST_STEPS
 from iris.model.job.arrays import Array, parse_indices
 from iris.model.units import format_bytes
@@ -39,10 +40,8 @@ GROWS_FOR_NS = 60 * 10**9
 T = TypeVar("T", "SavedItem", "Found")
 
 
-class SavedItem(BaseModel):
+class SavedItem(Frozen):
     """A file, a directory or a link in a save."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Relative to the checkpoint directory, with its odd characters encoded as in
     #: `iris.storage.output_names`.
@@ -63,10 +62,8 @@ class SavedItem(BaseModel):
         return (self.path, self.mode, self.size, self.mtime_ns, bool(self.stored_as), self.target)
 
 
-class Save(BaseModel):
+class Save(Frozen):
     """The manifest of a save: all that a checkpoint directory had."""
-
-    model_config = ConfigDict(frozen=True)
 
     attempt: int = 0
     number: int = 0
@@ -313,12 +310,10 @@ def _by_entry(items: Iterable[T]) -> dict[str, list[T]]:
 FIELD = "from_checkpoint"
 
 
-class CheckpointSource(BaseModel):
+class CheckpointSource(Frozen):
     """Whose checkpoint the first attempts of a job's tasks restore. Later attempts restore the
     job's own, once it has one.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     #: The id of the earlier job.
     job: str

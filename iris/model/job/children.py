@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from iris.model import names
+from iris.model.frozen import Frozen
 from iris.model.states import JobState
 
 
-class Parent(BaseModel):
+class Parent(Frozen):
     """The job that a child belongs to, and which of its attempts submitted the child."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The parent's id.
     job: str

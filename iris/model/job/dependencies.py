@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.model import names
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.states import JobState
 
 #: The most dependencies of a job. They are part of its specification, which is passed to each of
@@ -33,10 +34,8 @@ class Condition(StrEnum):
     FAIL = "fail"
 
 
-class Dependency(BaseModel):
+class Dependency(Frozen):
     """A run of another job that has to end first."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The id of the other job.
     job: str

@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.job.arrays import find_task
 from iris.model.job.spec import TaskStatus
 from iris.model.states import ENDED, LIVE
@@ -21,10 +22,8 @@ _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._/-]{{0,{MAX_NAME - 1}}}")
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s\[\]:/]+):([0-9]{1,5})")
 
 
-class Endpoint(BaseModel):
+class Endpoint(Frozen):
     """An address that a task has made known, for programs that look for its name."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     #: `HOST:PORT`. Empty in a message: the task withdraws the endpoint.

@@ -5,25 +5,24 @@ from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from iris.model import names
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.units import MAX_DURATION, parse_duration
 
 #: Long enough to compile large packages. A step that hangs holds its host for no longer.
 SETUP_TIMEOUT = timedelta(minutes=30)
 
 
-class EnvironmentSpec(BaseModel):
+class EnvironmentSpec(Frozen):
     """The steps of preparing an environment, in this order: the bundle's project, extra packages,
     the user's own commands.
 
     Raises:
         pydantic.ValidationError: wraps the `InvalidValue` of a field that is wrong.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     #: Whether Iris installs what a bundle declares: `uv sync` with a `[project]`, else what is in
     #: `requirements.txt`, else what its `setup.py` or `setup.cfg` builds.
@@ -41,7 +40,7 @@ class EnvironmentSpec(BaseModel):
     python: str = ""
     #: Variables of the set-up alone: the project's version, which build backends read from git. A
     #: bundle has no `.git`.
-    build_env: dict[str, str] = {}
+    build_env: dict[str, str] = Field(default_factory=dict)
     #: Shell commands. They run one after the other in the program's directory, with its
     #: environment.
     setup: tuple[str, ...] = ()

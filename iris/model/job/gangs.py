@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from iris.model.errors import IllegalMove
+from iris.model.frozen import Frozen
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.spec import Band, JobSpec, Overrides, TaskStatus
 
@@ -103,14 +104,14 @@ def move_gang(now: GangState, event: GangEvent) -> GangState | None:
     return states[now]
 
 
-class Gang(BaseModel):
+class Gang(Frozen):
     """Tasks that are placed, started and retried together, and their state so far.
 
     It is the input of a job's or task's workflow, and all that a run of the workflow passes to the
     next.
     """
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     cluster: str
     spec: JobSpec

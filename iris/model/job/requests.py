@@ -14,9 +14,10 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from iris.model import names
+from iris.model.frozen import Frozen
 from iris.model.host.constraints import Constraint, Operator, avoiding
 from iris.model.host.resources import Resources
 from iris.model.job.spec import Band, JobSpec
@@ -53,10 +54,8 @@ class Shape(NamedTuple):
         return repr(self).replace(", tasks_per_host=1)", ")")
 
 
-class Request(BaseModel):
+class Request(Frozen):
     """A gang's request for hosts."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Never used again: the attempt and the run that it belongs to. Sending the same request again
     #: changes nothing.
@@ -171,12 +170,10 @@ class Seat(NamedTuple):
     group: int = 0
 
 
-class Placement(BaseModel):
+class Placement(Frozen):
     """A gang with its hosts. It holds them until it is released or the incarnation of one of its
     hosts ends.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     owner: str

@@ -8,8 +8,6 @@ from enum import StrEnum
 from typing import Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -19,6 +17,7 @@ from pydantic import (
 
 from iris.model import names
 from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
 from iris.model.host.constraints import TPU_NAME, Constraint, check_key
 from iris.model.host.resources import Resources
 from iris.model.job.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
@@ -62,12 +61,10 @@ class Band(StrEnum):
 _BAND_RANKS = {band: rank for rank, band in enumerate(Band)}
 
 
-class Coscheduling(BaseModel):
+class Coscheduling(Frozen):
     """Makes the tasks a gang: placed, started and retried together, on hosts that share an
     attribute.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     #: The shared attribute: `tpu-name` for the hosts of one slice.
     group_by: str
@@ -78,15 +75,13 @@ class Coscheduling(BaseModel):
     tasks_per_host: int = 1
 
 
-class JobSpec(BaseModel):
+class JobSpec(Frozen):
     """The specification of a job that a user submits. Validation ensures that an impossible job
     cannot be built.
 
     Raises:
         pydantic.ValidationError: wraps the `InvalidValue` of each field that is wrong.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     user: str
     name: str
@@ -405,10 +400,8 @@ class JobSpec(BaseModel):
         return self
 
 
-class TaskOutcome(BaseModel):
+class TaskOutcome(Frozen):
     """The end of one attempt, as reported by its host or, for a lost host, by the workflow."""
-
-    model_config = ConfigDict(frozen=True)
 
     state: TaskState
     reason: str = ""
@@ -434,10 +427,8 @@ class TaskOutcome(BaseModel):
     host_leaves: bool = False
 
 
-class TaskStatus(BaseModel):
+class TaskStatus(Frozen):
     """The current state of one task."""
-
-    model_config = ConfigDict(frozen=True)
 
     index: int
     state: TaskState = TaskState.PENDING
@@ -468,10 +459,8 @@ class TaskStatus(BaseModel):
     cancelling: Cancelling | None = None
 
 
-class JobStatus(BaseModel):
+class JobStatus(Frozen):
     """The current state of one job."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     state: JobState
@@ -487,12 +476,10 @@ class JobStatus(BaseModel):
     tasks: tuple[TaskStatus, ...]
 
 
-class Hold(BaseModel):
+class Hold(Frozen):
     """A user's hold on a job: waiting tasks keep waiting, running tasks continue but are not
     retried.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     by: str
     reason: str = ""
@@ -501,10 +488,8 @@ class Hold(BaseModel):
         return f"held by {self.by}{': ' if self.reason else ''}{self.reason}"
 
 
-class Overrides(BaseModel):
+class Overrides(Frozen):
     """The values that a user changed after submitting the job."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: None: as in the specification.
     band: Band | None = None

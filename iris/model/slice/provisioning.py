@@ -5,19 +5,18 @@ slice.
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from iris.model.frozen import Frozen
 from iris.model.slice.scale_groups import ScaleGroup
 
 
-class SliceRequest(BaseModel):
+class SliceRequest(Frozen):
     """A request to create a slice.
 
     The id is generated before the first call and is the name and label of the machines. So a
     repeated request finds the slice that it created.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     slice_id: str
     cluster: str
@@ -59,10 +58,8 @@ class SliceFault(StrEnum):
     VANISHED = "VANISHED"  # the platform no longer knows it
 
 
-class SliceObservation(BaseModel):
+class SliceObservation(Frozen):
     """The state of a slice's machines, as the platform reports it."""
-
-    model_config = ConfigDict(frozen=True)
 
     slice_id: str
     group: str
@@ -88,10 +85,8 @@ class SliceObservation(BaseModel):
 ANYWHERE = "*"
 
 
-class FleetListing(BaseModel):
+class FleetListing(Frozen):
     """All slices of this cluster that the platform lists."""
-
-    model_config = ConfigDict(frozen=True)
 
     slices: tuple[SliceObservation, ...] = ()
     #: The zones that could not be listed, with the reason. Their slices are unknown, which does not
@@ -113,10 +108,8 @@ class DeleteResult(StrEnum):
     GOING = "GOING"  # the platform has accepted the deletion and works on it
 
 
-class CreateOutcome(BaseModel):
+class CreateOutcome(Frozen):
     """The result of a request: what the platform created or found, or why it refused."""
-
-    model_config = ConfigDict(frozen=True)
 
     observation: SliceObservation | None = None
     fault: SliceFault | None = None

@@ -7,9 +7,10 @@ import re
 from datetime import timedelta
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from iris.model import names
+from iris.model.frozen import Frozen
 from iris.model.host import constraints
 from iris.model.host.constraints import Attribute, same_attributes
 from iris.model.host.hosts import Host
@@ -27,10 +28,8 @@ class SliceType(StrEnum):
     LOCAL_VM = "local_vm"  # processes on this machine, which simulate any of the other types
 
 
-class Pace(BaseModel):
+class Pace(Frozen):
     """The timing of a group's scaling, and how long the group avoids what has just failed."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The wait after a scale-up before the next one.
     scale_up_delay: timedelta = timedelta(seconds=60)
@@ -57,10 +56,8 @@ class Pace(BaseModel):
     init_timeout: timedelta = timedelta(minutes=10)
 
 
-class ScaleGroup(BaseModel):
+class ScaleGroup(Frozen):
     """A kind of slice, with what the autoscaler and the platforms need to know about it."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     type: SliceType

@@ -5,8 +5,9 @@ plan itself.
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from iris.model.frozen import Frozen
 from iris.model.host.resources import Resources
 from iris.model.job.requests import Request
 from iris.model.slice.status import SliceState
@@ -16,20 +17,16 @@ from iris.model.slice.status import SliceState
 MOST_OUTLOOKS = 200
 
 
-class Demand(BaseModel):
+class Demand(Frozen):
     """The number of waiting gangs of one shape."""
-
-    model_config = ConfigDict(frozen=True)
 
     count: int
     #: One of these gangs.
     example: Request
 
 
-class Wanted(BaseModel):
+class Wanted(Frozen):
     """The gangs that the scheduler could not place, and the slices that are idle."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: In the order in which the scheduler serves them.
     demands: tuple[Demand, ...] = ()
@@ -47,20 +44,16 @@ class Wanted(BaseModel):
     as_of: datetime
 
 
-class Create(BaseModel):
+class Create(Frozen):
     """An instruction to request a slice of this group in this zone."""
-
-    model_config = ConfigDict(frozen=True)
 
     group: str
     zone: str
     reason: str
 
 
-class Drain(BaseModel):
+class Drain(Frozen):
     """An instruction to delete a slice."""
-
-    model_config = ConfigDict(frozen=True)
 
     slice_id: str
     reason: str
@@ -98,12 +91,10 @@ class Availability(StrEnum):
     AVAILABLE = "AVAILABLE"
 
 
-class GroupStatus(BaseModel):
+class GroupStatus(Frozen):
     """The result of an evaluation for one group: its slices, the demand for it, and why no more is
     done.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     group: str
     availability: Availability
@@ -119,10 +110,8 @@ class GroupStatus(BaseModel):
     target: int = 0
 
 
-class Outlook(BaseModel):
+class Outlook(Frozen):
     """The outlook of the waiting gangs of one shape."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: One of these gangs. Its shape stands for all of them.
     example: Request
@@ -134,10 +123,8 @@ class Outlook(BaseModel):
     possible: bool = True
 
 
-class Action(BaseModel):
+class Action(Frozen):
     """An action of the autoscaler, or an event of a slice. The last hundred are kept."""
-
-    model_config = ConfigDict(frozen=True)
 
     at: datetime
     group: str
@@ -147,10 +134,8 @@ class Action(BaseModel):
     reason: str = ""
 
 
-class StockedOut(BaseModel):
+class StockedOut(Frozen):
     """A zone without capacity for a kind of machine."""
-
-    model_config = ConfigDict(frozen=True)
 
     zone: str
     #: `SliceType`, variant or machine type or pool, and tier. Groups that need the same kind share
@@ -167,10 +152,8 @@ class StockedOut(BaseModel):
     reason: str = ""
 
 
-class UsedUp(BaseModel):
+class UsedUp(Frozen):
     """A quota that is used up for a kind of machine."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The zone or region where it applies, or `ANYWHERE`.
     scope: str
@@ -183,32 +166,26 @@ class UsedUp(BaseModel):
     asked_at: datetime
 
 
-class Freed(BaseModel):
+class Freed(Frozen):
     """The last time that machines of a family were found deleted in a zone. Their quota has free
     capacity since then.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     zone: str
     family: str
     at: datetime
 
 
-class SizeFound(BaseModel):
+class SizeFound(Frozen):
     """What each host of a slice offered when the slice became ready."""
-
-    model_config = ConfigDict(frozen=True)
 
     slice_id: str
     at: datetime
     offers: Resources
 
 
-class GroupMemory(BaseModel):
+class GroupMemory(Frozen):
     """The recent events of a group."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: Used if a platform does not say where its quota applies. If it does, the quota is in
     #: `Memory.used_up`.
@@ -234,10 +211,8 @@ class GroupMemory(BaseModel):
     sizes: tuple[SizeFound, ...] = ()
 
 
-class Memory(BaseModel):
+class Memory(Frozen):
     """All that the autoscaler remembers between evaluations, besides the slices themselves."""
-
-    model_config = ConfigDict(frozen=True)
 
     groups: dict[str, GroupMemory] = Field(default_factory=dict)
     stocked_out: tuple[StockedOut, ...] = ()
@@ -246,10 +221,8 @@ class Memory(BaseModel):
     actions: tuple[Action, ...] = ()
 
 
-class ScalePlan(BaseModel):
+class ScalePlan(Frozen):
     """The result of an evaluation: what to do now, and why nothing else is done."""
-
-    model_config = ConfigDict(frozen=True)
 
     creates: tuple[Create, ...] = ()
     drains: tuple[Drain, ...] = ()

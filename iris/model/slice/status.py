@@ -3,8 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
-
+from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
 from iris.model.host.resources import Resources
 from iris.model.slice.provisioning import SliceFault
@@ -49,20 +48,16 @@ def move_slice(now: SliceState, to: SliceState) -> SliceState:
     return step(SLICE_MOVES, now, to, "a slice")
 
 
-class SliceStep(BaseModel):
+class SliceStep(Frozen):
     """A record of a state change of a slice, or of an action on it."""
-
-    model_config = ConfigDict(frozen=True)
 
     at: datetime
     state: SliceState
     reason: str = ""
 
 
-class SliceFacts(BaseModel):
+class SliceFacts(Frozen):
     """The state of one slice, as the autoscaler knows it."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     group: str
@@ -85,10 +80,8 @@ class SliceFacts(BaseModel):
     repair_until: datetime | None = None
 
 
-class SliceStatus(BaseModel):
+class SliceStatus(Frozen):
     """The current state of one slice."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     state: SliceState

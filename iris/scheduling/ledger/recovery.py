@@ -3,37 +3,32 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from iris.model.frozen import Frozen
 from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.job.requests import Placement, Request
 from iris.scheduling.ledger.ledger import Ledger
 
 
-class RecoveryCursor(BaseModel):
+class RecoveryCursor(Frozen):
     """The position in the list of the cluster's workflows, which report page by page."""
-
-    model_config = ConfigDict(frozen=True)
 
     cluster: str
     #: The end of the page before; empty for the first page.
     token: str = ""
 
 
-class GangReport(BaseModel):
+class GangReport(Frozen):
     """The request or the placement that a gang has: at most one of them is set."""
-
-    model_config = ConfigDict(frozen=True)
 
     request: Request | None = None
     held: bool = False
     placement: Placement | None = None
 
 
-class RecoveryPage(BaseModel):
+class RecoveryPage(Frozen):
     """A page of reports: the hosts of slices, and the requests and placements of gangs."""
-
-    model_config = ConfigDict(frozen=True)
 
     hosts: tuple[Host, ...] = ()
     #: The hosts whose slices are being drained, each with the reason: they take no new tasks.

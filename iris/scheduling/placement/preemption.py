@@ -14,8 +14,7 @@ from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
+from iris.model.frozen import Frozen
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
@@ -36,10 +35,8 @@ MAX_LOOKS = 1_500_000
 _LOWER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
 
 
-class Eviction(BaseModel):
+class Eviction(Frozen):
     """A placed gang that is to be evicted."""
-
-    model_config = ConfigDict(frozen=True)
 
     key: str
     owner: str

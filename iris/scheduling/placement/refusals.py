@@ -7,8 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
+from iris.model.frozen import Frozen
 from iris.model.job.demand_limits import REASON, cut
 
 #: What helps if all hosts that could serve a request have a fault.
@@ -54,12 +55,10 @@ def _within_limit(text: str) -> str:
     return cut(text, REASON)
 
 
-class Refusal(BaseModel):
+class Refusal(Frozen):
     """The reason why a gang waits. Amounts are for one task, in the units of `Resources.amounts`
     (millicores, bytes, devices).
     """
-
-    model_config = ConfigDict(frozen=True)
 
     code: RefusalCode
     #: Cut to `REASON`, because it contains text from hosts and users.

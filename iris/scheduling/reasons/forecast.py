@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from pydantic import BaseModel, ConfigDict
-
+from iris.model.frozen import Frozen
 from iris.model.host.constraints import SCALE_GROUP
 from iris.model.job.demand_limits import fitting, size_of
 from iris.model.job.requests import Placement, Request, Shape
@@ -19,12 +18,10 @@ NAMED = 4
 MOST_FITS = 1_000
 
 
-class Fit(BaseModel):
+class Fit(Frozen):
     """The fit of one task on hosts of one scale group, with the reason if it does not fit. Its
     fields are keys of the JSON.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     #: The hosts' scale group; empty for hosts that joined by themselves.
     group: str = ""
@@ -35,10 +32,8 @@ class Fit(BaseModel):
     named: tuple[str, ...]
 
 
-class Forecast(BaseModel):
+class Forecast(Frozen):
     """The scheduler's answer to a request if it arrived now."""
-
-    model_config = ConfigDict(frozen=True)
 
     #: The hosts that it would get at once, in the order of its tasks; empty when it would wait.
     hosts: tuple[str, ...] = ()

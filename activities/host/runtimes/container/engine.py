@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
 from iris.retrying import retry

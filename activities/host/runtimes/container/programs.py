@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.container import engine
+from iris.activities.host.runtimes.shim import start_errors
 
 if TYPE_CHECKING:
     from docker import DockerClient

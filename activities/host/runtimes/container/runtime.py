@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine, images
@@ -23,7 +22,7 @@ from iris.activities.host.runtimes.container.engine import available, clear_stra
 from iris.activities.host.runtimes.container.programs import fault_of
 from iris.activities.host.runtimes.container.rights import rights
 from iris.activities.host.runtimes.environment import base_env
-from iris.activities.host.runtimes.shim import shim
+from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
 from iris.messages.task import RunTask

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart, HostUnable, Launch
 from iris.activities.host.runtimes.cleanup import leftover_processes, links
 from iris.activities.host.runtimes.process import cgroups, job_users
 from iris.activities.host.runtimes.program import Program
+from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 from iris.activities.host.runtimes.shim.starter import end_escaped
 from iris.model import names

@@ -26,8 +26,7 @@ import termios
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes.shim import start_errors
-from iris.activities.host.runtimes.shim import shim
+from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 
 #: Where the command runs.

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
 
@@ -15,15 +15,14 @@ from iris.client.connect.rpc import Connection
 from iris.client.operate.debugging import worker_reports
 from iris.model import names
 from iris.model.errors import IrisError
+from iris.model.frozen import Frozen
 from iris.model.versions import FEATURES, remedy
 
 _ENDED = (WorkerStatus.WORKER_STATUS_SHUTTING_DOWN, WorkerStatus.WORKER_STATUS_SHUTDOWN)
 
 
-class AgentVersion(BaseModel):
+class AgentVersion(Frozen):
     """The hosts whose agents have one version."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: str | None = Field(
         description="null: the agents do not report it, because theirs is too old."
@@ -31,10 +30,8 @@ class AgentVersion(BaseModel):
     hosts: tuple[str, ...]
 
 
-class Versions(BaseModel):
+class Versions(Frozen):
     """The output of `iris version --json`: the versions of this client and of a cluster's parts."""
-
-    model_config = ConfigDict(frozen=True)
 
     client: str
     cluster: str | None = Field(None, description="The cluster that was asked; null: none.")
