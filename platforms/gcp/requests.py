@@ -38,7 +38,10 @@ BOOT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 #: The boot image of a virtual machine with GPUs. It contains NVIDIA's driver, Docker and the
 #: container toolkit, which a startup script would need many minutes to install.
 #: Source: cloud.google.com/deep-learning-vm/docs/images
-GPU_BOOT_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2404-nvidia-580"
+GPU_BOOT_IMAGE = (
+    "projects/deeplearning-platform-release/global/images/family/"
+    "common-cu129-ubuntu-2404-nvidia-580"
+)
 MIN_DISK_GB = 10
 #: The maximum size in bytes of one metadata value, and of all metadata of a machine.
 #: Source: cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations
@@ -243,7 +246,8 @@ def _insert(
                 f"scale group {group.name}: {group.machine_type} cannot have {gpus.variant}; set a"
                 " machine_type that can"
             )
-        kind = f"projects/{settings.project}/zones/{request.zone}/acceleratorTypes/{_ATTACHABLE[gpus.variant]}"
+        zone = f"projects/{settings.project}/zones/{request.zone}"
+        kind = f"{zone}/acceleratorTypes/{_ATTACHABLE[gpus.variant]}"
         instance.guest_accelerators = [
             compute_v1.AcceleratorConfig(accelerator_type=kind, accelerator_count=gpus.count)
         ]

@@ -19,13 +19,13 @@ from iris.model.errors import InvalidValue
 from iris.model.host import gpus
 from iris.model.host.accelerators import tpu
 from iris.model.host.resources import Device, DeviceKind
-from iris.model.units import GIB, KIB, format_duration
+from iris.model.units import GIB, KIB, MIB, format_duration
 from iris.platforms.manual.connections import Connections, HostFault
 from iris.platforms.manual.leases import script, state_of
 from iris.platforms.manual.runtime import MACHINE, PYTHON
 from iris.platforms.manual.settings import HostAccess
 
-#: Drivers that are being loaded make `nvidia-smi` slow.
+#: The time limit for one machine. `nvidia-smi` is slow while the driver is being loaded.
 SURVEY_LIMIT = timedelta(seconds=90)
 TUNNEL_LIMIT = timedelta(seconds=15)
 #: S3 refuses requests whose time is off by more than 15 minutes; an answer of a busy machine takes
@@ -36,11 +36,11 @@ LEAST_DISK = GIB // 4
 
 
 class Surveyed(NamedTuple):
-    """What is known of a machine after a survey."""
+    """The result of the survey of one machine."""
 
-    #: None: it cannot be a host.
+    #: The machine as a host; None if it cannot be one.
     report: MachineReport | None
-    #: Why it cannot be a host, or what its user should know.
+    #: The reason why it cannot be a host, or facts that its user should know.
     notes: tuple[str, ...] = ()
 
 
@@ -96,65 +96,55 @@ async def _with_tunnel(host: HostAccess, connections: Connections, found: Survey
 def read_survey(
     host: HostAccess, answer: Mapping[str, str], store: str = "", *, now: float
 ) -> Surveyed:
-    """Returns what the answer of a machine means.
+    """Interprets the answer of a machine.
 
     Args:
-        now: the time at which it arrived, in seconds since 1970.
+        now: the time at which the answer arrived, in seconds since 1970.
     """
+    if problem := _why_no_host(answer, store):
+        return Surveyed(None, (problem,))
+    device, note, problem = _accelerators(answer)
+    if problem:
+        return Surveyed(None, (problem,))
+    report = MachineReport(
+        login=Login(address=host.address, user=host.user, port=host.port),
+        cores=int(answer["cores"]),
+        memory_bytes=int(answer["memory"]) * KIB,
+        disk_bytes=int(answer["disk"]) * KIB,
+        device=device,
+    )
+    notes = (clock_fault(answer.get("clock", ""), now), note, _other_cluster(answer))
+    return Surveyed(report, tuple(each for each in notes if each))
+
+
+def _why_no_host(answer: Mapping[str, str], store: str) -> str:
+    """Returns why the machine cannot be a host, apart from its accelerators; empty if it can."""
     if answer.get("system") != f"Linux {MACHINE}":
-        return Surveyed(
-            None,
-            (
-                (
-                    f"is {answer.get('system')}, and the packages of this machine are for Linux"
-                    f" {MACHINE}"
-                ),
-            ),
-        )
+        system = answer.get("system")
+        return f"is {system}, and the packages of this machine are for Linux {MACHINE}"
     if "python" not in answer:
         other = answer.get("other") or "no Python"
-        return Surveyed(
-            None,
-            (
-                (
-                    f"has {other}, and the agent needs Python {PYTHON} as here; install"
-                    f" python{PYTHON} there"
-                ),
-            ),
-        )
+        needs = f"the agent needs Python {PYTHON} as here; install python{PYTHON} there"
+        return f"has {other}, and {needs}"
     numbers = [answer.get(key, "") for key in ("cores", "memory", "disk")]
     if not all(each.isdecimal() for each in numbers):
-        return Surveyed(
-            None,
-            (f"does not report its cores, memory and disk, but {', '.join(map(repr, numbers))}",),
-        )
-    cores, memory, disk = map(int, numbers)
-    if disk * KIB < LEAST_DISK:
-        return Surveyed(
-            None,
-            (
-                (
-                    f"has {disk // 1024} MiB of disk free, and the agent needs"
-                    f" {LEAST_DISK // 1024**2} MiB"
-                ),
-            ),
-        )
+        return f"does not report its cores, memory and disk, but {', '.join(map(repr, numbers))}"
+    if (disk := int(answer["disk"]) * KIB) < LEAST_DISK:
+        needs = f"the agent needs {LEAST_DISK // MIB} MiB"
+        return f"has {disk // MIB} MiB of disk free, and {needs}"
     if "readonly" in answer:
-        return Surveyed(
-            None,
-            (
-                (
-                    f"the user's home directory {answer['readonly']} is not writable; Iris keeps"
-                    " its files there"
-                ),
-            ),
-        )
+        home = f"the user's home directory {answer['readonly']}"
+        return f"{home} is not writable; Iris keeps its files there"
     if "store" in answer:
-        return Surveyed(
-            None, (f"its {store} {answer['store']}; mount the shared directory of the store there",)
-        )
-    notes = [wrong] if (wrong := clock_fault(answer.get("clock", ""), now)) else []
-    device = None
+        return f"its {store} {answer['store']}; mount the shared directory of the store there"
+    return ""
+
+
+def _accelerators(answer: Mapping[str, str]) -> tuple[Device | None, str, str]:
+    """Returns the machine's accelerators, what its user should know about them, and why the
+    machine cannot be a host because of them.
+    """
+    device, note = None, ""
     if "nvidia" in answer:
         reading = gpus.read(
             int(answer["nvidia"]),
@@ -163,21 +153,19 @@ def read_survey(
         )
         device = gpus.device_of(reading.gpus)
         if reading.problem:
-            notes.append(f"{reading.problem}; it offers {device or 'no GPU'}")
+            note = f"{reading.problem}; it offers {device or 'no GPU'}"
     if device is None and answer.get("tpu"):
         device, problem = _tpu(answer["tpu"])
-        if problem:
-            return Surveyed(None, (problem,))
-    if "lease" in answer and (lease := state_of(answer).lease) is not None:
-        notes.append(
-            f"is leased to cluster {lease.request.cluster}, which has to stop or to give it back"
-            " first"
-        )
-    login = Login(address=host.address, user=host.user, port=host.port)
-    report = MachineReport(
-        login=login, cores=cores, memory_bytes=memory * KIB, disk_bytes=disk * KIB, device=device
-    )
-    return Surveyed(report, tuple(notes))
+        return device, note, problem
+    return device, note, ""
+
+
+def _other_cluster(answer: Mapping[str, str]) -> str:
+    """Returns the cluster that leases the machine and must give it back; empty if none does."""
+    if "lease" not in answer or (lease := state_of(answer).lease) is None:
+        return ""
+    cluster = lease.request.cluster
+    return f"is leased to cluster {cluster}, which has to stop or to give it back first"
 
 
 def clock_fault(clock: str, now: float) -> str:
@@ -205,13 +193,8 @@ def _tpu(name: str) -> tuple[Device | None, str]:
     except InvalidValue as error:
         return None, str(error)
     if kind.hosts > 1:
-        return (
-            None,
-            (
-                f"is one of the {kind.hosts} machines of a TPU slice {name}; slices of several"
-                " machines need platform.gcp"
-            ),
-        )
+        of = f"is one of the {kind.hosts} machines of a TPU slice {name}"
+        return None, f"{of}; slices of several machines need platform.gcp"
     return Device(kind=DeviceKind.TPU, variant=kind.variant, count=kind.chips), ""
 
 

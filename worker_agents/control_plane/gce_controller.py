@@ -28,13 +28,13 @@ from iris.worker_agents.local.ui_guard import guarding, hidden_address
 
 logger = logging.getLogger(__name__)
 
-#: The database file of a large cluster takes time to load.
+#: The time limit for the server's start, which loads the database file of a large cluster.
 START_TIMEOUT = timedelta(minutes=2)
-#: Docker gives a container ten seconds to stop.
+#: The time that the control plane gets to stop, less than the 10 s that Docker gives a container.
 STOP = timedelta(seconds=4)
 RESTARTS = Restarts()
-#: A control plane that dies early this often, from its first start on, does not come up. The
-#: container then ends with the control plane's last output, for the user who waits for the machine.
+#: The number of first starts of the control plane that may fail. After as many, the container ends
+#: with the control plane's last output, for the user who waits for the machine.
 START_ATTEMPTS = 3
 #: The interval between requests for a new configuration while the metadata server does not answer.
 ASK_AGAIN = timedelta(seconds=10)

@@ -18,12 +18,12 @@ from iris.storage.object_store import STORE_ERRORS
 
 logger = logging.getLogger(__name__)
 
-#: Between two sweeps.
+#: The pause between two sweeps.
 SWEEP_INTERVAL = timedelta(minutes=5)
-#: Between two tries to reach the store.
+#: The pause between two tries to reach the store.
 RETRY_INTERVAL = timedelta(seconds=15)
-#: How long the start of a control plane waits for the store, so that the first job can have
-#: secrets.
+#: The time for which a starting control plane waits for the store, so that the first job can
+#: have secrets.
 FIRST_TRY = timedelta(seconds=5)
 
 

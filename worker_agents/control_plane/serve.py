@@ -69,21 +69,20 @@ from iris.workflows.slices.slice import SliceWorkflow
 
 logger = logging.getLogger(__name__)
 
-#: The time for which a workflow's next task waits for the worker that has it cached, if that worker
-#: died.
+#: If the worker that has a workflow cached has died, another worker gets the workflow's next task
+#: after this time.
 STICKY_TIMEOUT = timedelta(seconds=5)
-#: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did
-#: not count recent use, version 3 had no limit of the ledger's size, passed unsent placements and
-#: evictions on in full, and counted strikes by attempt.
-LEDGER_VERSION = 4
+#: The version of the scheduler's ledger and of its decisions.
+LEDGER_VERSION = 1
 #: The version of the autoscaler's state and of its decisions.
 AUTOSCALER_VERSION = 1
 #: The interval between checks that the planners run: a user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
-#: Waiting jobs are kept in memory: a replay costs milliseconds, a cached job some tens of
-#: kilobytes.
+#: The number of workflows that stay in memory. A replay costs milliseconds, a cached job some tens
+#: of kilobytes.
 CACHED_WORKFLOWS = 5_000
-#: Activities that wait for another workflow at once. One that waits costs a few kilobytes.
+#: The number of activities that may wait for other workflows at the same time. A waiting activity
+#: costs a few kilobytes.
 PATIENT_ACTIVITIES = 2_000
 
 
@@ -190,9 +189,8 @@ async def _platform(
         machines=options.machines,
     )
     if file.config.platform.manual is not None and options.machines is not None:
-        from iris.worker_agents.control_plane.ssh_hosts import (
-            SshHosts,  # imports asyncssh, which is optional
-        )
+        # asyncssh is optional
+        from iris.worker_agents.control_plane.ssh_hosts import SshHosts
 
         ssh_hosts = SshHosts(manual_settings(file.config, uid), options.machines)
         await hosts.enter_async_context(ssh_hosts.serving())
@@ -219,13 +217,19 @@ def make_workers(
         local: whether the cluster's hosts are processes on this machine.
         store: the address of the cluster's store; empty: it has none.
     """
-    outbox, notifier = Outbox(client, cluster), Notifier(client)
-    fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
-    job_tasks, child_jobs, dependencies = (
-        JobTasks(client),
-        ChildJobs(client),
-        JobDependencies(client),
+    outbox = Outbox(client, cluster)
+    return (
+        _control_worker(client, cluster, platform, outbox),
+        _patient_worker(client, cluster, outbox, local=local, store=store),
+        _planner_worker(client, cluster),
     )
+
+
+def _control_worker(
+    client: Client, cluster: str, platform: Platform | None, outbox: Outbox
+) -> Worker:
+    notifier = Notifier(client)
+    fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:
         slices = Slices(platform)
@@ -235,7 +239,7 @@ def make_workers(
             slices.console_output,
             slices.delete_slice,
         ]
-    control = Worker(
+    return Worker(
         client,
         task_queue=names.control_queue(cluster),
         deployment_config=deployment(),
@@ -262,18 +266,24 @@ def make_workers(
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
-    patient = Worker(
+
+
+def _patient_worker(
+    client: Client, cluster: str, outbox: Outbox, *, local: bool, store: str
+) -> Worker:
+    tasks, children, dependencies = JobTasks(client), ChildJobs(client), JobDependencies(client)
+    return Worker(
         client,
         task_queue=names.patient_queue(cluster),
         deployment_config=deployment(),
         activities=[
             outbox.exchange,
-            job_tasks.override_tasks,
-            job_tasks.await_earlier_tasks,
-            job_tasks.await_earlier_part,
-            child_jobs.register_child,
-            child_jobs.cancel_children,
-            child_jobs.cancel_orphans,
+            tasks.override_tasks,
+            tasks.await_earlier_tasks,
+            tasks.await_earlier_part,
+            children.register_child,
+            children.cancel_children,
+            children.cancel_orphans,
             dependencies.find_ends,
             dependencies.signal_dependents,
             SealedSecrets(client, store).delete_secrets,
@@ -281,14 +291,16 @@ def make_workers(
         ],
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
-    planner = Worker(
+
+
+def _planner_worker(client: Client, cluster: str) -> Worker:
+    return Worker(
         client,
         task_queue=names.planner_queue(cluster),
         deployment_config=deployment(),
         workflows=[SchedulerWorkflow, AutoscalerWorkflow],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
-    return control, patient, planner
 
 
 class Planners:

@@ -27,13 +27,13 @@ from iris.worker_agents.logging_setup import FieldsFormatter, host_of
 
 logger = logging.getLogger(__name__)
 
-#: A larger file is followed by another one.
+#: The size at which the agent begins another file.
 MAX_FILE_BYTES = 4 * MIB
-#: The number of latest files that stay on the machine, shipped or not.
+#: The number of files that stay on the machine, the latest ones, shipped or not.
 MAX_FILES = 8
 #: The interval between checks for new log lines.
 SHIP_INTERVAL = timedelta(seconds=0.5)
-#: The time for which the end of the agent waits until the last lines are stored.
+#: The time for which a stopping agent waits until its last lines are stored.
 FLUSH_TIMEOUT = timedelta(seconds=3)
 
 

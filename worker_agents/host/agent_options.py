@@ -23,20 +23,20 @@ class AgentOptions(Frozen):
     cluster: str
     store: str
     host_id: str
-    #: None: the host is a slice by itself.
+    #: The slice to which the host belongs; None if the host is a slice by itself.
     slice_id: str | None = None
-    #: On a machine that was created for the slice; None: a user brought the machine, which starts
-    #: the slice.
+    #: The proof that the machine was created for the slice; None if a user brought the machine,
+    #: which then starts the slice.
     proof: MachineProof | None = None
-    #: The file with its private key.
+    #: The file with the private key of the slice or of this machine.
     key_file: Path | None = None
     #: The number of the slice's hosts.
     slice_size: int = 1
     #: The address at which other hosts reach this one; None: the agent finds it.
     host_address: str | None = None
     directory: Path
-    #: The cache of bundles and environments; None: in the directory. Hosts on one machine may share
-    #: it.
+    #: The cache of bundles and environments; None: it is in `directory`. Hosts on one machine may
+    #: share it.
     cache_dir: Path | None = None
     #: The uids of tasks that run as processes, as `iris.model.host.run_as` reads them.
     run_as: str = ""
@@ -51,7 +51,7 @@ class AgentOptions(Frozen):
     mounts: tuple[Path, ...] = ()
     #: Defaults for every task's environment; a job may override them.
     env_vars: dict[str, str] = Field(default_factory=dict)
-    #: What an attempt may store.
+    #: The limits on what one attempt may store.
     limits: StoreLimits = StoreLimits()
     #: The secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
     secrets: tuple[str, ...] = ()
@@ -71,5 +71,5 @@ class AgentOptions(Frozen):
     device: Device | None = None
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     accept_cpu_jobs: bool = False
-    #: Faults that are recognised in addition to Iris' own.
+    #: Faults of the configuration, which are recognised in addition to those of Iris.
     faults: tuple[Fault, ...] = ()

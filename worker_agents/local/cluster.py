@@ -46,19 +46,21 @@ from iris.worker_agents.local.ui_guard import guarding, hidden_address
 
 logger = logging.getLogger(__name__)
 
-#: Mostly for a start after a crash: an activity that a killed control plane ran is retried after
-#: ten seconds. Only then does the cluster learn that its machines are gone, and request others.
+#: The time limit for a start, long enough for one after a crash: ten seconds after a control plane
+#: was killed, its activity is retried. Only then does the cluster learn that its machines are gone,
+#: and request others.
 START_TIMEOUT = timedelta(minutes=2)
-#: In addition, for each host: an agent of its own needs 0.7 s of CPU to start, and a laptop has few
-#: cores.
+#: The time that each host adds to that limit: its agent needs 0.7 s of CPU to start, and a laptop
+#: has few cores.
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
-#: Larger slices have one process for the agents of all hosts, unless the options say otherwise.
+#: The number of hosts up to which each agent of a slice is a process of its own, unless the options
+#: say otherwise. The agents of a larger slice share one process.
 SEPARATE_UP_TO = 4
 #: The directory of the cluster's store.
 STORE = "store"
-#: Between two checks whether a cluster's owner is alive, in seconds.
+#: The pause between two checks whether the cluster's owner is alive, in seconds.
 OWNER_INTERVAL = 1.0
 
 
@@ -75,11 +77,11 @@ class LocalClusterOptions(Frozen):
     name: str = "local"
     #: The configuration, as YAML.
     config: str = Field(default_factory=lambda: dump_config(local_config("local")))
-    #: Keeps the state in memory; nothing is left when the cluster stops.
+    #: True if the state is kept in memory only, so that nothing is left after the cluster stops.
     ephemeral: bool = False
-    #: The cluster stops when this process has ended. None: it stops when it is told to.
+    #: The process with whose end the cluster stops; None: only `stop` ends the cluster.
     owner: ProcessRef | None = None
-    #: None: the agents of slices of more than `SEPARATE_UP_TO` hosts share a process.
+    #: The processes of agents; None: by the size of the slice (`SEPARATE_UP_TO`).
     agents: Agents | None = None
 
     @property

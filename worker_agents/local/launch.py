@@ -41,14 +41,14 @@ from iris.worker_agents.local.cluster import (
 )
 from iris.worker_agents.local.local_machines import AGENT_STOP_TIMEOUT, LocalMachines
 
-#: A supervisor stops its parts in turn: agents, control plane, server.
+#: The time limit for a stop: a supervisor stops agents, control plane and server one after another.
 STOP_TIMEOUT = AGENT_STOP_TIMEOUT + 2 * CHILD_STOP_TIMEOUT
-#: In this time, the supervisor has replaced a stopped control plane, or the new ones have died
-#: repeatedly.
+#: The time limit for a restart: after it, the supervisor has replaced the control plane, or the
+#: new ones have died repeatedly.
 RESTART_TIMEOUT = CHILD_STOP_TIMEOUT + timedelta(seconds=50)
 #: The interval of polling, in seconds.
 POLL_INTERVAL = 0.1
-#: The number of lines of each log in the error.
+#: The number of lines that an error shows of each log.
 LOG_TAIL_LINES = 15
 
 
