@@ -22,7 +22,7 @@ from iris.platforms.base import Platform, PlatformError, SliceOps, Unavailable
 
 logger = logging.getLogger(__name__)
 
-#: How long a list waits for one part. It is less than the control plane waits for the whole list.
+#: The time limit for the list of one part, less than the control plane's limit for the whole list.
 PART_LIMIT = timedelta(seconds=9)
 
 

@@ -23,12 +23,12 @@ from iris.platforms.manual.settings import HostAccess, ManualSettings, jump_of
 
 logger = logging.getLogger(__name__)
 
-#: A connection that answers nothing for three of these intervals is closed.
+#: The interval of SSH keepalives. A connection without an answer to three of them is closed.
 KEEPALIVE = timedelta(seconds=15)
 #: The part of a command's output that an error shows, in bytes.
 SHOWN = 400
-#: The login shell may be any, and prints what it likes, perhaps without an end of line. It ran the
-#: command if the first line of the script printed RUNS; an answer has the other lines.
+#: The command that runs a script in `sh`, whatever the user's login shell is. The login shell may
+#: print text of its own first; the script's output begins after the line that says RUNS.
 SHELL = "exec env IRIS_SHELL=runs sh -s"
 FIRST_LINE = "printf '\\niris:%s\\n' \"${IRIS_SHELL-}\"; unset IRIS_SHELL\n"
 RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
@@ -47,13 +47,13 @@ class HostRefusal(HostFault):
 
 
 class _Done(NamedTuple):
-    """A command that has ended, or was given up."""
+    """The result of a command that has ended, or whose time limit was over."""
 
-    #: Negative: the signal that ended it.
+    #: The exit code; a negative number is the signal that ended the command.
     status: int | None
     output: str
     errors: str
-    #: It did not end within its limit.
+    #: True if the command did not end within its time limit.
     late: bool = False
 
 
@@ -85,8 +85,8 @@ class Connections:
     async def to(
         self, host: HostAccess, *, hurried: bool = False
     ) -> AsyncIterator[asyncssh.SSHClientConnection]:
-        """Yields a connection to the machine. If the caller stops waiting for it, the next call
-        finds it.
+        """Yields a connection to the machine. If the caller is cancelled during the login, the
+        login continues and the next call uses its connection.
 
         Args:
             hurried: fails at once if the machine was unreachable a moment ago.
@@ -114,8 +114,8 @@ class Connections:
                     await asyncio.wait_for(connection.wait_closed(), 2)
 
     def is_logging_in(self, host: HostAccess) -> bool:
-        """Returns whether a login to the machine goes on, also one that its caller did not wait
-        for.
+        """Returns True while a login to the machine is in progress, also after its caller was
+        cancelled.
         """
         return self._logins.is_pending(host)
 
@@ -182,7 +182,7 @@ class Connections:
                 connection.close()
 
     async def close(self) -> None:
-        """Closes the connections that were kept, and ends the logins that go on."""
+        """Closes all kept connections, and ends the logins in progress."""
         await self._logins.close()
         connections, self._open = list(self._open.values()), {}
         for each in connections:
@@ -318,7 +318,7 @@ class Connections:
             raise HostFault(f"{host}: port {host.port} is not reached: {_reason(error)}") from None
 
     async def _keys(self, host: HostAccess, key: Path | str | None) -> dict[str, Any]:
-        """Returns the arguments of a connection that say with which keys to log in.
+        """Returns the arguments of asyncssh with the keys for the login.
 
         Raises:
             HostRefusal: the key cannot be used.
@@ -363,7 +363,7 @@ class Connections:
         )
 
     async def _trusted(self, host: HostAccess, known: Path | str) -> asyncssh.SSHKnownHosts:
-        """Returns the keys of machines that are trusted.
+        """Returns the host keys that Iris trusts.
 
         Raises:
             HostRefusal: the list cannot be used.
@@ -427,7 +427,7 @@ def _failed(
 
 
 def _no_shell(host: HostAccess, done: _Done, limit: timedelta) -> HostFault:
-    """Returns why a script did not even begin on a machine: the login shell is in the way."""
+    """Returns the reason and the remedy if the login shell did not start the script."""
     remedy = (
         "look at the start files of the login shell there, such as ~/.bashrc, until this ends at"
         f" once: {login(host)} true"
@@ -452,7 +452,7 @@ def login(host: HostAccess) -> str:
 
 
 def _remedied(key: Path | str | None) -> str:
-    """Returns with which key a machine did not let Iris in, and what to do."""
+    """Returns which key the machine did not accept, and what to do."""
     if key is None:
         return (
             "the keys of the SSH agent and of ~/.ssh; add a public key to the user's"

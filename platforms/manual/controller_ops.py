@@ -15,22 +15,23 @@ from iris.platforms.manual.leases import encoded, script
 from iris.platforms.manual.runtime import MACHINE, PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
-#: The functions on the machine. They need those of `host.sh`.
+#: The shell functions for the control plane's machine. They call functions of `host.sh`.
 SCRIPT = (Path(__file__).parent / "controller.sh").read_text()
 #: The directory of all control planes in the home directory of the login user.
 DIRECTORY = ".iris-controller"
 #: The kilobytes that a control plane needs on its machine, beside its jobs.
 SPACE = 1024 * 1024
 COMMAND_LIMIT = timedelta(seconds=90)
-#: The packages arrive within this time, over a slow line.
+#: The time limit for sending the packages over a slow line.
 UPLOAD_LIMIT = timedelta(minutes=10)
 INSTALL_LIMIT = timedelta(minutes=5)
-#: A start first logs in to each host.
+#: The time limit for a start, which first logs in to each host.
 LAUNCH_LIMIT = timedelta(minutes=3)
-#: A stop gives each task its grace period, and waits for hosts that do not answer.
+#: The time limit for a stop, which gives each task its grace period and waits for hosts that do not
+#: answer.
 REMOVE_LIMIT = timedelta(minutes=6)
 
-#: What keeps a control plane running, for people.
+#: The names that messages use for the program that keeps a control plane running.
 MANAGERS = {
     "system": "systemd",
     "user": "systemd, as a service of the login user",
@@ -41,13 +42,13 @@ MANAGERS = {
 class SeenController(NamedTuple):
     """A control plane's machine, as it reports itself."""
 
-    #: The uid of the cluster that has the directory; empty: none has it.
+    #: The uid of the cluster that owns the directory; empty: no cluster does.
     uid: str = ""
     #: The digest of the packages that its next start uses; empty: none are installed.
     runtime: str = ""
     #: The configuration, as it was written; empty: it was never started.
     config: str = ""
-    #: The digest of its file of payload keys; empty: it has none.
+    #: The digest of the cluster's file of payload keys; empty: it has none.
     keys: str = ""
     #: A key of `MANAGERS`; empty: it was never started.
     manager: str = ""
@@ -60,7 +61,7 @@ class SeenController(NamedTuple):
 
     @classmethod
     def of(cls, answer: Mapping[str, str]) -> Self:
-        """Returns what the machine reported."""
+        """Parses the answer of the machine."""
         text = {
             key: base64.b64decode(answer.get(key, "")).decode()
             for key in ("config", "record", "warnings")
@@ -118,7 +119,7 @@ class ControllerHost:
         )
 
     async def install(self, runtime: Runtime) -> None:
-        """Brings the packages to the machine. The next launch uses them."""
+        """Sends the packages to the machine. The next launch uses them."""
         place = f'"$HOME/{DIRECTORY}/{self._settings.cluster}/runtime.tgz"'
         upload = f"exec sh -c 'umask 077; exec cat > {place}'"
         what = "sending the control plane's packages"
@@ -150,7 +151,7 @@ class ControllerHost:
         return SeenController.of(await self._ask("launch", what, limit=LAUNCH_LIMIT, **given))
 
     async def halt(self) -> None:
-        """Ends the control plane. What runs on hosts runs on."""
+        """Ends the control plane. Agents and programs on hosts continue."""
         await self._ask("halt", "ending the control plane", limit=LAUNCH_LIMIT)
 
     async def apply(self, config: str) -> None:
@@ -158,7 +159,7 @@ class ControllerHost:
         await self._ask("apply", "applying the configuration", CONFIG=encoded(config))
 
     async def remove(self, given_up: Sequence[str] = ()) -> None:
-        """Gives back the hosts, and removes everything of the control plane from its machine.
+        """Ends the leases of the hosts, and removes the control plane's files from its machine.
 
         Args:
             given_up: addresses of hosts that will not come back.

@@ -1,5 +1,5 @@
-"""Makes leased machines hosts, and keeps them so: installs the agent, opens the tunnel, and starts
-the agent if it does not run.
+"""Turns leased machines into hosts: installs the agent, opens the tunnel, and starts the agent
+whenever it does not run.
 
 Each machine has a task of its own, so a machine that hangs delays no other. The task does what it
 finds undone on the machine, so the same steps continue after a restart of the control plane, of the
@@ -25,24 +25,24 @@ from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 logger = logging.getLogger(__name__)
 
-#: The control plane packs its packages within this time, on a slow disk.
+#: The time limit for packing the control plane's packages on a slow disk.
 PACK_LIMIT = timedelta(minutes=2)
-#: The packages arrive within this time, over a slow line.
+#: The time limit for sending the packages over a slow line.
 UPLOAD_LIMIT = timedelta(minutes=5)
-#: The packages are unpacked within this time, on a slow disk.
+#: The time limit for unpacking the packages on a slow disk.
 INSTALL_LIMIT = timedelta(minutes=3)
 COMMAND_LIMIT = timedelta(seconds=15)
-#: A start waits for an agent that hands over.
+#: The time limit for the start of an agent, which may wait for its predecessor to end.
 START_LIMIT = timedelta(seconds=30)
-#: How many machines are installed at once: the packages have to be sent to each.
+#: The number of machines that are installed at the same time. Each needs its own upload.
 MAX_INSTALLING = 8
 #: The longest delay between two tries on a machine that fails.
 MAX_DELAY = timedelta(minutes=1)
-#: An agent that was started so often within this time, and does not run, cannot run there.
+#: The number of starts within a period after which an agent that still does not run has a fault.
 MAX_STARTS, STARTS_COUNT = 3, timedelta(minutes=2)
 #: The last part of an agent's output that a reason shows, in characters.
 SHOWN = 300
-#: How long no slice is started on a machine that refused one.
+#: The time for which a machine that refused a slice gets no other slice.
 AVOIDED = timedelta(minutes=5)
 
 
@@ -75,8 +75,8 @@ class HostKeeper:
         self._secret_keys = secret_keys
         self._command = command
         self._packed: asyncio.Future[Runtime] | None = None
-        #: Held while an agent begins anew with other packages: one at a time, so that the other
-        #: hosts take work.
+        #: Held while one agent restarts with new packages. Only one agent restarts at a time, so
+        #: that the other hosts take work.
         self._upgrading = asyncio.Lock()
         self._installing = asyncio.Semaphore(MAX_INSTALLING)
         self._wanted: dict[HostAccess, SliceRequest] = {}
@@ -91,8 +91,8 @@ class HostKeeper:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serves the machines that the platform names, for as long as the block lasts. What runs on
-        them runs on afterwards.
+        """Serves the machines that the platform names, for as long as the block lasts. Agents and
+        programs continue afterwards.
         """
         self._serving = True
         for host, request in self._wanted.items():
@@ -126,11 +126,11 @@ class HostKeeper:
             self._tasks[host] = asyncio.create_task(self._keep(host))
 
     def fault_of(self, slice_id: str) -> Fault | None:
-        """Returns why the slice does not start; None: nothing speaks against it."""
+        """Returns why the slice does not start; None if no fault is known."""
         return self._faults.get(slice_id)
 
     def avoid(self, host: HostAccess) -> str:
-        """Returns why no slice should be started on the machine now; empty: one may be."""
+        """Returns why the machine should get no slice now; empty if it may get one."""
         since, reason = self._avoided.get(host, (0.0, ""))
         if reason and time.monotonic() - since > AVOIDED.total_seconds():
             del self._avoided[host]
@@ -141,8 +141,8 @@ class HostKeeper:
     # ----------------------------------------------------------------------------------------------
 
     async def _keep(self, host: HostAccess) -> None:
-        """Visits the machine until its slice is gone, and then closes the tunnel: the next slice
-        may be another cluster's.
+        """Visits the machine until its slice is gone. Then closes the tunnel, because the next
+        slice may belong to another cluster.
         """
         delay = self.settings.poll_interval
         while True:
@@ -171,7 +171,9 @@ class HostKeeper:
             await asyncio.sleep(delay.total_seconds())
 
     async def _visit(self, host: HostAccess) -> bool:
-        """Does what is missing on the machine. Returns False if it has no slice of this cluster."""
+        """Installs and starts what the machine lacks. Returns False if it has no slice of this
+        cluster.
+        """
         state = await self._ask(host, "look", what="reading the lease")
         if state.lease is None or state.lease.uid != self.settings.uid:
             return False
@@ -219,8 +221,8 @@ class HostKeeper:
             )
 
     async def _upgrade(self, host: HostAccess, state: HostState) -> None:
-        """Lets the agent begin anew with the packages of this process, if it has others. Its
-        programs run on.
+        """Restarts the agent with the packages of this process, if it has other ones. Its programs
+        continue.
         """
         runtime = self._begin_packing()
         if not runtime.done() or runtime.exception() is not None or self._upgrading.locked():
@@ -284,8 +286,8 @@ class HostKeeper:
             raise HostFault(f"{what} could not pack the agent's packages: {error}") from None
 
     async def _install(self, host: HostAccess, runtime: Runtime) -> HostState:
-        """Brings the packages to the machine. Returns its state, without packages if its slice is
-        deleted meanwhile.
+        """Sends the packages to the machine. Returns the machine's state, without packages if its
+        slice was deleted in the meantime.
         """
         space = str(runtime.space)
         what = "checking the machine"

@@ -1,5 +1,5 @@
-"""What a machine says about its lease, and the scripts that ask it. Pure: the connections run the
-scripts.
+"""Builds the scripts that read and change the lease of a machine, and parses their answers. Runs
+nothing.
 """
 
 import base64
@@ -19,52 +19,52 @@ from iris.model.slice.provisioning import MachineState, SliceObservation, SliceR
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 _SCRIPT = (Path(__file__).parent / "host.sh").read_text()
-#: The directory of jobs with users of their own is outside of Iris's, which is closed to them.
+#: The directory of jobs that run as users of their own. It is outside of Iris's directory, which
+#: these users cannot enter.
 JOBS = "/var/lib/iris-jobs-{slice_id}"
 
 
 class Lease(Frozen):
-    """The file on a machine that says which slice has it."""
+    """The lease of a machine by a slice, as the file on the machine records it."""
 
     uid: str
     request: SliceRequest
     created_at: datetime
     public_key: str
-    #: The name of the machine in the configuration when it was leased; empty: an earlier version of
-    #: Iris leased it.
-    address: str = ""
+    #: The address of the machine in the configuration at the time of the lease.
+    address: str
 
 
 class Fault(NamedTuple):
     """Why a slice does not start."""
 
     reason: str
-    #: It will not start before a person changes something.
+    #: True if the slice cannot start before a person changes something.
     final: bool
 
 
 class HostState(Frozen):
-    """What a machine says about itself."""
+    """The state of a machine, as its script reports it."""
 
-    #: The slice that has the machine; None: none has it.
+    #: The lease of the machine; None: no slice leases it.
     lease: Lease | None = None
-    #: The lease cannot be read: another version of Iris wrote it.
+    #: True if the lease cannot be parsed, because another version of Iris wrote it.
     unreadable: bool = False
     deleting: bool = False
     #: The digest of the packages that are installed; empty: none are.
     runtime: str = ""
-    #: The port of the tunnel; 0: there was none yet.
+    #: The port of the tunnel on the machine; 0: there was no tunnel yet.
     port: int = 0
     #: The digest of the files of keys; empty: there are none.
     keys: str = ""
-    #: An agent was started at some time.
+    #: True if an agent was started for this lease.
     started: bool = False
-    #: The agent runs.
+    #: True if the agent runs.
     running: bool = False
 
     @property
     def free(self) -> bool:
-        """Whether no slice has the machine."""
+        """True if no slice leases the machine."""
         return self.lease is None and not self.unreadable
 
 
@@ -92,7 +92,7 @@ def state_of(answer: Mapping[str, str]) -> HostState:
 def observation_of(
     host: HostAccess, state: HostState, fault: Fault | None = None
 ) -> SliceObservation:
-    """Returns the slice that has the machine.
+    """Returns the slice that leases the machine.
 
     Args:
         fault: why the agent is not started there; None: nothing speaks against it.
@@ -133,7 +133,7 @@ def script(settings: ManualSettings, call: str, **values: str) -> str:
 
 
 def encoded(text: str) -> str:
-    """Returns the text in base64, as the scripts want it."""
+    """Returns the text in base64, as the scripts expect it."""
     return base64.b64encode(text.encode()).decode()
 
 

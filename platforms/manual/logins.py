@@ -1,5 +1,5 @@
-"""The logins of one process to machines, each with its own task: a login goes on when its caller
-stops waiting for it.
+"""Logins of one process to machines. Each login is a task of its own, which continues when its
+caller is cancelled.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ import asyncssh
 from iris.platforms.base import Unavailable
 from iris.platforms.manual.settings import HostAccess
 
-#: The most logins at once, of machines that let Iris in last time, and again of those that did not.
+#: The most logins at the same time to machines whose last login succeeded. Machines whose last
+#: login failed have as many of their own.
 MAX_AT_ONCE = 32
-#: A machine that did not let Iris in is not tried again for this time by calls that concern many
-#: machines.
+#: The time for which calls on many machines skip a machine whose login failed.
 COOL_DOWN = timedelta(seconds=20)
 
 
 class Logins:
-    """The logins that go on, and the failures of those that have ended.
+    """The logins in progress, and the recent failures.
 
     Args:
         connect: logs in to a machine within a limit of its own, or raises `Unavailable`.
@@ -36,8 +36,8 @@ class Logins:
         self._failures: dict[HostAccess, tuple[float, Unavailable]] = {}
 
     async def connection(self, host: HostAccess) -> asyncssh.SSHClientConnection:
-        """Returns a connection to the machine, which belongs to the caller. A caller that is
-        cancelled leaves it to the next one.
+        """Returns a connection to the machine, which then belongs to the caller. If the caller is
+        cancelled, the next caller gets the connection.
 
         Raises:
             Unavailable: the machine does not let Iris in.
@@ -56,18 +56,16 @@ class Logins:
                     return connection
 
     def is_pending(self, host: HostAccess) -> bool:
-        """Returns whether a login to the machine goes on."""
+        """Returns True while a login to the machine is in progress."""
         return host in self._tasks and not self._tasks[host].done()
 
     def recent_failure(self, host: HostAccess) -> Unavailable | None:
-        """Returns why the machine did not let Iris in a moment ago; None: it did, or it was not
-        tried.
-        """
+        """Returns the failure of a login during the last `COOL_DOWN`; None if there was none."""
         since, failure = self._failures.get(host, (0.0, None))
         return failure if time.monotonic() - since < COOL_DOWN.total_seconds() else None
 
     def forget(self, host: HostAccess) -> None:
-        """Ends the login to the machine if one goes on, and closes its connection if no caller has
+        """Ends a login in progress to the machine, and closes its connection if no caller has
         fetched it.
         """
         self._failures.pop(host, None)
@@ -77,7 +75,7 @@ class Logins:
             task.result().abort()
 
     async def close(self) -> None:
-        """Ends the logins that go on, and closes the connections that no caller has fetched."""
+        """Ends the logins in progress, and closes the connections that no caller has fetched."""
         tasks, self._tasks = list(self._tasks.values()), {}
         for each in tasks:
             each.cancel()

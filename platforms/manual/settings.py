@@ -19,7 +19,7 @@ class HostAccess(Frozen):
     port: int = 22
     #: The private key; None: the keys of the SSH agent and of ~/.ssh.
     key_file: Path | None = None
-    #: The secret in Secret Manager that has the private key instead; empty: none has.
+    #: The secret in Secret Manager with the private key; empty: `key_file` counts.
     key_secret: str = ""
     #: `[USER@]HOST[:PORT]` of the machine through which this one is reached; empty: it is reached
     #: directly.
@@ -33,19 +33,19 @@ class ManualSettings(Frozen):
     """The settings of one cluster."""
 
     cluster: str
-    #: Distinguishes the cluster from others with its name.
+    #: The uid of the cluster, which distinguishes it from other clusters of the same name.
     uid: str
     #: The machines of each scale group, the preferred one first.
     hosts: dict[str, tuple[HostAccess, ...]]
-    #: The addresses of machines on which no new slice begins.
+    #: The addresses of machines that get no new slices.
     retiring: frozenset[str] = frozenset()
     #: The zones of each scale group.
     zones: dict[str, tuple[str, ...]]
     connect_timeout: timedelta = timedelta(seconds=30)
-    #: How often a machine is visited that has a slice.
+    #: The pause between two visits of a machine with a slice.
     poll_interval: timedelta = timedelta(seconds=5)
     known_hosts: Path = Path("~/.ssh/known_hosts")
-    #: The secret in Secret Manager that has the known hosts instead; empty: none has.
+    #: The secret in Secret Manager with the known hosts; empty: the file counts.
     known_hosts_secret: str = ""
     directory: str = DIRECTORY
     #: `host:port` of the Temporal service, as the control plane reaches it.

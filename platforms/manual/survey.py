@@ -28,8 +28,8 @@ from iris.platforms.manual.settings import HostAccess
 #: The time limit for one machine. `nvidia-smi` is slow while the driver is being loaded.
 SURVEY_LIMIT = timedelta(seconds=90)
 TUNNEL_LIMIT = timedelta(seconds=15)
-#: S3 refuses requests whose time is off by more than 15 minutes; an answer of a busy machine takes
-#: a while.
+#: The difference of clocks up to which a machine is accepted. S3 refuses requests whose time is off
+#: by more than 15 minutes, and the answer of a busy machine takes a while.
 CLOCK_TOLERANCE = timedelta(minutes=5)
 #: The disk that the agent and its packages need.
 LEAST_DISK = GIB // 4

@@ -38,7 +38,8 @@ from iris.storage.files import write_whole
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL = timedelta(seconds=0.1)
-#: An agent gives its programs their grace (30 s by default) before it ends.
+#: The time limit for the end of an agent, which first gives its programs their grace (30 s by
+#: default).
 AGENT_STOP_TIMEOUT = timedelta(seconds=45)
 #: The delay before another try to remove a directory.
 REMOVE_RETRY_DELAY = timedelta(seconds=5)
@@ -46,15 +47,15 @@ REMOVE_RETRY_DELAY = timedelta(seconds=5)
 REMOVED_PREFIX = ".gone-"
 
 Command = Callable[[SliceRequest, Host], list[str]]
-#: Returns the command line of one process for all hosts of the slice; None: each host has a process
-#: of its own.
+#: A function that returns the command line of one process for all hosts of a slice; None if each
+#: host has a process of its own.
 SliceCommand = Callable[[SliceRequest], list[str] | None]
 
 
 class LocalMachines(MachineReport):
     """The running agents of a slice, recorded for the platform and for the next supervisor."""
 
-    #: By host; by slice if they share a process.
+    #: The processes by host id; the one shared process by slice id.
     agents: dict[str, ProcessRef]
 
 
