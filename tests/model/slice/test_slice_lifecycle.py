@@ -12,7 +12,7 @@ import pytest
 
 from iris.messages.slice import SliceInput
 from iris.model.errors import IllegalMove
-from iris.model.slice import events as events
+from iris.model.slice import events
 from iris.model.slice.keys import public_key, sign
 from iris.model.slice.lifecycle import TABLE, deadline, step
 from iris.model.slice.provisioning import (
@@ -92,9 +92,12 @@ WITH_RESULT = (
 )
 
 
-def test_the_table_has_an_entry_for_every_kind_of_event() -> None:
-    """An event without one would stop the workflow."""
-    assert set(TABLE) == set(get_args(events.Event)) == {type(event) for event, _ in ARRIVES}
+def test_the_table_has_a_row_for_every_state_and_an_entry_for_every_kind_of_event() -> None:
+    """An event without an entry would stop the workflow."""
+    kinds = {type(event) for event, _ in ARRIVES}
+
+    assert set(TABLE) == set(S)
+    assert {kind for row in TABLE.values() for kind in row} == set(get_args(events.Event)) == kinds
 
 
 @pytest.mark.parametrize(
@@ -113,9 +116,10 @@ def test_an_event_is_handled_in_the_states_of_the_table_and_is_illegal_in_the_ot
     before = a_record(state)
     if state not in arrives:
         with pytest.raises(
-            IllegalMove, match=f"that is {state} cannot handle {type(event).__name__}"
+            IllegalMove, match=f"^a slice that is {state} does not accept {type(event).__name__};"
         ):
             step(before, event, at(1))
+        assert before == a_record(state)
         return
     after, effects = step(before, event, at(1))
     assert not any(isinstance(effect, WITH_RESULT) for effect in effects[:-1]), (
