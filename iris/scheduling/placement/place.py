@@ -27,7 +27,7 @@ from iris.model.job.requests import Placement, Request, Seat, Shape
 from iris.model.job.spec import Band
 from iris.model.rules import Contact, Rules
 from iris.scheduling.placement.capacity import Capacity
-from iris.scheduling.placement.counted import CountedPass
+from iris.scheduling.placement.counted import NO_LIMIT, CountedPass
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.queue import Queue, Turns
@@ -98,8 +98,8 @@ def place(
         index,
         effort,
         waiting.lines,
-        most_looks=None if most is None else MAX_LOOKS,
-        most_candidates=None if most is None else MAX_CHECKS,
+        most_looks=NO_LIMIT if most is None else MAX_LOOKS,
+        most_candidates=NO_LIMIT if most is None else MAX_CHECKS,
     )
     placing.look_ahead([placement for placement in live if placement.key in evicting])
     complete = give_turns(counted, waiting, capacity, usage, Band, passed_over)

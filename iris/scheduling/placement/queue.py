@@ -407,6 +407,10 @@ class Turns:
         self._held[self._user] += kind.weight
         self._queue_up(self._user)
 
+    def has_served(self, shape: Shape) -> bool:
+        """Returns whether a request of this shape got hosts."""
+        return bool(self._served) and shape in self._served
+
     def skip(self) -> None:
         """Skips the last request and all others of its shape, because they do not fit."""
         self._skipped.add(self._head[3].shape)
@@ -416,7 +420,7 @@ class Turns:
         """Returns the time of the oldest request of this shape that has not been served. The shape
         must not be skipped.
         """
-        if shape not in self._served:
+        if not self.has_served(shape):
             if self._oldest is None:
                 self._oldest = _oldest_of_each(self._users)
             return self._oldest[shape]
