@@ -15,8 +15,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from pydantic import ConfigDict, Field
-
 from iris.model.frozen import Frozen
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.spec import Band, JobSpec, Overrides, TaskStatus
@@ -142,8 +140,6 @@ class Gang(Frozen):
     next.
     """
 
-    model_config = ConfigDict(populate_by_name=True)
-
     cluster: str
     spec: JobSpec
     #: The id of the job's first run; the paths of its logs contain it. Its workflow sets it.
@@ -158,9 +154,7 @@ class Gang(Frozen):
     admitted_at: datetime | None = None
     #: Empty: not begun.
     tasks: tuple[TaskStatus, ...] = ()
-    overrides: Overrides = Field(
-        Overrides(), validation_alias="wishes", serialization_alias="wishes"
-    )
+    overrides: Overrides = Overrides()
     #: How long the gang has been held. The scheduling timeout does not count this time.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()

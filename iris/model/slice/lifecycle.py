@@ -186,7 +186,7 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
 
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
-    if not (proven := slice.proves(event.host, event.token, event.signature, event.public_key)):
+    if not (proven := slice.proves(event.host, event.signature, event.public_key)):
         # None: cannot be told yet. The agent reports again until the slice has or refuses it.
         return Transition(
             slice if proven is None else replace(slice, refused=slice.refused | {event.host.id})
@@ -387,7 +387,7 @@ def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) ->
     """
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
-    if not event.problem or drain.is_over(event.at or event.request.due, EVICTION_GRACE):
+    if not event.problem or drain.is_over(event.at, EVICTION_GRACE):
         return _move(slice, SliceState.DELETING, reason, now)
     pause = DRAIN_CHECK if overdue and not slice.evicted else slice.check_every
     check_at = now + pause

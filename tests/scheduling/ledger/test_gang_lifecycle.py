@@ -117,9 +117,7 @@ class Scenario:
             case "cancelled":
                 self.gang = gang.cancelled(self.cancelled or "", self.now)
             case "next":
-                carried = Gang.model_validate_json(
-                    gang.carried(self.now).model_dump_json(by_alias=True)
-                )
+                carried = Gang.model_validate_json(gang.carried(self.now).model_dump_json())
                 self.gang = GangLifecycle(
                     carried, held_since=self.now if carried.overrides.hold else None
                 )
