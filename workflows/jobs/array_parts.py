@@ -21,8 +21,8 @@ from iris.model.job.gangs import Gang
 from iris.model.job.spec import Overrides, TaskStatus
 from iris.model.job.status import rolled_up, status_of
 from iris.model.states import ENDED, TaskState
-from iris.scheduling.ledger.array_windows import PartLoad, chunks, shares
-from iris.scheduling.ledger.cancellations import Cancellations
+from iris.scheduling.jobs.array_windows import PartLoad, chunks, shares
+from iris.scheduling.jobs.cancellations import Cancellations
 from iris.workflows.jobs.array_part import ArrayPartWorkflow
 from iris.workflows.jobs.separate_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done

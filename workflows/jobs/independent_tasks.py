@@ -22,7 +22,7 @@ from iris.model.job.gangs import Gang
 from iris.model.job.spec import Overrides, TaskStatus
 from iris.model.job.status import status_of
 from iris.model.states import ENDED, TaskState
-from iris.scheduling.ledger.cancellations import Cancellations
+from iris.scheduling.jobs.cancellations import Cancellations
 from iris.workflows.jobs.separate_tasks import SeparateTasks
 from iris.workflows.jobs.task import TaskWorkflow
 from iris.workflows.patient_call import until_done

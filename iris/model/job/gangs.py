@@ -6,8 +6,8 @@ entry for every signal.
 
 In each state the gang's workflow does one thing until an event ends it
 (`iris.workflows.jobs.gang_run`). Not in this module: what else an event changes
-(`iris.scheduling.ledger.gang_lifecycle`), and which account pays for an attempt
-(`iris.scheduling.ledger.retries`).
+(`iris.scheduling.jobs.gang_lifecycle`), and which account pays for an attempt
+(`iris.scheduling.jobs.retries`).
 """
 
 from collections.abc import Mapping

@@ -29,20 +29,21 @@ from iris.model.rules import Contact
 from iris.scheduling.ledger import codec
 from iris.scheduling.ledger.bounded_memory import REMEMBERED, remember
 from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.slice_idle import SliceIdle
 from iris.scheduling.ledger.strikes import QUARANTINE, Strikes
+from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
-from iris.scheduling.placement.place import place
-from iris.scheduling.placement.preemption import Eviction, evictions
+from iris.scheduling.placement.place import Pass, place
+from iris.scheduling.placement.preemption import Eviction, Evictions, evictions
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.recent_use import RecentUse
+from iris.scheduling.placement.recent_use import Lately, RecentUse
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons.explain import WaitReasons
 from iris.scheduling.reasons.forecast import Forecast, forecast
-from iris.scheduling.slice_idle import SliceIdle
 
 #: The delay of the next search for victims, if the last one did not examine all waiting requests.
 CONTINUE_AFTER = timedelta(seconds=1)
@@ -369,60 +370,75 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
+        lately = self._recent_use.lately(self.live.values(), now, self.rules.owed_after)
+        done = self._place(now, most, lately)
+        if done.stopped:
+            return Settled(done.placed, [], stopped=True, again_at=None)
+        again = self._end_round(done.refused)
+        going = self._choose_victims(now, done.capacity, lately)
+        again_at = going.again_at if going.complete else now + CONTINUE_AFTER
+        return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
+
+    def _place(self, now: datetime, most: int | None, lately: Lately) -> Pass:
+        """Runs the next pass of the round, and records its placements and what did not fit."""
         index = self.host_index  # first: changed hosts have other numbers, which ends reservations
-        live, over, reserved = (
-            self.live.values(),
-            self.passed_over,
-            self._reserved if self.passed_over else None,
-        )
-        self._freed = self._freed and bool(
-            self.passed_over
-        )  # a new round counts everything that is free at its start
-        lately = self._recent_use.lately(live, now, self.rules.owed_after)
+        if not self.passed_over:
+            self._freed = False  # a new round counts everything that is free at its start
         done = place(
             index,
-            live,
+            self.live.values(),
             self.waiting,
             now,
             self.rules,
             most,
             self.evicting,
-            over,
-            reserved,
+            self.passed_over,
+            self._reserved if self.passed_over else None,
             lately,
             self.effort,
         )
         self._reserved = done.capacity.reserved
-        fit = {
-            request.shape
-            for each in done.placed
-            if (request := self.waiting.remove(each.key)) is not None
-        } - done.refused
+        fit: set[Shape] = set()
         for placement in done.placed:
+            if (request := self.waiting.remove(placement.key)) is not None:
+                fit.add(request.shape)
             self._seat(placement)
         if done.stopped:
             self.passed_over |= done.refused
-            self.unfit = self.unfit - fit | done.refused if self.unfit is not None else None
-            return Settled(done.placed, [], stopped=True, again_at=None)
-        self.unfit = self.passed_over | done.refused
-        # If something became free during this round, shapes that it passed over may fit now. Then
-        # there is another round.
-        again, self.passed_over, self._freed = bool(self.passed_over) and self._freed, set(), False
+            if self.unfit is not None:
+                self.unfit = self.unfit - (fit - done.refused) | done.refused
+        return done
+
+    def _end_round(self, refused: set[Shape]) -> bool:
+        """Ends the round after its last pass, and returns whether there is another round at once.
+
+        If something became free during this round, shapes that it passed over may fit now.
+        """
+        self.unfit = self.passed_over | refused
+        again = bool(self.passed_over) and self._freed
+        self.passed_over, self._freed = set(), False
+        return again
+
+    def _choose_victims(self, now: datetime, capacity: Capacity, lately: Lately) -> Evictions:
+        """Searches for gangs to evict, and records them.
+
+        Args:
+            capacity: what the pass has left free.
+        """
         going = evictions(
-            index,
-            live,
+            self.host_index,
+            self.live.values(),
             self.waiting,
             self.evicting,
             now,
             self.rules,
-            done.capacity,
+            capacity,
             self._fruitless,
             lately,
         )
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
         self._fruitless = set() if going.complete else self._fruitless | going.fruitless
-        again_at = going.again_at if going.complete else now + CONTINUE_AFTER
-        return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
+        return going
 
     def explain(self, key: str, now: datetime | None = None) -> Refusal:
         """Returns why the request with this key has no hosts, and its position; as of the last pass

@@ -13,7 +13,7 @@ from iris.model.errors import IllegalMove
 from iris.model.job.attempts import Account
 from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import TaskState
-from iris.scheduling.retries import (
+from iris.scheduling.jobs.retries import (
     MAX_AVOIDED,
     MAX_DELAY,
     RetryDecision,

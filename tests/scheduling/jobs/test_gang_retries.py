@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from iris.model.job.attempts import Account
 from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import ENDED, JobState, TaskState, move_task, roll_up
-from iris.scheduling.retries import MAX_DELAY, RetryDecision, account_of, after, decide, judge
+from iris.scheduling.jobs.retries import (
+    MAX_DELAY,
+    RetryDecision,
+    account_of,
+    after,
+    decide,
+    judge,
+)
 from tests.builders import NOON, a_spec, a_task, an_outcome, at
 from tests.strategies import CHEAP
 

@@ -21,7 +21,7 @@ from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Overrides, TaskOutcome, TaskStatus
 from iris.model.states import TaskState, move_task
 from iris.model.units import format_duration
-from iris.scheduling import retries
+from iris.scheduling.jobs import retries
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.wording import counted
