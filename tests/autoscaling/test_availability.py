@@ -4,16 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from iris.autoscaling.availability import (
-    Churn,
-    churn,
-    churn_eases,
-    learn,
-    most_per_minute,
-    named,
-    next_token,
-    reconfigured,
-)
+from iris.autoscaling.availability import Churn, churn, churn_eases, most_per_minute, next_token
+from iris.autoscaling.memory import learn, named, reconfigured
 from iris.model.slice.provisioning import SliceFault
 from iris.model.slice.scale_groups import Pace, ScaleGroup
 from iris.model.slice.scaling import Availability, GroupMemory, Memory, ScalePlan

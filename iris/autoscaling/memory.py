@@ -1,0 +1,241 @@
+"""The autoscaler's memory of what happened to slices: stock-outs, used-up quotas, failures and
+lifetimes.
+
+`learn` changes the memory when a slice changes its state. `iris.autoscaling.availability` decides
+from the memory whether a group may request slices.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from iris.autoscaling import quotas, sizes
+from iris.autoscaling.availability import CHURN_WINDOW, LONG_LIFETIME, SHORT_LIFETIME, kind_of
+from iris.model.slice.provisioning import SliceFault
+from iris.model.slice.scale_groups import ScaleGroup, SliceType
+from iris.model.slice.scaling import Action, GroupMemory, Memory, StockedOut
+from iris.model.slice.status import SliceFacts, SliceState
+
+#: Number of actions that are kept, and of slice ends that are kept for each group.
+MOST_ACTIONS = 100
+MOST_LIFETIMES = 100
+#: A zone whose last block ended longer ago than this starts again with the first delay.
+FORGOTTEN = timedelta(hours=1)
+
+#: After this many slices in a row whose agents never reported, the group is stopped: what the
+#: slices start with is wrong. Then it tries one slice per `BROKEN_PAUSE`.
+BREAKS_AFTER = 5
+BROKEN_PAUSE = timedelta(hours=1)
+
+#: Faults through which an existing slice is lost.
+LOST = frozenset({SliceFault.PREEMPTED, SliceFault.HOST_LOST, SliceFault.VANISHED})
+#: Slices that die within this time of each other count as one death. They have one cause, such as a
+#: wave of preemptions or a power cut.
+ONE_MOMENT = timedelta(minutes=1)
+_LEAVING = frozenset({SliceState.DRAINING, SliceState.DELETING})
+#: Updates of a group's failure memory: after a success, and when a stopped group is to be tried
+#: once more.
+_WELL = {
+    "failures": 0,
+    "failed_at": None,
+    "backoff_until": None,
+    "backoff_reason": "",
+    "stopped": False,
+}
+_TRY = {"backoff_until": None, "stopped": False}
+
+
+def learn(
+    memory: Memory,
+    group: ScaleGroup | None,
+    facts: SliceFacts,
+    before: SliceFacts | None,
+    now: datetime,
+) -> Memory:
+    """Returns the memory after a slice's change of state.
+
+    Args:
+        group: None: the group is no longer in the configuration.
+        before: the slice before the change; None: it was unknown.
+    """
+    if before is not None and before.state is facts.state:
+        return memory
+    if facts.state is SliceState.READY and group is not None:
+        return _succeeded(memory, group, facts)
+    if facts.state is SliceState.FAILED:
+        return _failed(memory, group, facts, before, now)
+    if facts.state is SliceState.DELETED and group is not None:
+        return _returned(quotas.freed(memory, kind_of(group), facts, now), group, facts)
+    return memory
+
+
+def record(memory: Memory, *actions: Action) -> Memory:
+    """Returns the memory with these actions; the oldest actions are dropped."""
+    return (
+        memory.model_copy(update={"actions": (*memory.actions, *actions)[-MOST_ACTIONS:]})
+        if actions
+        else memory
+    )
+
+
+def reconfigured(
+    memory: Memory, before: Iterable[ScaleGroup], after: Iterable[ScaleGroup]
+) -> Memory:
+    """Returns the memory after a change of the configuration.
+
+    Failures and sizes of a changed group are forgotten, because it may work now. A stopped group,
+    or one whose slices lacked devices, is tried once even if it did not change, because its
+    machines' images are not part of the group.
+    """
+    same, new = {group.name: group for group in before}, {group.name: group for group in after}
+
+    def renewed(name: str, each: GroupMemory) -> GroupMemory:
+        if name in new and same.get(name) != new[name]:
+            return each.model_copy(update=_WELL | {"sizes": ()})
+        each = each.model_copy(update=_TRY) if each.stopped else each
+        return sizes.without_missing_devices(each, new[name]) if name in new else each
+
+    return memory.model_copy(
+        update={"groups": {name: renewed(name, each) for name, each in memory.groups.items()}}
+    )
+
+
+def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
+    """Returns the memory with the ids of the slices that were just created, in the order of their
+    actions.
+    """
+    actions, ids = list(memory.actions), list(slice_ids)
+    for number in range(len(actions) - 1, -1, -1):
+        if ids and actions[number].what == "scale_up" and not actions[number].slice_id:
+            actions[number] = actions[number].model_copy(update={"slice_id": ids.pop()})
+    return memory.model_copy(update={"actions": tuple(actions)})
+
+
+def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
+    remembered = memory.groups.get(group.name, GroupMemory())
+    well = sizes.record(remembered, facts).model_copy(update=_WELL)
+    there = (facts.zone, kind_of(group))
+    stock = tuple(each for each in memory.stocked_out if (each.zone, each.kind) != there)
+    return memory.model_copy(
+        update={"groups": memory.groups | {group.name: well}, "stocked_out": stock}
+    )
+
+
+def _failed(
+    memory: Memory,
+    group: ScaleGroup | None,
+    facts: SliceFacts,
+    before: SliceFacts | None,
+    now: datetime,
+) -> Memory:
+    fault = facts.fault or SliceFault.PLATFORM
+    what = {SliceFault.QUOTA: "quota_exceeded", SliceFault.STOCK_OUT: "stock_out"}.get(
+        fault, "lost" if fault in LOST else "failed"
+    )
+    reason = f"{fault}: {facts.reason}".removesuffix(": ")
+    memory = record(
+        memory, Action(at=now, group=facts.group, what=what, slice_id=facts.id, reason=reason)
+    )
+    if group is None or (before is not None and before.state in _LEAVING):
+        return memory
+    remembered = memory.groups.get(group.name, GroupMemory())
+    if facts.ready_at is not None:
+        # An agent that was stopped on purpose says nothing about its machine.
+        remembered = (
+            remembered
+            if fault is SliceFault.HOST_LEFT
+            else _record_lifetime(remembered, now - facts.ready_at, now)
+        )
+    elif fault is SliceFault.QUOTA and facts.quota_scope:
+        memory = quotas.used_up(memory, kind_of(group), facts, now + group.pace.quota_timeout)
+        # As with a zone without stock: the group has not grown.
+        remembered = remembered.model_copy(update={"cooldown_until": None})
+    elif fault is SliceFault.QUOTA:
+        until = now + group.pace.quota_timeout
+        remembered = remembered.model_copy(
+            update={"quota_until": until, "quota_reason": facts.reason}
+        )
+    elif fault is SliceFault.STOCK_OUT:
+        memory = _stock_out(memory, group, facts, now)
+        # The group has not grown: the next zone may be tried at once.
+        remembered = remembered.model_copy(update={"cooldown_until": None})
+    else:
+        remembered = _backed_off(remembered, group, facts, fault, now)
+    return memory.model_copy(update={"groups": memory.groups | {group.name: remembered}})
+
+
+def _record_lifetime(remembered: GroupMemory, lifetime: timedelta, now: datetime) -> GroupMemory:
+    short = lifetime < SHORT_LIFETIME
+    if not short and lifetime < LONG_LIFETIME:
+        return remembered
+    if short and any(not long and now - when < ONE_MOMENT for when, long in remembered.lives):
+        return remembered  # both died of the same cause
+    lives = tuple(each for each in remembered.lives if now - each[0] < CHURN_WINDOW)
+    return remembered.model_copy(
+        update={"lives": (*lives, (now, lifetime >= LONG_LIFETIME))[-MOST_LIFETIMES:]}
+    )
+
+
+def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: datetime) -> Memory:
+    kind, times = kind_of(group), 1
+    others = []
+    for each in memory.stocked_out:
+        if (each.zone, each.kind) != (facts.zone, kind):
+            others.append(each)
+        elif facts.requested_at < each.at:
+            return memory  # requested before the stock-out was known: the same event
+        elif now - each.until < FORGOTTEN:
+            times = each.times + 1
+    delay = _doubled(group.pace.stockout_delay, times, group.pace.max_stockout_delay)
+    reason = facts.reason if group.type is SliceType.MANUAL_VM else ""
+    out = StockedOut(
+        zone=facts.zone, kind=kind, until=now + delay, times=times, at=now, reason=reason
+    )
+    return memory.model_copy(update={"stocked_out": (*others, out)})
+
+
+def _returned(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
+    """Returns the memory after a slice of the group was deleted: its pool, if it has one, has a
+    free machine again.
+    """
+    if group.type is not SliceType.MANUAL_VM or facts.ready_at is None:
+        return memory
+    kind = kind_of(group)
+    return memory.model_copy(
+        update={"stocked_out": tuple(each for each in memory.stocked_out if each.kind != kind)}
+    )
+
+
+def _backed_off(
+    remembered: GroupMemory,
+    group: ScaleGroup,
+    facts: SliceFacts,
+    fault: SliceFault,
+    now: datetime,
+) -> GroupMemory:
+    known = remembered.failed_at is not None and facts.requested_at < remembered.failed_at
+    if known and fault is not SliceFault.BAD_CONFIG:
+        return remembered  # requested before the last failure was known: the same failure
+    failures = remembered.failures + (not known)
+    delay, reason = (
+        _doubled(group.pace.backoff, failures, group.pace.max_backoff),
+        facts.reason or fault.value,
+    )
+    if fault is SliceFault.BAD_CONFIG:
+        delay, reason = (
+            group.pace.max_backoff,
+            f"{reason}; correct scale group {group.name} in the configuration and reload it",
+        )
+    stopped = fault is SliceFault.INIT_TIMEOUT and failures >= BREAKS_AFTER
+    until = now + (max(delay, BROKEN_PAUSE) if stopped else delay)
+    update = {
+        "failures": failures,
+        "failed_at": now,
+        "backoff_until": until,
+        "backoff_reason": reason,
+        "stopped": stopped,
+    }
+    return remembered.model_copy(update=update)
+
+
+def _doubled(first: timedelta, times: int, most: timedelta) -> timedelta:
+    return min(first * (1 << min(times - 1, 20)), most)
