@@ -8,8 +8,8 @@ from the memory whether a group may request slices.
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from iris.autoscaling import quotas, sizes
-from iris.autoscaling.availability import CHURN_WINDOW, LONG_LIFETIME, SHORT_LIFETIME, kind_of
+from iris.autoscaling import availability, quotas, sizes
+from iris.autoscaling.availability import kind_of
 from iris.model.slice.provisioning import SliceFault
 from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.slice.scaling import Action, GroupMemory, Memory, StockedOut
@@ -147,7 +147,7 @@ def _failed(
         )
     elif fault is SliceFault.QUOTA and facts.quota_scope:
         memory = quotas.used_up(memory, kind_of(group), facts, now + group.pace.quota_timeout)
-        # As with a zone without stock: the group has not grown.
+        # No cooldown: nothing was created, and the quota of another zone may have capacity.
         remembered = remembered.model_copy(update={"cooldown_until": None})
     elif fault is SliceFault.QUOTA:
         until = now + group.pace.quota_timeout
@@ -156,7 +156,7 @@ def _failed(
         )
     elif fault is SliceFault.STOCK_OUT:
         memory = _stock_out(memory, group, facts, now)
-        # The group has not grown: the next zone may be tried at once.
+        # No cooldown: nothing was created, and the next zone may be tried at once.
         remembered = remembered.model_copy(update={"cooldown_until": None})
     else:
         remembered = _backed_off(remembered, group, facts, fault, now)
@@ -164,14 +164,14 @@ def _failed(
 
 
 def _record_lifetime(remembered: GroupMemory, lifetime: timedelta, now: datetime) -> GroupMemory:
-    short = lifetime < SHORT_LIFETIME
-    if not short and lifetime < LONG_LIFETIME:
+    short = lifetime < availability.SHORT_LIFETIME
+    if not short and lifetime < availability.LONG_LIFETIME:
         return remembered
     if short and any(not long and now - when < ONE_MOMENT for when, long in remembered.lives):
         return remembered  # both died of the same cause
-    lives = tuple(each for each in remembered.lives if now - each[0] < CHURN_WINDOW)
+    lives = tuple(each for each in remembered.lives if now - each[0] < availability.CHURN_WINDOW)
     return remembered.model_copy(
-        update={"lives": (*lives, (now, lifetime >= LONG_LIFETIME))[-MOST_LIFETIMES:]}
+        update={"lives": (*lives, (now, lifetime >= availability.LONG_LIFETIME))[-MOST_LIFETIMES:]}
     )
 
 
