@@ -2,7 +2,7 @@
 
 Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail
 while they are provisioned, and short-lived slices. The end of one condition does not end another.
-`iris.autoscaling.memory` remembers what leads to them.
+`iris.autoscaling.memory` remembers the events that cause these conditions.
 
 A quota that counts in a zone or region does not stop requests in the group's other zones
 (`iris.autoscaling.quotas`).
@@ -21,17 +21,22 @@ from iris.model.units import format_duration
 
 #: The period over which rates are counted.
 MINUTE = timedelta(minutes=1)
-#: The period in which slice ends count, how many are needed to judge, and the limits of a short and
-#: of a long lifetime.
+#: The period in which ended slices count for `Churn`.
 CHURN_WINDOW = timedelta(minutes=30)
+#: The least number of ended slices from which a share is computed.
 CHURN_SAMPLES = 3
+#: A slice that ends sooner than this after it became ready is short-lived.
 SHORT_LIFETIME = timedelta(minutes=5)
+#: A slice that ends later than this after it became ready is long-lived.
 LONG_LIFETIME = timedelta(minutes=10)
-#: (share of short lifetimes, factor on the group's rate of growth), the highest share first.
+#: The factors by which short-lived slices slow a group's growth: (share of short-lived slices,
+#: factor), the highest share first.
 CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
-#: From this share of short lifetimes on, idle slices are kept: the group might not get them back.
+#: If at least this share of slices is short-lived, idle slices are kept: the group might not get
+#: them back.
 CHURN_KEEPS = 0.5
 
+#: The zones without stock, by zone and kind (`kind_of`).
 Stock = Mapping[tuple[str, str], StockedOut]
 
 
@@ -52,33 +57,33 @@ class Churn(NamedTuple):
 
 
 class GroupAvailability(NamedTuple):
-    """The availability of a group for new slices; if it is limited, the reason and the time until
-    which it is.
-    """
+    """The availability of a group for new slices."""
 
     state: Availability
+    #: Why the availability is limited; empty if it is not.
     why: str = ""
+    #: When the limit ends; None if that is unknown.
     until: datetime | None = None
-    #: The reason is that slices were short-lived. `min_slices` is restored nevertheless, but
+    #: Whether short-lived slices are the reason. Then `min_slices` is restored nevertheless, but
     #: slowly.
     churned: bool = False
 
     @property
     def turns_away(self) -> bool:
-        """Returns whether demand goes to the next group because of it."""
+        """Whether the limit sends waiting gangs to the next group."""
         return self.state in (Availability.QUOTA_EXCEEDED, Availability.BACKOFF)
 
     @property
     def holds_up(self) -> bool:
-        """Returns whether demand waits because of it."""
+        """Whether the limit makes waiting gangs wait for this group."""
         return self.state in (Availability.REQUESTING, Availability.COOLDOWN)
 
 
 def kind_of(group: ScaleGroup) -> str:
-    """Returns the platform's kind of the group's slices. Groups of one kind share what is known
-    about stock-outs.
+    """Returns the platform's kind of the group's slices. A stock-out of one group holds for all
+    groups of the same kind.
 
-    Each group of existing machines has a pool of its own, which no other group uses up.
+    Each group of existing machines is a kind of its own, because it has its own pool of machines.
     """
     tier = "preemptible" if group.preemptible else "on-demand"
     machine = (
@@ -101,7 +106,7 @@ def churn(lives: Iterable[tuple[datetime, bool]], now: datetime) -> Churn:
 
 
 def churn_eases(lives: Sequence[tuple[datetime, bool]], now: datetime) -> datetime | None:
-    """Returns when ageing alone lowers the share of short lifetimes to the next better level; None:
+    """Returns when the factor on growth rises because old slice ends leave `CHURN_WINDOW`; None if
     growth is not slowed down.
     """
     level = churn(lives, now).factor
@@ -116,12 +121,14 @@ def most_per_minute(group: ScaleGroup, remembered: GroupMemory, now: datetime) -
 
 
 def within_minute(times: Iterable[datetime], now: datetime) -> tuple[datetime, ...]:
-    """Returns the times that count for a rate."""
+    """Returns the times of the last minute, which count for a rate."""
     return tuple(time for time in times if now - time < MINUTE)
 
 
 def next_token(times: Iterable[datetime], most: int, now: datetime) -> datetime | None:
-    """Returns when the limit per minute allows one more action; None: now, or never."""
+    """Returns when the limit `most` per minute allows one more action; None if it allows one now,
+    or never.
+    """
     recent = sorted(within_minute(times, now))
     return recent[len(recent) - most] + MINUTE if 0 < most <= len(recent) else None
 
@@ -137,13 +144,14 @@ def group_availability(
     paused: bool = False,
     used_up: Mapping[str, UsedUp] = MappingProxyType({}),
 ) -> GroupAvailability:
-    """Returns the group's availability: the first that holds, in the order of `Availability`.
+    """Returns the group's availability. If several limits hold, the first in the order of
+    `Availability` counts.
 
     Args:
-        used_up: the group's zones in which a quota is used up.
-        requested: the group's slices that the platform has not answered yet.
+        requested: the group's slices whose requests the platform has not answered yet.
         total: the number of the group's slices in any state.
-        paused: an operator has paused placement on the group's hosts.
+        paused: whether an operator has paused placement on the group's hosts.
+        used_up: the group's zones in which a quota is used up, each with the quota.
     """
     return (
         _paused(paused)
@@ -269,14 +277,14 @@ def format_times(times: int) -> str:
 
 
 def describe_used_up(quota: UsedUp) -> str:
-    """Describes a used-up quota: where it counts, until when it is assumed, and its name."""
+    """Describes a used-up quota: where it counts, when it is tried again, and the reason."""
     where = "" if quota.scope == ANYWHERE else f" in {quota.scope}"
     return f"quota used up{where}, retried {clock(quota.until)}: {quota.reason}"
 
 
 def describe_stock_out(out: StockedOut) -> str:
-    """Describes a stock-out: where or why, until when it is assumed, and how often the zone was
-    tried.
+    """Describes a stock-out: the zone or the reason, when the zone is tried again, and how often it
+    was tried.
     """
     if out.reason:
         return f"{out.reason}, tried {format_times(out.times)}, again {clock(out.until)}"

@@ -15,25 +15,27 @@ from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.slice.scaling import Action, GroupMemory, Memory, StockedOut
 from iris.model.slice.status import SliceFacts, SliceState
 
-#: Number of actions that are kept, and of slice ends that are kept for each group.
+#: The most actions that are remembered.
 MOST_ACTIONS = 100
+#: The most ends of slices that are remembered for each group.
 MOST_LIFETIMES = 100
-#: A zone whose last block ended longer ago than this starts again with the first delay.
+#: A zone whose last stock-out ended longer ago than this starts again with the first delay.
 FORGOTTEN = timedelta(hours=1)
 
-#: After this many slices in a row whose agents never reported, the group is stopped: what the
-#: slices start with is wrong. Then it tries one slice per `BROKEN_PAUSE`.
+#: A group is stopped after this many slices in a row whose agents never reported: the image or the
+#: start-up script of the slices is wrong.
 BREAKS_AFTER = 5
+#: A stopped group tries one slice in this period.
 BROKEN_PAUSE = timedelta(hours=1)
 
 #: Faults through which an existing slice is lost.
 LOST = frozenset({SliceFault.PREEMPTED, SliceFault.HOST_LOST, SliceFault.VANISHED})
-#: Slices that die within this time of each other count as one death. They have one cause, such as a
-#: wave of preemptions or a power cut.
+#: Short-lived slices that are lost within this time of each other count once. They have one cause,
+#: such as a wave of preemptions or a power cut.
 ONE_MOMENT = timedelta(minutes=1)
+#: The states of slices that are lost on purpose, so their loss teaches nothing.
 _LEAVING = frozenset({SliceState.DRAINING, SliceState.DELETING})
-#: Updates of a group's failure memory: after a success, and when a stopped group is to be tried
-#: once more.
+#: The update of a group's memory after a success.
 _WELL = {
     "failures": 0,
     "failed_at": None,
@@ -41,6 +43,7 @@ _WELL = {
     "backoff_reason": "",
     "stopped": False,
 }
+#: The update of a stopped group's memory before it tries one more slice.
 _TRY = {"backoff_until": None, "stopped": False}
 
 
@@ -54,8 +57,8 @@ def learn(
     """Returns the memory after a slice's change of state.
 
     Args:
-        group: None: the group is no longer in the configuration.
-        before: the slice before the change; None: it was unknown.
+        group: the slice's group; None if it is no longer in the configuration.
+        before: the slice before the change; None if it was unknown.
     """
     if before is not None and before.state is facts.state:
         return memory
@@ -69,7 +72,7 @@ def learn(
 
 
 def record(memory: Memory, *actions: Action) -> Memory:
-    """Returns the memory with these actions; the oldest actions are dropped."""
+    """Returns the memory with these actions. The oldest actions beyond the limit are dropped."""
     return (
         memory.model_copy(update={"actions": (*memory.actions, *actions)[-MOST_ACTIONS:]})
         if actions
@@ -82,9 +85,9 @@ def reconfigured(
 ) -> Memory:
     """Returns the memory after a change of the configuration.
 
-    Failures and sizes of a changed group are forgotten, because it may work now. A stopped group,
-    or one whose slices lacked devices, is tried once even if it did not change, because its
-    machines' images are not part of the group.
+    Failures and sizes of a changed group are forgotten, because the group may work now. A stopped
+    group, or a group whose slices lacked devices, is tried once even if it did not change: the
+    image of its machines is not part of the configuration and may be new.
     """
     same, new = {group.name: group for group in before}, {group.name: group for group in after}
 
@@ -168,7 +171,7 @@ def _record_lifetime(remembered: GroupMemory, lifetime: timedelta, now: datetime
     if not short and lifetime < availability.LONG_LIFETIME:
         return remembered
     if short and any(not long and now - when < ONE_MOMENT for when, long in remembered.lives):
-        return remembered  # both died of the same cause
+        return remembered  # the slice was lost with another one, by the same cause
     lives = tuple(each for each in remembered.lives if now - each[0] < availability.CHURN_WINDOW)
     return remembered.model_copy(
         update={"lives": (*lives, (now, lifetime >= availability.LONG_LIFETIME))[-MOST_LIFETIMES:]}
@@ -182,7 +185,7 @@ def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: dateti
         if (each.zone, each.kind) != (facts.zone, kind):
             others.append(each)
         elif facts.requested_at < each.at:
-            return memory  # requested before the stock-out was known: the same event
+            return memory  # requested before the stock-out was known, so it is the same stock-out
         elif now - each.until < FORGOTTEN:
             times = each.times + 1
     delay = _doubled(group.pace.stockout_delay, times, group.pace.max_stockout_delay)
@@ -194,8 +197,8 @@ def _stock_out(memory: Memory, group: ScaleGroup, facts: SliceFacts, now: dateti
 
 
 def _returned(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
-    """Returns the memory after a slice of the group was deleted: its pool, if it has one, has a
-    free machine again.
+    """Returns the memory after a slice of the group was deleted. If the group has a pool of
+    machines, the pool has a free machine again.
     """
     if group.type is not SliceType.MANUAL_VM or facts.ready_at is None:
         return memory
@@ -214,7 +217,7 @@ def _backed_off(
 ) -> GroupMemory:
     known = remembered.failed_at is not None and facts.requested_at < remembered.failed_at
     if known and fault is not SliceFault.BAD_CONFIG:
-        return remembered  # requested before the last failure was known: the same failure
+        return remembered  # requested before the last failure was known, so it is the same failure
     failures = remembered.failures + (not known)
     delay, reason = (
         _doubled(group.pace.backoff, failures, group.pace.max_backoff),

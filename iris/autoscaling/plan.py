@@ -1,16 +1,16 @@
 """Makes one decision of the autoscaler about all scale groups, from the slices, the demand and the
 memory of past events.
 
-1. The waiting gangs are packed into slices on their way, and the rest into new slices
+1. The waiting gangs are packed into slices that are being created, and the rest into new slices
    (`iris.autoscaling.packing`).
-2. Each group creates slices for its share of the gangs, for `min_slices` and for its buffer
+2. Each group creates slices for its share of the gangs, for `min_slices` and for `buffer_slices`
    (`iris.autoscaling.group_scaler`). It stays within its maximum, its rate and its availability
    (`iris.autoscaling.availability`). If a quota, a failure or the maximum blocks a group, the gangs
-   go to the next group. If a request is unanswered or the group has just grown, they wait.
+   go to the next group. If a request is unanswered or the group has just grown, the gangs wait.
 3. Slices that have been idle for long enough, or that exceed the maximum, are deleted
    (`iris.autoscaling.inventory`).
-4. Every action, and every refusal to act, has a reason (`iris.autoscaling.explain`) and the time at
-   which it may change.
+4. Every action has a reason, and so has every action that is needed but not possible
+   (`iris.autoscaling.explain`). The plan says when this may change without an event.
 
 The module uses no clock and no random numbers: the same input gives the same plan, so it can run
 inside a workflow.
@@ -39,7 +39,7 @@ def plan(
     memory: Memory,
     now: datetime,
 ) -> ScalePlan:
-    """Returns what to do now, why the rest is not done, and when to evaluate again.
+    """Returns which slices to create and to drain, the reasons, and when to evaluate again.
 
     Args:
         slices: all slices, including those of groups that are no longer in the configuration.
@@ -138,7 +138,7 @@ def _remember(
     drains: Iterable[Drain],
     now: datetime,
 ) -> Memory:
-    """Returns the memory with this decision, without what has expired."""
+    """Returns the memory with this decision and without expired entries."""
     groups = {
         name: scaler.remember()
         for name, scaler in scalers.items()
@@ -181,10 +181,10 @@ def _moments(
             yield scaler.shrinking.until
         if (retried := sizes.retried_at(scaler.promised, scaler.remembered, now)) is not None:
             yield retried
-        # No event reports that a slice became idle, and a slice that is to be deleted may have
-        # received a task.
+        # No event reports that a slice became idle.
         if scaler.inventory.could_idle(len(scaler.shrinking.drains)):
             yield now + scaler.group.pace.scale_down_delay
+    # A slice that is to be deleted may have received a task, and then becomes idle later.
     for each in (*(scaler.inventory for scaler in scalers.values()), *gone):
         if any(drain.idle_since is not None for drain in each.drains):
             yield now + (each.group.pace if each.group else Pace()).scale_down_delay

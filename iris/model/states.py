@@ -92,7 +92,7 @@ def roll_up(
         tasks: the tasks' states. FAILED, WORKER_FAILED and PREEMPTED count as ended: a task to be
             retried is already PENDING again.
         max_task_failures: how many FAILED tasks the job tolerates.
-        held: whether its user holds it. HELD shows only while none of its tasks runs.
+        held: whether its user holds the job. It is HELD only while none of its tasks runs.
     """
     counts = Counter(tasks)
     if counts.keys() == {_T.CANCELLED}:

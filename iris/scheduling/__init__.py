@@ -1,8 +1,8 @@
 """Decides which gang gets which hosts, explains why a gang waits, and decides how a gang gets from
 its submission to its end.
 
-Open `ledger` first: it holds the scheduler's state, and `Ledger.settle` runs a scheduling pass. Each
-package imports only those before it:
+Open `ledger` first: it holds the scheduler's state, and `Ledger.settle` runs a scheduling pass. A
+package imports only the packages before it:
 
     placement   the pass: capacity, turns, evictions
     reasons     why a gang waits, and for how long

@@ -20,12 +20,12 @@ from iris.model.job.attempts import AttemptRecord
 from iris.model.job.spec import Band, JobSpec, Overrides, TaskStatus
 from iris.model.lifecycle import transition
 
-#: How the reason begins of a task that is prepared before others of its gang.
+#: The begin of the reason of a task that is prepared and waits for other tasks of its gang.
 WAITS_FOR = "waits for"
 
 
 class GangState(StrEnum):
-    # has neither request nor hosts; the next attempt begins after the delay, the first one at once
+    # has no request and no hosts; the first attempt begins at once, a later one after a delay
     BACKOFF = "BACKOFF"
     HELD = "HELD"  # its user holds it, and it has not sent its request
     WAITING = "WAITING"  # sends its request, and waits for hosts
@@ -35,19 +35,19 @@ class GangState(StrEnum):
 
 
 class GangEvent(StrEnum):
-    # steps of its workflow
+    # Steps of the gang's workflow.
     HOLD = "HOLD"  # an attempt begins while the user holds the gang
-    BEGIN = "BEGIN"  # an attempt begins, or goes on after the hold
+    BEGIN = "BEGIN"  # an attempt begins, or continues after the hold
     ASK = "ASK"  # the request is sent, or sent again
     REFUSE = "REFUSE"  # the scheduler has no hosts yet
     PLACE = "PLACE"  # the gang takes its hosts
     FORGET = "FORGET"  # the scheduler does not accept the request's key
     TIME_OUT = "TIME_OUT"  # the scheduling timeout is over
     FINISH = "FINISH"  # all programs have ended
-    RETRY = "RETRY"  # request or hosts are released, and there is another attempt
-    END = "END"  # request or hosts are released, and there is none
+    RETRY = "RETRY"  # request or hosts are released, and another attempt follows
+    END = "END"  # request or hosts are released, and no attempt follows
     CANCEL = "CANCEL"  # the workflow is cancelled
-    # signals
+    # Signals.
     OFFER = "OFFER"  # the scheduler found hosts for a gang that waits
     EXPLAIN = "EXPLAIN"  # the reason why the gang waits has changed
     EVICT = "EVICT"  # the scheduler takes the hosts away
@@ -144,22 +144,21 @@ class Gang(Frozen):
     spec: JobSpec
     #: The id of the job's first run; the paths of its logs contain it. Its workflow sets it.
     run_id: str = ""
-    #: None: when the first run began, which sets it.
+    #: When the job was submitted. The first run of the workflow replaces None with its begin.
     submitted_at: datetime | None = None
-    #: When it began to wait for hosts: the last job that it depends on had ended. None: it has
-    #: none, or still waits for them.
+    #: When the last job that it depends on had ended; None if it depends on no job, or still waits
+    #: for one.
     ready_at: datetime | None = None
-    #: When it could first ask for hosts, if it waited for its place within the limit of an array
-    #: until then.
+    #: When the limit of an array first allowed it to request hosts; None if no limit delayed it.
     admitted_at: datetime | None = None
-    #: Empty: not begun.
+    #: The states of its tasks; empty before the first run of its workflow.
     tasks: tuple[TaskStatus, ...] = ()
     overrides: Overrides = Overrides()
     #: How long the gang has been held. The scheduling timeout does not count this time.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()
-    #: The hosts that spoilt its last attempts, one for each time. The next attempt avoids them if
-    #: another host can take it.
+    #: The hosts that spoilt its last attempts, repeated for each attempt. The next attempt avoids
+    #: these hosts if it fits on others.
     avoided: tuple[str, ...] = ()
 
     @property
@@ -173,18 +172,18 @@ class Gang(Frozen):
 
     @property
     def submission(self) -> datetime:
-        """When it was submitted, once its workflow has begun."""
+        """When it was submitted. The workflow must have begun."""
         assert self.submitted_at is not None
         return self.submitted_at
 
     @property
     def queued_at(self) -> datetime:
-        """Since when it waits for hosts: its place in the queue counts from then."""
+        """The time since which it waits for hosts. It decides its place in the queue."""
         return self.ready_at or self.submission
 
     @property
     def could_ask_at(self) -> datetime:
-        """When it could first ask for hosts: its scheduling timeout counts from then."""
+        """When it could first request hosts. Its scheduling timeout counts from this time."""
         return self.admitted_at or self.queued_at
 
     def with_task(self, place: int, task: TaskStatus) -> Self:

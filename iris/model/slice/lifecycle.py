@@ -1,8 +1,8 @@
-"""The lifecycle of a slice: what each event changes, and what the workflow does about it.
+"""The lifecycle of a slice: how each event changes the slice, and which effects it has.
 
-`step` takes a slice and an event. It returns the slice after the event and effects, which the
-workflow performs in their order. An effect that has a result is the last of its step; the workflow
-passes the result to `step` as the next event.
+`step` takes a slice and an event. It returns the slice after the event, and effects, which the
+workflow performs in their order. An effect with a result is the last effect of its step. The
+workflow passes the result to `step` as the next event.
 
 Rule 1: a slice changes only in this module. `TABLE` has for each state the events that can arrive
 in it, each with the function that handles it. Rule 2: an event that is not in the state's row
@@ -10,9 +10,9 @@ raises `IllegalMove` and changes nothing. An event without consequences has the 
 Rule 3: nothing here reads a clock. `now` is the workflow's time, and a deadline arrives as an
 event.
 
-A slice that is created has a request to the platform. A slice that joined has none: its machines
-exist, and nothing deletes them. Not in this module: the deletion of the machines, which the
-workflow repeats until the platform confirms it.
+A slice that is created has a request to the platform. A slice that joined has no request: its
+machines exist already, and nothing deletes them. Not in this module: the deletion of the machines,
+which the workflow repeats until the platform confirms it.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,20 +57,20 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
-#: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner.
-#: Most repairs take some minutes, maintenance of a large slice takes hours.
+#: Machines that the platform repairs for longer than this are deleted, because a new slice is ready
+#: sooner. Most repairs take some minutes; maintenance of a large slice takes hours.
 REPAIR_GRACE = timedelta(minutes=15)
-#: The pause before a platform that did not answer is asked again about overdue machines.
+#: The pause before the platform is asked again about overdue machines.
 DESCRIBE_AGAIN = timedelta(seconds=30)
-#: The pause between two checks whether a draining slice is free: doubled each time, up to the
-#: maximum.
+#: The first pause between two checks whether a draining slice is free. It doubles each time, up to
+#: the maximum.
 DRAIN_CHECK = timedelta(seconds=1)
 MAX_DRAIN_CHECK = timedelta(minutes=2)
-#: The maximum once the slice's tasks have been evicted; that phase lasts a little longer than their
-#: grace.
+#: The maximum after the slice's tasks have been evicted. They end within their grace, so this phase
+#: is short.
 MAX_EVICTION_CHECK = timedelta(seconds=5)
-#: How long after the deadline of a drain the evicted tasks have for their grace and their release,
-#: before the slice is deleted anyway.
+#: The time after the deadline of a drain in which evicted tasks can end and release their hosts.
+#: After it the slice is deleted in any case.
 EVICTION_GRACE = timedelta(minutes=2)
 
 
@@ -82,21 +82,21 @@ class Transition(NamedTuple):
 
 
 def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
-    """Returns the slice after the event, and what the workflow does about it.
+    """Returns the slice after the event, and the effects of the event.
 
     Args:
         now: the workflow's time.
 
     Raises:
-        IllegalMove: the event cannot arrive in the slice's state.
+        IllegalMove: the slice's state does not accept the event.
     """
     handler = transition(TABLE, slice.state, type(event), "a slice")
     return handler(slice, event, now)
 
 
 def deadline(slice: SliceRecord) -> datetime | None:
-    """Returns when `DeadlineReached` is due if no other event arrives; None: the slice can wait
-    forever.
+    """Returns when `DeadlineReached` is due if no other event arrives; None if there is no
+    deadline.
     """
     if slice.request is None:
         return None
@@ -158,7 +158,11 @@ def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Tran
 
 
 def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
-    """Handles the state of the machines; None: the platform has none."""
+    """Handles an observation of the machines.
+
+    Args:
+        seen: None if the platform has no machines of the slice.
+    """
     slice = slice.with_key(seen)
     if (loss := loss_of(seen)) is not None:
         return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
@@ -168,7 +172,7 @@ def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -
     repairing = seen.state is MachineState.REPAIRING
     if repairing is (slice.facts.repair_until is not None):
         return exist
-    # The agents and their tasks may go on during a repair.
+    # Agents and tasks may continue during a repair.
     grace = format_duration(REPAIR_GRACE)
     begun = f"in repair; deleted if that takes longer than {grace}: {seen.reason}"
     slice = exist.slice.with_facts(repair_until=now + REPAIR_GRACE if repairing else None)
@@ -187,7 +191,8 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
     if not (proven := slice.proves(event.host, event.signature, event.public_key)):
-        # None: cannot be told yet. The agent reports again until the slice has or refuses it.
+        # If it is None, the slice has no key yet to verify the report. The agent reports again
+        # until the slice accepts or refuses the host.
         return Transition(
             slice if proven is None else replace(slice, refused=slice.refused | {event.host.id})
         )
@@ -228,8 +233,8 @@ def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Tra
 
 
 def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
-    """Notes which hosts the scheduler has not taken. Their agents read that and report again, as
-    new incarnations.
+    """Records which hosts the scheduler has not accepted. Their agents read that and report again,
+    as new incarnations.
     """
     known, slice = slice.ended, replace(slice, ended=frozenset(event.ended))
     if known.issuperset(event.ended):
@@ -243,7 +248,7 @@ def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Trans
 
 
 def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Transition:
-    """Offers the hosts of a ready slice again. The scheduler then has them, or answers which
+    """Offers the hosts of a ready slice again. The scheduler accepts them, or answers which
     incarnations it has ended.
     """
     noted = (
@@ -286,7 +291,7 @@ def _check_machines(slice: SliceRecord, event: MachinesDescribed, now: datetime)
 
 
 def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> Transition:
-    """Waits: an overdue slice may be well, and the platform does not answer."""
+    """Waits, because the platform does not answer and an overdue slice may work."""
     slice = replace(slice, check_at=now + DESCRIBE_AGAIN)
     until = slice.facts.repair_until
     return Transition(
@@ -302,11 +307,11 @@ def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> T
 def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -> Transition:
     repair = slice.facts.repair_until
     if repair is not None and event.due >= repair:
-        # The autoscaler, which reports the end of a repair, may not have been running.
+        # The end of the repair may be unknown, because the autoscaler was not running.
         return Transition(slice, (DescribeMachines(overdue=True),))
     match slice.state:
         case SliceState.PROVISIONING:
-            # Slow is not failed: the machines may exist without having been observed.
+            # The machines may exist although no observation has shown them.
             return Transition(slice, (DescribeMachines(overdue=True),))
         case SliceState.BOOTSTRAPPING:
             return Transition(slice, (ReadConsole(),))
@@ -316,7 +321,7 @@ def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -
 
 
 def _fail_late(slice: SliceRecord, event: ConsoleRead, now: datetime) -> Transition:
-    """Fails the slice because its machines or agents are overdue."""
+    """Fails a slice whose machines or agents are overdue."""
     fault, reason = lateness(slice.state, slice.created.group.pace, len(slice.hosts), slice.size)
     slice = replace(slice, console_output=event.output)
     return _fail(slice, fault, with_last_line(reason, event.output), now)
@@ -349,9 +354,8 @@ def _drain_early(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
     if slice.request is None:
         return Transition(slice)
     if slice.adopted and slice.request.token:
-        return Transition(
-            replace(slice, drain=drain)
-        )  # tasks may run there: first its agents have to identify themselves
+        # Tasks may run on the slice, so its agents have to report before it is drained.
+        return Transition(replace(slice, drain=drain))
     return _move(slice, SliceState.DELETING, drain.reason, now)
 
 
@@ -371,8 +375,8 @@ def _drain_again(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
 
 
 def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there
-    meanwhile keeps it.
+    """Deletes the slice if the scheduler confirms that it is idle. The slice stays if a gang was
+    placed on it meanwhile.
     """
     reason = event.request.drain.reason
     if not event.problem:
@@ -382,8 +386,8 @@ def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Tr
 
 
 def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if it is free or its tasks have had their time, and otherwise checks it
-    again later.
+    """Deletes the slice if it is free or its drain has lasted long enough. Otherwise the slice is
+    checked again later.
     """
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason

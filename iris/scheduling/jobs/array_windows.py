@@ -1,9 +1,9 @@
-"""Shares the places of a large array out to its parts. Pure.
+"""Divides the limit of a large array among its parts.
 
-A large array is split into parts, whose workflows start the tasks. The array's limit holds for all
-parts together, so the job gives each part a number of places. A part uses a place for each task
-that it has started, and gives none back before the task has ended. The job may know of an end late,
-but never too early: so what is free by its knowledge is free.
+A large array is split into parts, whose workflows start the tasks. The array's limit of running
+tasks holds for all parts together, so the job gives each part a number of places. A part uses a
+place for each task that it has started, until the task has ended. The job may learn late that a
+task has ended, but never too early. So a place that the job counts as free is free.
 """
 
 from collections.abc import Sequence
@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 
 class PartLoad(NamedTuple):
-    """A part, as the job knows it."""
+    """The load of a part, as far as the job knows."""
 
-    #: The tasks that have not ended.
+    #: The number of tasks that have not ended.
     unfinished: int
-    #: The places that it has; 0: it has not begun.
+    #: The number of places that the part has; 0 before it begins.
     places: int = 0
 
     @property
     def used(self) -> int:
-        """The most places that it can use."""
+        """The most places that the part can use."""
         return min(self.unfinished, self.places)
 
 
 def shares(limit: int, parts: Sequence[PartLoad]) -> list[int]:
-    """Returns the number of places for each part, which is never less than before. Earlier parts
-    come first.
+    """Returns the new number of places for each part, which is never smaller than before. Earlier
+    parts get free places first.
     """
     free = limit - sum(part.used for part in parts)
     found = []

@@ -1,19 +1,19 @@
-"""Holds the scheduler's state: the hosts, the placements on them, and the waiting requests. It uses
-no clock and no Temporal.
+"""The scheduler's state: the hosts, the placements on them, and the waiting requests. This module
+uses no clock and no Temporal.
 
 Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger
-handles that:
+handles this with five rules:
 
-1. *A repeated request has no effect.* The key identifies a request. A key that already waits or
-   holds hosts is left as it is.
-2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a
-   request that arrives after its own withdrawal is not queued again.
-3. *A placement ends with the incarnations of its hosts.* Releasing it later has no effect on newer
+1. *A repeated request has no effect.* The key identifies a request. A request whose key already
+   waits or has hosts is ignored.
+2. *A released request stays released.* The ledger remembers the last released keys, so a request
+   that arrives after its own withdrawal is not queued again.
+3. *A placement ends with the incarnations of its hosts.* A later release has no effect on newer
    incarnations, because free resources are derived from the placements, never counted.
-4. *The latest change of a request counts.* A change that the gang made before one that has already
-   arrived is ignored.
-5. *An ended incarnation stays ended.* The ledger remembers the last ones, so that a late "host
-   ready" message does not bring back a host that is gone, or replace its successor.
+4. *The latest change of a request counts.* A change is ignored if the gang made it before a change
+   that has already arrived.
+5. *An ended incarnation stays ended.* The ledger remembers the last ended incarnations, so a late
+   "host ready" message does not bring back a host that is gone, or replace its successor.
 """
 
 import copy
@@ -45,7 +45,8 @@ from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons.explain import WaitReasons
 from iris.scheduling.reasons.forecast import Forecast, forecast
 
-#: The delay of the next search for victims, if the last one did not examine all waiting requests.
+#: The delay of the next search for victims, if the last search did not examine all waiting
+#: requests.
 CONTINUE_AFTER = timedelta(seconds=1)
 
 
@@ -54,18 +55,16 @@ class Settled(NamedTuple):
 
     placed: list[Placement]
     evicted: list[Eviction]
-    #: There is reason for another pass at once: this one stopped at its limit, or resources became
-    #: free during its round.
+    #: Whether another pass is due at once: this pass stopped at its limit, or resources became free
+    #: during its round.
     stopped: bool
-    #: When a gang that is protected by `Rules.min_run_time` may be evicted; None if no request
-    #: waits for that.
+    #: When the next search for victims is due: the last one was not complete, or a gang that
+    #: `Rules.min_run_time` protects may then be evicted. None if none is due.
     again_at: datetime | None
 
 
 class Ledger:
-    """The scheduler's state. The other methods record what happened; `settle` runs a scheduling
-    pass.
-    """
+    """The scheduler's state. `settle` runs a scheduling pass; other methods record messages."""
 
     def __init__(self, state: LedgerState | None = None) -> None:
         state = state or LedgerState()
@@ -93,20 +92,20 @@ class Ledger:
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
         self.effort = Effort()
-        #: None after a change of the hosts.
+        #: The index of the hosts; None after a change of the hosts.
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved for a shape.
         self._reserved: dict[int, Shape] = {}
-        #: A round is a series of passes that stopped at their limit, up to the pass that did not.
-        #: The shapes that did not fit in this round, and whether anything became free since it
-        #: began.
+        #: The shapes that did not fit in this round. A round is a series of passes that stopped at
+        #: their limit, up to the first pass that did not.
         self.passed_over: set[Shape] = set()
+        #: Whether resources became free since this round began.
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
         self.unfit: set[Shape] | None = None
-        #: The shapes without victims, since the last search that examined all waiting requests.
+        #: The shapes for which no victims were found since the last complete search.
         self._fruitless: set[Shape] = set()
-        #: The time of the last pass. Users are compared as of then, unless a caller gives a time.
+        #: The time of the last pass. Users are compared as of this time, unless a caller gives one.
         self._passed_at: datetime | None = None
         self._uses = SliceIdle(state.used_at)
         self._recent_use = RecentUse(state.recent_use)
@@ -200,10 +199,10 @@ class Ledger:
         """Removes the request from the queue, or frees its hosts.
 
         Args:
-            spoilt_by: the hosts that did not take their part of the attempt, or ended it by a fault
-                of theirs.
+            spoilt_by: the hosts that did not start their part of the attempt, or ended it by a
+                fault of the host.
             ran: whether the attempt ran on the other hosts.
-            placed_at: when it was placed; None: as the ledger knows it.
+            placed_at: when it was placed, for a placement that the ledger does not have any more.
         """
         self.waiting.remove(key)
         self.held.remove(key)
@@ -239,8 +238,8 @@ class Ledger:
     # Messages from slices.
 
     def hosts_up(self, hosts: Sequence[Host]) -> tuple[tuple[str, str], ...]:
-        """Adds ready hosts, except ended incarnations, which it returns. A new incarnation ends
-        what runs on the old one.
+        """Adds ready hosts, and returns the ended incarnations among them, which are not added. A
+        new incarnation of a host ends the placements on the old one.
         """
         ended = tuple(
             pair for host in hosts if (pair := (host.id, host.incarnation)) in self._ended
@@ -278,11 +277,13 @@ class Ledger:
     def retire(
         self, incarnations: Iterable[tuple[str, str]], idle_since: datetime | None = None
     ) -> str:
-        """Removes the hosts of a slice that is to be deleted, if nothing runs there. Returns why
-        they stay; empty if removed.
+        """Removes the hosts of a slice that is to be deleted, unless a task runs on one of them.
 
         Args:
-            idle_since: remove them only if nothing has run there since then.
+            idle_since: remove the hosts only if no task has run on them since this time.
+
+        Returns:
+            Why the hosts stay; empty if they were removed.
         """
         incarnations = list(incarnations)
         for host_id, _ in incarnations:
@@ -303,8 +304,8 @@ class Ledger:
         return ""
 
     def idle(self) -> dict[str, datetime | None]:
-        """Returns the idle slices of scale groups, each with the time since when; None while that
-        time is not known yet.
+        """Returns the idle slices of scale groups. The value is the time since which a slice is
+        idle; None if that time is not known yet.
         """
         busy = {seat.slice_id for placement in self.live.values() for seat in placement.seats}
         made = {host.slice_id for host in self.hosts.values() if SCALE_GROUP in host.attributes}
@@ -316,7 +317,7 @@ class Ledger:
         """Closes the host, in every incarnation, to new tasks until it is opened again."""
         self.closed[host_id] = closure
         gone = [each for each in self.closed if each not in self.hosts]
-        for each in gone[:-REMEMBERED]:  # the limit applies only to hosts that are gone
+        for each in gone[:-REMEMBERED]:  # hosts that exist have no limit
             del self.closed[each]
         self._host_index = None
 
@@ -327,9 +328,7 @@ class Ledger:
         self._host_index = None
 
     def evict(self, host_id: str, reason: str) -> list[Eviction]:
-        """Marks the placements on the host as being evicted, and returns those that were not marked
-        before.
-        """
+        """Marks the placements on the host as being evicted, and returns the newly marked ones."""
         here = (
             self.live[key]
             for key in sorted(self._seated.get(host_id, ()))
@@ -447,10 +446,9 @@ class Ledger:
         return self.wait_reasons(now).explain_all([key])[0]
 
     def forecast(self, request: Request, now: datetime) -> Forecast:
-        """Returns what would happen to the request if it arrived now. The ledger does not
-        change.
-        """
-        trial = copy.copy(self)  # it shares all that `ask` and a pass do not change
+        """Returns what would happen to the request if it arrived now. The ledger stays as it is."""
+        # The trial has copies of everything that `ask` and a pass change, and shares the rest.
+        trial = copy.copy(self)
         trial.live, trial.waiting, trial.evicting = (
             dict(self.live),
             self.waiting.copy(),
@@ -515,8 +513,8 @@ class Ledger:
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:
-        """Removes placements whose hosts are all gone or have a new incarnation. Gangs release the
-        hosts that are left.
+        """Removes placements whose hosts are all gone or have new incarnations. If some hosts of a
+        placement are left, its gang releases them.
         """
 
         def stands(placement: Placement) -> bool:
