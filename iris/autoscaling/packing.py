@@ -1,4 +1,4 @@
-"""Packs the waiting gangs into slices: computes how many slices of which groups they need.
+"""Packs the waiting gangs into slices, to compute how many slices of each group they need.
 
 Within a band, gangs are packed by shape, the largest shape first. Capacity of coming slices is used
 before new slices are requested. Groups are tried in the order of their priority numbers. Gangs that
@@ -89,7 +89,7 @@ class DemandResult:
     """The result of packing the gangs of one shape."""
 
     demand: Demand
-    #: The groups of which each could serve the gangs alone.
+    #: The groups that could serve the gangs alone.
     candidates: list[CandidateGroup]
     #: Sets of slices, each with the number of gangs that are packed on it.
     served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)

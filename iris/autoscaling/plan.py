@@ -42,7 +42,7 @@ def plan(
     """Returns which slices to create and to drain, the reasons, and when to evaluate again.
 
     Args:
-        slices: all slices, including those of groups that are no longer in the configuration.
+        slices: all slices, including slices of groups that are no longer in the configuration.
     """
     catalog = Catalog(sizes.planned_groups(groups, memory.groups, now))
     known = [each for each in slices if each.state is not SliceState.DELETED]

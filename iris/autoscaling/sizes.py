@@ -1,5 +1,5 @@
-"""Learns how large the slices of a group really are, and plans with these sizes instead of those in
-the configuration.
+"""Learns how large the slices of a group really are. The autoscaler plans with these sizes instead
+of the sizes in the configuration.
 
 A new slice is requested for a gang only if the gang fits on a slice of the learned size. Otherwise
 a gang that fits only the size in the configuration would request slice after slice: each becomes

@@ -5,7 +5,7 @@ raises `IllegalMove` and changes nothing. Rule 2: signals may arrive late, so ev
 entry for every signal.
 
 In each state the gang's workflow does one thing until an event ends it
-(`iris.workflows.jobs.gang_run`). Not in this module: what else an event changes
+(`iris.workflows.jobs.gang_run`). Not in this module: the other changes of an event
 (`iris.scheduling.jobs.gang_lifecycle`), and which account pays for an attempt
 (`iris.scheduling.jobs.retries`).
 """

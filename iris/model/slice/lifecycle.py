@@ -375,8 +375,8 @@ def _drain_again(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
 
 
 def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if the scheduler confirms that it is idle. The slice stays if a gang was
-    placed on it meanwhile.
+    """Deletes the slice if the scheduler confirms that it is idle. It is not idle if a gang was
+    placed on it since.
     """
     reason = event.request.drain.reason
     if not event.problem:
@@ -467,8 +467,8 @@ _LIVE: _Row = {
 #: The reports that arrive too late: after the decision to delete the slice they change nothing.
 _TOO_LATE: _Row = dict.fromkeys((HostReported, HostGone, MachinesListed, Drain), _ignore)
 
-#: What handles each event in each state. Signals wait until the request is answered, so none
-#: arrives in REQUESTED.
+#: The function that handles each event in each state. Signals wait until the request is answered,
+#: so none arrives in REQUESTED.
 TABLE: Mapping[SliceState, _Row] = {
     _S.REQUESTED: {
         WorkflowStarted: _start,

@@ -1,5 +1,5 @@
 """Decides how a gang gets from its submission to its end. `iris.workflows.jobs.gang_run` acts on
-these decisions: it does in each state what the state requires.
+these decisions and has one step for each state.
 
     BACKOFF ──▶ HELD ──▶ WAITING ──▶ RUNNING ──▶ RELEASING ──▶ ENDED
        ▲  └────────────────▲ └──────────────────────▲ │

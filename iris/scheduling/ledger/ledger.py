@@ -422,7 +422,7 @@ class Ledger:
         """Searches for gangs to evict, and records them.
 
         Args:
-            capacity: what the pass has left free.
+            capacity: the capacity at the end of the pass.
         """
         going = evictions(
             self.host_index,

@@ -24,9 +24,9 @@ _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
 #: The smallest amounts that do not fit, for each shape without its amounts.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
-#: The most amounts in one list of `_Smallest`. Users could choose thousands of amounts of which
-#: none is smaller than another, and each would be compared with all others. Amounts that are not in
-#: the list are compared with the hosts instead.
+#: The most amounts in one list of `_Smallest`. Users could choose thousands of amounts that are all
+#: needed in the list, and each would be compared with all others. Amounts that are not in the list
+#: are compared with the hosts instead.
 MOST_SMALLEST = 50
 
 
@@ -117,8 +117,8 @@ class Capacity:
         """Reserves for the gang's shape the hosts that lack the least to take the gang.
 
         Reserves nothing when there are not enough hosts, or when some are reserved for that shape
-        already. Every pass chooses the hosts again. Nothing new is placed on them in the meantime,
-        so what they lack only shrinks.
+        already. Every pass chooses the hosts again. No other task is placed on them in the
+        meantime, so their shortfall only shrinks.
 
         Returns:
             The reserved hosts.
@@ -179,7 +179,7 @@ class Capacity:
         )
 
     def fitting(self, numbers: Collection[int], shape: Shape) -> list[int]:
-        """Returns those of the given hosts on which one task of the shape fits now."""
+        """Returns the hosts among these on which one task of the shape fits now."""
         devices, cpu, memory, disk = shape.amounts
         self.effort.looks += len(numbers)
         found = []

@@ -187,7 +187,7 @@ def _meets(facts: Mapping[str, Attribute], required: list[Constraint]) -> bool:
 
 def covers(there: Sequence[int], wanted: tuple[int, int, int, int]) -> bool:
     """Returns true if there is enough of every resource."""
-    # A free amount is negative if a host came back smaller than what runs on it. A task that needs
+    # A free amount is negative if a host came back with less than its tasks use. A task that needs
     # none of that resource fits.
     return (
         (there[0] >= wanted[0] or not wanted[0])

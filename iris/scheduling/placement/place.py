@@ -107,7 +107,7 @@ def place(
 
 
 class _Placing:
-    """Places the requests that fit, and reserves hosts for those that do not.
+    """Places the requests that fit, and reserves hosts for requests that do not.
 
     Args:
         most: the most placements; None means that there is no limit.

@@ -5,7 +5,7 @@
 2. No gang is evicted for a gang that fits now, or that will fit once the gangs that are being
    evicted have stopped.
 3. A victim is evicted whole, once, and not before it has run for `Rules.min_run_time`.
-4. Gangs of the lowest band are chosen first, then those of the least weight, then those that
+4. Gangs of the lowest band are chosen first, then gangs of the least weight, then gangs that
    started last, so that the least work is lost.
 5. Victims are chosen only if the gang of the higher band fits on the hosts that they free.
 """

@@ -91,7 +91,7 @@ class Queue:
 
     @property
     def kinds(self) -> int:
-        """The number of kinds of requests, including kinds of which no request waits any more."""
+        """The number of kinds of requests, including kinds without a waiting request."""
         return len(self._kinds)
 
     def __iter__(self) -> Iterator[Request]:
@@ -273,7 +273,7 @@ class Queue:
         for user in self._lines[request.band]:
             if user != request.user:
                 orders, weights = self._by_age(request.band, user)
-                # What a user holds grows with each turn, so the weights are sorted.
+                # The use of a user grows with each turn, so the weights are sorted.
                 before = bisect_left(weights, turn - held.get(user, 0), hi=len(orders))
                 if before < len(orders):
                     count += (

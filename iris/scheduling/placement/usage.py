@@ -45,7 +45,7 @@ class Usage(NamedTuple):
         return cls(use_by_band(live, overdue), recent, full_recent, lately)
 
     def count_in_lower_bands(self, placement: Placement) -> None:
-        """Adds a placement of this pass to what its user holds in the bands below its own."""
+        """Adds a placement of this pass to the use of its user in all lower bands."""
         for band, held in self.held.items():
             if band.rank > placement.band.rank:
                 held[placement.user] = held.get(placement.user, 0) + placement.weight

@@ -199,8 +199,8 @@ def _after(
     """Returns the use and the recent use of each user after the releases.
 
     Args:
-        late: True assumes the uncertain releases that make the request's turn as late as possible,
-            False those that make it as early as possible.
+        late: whether to assume the uncertain releases that make the request's turn as late as
+            possible, or as early as possible.
     """
     held, recent, full = (
         each[request.band] for each in (usage.held, usage.recent, usage.full_recent)
