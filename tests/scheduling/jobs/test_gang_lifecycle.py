@@ -224,7 +224,7 @@ class Scenario:
 
 @pytest.mark.parametrize("path", transcripts("gang"), ids=lambda path: path.stem)
 def test_a_gang_gets_from_its_submission_to_its_end(path: Path) -> None:
-    """Every scenario as a text that a person can review."""
+    """Every scenario is a text that a person can review."""
     check(path, Scenario().execute)
 
 
@@ -240,7 +240,7 @@ def test_an_illegal_event_changes_nothing() -> None:
 
 
 def test_the_time_of_a_hold_does_not_count_for_the_scheduling_timeout() -> None:
-    """Neither in the run of the workflow in which the hold began, nor in the next."""
+    """It counts neither in the workflow's run in which the hold began, nor in the next run."""
     minute = timedelta(minutes=1)
     spec = a_spec(scheduling_timeout=2 * minute)
     begun = GangLifecycle(

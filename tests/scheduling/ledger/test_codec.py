@@ -1,4 +1,4 @@
-"""The ledger in few bytes: what was written is read back the same, whatever it is."""
+"""The packed ledger: reading it gives the ledger that was written, whatever it contains."""
 
 from datetime import datetime, timedelta
 
@@ -60,7 +60,7 @@ CONSTRAINTS = st.builds(
 
 @st.composite
 def hosts(draw: st.DrawFn) -> list[Host]:
-    """Hosts that share much, or nothing."""
+    """Hosts that share many or no values."""
     attributes = st.dictionaries(
         st.sampled_from([TPU_NAME, TPU_WORKER_ID, ZONE, SCALE_GROUP]), ATTRIBUTES, max_size=3
     )
@@ -85,7 +85,7 @@ def hosts(draw: st.DrawFn) -> list[Host]:
 
 @st.composite
 def wanted(draw: st.DrawFn, prefix: str) -> list[Request]:
-    """Requests as jobs make them, and some whose ids follow from nothing."""
+    """Requests as jobs make them, and requests with arbitrary ids."""
     alike = draw(
         st.lists(
             st.tuples(RESOURCES, st.lists(CONSTRAINTS, max_size=2).map(tuple)),
@@ -131,7 +131,7 @@ def wanted(draw: st.DrawFn, prefix: str) -> list[Request]:
 
 @st.composite
 def books(draw: st.DrawFn) -> Ledger:
-    """A book with anything in it: also placements on hosts that are not there any more."""
+    """A ledger with any contents, including placements on hosts that are gone."""
     ledger = Ledger()
     there = draw(hosts())
     ledger.hosts_up(there)
@@ -174,8 +174,8 @@ def read_again(ledger: Ledger) -> Ledger:
 @FEW
 @given(books())
 def test_a_book_that_is_written_down_and_read_again_is_the_same_book(ledger: Ledger) -> None:
-    """It happens every few minutes, at any moment: what was lost or mixed up in it would be lost in
-    silence.
+    """The scheduler packs its ledger every few minutes, and lost or mixed values would not be
+    noticed.
     """
     again = read_again(ledger)
 
@@ -211,9 +211,7 @@ def test_a_book_that_is_written_down_and_read_again_is_the_same_book(ledger: Led
 def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(
     ledger: Ledger, data: st.DataObject
 ) -> None:
-    """Whatever is said next: the lines, the memory of what was forgotten, strikes and wishes are
-    all there.
-    """
+    """After any further messages, the queue, the released keys, strikes and overrides are the same."""
     again = read_again(ledger)
     keys = sorted({*ledger.live, *ledger.waiting.keys(), *ledger.held.keys(), "a", "b"})
     forgotten = data.draw(st.lists(st.sampled_from(keys), max_size=3))
@@ -242,8 +240,8 @@ def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(
 
 
 def test_a_large_book_fits_into_one_payload() -> None:
-    """The next run of the scheduler gets everything in one, and that may have 2 MiB: a waiting task
-    takes a few dozen bytes.
+    """The next run of the scheduler gets the ledger in one payload of 2 MiB: a waiting task takes a
+    few dozen bytes.
     """
     ledger = Ledger()
     spec = a_spec(replicas=100, resources=some(cpu=4, memory=8, device="tpu:v5litepod-16:4"))
@@ -267,7 +265,7 @@ def test_a_large_book_fits_into_one_payload() -> None:
 
 
 def test_the_time_of_a_placement_is_kept_to_the_microsecond() -> None:
-    """It decides who may be evicted and who is evicted first."""
+    """The time decides which gangs may be evicted, and which first."""
     ledger = Ledger()
     ledger.hosts_up([a_host()])
     ledger.ask(a_request())
@@ -278,7 +276,7 @@ def test_the_time_of_a_placement_is_kept_to_the_microsecond() -> None:
 
 
 def test_one_and_true_and_one_point_nought_are_three_things_to_constraints_and_stay_so() -> None:
-    """To Python they are equal, so that hosts that differ in just that could be taken for alike."""
+    """They are equal in Python, so hosts that differ only in them could be taken for alike."""
     ledger = Ledger()
     ledger.hosts_up(
         [
@@ -293,8 +291,8 @@ def test_one_and_true_and_one_point_nought_are_three_things_to_constraints_and_s
 
 
 def test_a_placement_does_not_spell_out_the_host_it_is_on() -> None:
-    """A host is written once, however much runs there: its id, its slice and its life are longer
-    than all the rest.
+    """A host is written once: its id, slice and incarnation are longer than the rest of a
+    placement.
     """
     ledger = Ledger()
     ledger.hosts_up([a_host("h" * 60, some(cpu=200), slice_id="s" * 60, incarnation="i" * 36)])
