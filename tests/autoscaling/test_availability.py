@@ -1,4 +1,4 @@
-"""What the fate of slices teaches, and what keeps the autoscaler away from a group."""
+"""What the autoscaler learns from the outcomes of slices, and what stops requests from a group."""
 
 from datetime import datetime, timedelta
 
@@ -28,8 +28,8 @@ def befalls(
     before: SliceState | None = None,
     **changes: object,
 ) -> Memory:
-    """The memory after a slice has failed like this, or has become ready; it had been ready for so
-    many seconds.
+    """Returns the memory after a slice has failed, or has become ready. `lived` is the time in
+    seconds that it was ready.
     """
     state = S.FAILED if fault else S.READY
     ready = None if lived is None else now - timedelta(seconds=lived)

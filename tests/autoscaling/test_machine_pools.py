@@ -1,4 +1,4 @@
-"""What keeps the autoscaler away from a group of existing machines, whose pool is its own."""
+"""What stops requests from a group of existing machines, which has its own pool."""
 
 from iris.autoscaling.memory import learn
 from iris.model.slice.provisioning import SliceFault

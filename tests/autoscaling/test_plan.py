@@ -1,4 +1,6 @@
-"""What is asked of scale groups, when, and what has to wait: `plan`, as far as it grows."""
+"""Which slices are requested from scale groups, when, and which must wait: `plan`, as far as groups
+grow.
+"""
 
 from datetime import timedelta
 

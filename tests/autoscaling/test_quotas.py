@@ -1,4 +1,4 @@
-"""A quota that is used up: where it keeps the autoscaler away, and until when."""
+"""A used-up quota: in which zones it stops requests, and until when."""
 
 import pytest
 

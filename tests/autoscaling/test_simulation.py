@@ -1,9 +1,5 @@
-"""The autoscaler's decision over virtual days: whatever slices do, the limits hold, the work is
-done, and the fleet grows quiet.
-
-What must never happen after any decision (`tests.scaling_world`): more slices than allowed, a
-request while a quota or a failure forbids it, a look ahead into the past, a slice asked for after
-an idle one was given back although nobody wants anything new.
+"""The autoscaler's decisions over virtual days: the limits hold, the work is done, and the fleet
+comes to rest. `tests.scaling_world` lists what no decision may do.
 """
 
 from datetime import datetime, timedelta

@@ -1,5 +1,5 @@
-"""Slices that turn out smaller than their group promises: the group is not bought again for what no
-such slice could take.
+"""Slices that are smaller than their group promises: no slice is requested for gangs that do not
+fit on such slices.
 """
 
 from collections.abc import Iterator

@@ -53,7 +53,9 @@ def a_gang(size: int, state: TaskState = S.RUNNING, **paid: int) -> list[TaskSta
 def ended(
     outcomes: Sequence[TaskOutcome], spec: JobSpec | None = None, evicted: str = "", **paid: int
 ) -> tuple[list[TaskStatus], RetryDecision]:
-    """Returns the tasks after an attempt with these outcomes, and the decision about the next one."""
+    """Returns the tasks after an attempt with these outcomes, and the decision about the
+    next one.
+    """
     tasks, result = a_gang(len(outcomes), **paid), judge(outcomes, evicted)
     decision = decide(spec or a_spec(), tasks[0], result)
     return after(tasks, result, decision, at(99)), decision
@@ -95,7 +97,9 @@ def test_no_fault_of_a_machine_is_charged_to_the_program(
 def test_infrastructure_never_costs_failures_and_success_never_costs_anything(
     outcomes: list[TaskOutcome], evicted: str
 ) -> None:
-    """For any mix of outcomes, a failure is paid exactly when a program failed and no machine did."""
+    """For any mix of outcomes, a failure is paid exactly when a program failed and no
+    machine did.
+    """
     everybody = all(outcome.state is S.SUCCEEDED for outcome in outcomes)
     accounts = {account_of(outcome) for outcome in outcomes}
     by_machine = bool(evicted) or bool(accounts & {Account.PREEMPTIONS, Account.UNDELIVERED})

@@ -254,7 +254,9 @@ def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
 
 
 def test_what_ended_a_task_is_written_on_it() -> None:
-    """Status and page show the task. The outcome is stored nowhere else after the task has ended."""
+    """Status and page show the task. The outcome is stored nowhere else after the task
+    has ended.
+    """
     outcome = an_outcome(S.FAILED, reason="exit code 3", exit_code=3)
     result = judge([outcome])
     before = a_task(state=S.RUNNING)

@@ -211,7 +211,9 @@ def test_a_book_that_is_written_down_and_read_again_is_the_same_book(ledger: Led
 def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(
     ledger: Ledger, data: st.DataObject
 ) -> None:
-    """After any further messages, the queue, the released keys, strikes and overrides are the same."""
+    """After any further messages, the queue, the released keys, strikes and overrides are
+    the same.
+    """
     again = read_again(ledger)
     keys = sorted({*ledger.live, *ledger.waiting.keys(), *ledger.held.keys(), "a", "b"})
     forgotten = data.draw(st.lists(st.sampled_from(keys), max_size=3))

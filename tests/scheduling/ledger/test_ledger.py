@@ -66,7 +66,9 @@ def test_asking_twice_is_asking_once() -> None:
 
 
 def test_an_ask_overtaken_by_its_own_withdrawal_stays_withdrawn() -> None:
-    """Otherwise a host would be reserved for a job that has ended, and no message would release it."""
+    """Otherwise a host would be reserved for a job that has ended, and no message would
+    release it.
+    """
     ledger = a_ledger("h1")
 
     ledger.forget("k1")
@@ -134,7 +136,9 @@ def test_a_host_that_reports_again_keeps_its_work() -> None:
 
 
 def test_a_host_that_reports_less_than_runs_there_takes_nothing_more_and_keeps_its_work() -> None:
-    """An agent that restarts with smaller limits adopts its running tasks, but must not get more."""
+    """An agent that restarts with smaller limits adopts its running tasks, but must not
+    get more.
+    """
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=4))])
     ledger.ask(a_request("k1", some(cpu=3)))

@@ -1,4 +1,6 @@
-"""The ledger by example: overrides of users after the request, and the reasons of waiting requests."""
+"""The ledger by example: overrides of users after the request, and the reasons of waiting
+requests.
+"""
 
 import pytest
 

@@ -86,7 +86,9 @@ def test_a_slice_that_has_gone_takes_its_closures_along() -> None:
 
 
 def test_idle_are_slices_of_scale_groups_on_which_nothing_runs() -> None:
-    """Machines that joined are not deleted. A slice that never ran a task is idle since it joined."""
+    """Machines that joined are not deleted. A slice that never ran a task is idle since
+    it joined.
+    """
     busy, idle, used = (a_slice(name, attributes=GROUP) for name in ("busy", "idle", "used"))
     ledger = a_ledger(*used)
     ran_until(ledger, at(50))
