@@ -1,4 +1,4 @@
-"""Which slices, and how many, those that wait are packed into."""
+"""Into which slices, and how many, the waiting gangs are packed."""
 
 from hypothesis import given
 from hypothesis import strategies as st

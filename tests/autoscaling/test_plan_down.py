@@ -1,4 +1,4 @@
-"""What is given back, when, and what is kept: `plan`, as far as it shrinks."""
+"""Which slices are deleted, when, and which are kept: `plan`, as far as groups shrink."""
 
 from datetime import datetime, timedelta
 

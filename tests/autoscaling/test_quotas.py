@@ -1,8 +1,8 @@
-"""A quota that is used up: where it keeps the autoscaler away, and until when."""
+"""A used-up quota: in which zones it stops requests, and until when."""
 
 import pytest
 
-from iris.autoscaling.availability import learn
+from iris.autoscaling.memory import learn
 from iris.autoscaling.quotas import family_of
 from iris.model.slice.provisioning import ANYWHERE, SliceFault
 from iris.model.slice.scale_groups import ScaleGroup

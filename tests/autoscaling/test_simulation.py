@@ -1,9 +1,5 @@
-"""The autoscaler's decision over virtual days: whatever slices do, the limits hold, the work is
-done, and the fleet grows quiet.
-
-What must never happen after any decision (`tests.scaling_world`): more slices than allowed, a
-request while a quota or a failure forbids it, a look ahead into the past, a slice asked for after
-an idle one was given back although nobody wants anything new.
+"""The autoscaler's decisions over virtual days: the limits hold, the work is done, and the fleet
+comes to rest. `tests.scaling_world` lists what no decision may do.
 """
 
 from datetime import datetime, timedelta
@@ -157,9 +153,7 @@ def test_a_stock_out_of_seventy_minutes_ends_with_the_work_done_in_another_zone(
     assert began < at(200)
 
 
-def test_with_one_zone_the_work_waits_for_the_end_of_the_stock_out_and_no_longer_than_the_longest_delay() -> (
-    None
-):
+def test_with_one_zone_the_work_waits_for_the_end_of_the_stock_out_and_one_longest_delay() -> None:
     """Delays that double without limit turn a stock-out of an hour into one of two."""
     group = a_group()
     world = World(

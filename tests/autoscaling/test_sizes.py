@@ -1,5 +1,5 @@
-"""Slices that turn out smaller than their group promises: the group is not bought again for what no
-such slice could take.
+"""Slices that are smaller than their group promises: no slice is requested for gangs that do not
+fit on such slices.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from iris.autoscaling.availability import reconfigured
+from iris.autoscaling.memory import reconfigured
 from iris.autoscaling.sizes import RETRY_DEVICES_AFTER
 from iris.model.host.resources import Resources
 from iris.model.slice.scale_groups import ScaleGroup

@@ -11,7 +11,6 @@ from iris.model.host.constraints import Attribute
 from iris.model.host.faults import Fault
 from iris.model.host.resources import Device
 from iris.model.host.store_limits import StoreLimits
-from iris.model.slice.keys import MachineProof
 
 
 class AgentOptions(Frozen):
@@ -25,10 +24,10 @@ class AgentOptions(Frozen):
     host_id: str
     #: The slice to which the host belongs; None if the host is a slice by itself.
     slice_id: str | None = None
-    #: The proof that the machine was created for the slice; None if a user brought the machine,
-    #: which then starts the slice.
-    proof: MachineProof | None = None
-    #: The file with the private key of the slice or of this machine.
+    #: The private key of the slice, if the machine was created for it; None if a user brought the
+    #: machine, which then starts the slice.
+    slice_key: str | None = None
+    #: The file with the slice's private key.
     key_file: Path | None = None
     #: The number of the slice's hosts.
     slice_size: int = 1

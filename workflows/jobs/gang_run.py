@@ -1,7 +1,7 @@
 """Runs a gang from its submission to its end, for a job that is one gang and for each independent
 task.
 
-What a gang does depends on its state alone. `iris.scheduling.ledger.gang_lifecycle` decides the
+What a gang does depends on its state alone. `iris.scheduling.jobs.gang_lifecycle` decides the
 states; this module does what each of them stands for: waits, asks the scheduler, runs the programs,
 releases the hosts.
 """
@@ -23,8 +23,8 @@ from iris.model.job.gangs import Gang, GangState
 from iris.model.job.requests import Placement, request_for
 from iris.model.job.spec import Overrides
 from iris.model.states import TaskState
-from iris.scheduling import retries
-from iris.scheduling.ledger.gang_lifecycle import SHOWN_DELAY, GangLifecycle
+from iris.scheduling.jobs import retries
+from iris.scheduling.jobs.gang_lifecycle import SHOWN_DELAY, GangLifecycle
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
@@ -176,7 +176,7 @@ class GangRun:
                 return
             self._set(self._lifecycle.refused(answer.refusal, before))
             left = self._lifecycle.time_left(workflow.now())
-            if left is not None and workflow.patched("always-a-timer"):
+            if left is not None:
                 left = max(policies.MOMENT, left)
             if full := _has_code(answer, RefusalCode.LEDGER_FULL):
                 self._set(self._lifecycle.turned_away())
@@ -262,7 +262,7 @@ class GangRun:
         gang = self.gang
         held = gang.overrides.hold is not None
         return await exchange(
-            gang.cluster, Amend(key=self._key, band=gang.band, held=held, said_at=workflow.now())
+            gang.cluster, Amend(key=self._key, band=gang.band, held=held, changed_at=workflow.now())
         )
 
     async def _keep_sending_overrides(self) -> None:

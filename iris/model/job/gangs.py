@@ -1,32 +1,31 @@
 """The lifecycle of a gang as a table, and the value that its workflow passes from run to run.
 
-Rule 1: a gang's state changes only through `move_gang`. An event that its state does not have
-raises `IllegalMove` and changes nothing. Rule 2: signals may arrive late, so every state has every
-signal: it takes the signal, or ignores it as the table says.
+Rule 1: a gang's state changes only through `move_gang`. An event that a state does not accept
+raises `IllegalMove` and changes nothing. Rule 2: signals may arrive late, so every state has an
+entry for every signal.
 
-Each state stands for one thing that the gang's workflow does until an event ends it
-(`workflows/jobs/gang_run.py`). Not in this
-module: what else an event changes (`iris.scheduling.ledger.gang_lifecycle`), and who pays for an
-attempt (`iris.scheduling.retries`).
+In each state the gang's workflow does one thing until an event ends it
+(`iris.workflows.jobs.gang_run`). Not in this module: the other changes of an event
+(`iris.scheduling.jobs.gang_lifecycle`), and which account pays for an attempt
+(`iris.scheduling.jobs.retries`).
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from pydantic import ConfigDict, Field
-
-from iris.model.errors import IllegalMove
 from iris.model.frozen import Frozen
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.spec import Band, JobSpec, Overrides, TaskStatus
+from iris.model.lifecycle import transition
 
-#: How the reason begins of a task that is prepared before others of its gang.
+#: The begin of the reason of a task that is prepared and waits for other tasks of its gang.
 WAITS_FOR = "waits for"
 
 
 class GangState(StrEnum):
-    # has neither request nor hosts; the next attempt begins after the delay, the first one at once
+    # has no request and no hosts; the first attempt begins at once, a later one after a delay
     BACKOFF = "BACKOFF"
     HELD = "HELD"  # its user holds it, and it has not sent its request
     WAITING = "WAITING"  # sends its request, and waits for hosts
@@ -36,19 +35,19 @@ class GangState(StrEnum):
 
 
 class GangEvent(StrEnum):
-    # steps of its workflow
+    # Steps of the gang's workflow.
     HOLD = "HOLD"  # an attempt begins while the user holds the gang
-    BEGIN = "BEGIN"  # an attempt begins, or goes on after the hold
+    BEGIN = "BEGIN"  # an attempt begins, or continues after the hold
     ASK = "ASK"  # the request is sent, or sent again
     REFUSE = "REFUSE"  # the scheduler has no hosts yet
     PLACE = "PLACE"  # the gang takes its hosts
     FORGET = "FORGET"  # the scheduler does not accept the request's key
     TIME_OUT = "TIME_OUT"  # the scheduling timeout is over
     FINISH = "FINISH"  # all programs have ended
-    RETRY = "RETRY"  # request or hosts are released, and there is another attempt
-    END = "END"  # request or hosts are released, and there is none
+    RETRY = "RETRY"  # request or hosts are released, and another attempt follows
+    END = "END"  # request or hosts are released, and no attempt follows
     CANCEL = "CANCEL"  # the workflow is cancelled
-    # signals
+    # Signals.
     OFFER = "OFFER"  # the scheduler found hosts for a gang that waits
     EXPLAIN = "EXPLAIN"  # the reason why the gang waits has changed
     EVICT = "EVICT"  # the scheduler takes the hosts away
@@ -57,36 +56,71 @@ class GangEvent(StrEnum):
 
 
 _S, _E = GangState, GangEvent
-#: The next state when an event is deliberately ignored.
+#: The entry of an event that a state ignores: the gang stays exactly as it is.
 IGNORED = None
 
-GANG_MOVES: dict[GangEvent, dict[GangState, GangState | None]] = {
-    _E.HOLD: {_S.BACKOFF: _S.HELD},
-    _E.BEGIN: {_S.BACKOFF: _S.WAITING, _S.HELD: _S.WAITING},
-    _E.ASK: {_S.WAITING: _S.WAITING},
-    _E.REFUSE: {_S.WAITING: _S.WAITING},
-    _E.PLACE: {_S.WAITING: _S.RUNNING},
-    _E.FORGET: {_S.WAITING: _S.RELEASING},
-    _E.TIME_OUT: {_S.WAITING: _S.RELEASING},
-    _E.FINISH: {_S.RUNNING: _S.RELEASING},
-    _E.RETRY: {_S.RELEASING: _S.BACKOFF},
-    _E.END: {_S.RELEASING: _S.ENDED},
-    _E.CANCEL: {
-        _S.BACKOFF: _S.ENDED,
-        _S.HELD: _S.RELEASING,
-        _S.WAITING: _S.RELEASING,
-        _S.RUNNING: _S.RELEASING,
-        _S.RELEASING: IGNORED,  # the release completes, and then the cancellation counts
-        _S.ENDED: IGNORED,
+#: The next state by state and event. A state that appears in its own row accepts the event and
+#: stays; the gang itself may change.
+GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
+    _S.BACKOFF: {
+        _E.HOLD: _S.HELD,
+        _E.BEGIN: _S.WAITING,
+        _E.CANCEL: _S.ENDED,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: _S.BACKOFF,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.BACKOFF,
     },
-    # The release that follows a timeout releases an offer that comes too late, too.
-    _E.OFFER: dict.fromkeys(_S, IGNORED) | {_S.WAITING: _S.WAITING},
-    _E.EXPLAIN: {state: state for state in _S} | {_S.RUNNING: IGNORED, _S.ENDED: IGNORED},
-    # An eviction may arrive before the gang has taken its hosts.
-    _E.EVICT: dict.fromkeys(_S, IGNORED) | {_S.WAITING: _S.WAITING, _S.RUNNING: _S.RUNNING},
-    # A report may arrive after its program's end.
-    _E.PROGRESS: dict.fromkeys(_S, IGNORED) | {_S.RUNNING: _S.RUNNING, _S.RELEASING: _S.RELEASING},
-    _E.OVERRIDE: {state: state for state in _S},
+    _S.HELD: {
+        _E.BEGIN: _S.WAITING,
+        _E.CANCEL: _S.RELEASING,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: _S.HELD,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.HELD,
+    },
+    _S.WAITING: {
+        _E.ASK: _S.WAITING,
+        _E.REFUSE: _S.WAITING,
+        _E.PLACE: _S.RUNNING,
+        _E.FORGET: _S.RELEASING,
+        _E.TIME_OUT: _S.RELEASING,
+        _E.CANCEL: _S.RELEASING,
+        _E.OFFER: _S.WAITING,
+        _E.EXPLAIN: _S.WAITING,
+        _E.EVICT: _S.WAITING,  # an eviction may arrive before the gang has taken its hosts
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.WAITING,
+    },
+    _S.RUNNING: {
+        _E.FINISH: _S.RELEASING,
+        _E.CANCEL: _S.RELEASING,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: IGNORED,
+        _E.EVICT: _S.RUNNING,
+        _E.PROGRESS: _S.RUNNING,
+        _E.OVERRIDE: _S.RUNNING,
+    },
+    _S.RELEASING: {
+        _E.RETRY: _S.BACKOFF,
+        _E.END: _S.ENDED,
+        _E.CANCEL: IGNORED,  # the release completes, and then the cancellation counts
+        _E.OFFER: IGNORED,  # the release after a timeout also releases an offer that comes late
+        _E.EXPLAIN: _S.RELEASING,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: _S.RELEASING,  # a report may arrive after the program's end
+        _E.OVERRIDE: _S.RELEASING,
+    },
+    _S.ENDED: {
+        _E.CANCEL: IGNORED,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: IGNORED,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.ENDED,
+    },
 }
 
 
@@ -94,14 +128,9 @@ def move_gang(now: GangState, event: GangEvent) -> GangState | None:
     """Returns the state of a gang after an event; `IGNORED` if the event has no effect.
 
     Raises:
-        IllegalMove: the table has no such event in this state.
+        IllegalMove: the state does not accept the event.
     """
-    states = GANG_MOVES[event]
-    if now not in states:
-        raise IllegalMove(
-            f"a gang that is {now} cannot take the event {event}; it comes in {', '.join(states)}"
-        )
-    return states[now]
+    return transition(GANG_MOVES, now, event, "a gang")
 
 
 class Gang(Frozen):
@@ -111,30 +140,25 @@ class Gang(Frozen):
     next.
     """
 
-    model_config = ConfigDict(populate_by_name=True)
-
     cluster: str
     spec: JobSpec
     #: The id of the job's first run; the paths of its logs contain it. Its workflow sets it.
     run_id: str = ""
-    #: None: when the first run began, which sets it.
+    #: When the job was submitted. The first run of the workflow replaces None with its begin.
     submitted_at: datetime | None = None
-    #: When it began to wait for hosts: the last job that it depends on had ended. None: it has
-    #: none, or still waits for them.
+    #: When the last job that it depends on had ended; None if it depends on no job, or still waits
+    #: for one.
     ready_at: datetime | None = None
-    #: When it could first ask for hosts, if it waited for its place within the limit of an array
-    #: until then.
+    #: When the limit of an array first allowed it to request hosts; None if no limit delayed it.
     admitted_at: datetime | None = None
-    #: Empty: not begun.
+    #: The states of its tasks; empty before the first run of its workflow.
     tasks: tuple[TaskStatus, ...] = ()
-    overrides: Overrides = Field(
-        Overrides(), validation_alias="wishes", serialization_alias="wishes"
-    )
+    overrides: Overrides = Overrides()
     #: How long the gang has been held. The scheduling timeout does not count this time.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()
-    #: The hosts that spoilt its last attempts, one for each time. The next attempt avoids them if
-    #: another host can take it.
+    #: The hosts that spoilt its last attempts, repeated for each attempt. The next attempt avoids
+    #: these hosts if it fits on others.
     avoided: tuple[str, ...] = ()
 
     @property
@@ -148,18 +172,18 @@ class Gang(Frozen):
 
     @property
     def submission(self) -> datetime:
-        """When it was submitted, once its workflow has begun."""
+        """When it was submitted. The workflow must have begun."""
         assert self.submitted_at is not None
         return self.submitted_at
 
     @property
     def queued_at(self) -> datetime:
-        """Since when it waits for hosts: its place in the queue counts from then."""
+        """The time since which it waits for hosts. It decides its place in the queue."""
         return self.ready_at or self.submission
 
     @property
     def could_ask_at(self) -> datetime:
-        """When it could first ask for hosts: its scheduling timeout counts from then."""
+        """When it could first request hosts. Its scheduling timeout counts from this time."""
         return self.admitted_at or self.queued_at
 
     def with_task(self, place: int, task: TaskStatus) -> Self:

@@ -1,4 +1,4 @@
-"""The events of a slice's lifecycle and the effects that they have: the input and output of
+"""The events and effects of a slice's lifecycle: the input and the output of
 `iris.model.slice.lifecycle.step`.
 """
 
@@ -42,7 +42,7 @@ class DescribeMachines:
     `MachinesDescribed` or `NotDescribed`.
     """
 
-    #: Whether a deadline has passed, so that the answer decides whether the slice fails.
+    #: Whether a deadline has passed. Then the answer decides whether the slice fails.
     overdue: bool = False
 
 
@@ -63,12 +63,12 @@ class RetireHosts:
     """Ask the scheduler to remove the hosts, if they are free. Result: `RetireAnswered`."""
 
     drain: Drain
-    #: The time of the check; None: the drain has just arrived.
+    #: The time of the check; None if the drain has just arrived.
     due: datetime | None = None
 
     @property
     def evicts(self) -> bool:
-        """True if the scheduler evicts what still runs on the hosts."""
+        """True if the scheduler evicts the tasks that still run on the hosts."""
         return self.drain.idle_since is None and self.drain.is_over(self.due)
 
 
@@ -93,23 +93,23 @@ class WorkflowStarted:
 
 @dataclass(frozen=True)
 class RequestAnswered:
+    """The platform has answered the request for machines."""
+
     outcome: CreateOutcome
 
 
 @dataclass(frozen=True)
 class RequestAbandoned:
-    """The slice is to be deleted, and the platform has not answered the request."""
+    """The slice is to be deleted before the platform has answered the request for machines."""
 
 
 @dataclass(frozen=True)
 class HostReported:
-    """An agent is ready. Token and signature prove that its machine was created for the slice; the
-    signature of a machine that joined, by the agent's own key, proves that it is the same machine
-    as before.
-    """
+    """An agent is ready."""
 
     host: Host
-    token: str = ""
+    #: Proves that the agent's machine was created for the slice. A machine that joined signs with
+    #: its own key, which proves that it is the same machine as before.
     signature: str = ""
     public_key: str = ""
 
@@ -131,49 +131,54 @@ class HostMissing:
 
 @dataclass(frozen=True)
 class MachinesListed:
-    """The machines in the platform's list have changed; None: they are missing in it."""
+    """The platform's list shows a new state of the machines."""
 
+    #: None if the list does not contain the machines.
     observation: SliceObservation | None
 
 
 @dataclass(frozen=True)
 class MachinesDescribed:
-    """The platform's answer about the machines of this slice; None: it has none."""
+    """The result of `DescribeMachines`."""
 
+    #: None if the platform has no machines of the slice.
     observation: SliceObservation | None
     overdue: bool = False
 
 
 @dataclass(frozen=True)
 class NotDescribed:
-    """The platform does not answer."""
+    """The platform has not answered `DescribeMachines`."""
 
     overdue: bool = False
 
 
 @dataclass(frozen=True)
 class ConsoleRead:
+    """The result of `ReadConsole`."""
+
     output: str
 
 
 @dataclass(frozen=True)
 class HostsOffered:
-    """The scheduler has the hosts, except those of ended incarnations: (host, incarnation)."""
+    """The scheduler has accepted the hosts."""
 
+    #: The (host, incarnation) of hosts that the scheduler has not accepted, because it has ended
+    #: their incarnations.
     ended: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class RetireAnswered:
-    """The scheduler's answer to `request`: what still runs on the hosts; empty: it has removed
-    them.
-    """
+    """The scheduler's answer to `request`."""
 
     request: RetireHosts
+    #: The scheduler's time.
+    at: datetime
+    #: The tasks that still run on the hosts, as a text; empty if the scheduler has removed the
+    #: hosts.
     problem: str = ""
-    #: The scheduler's time; None: the time of the check, as in runs of slices that began with
-    #: version 0.1.
-    at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class HostsRemoved:
-    """The scheduler has removed the hosts or does not answer; the machines can be deleted."""
+    """The scheduler has removed the hosts, or does not answer. The machines can be deleted."""
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,28 @@
-"""The lifecycle of a slice: what each event changes, and what the workflow does about it.
+"""The lifecycle of a slice: how each event changes the slice, and which effects it has.
 
-`step` takes a slice and an event. It returns the slice after the event and effects, which the
-workflow performs in their order. An effect that has a result is the last of its step; the workflow
-passes the result to `step` as the next event.
+`step` takes a slice and an event. It returns the slice after the event, and effects, which the
+workflow performs in their order. An effect with a result is the last effect of its step. The
+workflow passes the result to `step` as the next event.
 
-Rule 1: a slice changes only in this module. `TABLE` has an entry for each event and each state in
-which the event can arrive. Rule 2: an event without an entry raises `IllegalMove` and changes
-nothing. An event without consequences has the entry `_ignore`. Rule 3: nothing here reads a clock.
-`now` is the workflow's time, and a deadline arrives as an event.
+Rule 1: a slice changes only in this module. `TABLE` has for each state the events that can arrive
+in it, each with the function that handles it. Rule 2: an event that is not in the state's row
+raises `IllegalMove` and changes nothing. An event without consequences has the entry `_ignore`.
+Rule 3: nothing here reads a clock. `now` is the workflow's time, and a deadline arrives as an
+event.
 
-A slice that is created has a request to the platform. A slice that joined has none: its machines
-exist, and nothing deletes them. Not in this module: the deletion of the machines, which the
-workflow repeats until the platform confirms it.
+A slice that is created has a request to the platform. A slice that joined has no request: its
+machines exist already, and nothing deletes them. Not in this module: the deletion of the machines,
+which the workflow repeats until the platform confirms it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from iris.model.errors import IllegalMove
 from iris.model.host.hosts import fault_of
 from iris.model.host.resources import least
+from iris.model.lifecycle import transition
 from iris.model.slice.events import (
     Cancelled,
     ConsoleRead,
@@ -56,25 +57,21 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
-#: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner.
-#: Most repairs take some minutes, maintenance of a large slice takes hours.
+#: Machines that the platform repairs for longer than this are deleted, because a new slice is ready
+#: sooner. Most repairs take some minutes; maintenance of a large slice takes hours.
 REPAIR_GRACE = timedelta(minutes=15)
-#: The pause before a platform that did not answer is asked again about overdue machines.
+#: The pause before the platform is asked again about overdue machines.
 DESCRIBE_AGAIN = timedelta(seconds=30)
-#: The pause between two checks whether a draining slice is free: doubled each time, up to the
-#: maximum.
+#: The first pause between two checks whether a draining slice is free. It doubles each time, up to
+#: the maximum.
 DRAIN_CHECK = timedelta(seconds=1)
 MAX_DRAIN_CHECK = timedelta(minutes=2)
-#: The maximum once the slice's tasks have been evicted; that phase lasts a little longer than their
-#: grace.
+#: The maximum after the slice's tasks have been evicted. They end within their grace, so this phase
+#: is short.
 MAX_EVICTION_CHECK = timedelta(seconds=5)
-#: How long after the deadline of a drain the evicted tasks have for their grace and their release,
-#: before the slice is deleted anyway.
+#: The time after the deadline of a drain in which evicted tasks can end and release their hosts.
+#: After it the slice is deleted in any case.
 EVICTION_GRACE = timedelta(minutes=2)
-
-#: What the autoscaler, the platform and the agents report after the decision to delete a slice
-#: comes too late.
-_ENDING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
 
 
 class Transition(NamedTuple):
@@ -85,23 +82,21 @@ class Transition(NamedTuple):
 
 
 def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
-    """Returns the slice after the event, and what the workflow does about it.
+    """Returns the slice after the event, and the effects of the event.
 
     Args:
         now: the workflow's time.
 
     Raises:
-        IllegalMove: the event cannot arrive in the slice's state.
+        IllegalMove: the slice's state does not accept the event.
     """
-    handler = TABLE[type(event)].get(slice.state)
-    if handler is None:
-        raise IllegalMove(f"a slice that is {slice.state} cannot handle {type(event).__name__}")
+    handler = transition(TABLE, slice.state, type(event), "a slice")
     return handler(slice, event, now)
 
 
 def deadline(slice: SliceRecord) -> datetime | None:
-    """Returns when `DeadlineReached` is due if no other event arrives; None: the slice can wait
-    forever.
+    """Returns when `DeadlineReached` is due if no other event arrives; None if there is no
+    deadline.
     """
     if slice.request is None:
         return None
@@ -163,7 +158,11 @@ def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Tran
 
 
 def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
-    """Handles the state of the machines; None: the platform has none."""
+    """Handles an observation of the machines.
+
+    Args:
+        seen: None if the platform has no machines of the slice.
+    """
     slice = slice.with_key(seen)
     if (loss := loss_of(seen)) is not None:
         return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
@@ -173,7 +172,7 @@ def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -
     repairing = seen.state is MachineState.REPAIRING
     if repairing is (slice.facts.repair_until is not None):
         return exist
-    # The agents and their tasks may go on during a repair.
+    # Agents and tasks may continue during a repair.
     grace = format_duration(REPAIR_GRACE)
     begun = f"in repair; deleted if that takes longer than {grace}: {seen.reason}"
     slice = exist.slice.with_facts(repair_until=now + REPAIR_GRACE if repairing else None)
@@ -191,8 +190,9 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
 
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
-    if not (proven := slice.proves(event.host, event.token, event.signature, event.public_key)):
-        # None: cannot be told yet. The agent reports again until the slice has or refuses it.
+    if not (proven := slice.proves(event.host, event.signature, event.public_key)):
+        # If it is None, the slice has no key yet to verify the report. The agent reports again
+        # until the slice accepts or refuses the host.
         return Transition(
             slice if proven is None else replace(slice, refused=slice.refused | {event.host.id})
         )
@@ -233,8 +233,8 @@ def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Tra
 
 
 def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
-    """Notes which hosts the scheduler has not taken. Their agents read that and report again, as
-    new incarnations.
+    """Records which hosts the scheduler has not accepted. Their agents read that and report again,
+    as new incarnations.
     """
     known, slice = slice.ended, replace(slice, ended=frozenset(event.ended))
     if known.issuperset(event.ended):
@@ -248,7 +248,7 @@ def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Trans
 
 
 def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Transition:
-    """Offers the hosts of a ready slice again. The scheduler then has them, or answers which
+    """Offers the hosts of a ready slice again. The scheduler accepts them, or answers which
     incarnations it has ended.
     """
     noted = (
@@ -291,7 +291,7 @@ def _check_machines(slice: SliceRecord, event: MachinesDescribed, now: datetime)
 
 
 def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> Transition:
-    """Waits: an overdue slice may be well, and the platform does not answer."""
+    """Waits, because the platform does not answer and an overdue slice may work."""
     slice = replace(slice, check_at=now + DESCRIBE_AGAIN)
     until = slice.facts.repair_until
     return Transition(
@@ -307,11 +307,11 @@ def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> T
 def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -> Transition:
     repair = slice.facts.repair_until
     if repair is not None and event.due >= repair:
-        # The autoscaler, which reports the end of a repair, may not have been running.
+        # The end of the repair may be unknown, because the autoscaler was not running.
         return Transition(slice, (DescribeMachines(overdue=True),))
     match slice.state:
         case SliceState.PROVISIONING:
-            # Slow is not failed: the machines may exist without having been observed.
+            # The machines may exist although no observation has shown them.
             return Transition(slice, (DescribeMachines(overdue=True),))
         case SliceState.BOOTSTRAPPING:
             return Transition(slice, (ReadConsole(),))
@@ -321,7 +321,7 @@ def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -
 
 
 def _fail_late(slice: SliceRecord, event: ConsoleRead, now: datetime) -> Transition:
-    """Fails the slice because its machines or agents are overdue."""
+    """Fails a slice whose machines or agents are overdue."""
     fault, reason = lateness(slice.state, slice.created.group.pace, len(slice.hosts), slice.size)
     slice = replace(slice, console_output=event.output)
     return _fail(slice, fault, with_last_line(reason, event.output), now)
@@ -354,9 +354,8 @@ def _drain_early(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
     if slice.request is None:
         return Transition(slice)
     if slice.adopted and slice.request.token:
-        return Transition(
-            replace(slice, drain=drain)
-        )  # tasks may run there: first its agents have to identify themselves
+        # Tasks may run on the slice, so its agents have to report before it is drained.
+        return Transition(replace(slice, drain=drain))
     return _move(slice, SliceState.DELETING, drain.reason, now)
 
 
@@ -376,8 +375,8 @@ def _drain_again(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
 
 
 def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there
-    meanwhile keeps it.
+    """Deletes the slice if the scheduler confirms that it is idle. It is not idle if a gang was
+    placed on it since.
     """
     reason = event.request.drain.reason
     if not event.problem:
@@ -387,12 +386,12 @@ def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Tr
 
 
 def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if it is free or its tasks have had their time, and otherwise checks it
-    again later.
+    """Deletes the slice if it is free or its drain has lasted long enough. Otherwise the slice is
+    checked again later.
     """
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
-    if not event.problem or drain.is_over(event.at or event.request.due, EVICTION_GRACE):
+    if not event.problem or drain.is_over(event.at, EVICTION_GRACE):
         return _move(slice, SliceState.DELETING, reason, now)
     pause = DRAIN_CHECK if overdue and not slice.evicted else slice.check_every
     check_at = now + pause
@@ -449,37 +448,62 @@ def _then(first: Transition, second: Callable[..., Transition], *args: object) -
 
 
 _Handler = Callable[[SliceRecord, Any, datetime], Transition]
+_Row = Mapping[type[Event], _Handler]
 _S = SliceState
 
+#: The events that every state accepts in which machines may exist.
+_LIVE: _Row = {
+    WorkflowStarted: _ignore,
+    HostReported: _add_host,
+    HostGone: _lose_host,
+    HostMissing: _ignore,
+    MachinesListed: _check_list,
+    MachinesDescribed: _check_machines,
+    NotDescribed: _describe_later,
+    DeadlineReached: _check_deadline,
+    Cancelled: _cancel,
+    HostsRemoved: _delete,
+}
+#: The reports that arrive too late: after the decision to delete the slice they change nothing.
+_TOO_LATE: _Row = dict.fromkeys((HostReported, HostGone, MachinesListed, Drain), _ignore)
 
-def _in(states: Iterable[SliceState], handler: _Handler) -> dict[SliceState, _Handler]:
-    return dict.fromkeys(states, handler)
-
-
-_COMING = (_S.PROVISIONING, _S.BOOTSTRAPPING)
-#: What happens at each event in each state. Signals wait until the request is answered, so none
-#: arrives in REQUESTED.
-TABLE: dict[type[Event], dict[SliceState, _Handler]] = {
-    WorkflowStarted: {_S.REQUESTED: _start, **_in((*LIVE, _S.DELETING), _ignore)},
-    RequestAnswered: {_S.REQUESTED: _answer_request},
-    RequestAbandoned: {_S.REQUESTED: _abandon},
-    HostReported: {**_in(LIVE, _add_host), **_in(_ENDING, _ignore)},
-    HostsOffered: {_S.BOOTSTRAPPING: _become_ready, **_in((_S.READY, _S.DRAINING), _note_ended)},
-    HostGone: {**_in(LIVE, _lose_host), **_in(_ENDING, _ignore)},
-    HostMissing: {_S.READY: _offer_again, **_in((*_COMING, _S.DRAINING), _ignore)},
-    MachinesListed: {**_in(LIVE, _check_list), **_in(_ENDING, _ignore)},
-    MachinesDescribed: _in(LIVE, _check_machines),
-    NotDescribed: _in(LIVE, _describe_later),
-    DeadlineReached: _in(LIVE, _check_deadline),
-    ConsoleRead: _in(_COMING, _fail_late),
-    Drain: {
-        **_in(_COMING, _drain_early),
-        _S.READY: _drain_ready,
-        _S.DRAINING: _drain_again,
-        **_in(_ENDING, _ignore),
+#: The function that handles each event in each state. Signals wait until the request is answered,
+#: so none arrives in REQUESTED.
+TABLE: Mapping[SliceState, _Row] = {
+    _S.REQUESTED: {
+        WorkflowStarted: _start,
+        RequestAnswered: _answer_request,
+        RequestAbandoned: _abandon,
+        Cancelled: _cancel,
+        HostsRemoved: _delete,
     },
-    RetireAnswered: {_S.READY: _retire_idle, _S.DRAINING: _retire_drained},
-    Cancelled: {**_in((_S.REQUESTED, *LIVE, _S.FAILED, _S.DELETING), _cancel), _S.DELETED: _ignore},
-    HostsRemoved: {**_in((_S.REQUESTED, *LIVE, _S.FAILED), _delete), _S.DELETING: _ignore},
-    MachinesDeleted: {_S.DELETING: _end},
+    _S.PROVISIONING: {**_LIVE, ConsoleRead: _fail_late, Drain: _drain_early},
+    _S.BOOTSTRAPPING: {
+        **_LIVE,
+        HostsOffered: _become_ready,
+        ConsoleRead: _fail_late,
+        Drain: _drain_early,
+    },
+    _S.READY: {
+        **_LIVE,
+        HostsOffered: _note_ended,
+        HostMissing: _offer_again,
+        Drain: _drain_ready,
+        RetireAnswered: _retire_idle,
+    },
+    _S.DRAINING: {
+        **_LIVE,
+        HostsOffered: _note_ended,
+        Drain: _drain_again,
+        RetireAnswered: _retire_drained,
+    },
+    _S.FAILED: {**_TOO_LATE, Cancelled: _cancel, HostsRemoved: _delete},
+    _S.DELETING: {
+        **_TOO_LATE,
+        WorkflowStarted: _ignore,
+        Cancelled: _cancel,
+        HostsRemoved: _ignore,
+        MachinesDeleted: _end,
+    },
+    _S.DELETED: {**_TOO_LATE, Cancelled: _ignore},
 }

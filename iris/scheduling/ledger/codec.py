@@ -1,9 +1,9 @@
 """Packs hosts and placements into few bytes, because the scheduler's ledger must fit into one
 payload of 2 MiB.
 
-Hosts and placements become rows. What many rows share (resources, constraints, attributes …) is
-written once, and rows refer to it by number. What follows from a key (its task, that task's
-workflow) is not written at all. `iris.scheduling.placement.queue` packs the requests.
+Hosts and placements become rows. Values that many rows share (resources, constraints, attributes …)
+are written once, and rows refer to them by number. Values that follow from a key (its task, that
+task's workflow) are not written at all. `iris.scheduling.placement.queue` packs the requests.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Closure, Host
-from iris.model.job.requests import EPOCH, MICROSECOND, Names, Placement, Request, Seat
+from iris.model.job.requests import EPOCH, MICROSECOND, Names, Placement, Seat
 from iris.model.rules import Contact, Rules
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Outlook
@@ -22,19 +22,16 @@ from iris.scheduling.placement.recent_use import RecentUseState
 
 Table = dict[str, Any]
 
-#: Attributes that differ from host to host.
+#: The attributes that differ from host to host, so that rows do not share them.
 _OWN = (TPU_NAME, TPU_WORKER_ID)
 
 
 class LedgerState(BaseModel):
     """The ledger's state, as one run of the scheduler passes it to the next."""
 
-    #: Hosts, placements and requests in packed form. None if version 0.1 wrote the state: then the
-    #: next three lists hold them.
+    #: The hosts, placements and requests in packed form; None in the empty ledger of a new
+    #: scheduler.
     tables: dict[str, Any] | None = None
-    hosts: list[Host] = Field(default_factory=list)
-    live: list[Placement] = Field(default_factory=list)
-    queue: list[Request] = Field(default_factory=list)
     forgotten: list[str] = Field(default_factory=list)
     #: (host, incarnation) pairs of ended incarnations.
     ended: list[tuple[str, str]] = Field(default_factory=list)
@@ -60,7 +57,7 @@ class LedgerState(BaseModel):
 
 
 class _Shared:
-    """The parts that rows share, each written once."""
+    """The parts that rows share. Each part is written once and has a number."""
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
@@ -73,13 +70,12 @@ class _Shared:
         return self._numbers[key]
 
 
-# -- hosts
-# --------------------------------------------------------------------------------------------------
+# Hosts.
 
 
 def pack_hosts(hosts: Iterable[Host]) -> Table:
-    """Returns rows of (shared part, id, slice, incarnation, address, the attributes that differ
-    from host to host), and the faults of the few hosts that have one.
+    """Returns rows of (shared part, id, slice, incarnation, address, values of `_OWN`), and the
+    faults of the few hosts that have one.
     """
     shared, rows, faults = _Shared(), [], {}
     for host in hosts:
@@ -141,20 +137,7 @@ def unpack_hosts(table: Table) -> list[Host]:
     return hosts
 
 
-# -- placements
-# --------------------------------------------------------------------------------------------------
-
-
-def dated(placement: Placement) -> Placement:
-    """Returns the placement with a time of placement.
-
-    Version 0.1 did not record that time. Its placements get one long enough ago for every rule.
-    """
-    return (
-        placement
-        if placement.placed_at
-        else placement.model_copy(update={"placed_at": EPOCH + MICROSECOND})
-    )
+# Placements.
 
 
 def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> Table:
@@ -197,8 +180,8 @@ def unpack_placements(table: Table, hosts: list[Host], contact: Contact) -> list
     """Returns the packed placements.
 
     Args:
-        contact: used for all of them. Only an owner that has not received its placement yet uses
-            it.
+        contact: the contact of all of them. Only an owner that has not received its placement yet
+            reads it.
     """
     templates = [
         Placement.model_validate({"key": "", "task": "", "owner": "", "seats": (), **each})

@@ -3,15 +3,16 @@
 1. **Nothing is given twice.** Free resources are derived from the live placements, and each
    placement of this pass is deducted at once.
 2. **A gang gets all its hosts or none.**
-3. **Every user has a turn, and no request blocks another.** `iris.scheduling.placement.queue` gives
-   the order. A request that does not fit is skipped, together with all others of its shape. So a
-   pass costs O(hosts + shapes x candidates + placements), however many requests wait.
-4. **No request is overtaken for ever.** What a user holds does not count after `Rules.owed_after`
-   without a placement (overdue). If a gang has waited longer than `Rules.patience` and does not fit
-   at its turn, the pass reserves for its shape the hosts that lack the least. Until the gang fits,
-   no later turn of its own band or a lower one gets these hosts. Higher bands may still take them.
-   If others are being evicted for a gang, the pass reserves their hosts at once. Otherwise the
-   resources that the first of them frees would be taken before the last one has stopped.
+3. **Every user has a turn, and no request blocks another.** `iris.scheduling.placement.turns` has
+   the loop over the turns. A request that does not fit is skipped, together with all others of its
+   shape. So a pass costs O(hosts + shapes x candidates + placements), however many requests wait.
+4. **No request is overtaken for ever.** A user who got nothing for `Rules.owed_after` is overdue:
+   the hosts that the user has already do not delay the next turn. If a gang has waited longer than
+   `Rules.patience` and does not fit at its turn, the pass reserves for its shape the hosts that
+   lack the least. Until the gang fits, no later turn of its own band or a lower one gets these
+   hosts. Higher bands may still take them. If other gangs are being evicted for a gang, the pass
+   reserves their hosts at once. Otherwise the resources that the first of them frees would be taken
+   before the last one has stopped.
 
 The pass uses no clock and no randomness: the same queue, hosts and time give the same placements.
 So it can run in a workflow.
@@ -27,25 +28,26 @@ from iris.model.job.requests import Placement, Request, Seat, Shape
 from iris.model.job.spec import Band
 from iris.model.rules import Contact, Rules
 from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.counted import NO_LIMIT, CountedPass
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
-from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.queue import Queue, Turns
 from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 
-#: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing
-#: connections (32768-60999). So this is the range that users of the original Iris know. Linux hands
-#: out only the upper part of it.
+#: The range of the ports of gang coordinators, as in the original Iris. Linux gives the ports from
+#: 32768 to 60999 to outgoing connections, so only the upper part of this range may be in use.
 FIRST_PORT, LAST_PORT = 30_000, 39_999
-#: How many of them are used first: the next ones are for the ports of programs
-#: (`activities/host/machine/ports.py`).
+#: The number of ports, from `FIRST_PORT` on, that coordinators use first. The ports after them are
+#: for programs (`activities/host/machine/ports.py`).
 FIRST_PORTS = 1_000
 
-#: The most hosts that one bounded pass examines, each counted once for every shape that it could
-#: serve. That takes less than half a second.
+#: The most candidate hosts that a pass with a limit examines; a host counts once for every shape
+#: that it could serve. That takes less than half a second.
 MAX_CHECKS = 500_000
-#: The most work of one bounded pass beside its beginning, in looks of `Effort`: half a second. It
-#: also limits requests of many shapes for which there is no host.
+#: The most work of a pass with a limit, without the preparation of the pass, in looks of `Effort`:
+#: half a second. It also limits requests of many shapes that have no candidates.
 MAX_LOOKS = 1_500_000
 
 
@@ -54,7 +56,7 @@ class Pass(NamedTuple):
 
     placed: list[Placement]
     capacity: Capacity
-    #: The pass stopped at its limit: more requests may fit.
+    #: Whether the pass stopped at its limit: more requests may fit.
     stopped: bool
     #: The shapes that did not fit.
     refused: set[Shape]
@@ -83,72 +85,99 @@ def place(
             at their limit.
         reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user.
-        effort: counts the work; None: nobody reads the count.
+        effort: counts the work; None: the count is not needed.
     """
-    live = list(live)
-    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
-    effort = effort or Effort()
+    live, effort = list(live), effort or Effort()
     effort.began(index, live, waiting.lines)
+    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
     capacity = Capacity(index, live, effort)
     capacity.keep_reserved(reserved or {})
-    began, checks, looked_at = effort.looks, 0, set[Shape]()
-    refused: set[Shape] = set()
-    going = [placement for placement in live if placement.key in evicting]
-    after_evictions = capacity.without(going) if going else None
-    ports = _Ports(live)
-    placed: list[Placement] = []
-    tasks = sum(len(placement.seats) * placement.tasks_per_host for placement in live)
-    for band, held in usage.held.items():
-        oldest = waiting.shapes(band)
-        # The placements that this pass made in higher bands count here too.
-        for placement in placed:
-            held[placement.user] = held.get(placement.user, 0) + placement.weight
-        turns, served = waiting.turns(band, held, usage.recent[band]), set[Shape]()
-        for request in turns:
-            if most is not None and (
-                len(placed) >= most or checks > MAX_CHECKS or effort.looks - began > MAX_LOOKS
-            ):
-                return Pass(placed, capacity, stopped=True, refused=refused)
-            if request.shape in passed_over:
-                turns.skip()
-                continue
-            effort.turn(request.shape, index.candidates(request), index)
-            if request.shape not in looked_at:
-                looked_at.add(request.shape)
-                checks += len(index.candidates(request).hosts)
-            numbers = capacity.find(request)
-            if numbers is None:
-                refused.add(request.shape)
-                # The requests that waited longest may have been served in this pass.
-                since = oldest[request.shape]
-                if request.shape in served:
-                    since = turns.oldest(request.shape)
-                    effort.compared(waiting.lines)
-                turns.skip()
-                next_hosts = (
-                    after_evictions.find(request)
-                    if after_evictions is not None and band is not Band.BATCH
-                    else None
-                )
-                if after_evictions is not None and next_hosts is not None:
-                    after_evictions.give(next_hosts, request)
-                    capacity.reserve_hosts(next_hosts, request.shape)
-                elif now - since > rules.patience:
-                    capacity.reserve(request)
-                continue
-            turns.served()
-            served.add(request.shape)
-            capacity.give(numbers, request)
-            if after_evictions is not None:
-                after_evictions.give(numbers, request)
-            tasks += request.tasks * request.tasks_per_host
-            effort.placed()
-            placed.append(_placement(request, index, numbers, ports, now, Contact.of(rules, tasks)))
-    return Pass(placed, capacity, stopped=False, refused=refused)
+    placing = _Placing(capacity, live, usage, now, rules, most)
+    counted = CountedPass(
+        placing,
+        index,
+        effort,
+        waiting.lines,
+        most_looks=NO_LIMIT if most is None else MAX_LOOKS,
+        most_candidates=NO_LIMIT if most is None else MAX_CHECKS,
+    )
+    placing.look_ahead([placement for placement in live if placement.key in evicting])
+    complete = give_turns(counted, waiting, capacity, usage, Band, passed_over)
+    return Pass(placing.placed, capacity, stopped=not complete, refused=placing.refused)
+
+
+class _Placing:
+    """Places the requests that fit, and reserves hosts for requests that do not.
+
+    Args:
+        most: the most placements; None means that there is no limit.
+    """
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        live: list[Placement],
+        usage: Usage,
+        now: datetime,
+        rules: Rules,
+        most: int | None,
+    ) -> None:
+        self.placed: list[Placement] = []
+        self.refused: set[Shape] = set()
+        self._capacity = capacity
+        self._usage = usage
+        self._now = now
+        self._rules = rules
+        self._most = most
+        self._ports = _Ports(live)
+        self._tasks = sum(len(each.seats) * each.tasks_per_host for each in live)
+        #: The capacity after the placements that are being evicted have stopped; None if there are
+        #: none.
+        self._after_evictions: Capacity | None = None
+
+    def look_ahead(self, evicting: list[Placement]) -> None:
+        """Lets requests that do not fit now reserve the hosts that these placements free."""
+        self._after_evictions = self._capacity.without(evicting) if evicting else None
+
+    def at_limit(self) -> bool:
+        return self._most is not None and len(self.placed) >= self._most
+
+    def choose(self, request: Request, turns: Turns) -> list[int] | None:
+        hosts = self._capacity.find(request)
+        if hosts is None:
+            self.refused.add(request.shape)
+            self._reserve(request, turns)
+        else:
+            self._place(request, hosts)
+        return hosts
+
+    def _place(self, request: Request, hosts: list[int]) -> None:
+        if self._after_evictions is not None:
+            self._after_evictions.give(hosts, request)
+        self._tasks += request.tasks * request.tasks_per_host
+        contact = Contact.of(self._rules, self._tasks)
+        index = self._capacity.index
+        placement = _placement(request, index, hosts, self._ports, self._now, contact)
+        self.placed.append(placement)
+        self._usage.count_in_lower_bands(placement)
+
+    def _reserve(self, request: Request, turns: Turns) -> None:
+        """Reserves the hosts on which the request fits after evictions, or, for a request that has
+        waited too long, the hosts that lack the least.
+        """
+        later = self._after_evictions
+        if later is not None and request.band is not Band.BATCH:
+            hosts = later.find(request)
+            if hosts is not None:
+                later.give(hosts, request)
+                self._capacity.reserve_hosts(hosts, request.shape)
+                return
+        if self._now - turns.oldest(request.shape) > self._rules.patience:
+            self._capacity.reserve(request)
 
 
 class _Ports:
-    """The ports of the gangs' coordinators, by the address of the host."""
+    """The ports that coordinators of gangs use, by the address of the host."""
 
     def __init__(self, live: Iterable[Placement]) -> None:
         self._taken: dict[str, set[int]] = {}
@@ -160,8 +189,8 @@ class _Ports:
     def take(self, address: str, key: str) -> int:
         """Takes a port that no other gang uses at the address.
 
-        Each attempt starts its search elsewhere. Other clusters may have hosts on the same machine,
-        and the next attempt of a gang whose port is in use there should get another one.
+        The search begins at a port that depends on the attempt. Another cluster may have a host on
+        the same machine and use the port, so the next attempt of the gang should get another one.
         """
         taken = self._taken.setdefault(address, set())
         start = FIRST_PORT + crc32(key.encode()) % FIRST_PORTS

@@ -1,9 +1,6 @@
-"""The book in few bytes: what was written down is read back the same, whatever it is; and so is
-what version 0.1 wrote.
-"""
+"""The packed ledger: reading it gives the ledger that was written, whatever it contains."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +60,7 @@ CONSTRAINTS = st.builds(
 
 @st.composite
 def hosts(draw: st.DrawFn) -> list[Host]:
-    """Hosts that share much, or nothing."""
+    """Hosts that share many or no values."""
     attributes = st.dictionaries(
         st.sampled_from([TPU_NAME, TPU_WORKER_ID, ZONE, SCALE_GROUP]), ATTRIBUTES, max_size=3
     )
@@ -88,7 +85,7 @@ def hosts(draw: st.DrawFn) -> list[Host]:
 
 @st.composite
 def wanted(draw: st.DrawFn, prefix: str) -> list[Request]:
-    """Requests as jobs make them, and some whose ids follow from nothing."""
+    """Requests as jobs make them, and requests with arbitrary ids."""
     alike = draw(
         st.lists(
             st.tuples(RESOURCES, st.lists(CONSTRAINTS, max_size=2).map(tuple)),
@@ -134,7 +131,7 @@ def wanted(draw: st.DrawFn, prefix: str) -> list[Request]:
 
 @st.composite
 def books(draw: st.DrawFn) -> Ledger:
-    """A book with anything in it: also placements on hosts that are not there any more."""
+    """A ledger with any contents, including placements on hosts that are gone."""
     ledger = Ledger()
     there = draw(hosts())
     ledger.hosts_up(there)
@@ -177,8 +174,8 @@ def read_again(ledger: Ledger) -> Ledger:
 @FEW
 @given(books())
 def test_a_book_that_is_written_down_and_read_again_is_the_same_book(ledger: Ledger) -> None:
-    """It happens every few minutes, at any moment: what was lost or mixed up in it would be lost in
-    silence.
+    """The scheduler packs its ledger every few minutes, and lost or mixed values would not be
+    noticed.
     """
     again = read_again(ledger)
 
@@ -214,8 +211,8 @@ def test_a_book_that_is_written_down_and_read_again_is_the_same_book(ledger: Led
 def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(
     ledger: Ledger, data: st.DataObject
 ) -> None:
-    """Whatever is said next: the lines, the memory of what was forgotten, strikes and wishes are
-    all there.
+    """After any further messages, the queue, the released keys, strikes and overrides are
+    the same.
     """
     again = read_again(ledger)
     keys = sorted({*ledger.live, *ledger.waiting.keys(), *ledger.held.keys(), "a", "b"})
@@ -245,8 +242,8 @@ def test_a_book_that_was_read_again_goes_on_as_if_nothing_had_been(
 
 
 def test_a_large_book_fits_into_one_payload() -> None:
-    """The next run of the scheduler gets everything in one, and that may have 2 MiB: a waiting task
-    takes a few dozen bytes.
+    """The next run of the scheduler gets the ledger in one payload of 2 MiB: a waiting task takes a
+    few dozen bytes.
     """
     ledger = Ledger()
     spec = a_spec(replicas=100, resources=some(cpu=4, memory=8, device="tpu:v5litepod-16:4"))
@@ -269,83 +266,8 @@ def test_a_large_book_fits_into_one_payload() -> None:
     assert len(read_again(ledger).waiting) == 10_000
 
 
-# What version 0.1 wrote, word for word.
-
-RESOURCES_0_1 = {"cpu_millis": 1000, "memory_bytes": 0, "disk_bytes": 0, "device": None}
-HOST_0_1 = {
-    "id": "h1",
-    "slice_id": "s1",
-    "incarnation": "first",
-    "resources": {**RESOURCES_0_1, "cpu_millis": 2000},
-    "attributes": {"zone": "here"},
-    "accept_cpu_jobs": False,
-}
-PLACEMENT_0_1 = {
-    "key": "ada/train:0@1/run",
-    "owner": "c/job/ada/train",
-    "task": "ada/train:0",
-    "resources": RESOURCES_0_1,
-    "host_id": "h1",
-    "slice_id": "s1",
-    "incarnation": "first",
-}
-REQUEST_0_1 = {
-    "key": "ada/eval:0@1/run",
-    "owner": "c/job/ada/eval",
-    "task": "ada/eval:0",
-    "resources": RESOURCES_0_1,
-    "band": "batch",
-    "submitted_at": "2026-01-01T12:00:00Z",
-}
-BOOK_0_1: dict[str, Any] = {
-    "hosts": [HOST_0_1],
-    "live": [PLACEMENT_0_1],
-    "queue": [REQUEST_0_1],
-    "forgotten": ["ada/old:0@1/run"],
-    "ended": [["h1", "zeroth"]],
-}
-
-
-def test_what_version_0_1_wrote_is_read() -> None:
-    """A cluster is upgraded while jobs run and wait: its scheduler's last run was of the version
-    before.
-    """
-    ledger = Ledger(LedgerState.model_validate(BOOK_0_1))
-
-    assert ledger.live["ada/train:0@1/run"].seats == (Seat("h1", "s1", "first"),)
-    assert [request.band for request in ledger.waiting] == [Band.BATCH]
-    assert [placement.key for placement in ledger.settle(NOON).placed] == ["ada/eval:0@1/run"]
-    ledger.ask(a_request("ada/old:0@1/run", some(cpu=0)))
-    ledger.hosts_up([a_host("h1", incarnation="zeroth")])
-    assert ledger.settle(NOON).placed == []
-    assert ledger.hosts["h1"].incarnation == "first"
-
-
-def test_what_version_0_1_wrote_survives_being_written_by_this_one() -> None:
-    """The first thing that happens to it is to be carried to the next run; nobody asks what it came
-    from.
-    """
-    old = Ledger(LedgerState.model_validate(BOOK_0_1))
-    again = read_again(old)
-
-    assert again.hosts == old.hosts
-    assert again.live == old.live
-    assert list(again.waiting) == list(old.waiting)
-    assert again.settle(NOON) == old.settle(NOON)
-
-
-def test_a_gang_that_version_0_1_placed_has_run_long_enough() -> None:
-    """Nobody wrote down since when it runs: since before the upgrade, and it must not stand in a
-    stronger one's way for ever.
-    """
-    ledger = Ledger(LedgerState.model_validate({**BOOK_0_1, "queue": []}))
-    ledger.ask(a_request("strong", some(cpu=2), band=Band.PRODUCTION))
-
-    assert [eviction.key for eviction in ledger.settle(NOON).evicted] == ["ada/train:0@1/run"]
-
-
 def test_the_time_of_a_placement_is_kept_to_the_microsecond() -> None:
-    """It decides who may be evicted and who is evicted first."""
+    """The time decides which gangs may be evicted, and which first."""
     ledger = Ledger()
     ledger.hosts_up([a_host()])
     ledger.ask(a_request())
@@ -356,7 +278,7 @@ def test_the_time_of_a_placement_is_kept_to_the_microsecond() -> None:
 
 
 def test_one_and_true_and_one_point_nought_are_three_things_to_constraints_and_stay_so() -> None:
-    """To Python they are equal, so that hosts that differ in just that could be taken for alike."""
+    """They are equal in Python, so hosts that differ only in them could be taken for alike."""
     ledger = Ledger()
     ledger.hosts_up(
         [
@@ -371,8 +293,8 @@ def test_one_and_true_and_one_point_nought_are_three_things_to_constraints_and_s
 
 
 def test_a_placement_does_not_spell_out_the_host_it_is_on() -> None:
-    """A host is written once, however much runs there: its id, its slice and its life are longer
-    than all the rest.
+    """A host is written once: its id, slice and incarnation are longer than the rest of a
+    placement.
     """
     ledger = Ledger()
     ledger.hosts_up([a_host("h" * 60, some(cpu=200), slice_id="s" * 60, incarnation="i" * 36)])

@@ -1,4 +1,4 @@
-"""The scheduler's book by example: messages that come twice, late, or out of order."""
+"""The ledger by example: messages that arrive twice, late, or out of order."""
 
 from datetime import datetime
 
@@ -13,14 +13,14 @@ from tests.builders import NOON, a_host, a_request, at, some
 
 
 def a_ledger(*hosts: str) -> Ledger:
-    """A book with hosts of one core each."""
+    """A ledger with hosts of one core each."""
     ledger = Ledger()
     ledger.hosts_up([a_host(host, some(cpu=1)) for host in hosts])
     return ledger
 
 
 def a_pod(ledger: Ledger, name: str, hosts: int) -> None:
-    """The hosts of a slice come up: `a0`, `a1` … of the slice `a`."""
+    """Adds the hosts of a slice: `a0`, `a1` … of the slice `a`."""
     ledger.hosts_up(
         [
             a_host(f"{name}{i}", some(cpu=1), slice_id=name, attributes={TPU_NAME: name})
@@ -30,17 +30,17 @@ def a_pod(ledger: Ledger, name: str, hosts: int) -> None:
 
 
 def a_gang(key: str = "k1", tasks: int = 2) -> Request:
-    """A gang that wants one slice."""
+    """The request of a gang for one slice."""
     return a_request(key, tasks=tasks, group_by=TPU_NAME)
 
 
 def settle(ledger: Ledger, now: datetime = NOON) -> list[str]:
-    """One pass; the keys of what it placed."""
+    """Runs one pass, and returns the keys of its placements."""
     return [placement.key for placement in ledger.settle(now).placed]
 
 
 def held(ledger: Ledger) -> dict[str, list[str]]:
-    """Key -> the ids of the hosts of everything that is placed."""
+    """Returns the host ids of each placement, by key."""
     return {
         placement.key: [seat.host_id for seat in placement.seats]
         for placement in ledger.live.values()
@@ -48,12 +48,12 @@ def held(ledger: Ledger) -> dict[str, list[str]]:
 
 
 def renewed(ledger: Ledger) -> Ledger:
-    """The book after continue-as-new."""
+    """Returns the ledger after continue-as-new."""
     return Ledger(LedgerState.model_validate_json(ledger.state().model_dump_json()))
 
 
 def test_asking_twice_is_asking_once() -> None:
-    """An ask whose answer was lost is repeated: it must neither wait twice nor hold twice."""
+    """A request whose answer was lost is repeated. It must not wait twice or get hosts twice."""
     ledger = a_ledger("h1", "h2")
 
     ledger.ask(a_request("k1"))
@@ -66,7 +66,9 @@ def test_asking_twice_is_asking_once() -> None:
 
 
 def test_an_ask_overtaken_by_its_own_withdrawal_stays_withdrawn() -> None:
-    """Otherwise a host would be held for a job that is long gone, and no one would give it back."""
+    """Otherwise a host would be reserved for a job that has ended, and no message would
+    release it.
+    """
     ledger = a_ledger("h1")
 
     ledger.forget("k1")
@@ -77,8 +79,8 @@ def test_an_ask_overtaken_by_its_own_withdrawal_stays_withdrawn() -> None:
 
 
 def test_a_withdrawal_that_meets_its_placement_leaves_nothing_held() -> None:
-    """The scheduling timeout and the placement race; whichever wins, the next in line gets the
-    host.
+    """The scheduling timeout and the placement may happen at once. In both orders the next request
+    gets the host.
     """
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
@@ -93,7 +95,7 @@ def test_a_withdrawal_that_meets_its_placement_leaves_nothing_held() -> None:
 
 
 def test_a_hosts_new_incarnation_ends_what_was_placed_on_the_old_one() -> None:
-    """Its processes are gone with it, so the host is free as a whole."""
+    """The old incarnation's processes are gone, so the whole host is free."""
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     settle(ledger)
@@ -107,7 +109,7 @@ def test_a_hosts_new_incarnation_ends_what_was_placed_on_the_old_one() -> None:
 
 
 def test_a_late_release_does_not_credit_the_hosts_next_incarnation() -> None:
-    """What was held died with its host; crediting it would put two tasks where one fits."""
+    """The placement ended with its host. To free it again would place two tasks where one fits."""
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     settle(ledger)
@@ -123,7 +125,7 @@ def test_a_late_release_does_not_credit_the_hosts_next_incarnation() -> None:
 
 
 def test_a_host_that_reports_again_keeps_its_work() -> None:
-    """The same life, said twice: a repeated message must not end what runs."""
+    """A repeated message about the same incarnation must not end running tasks."""
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     settle(ledger)
@@ -134,8 +136,8 @@ def test_a_host_that_reports_again_keeps_its_work() -> None:
 
 
 def test_a_host_that_reports_less_than_runs_there_takes_nothing_more_and_keeps_its_work() -> None:
-    """An agent restarted with smaller limits adopts what runs: that cannot be undone, but must not
-    grow.
+    """An agent that restarts with smaller limits adopts its running tasks, but must not
+    get more.
     """
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=4))])
@@ -151,7 +153,7 @@ def test_a_host_that_reports_less_than_runs_there_takes_nothing_more_and_keeps_i
 
 
 def test_the_loss_of_an_earlier_incarnation_does_not_touch_the_present_one() -> None:
-    """The news of a death may arrive after the resurrection."""
+    """The message about a loss may arrive after the host has come back."""
     ledger = a_ledger("h1")
     ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")])
     ledger.ask(a_request("k1"))
@@ -165,8 +167,8 @@ def test_the_loss_of_an_earlier_incarnation_does_not_touch_the_present_one() -> 
 @pytest.mark.parametrize("end", ["lost", "slice down", "superseded"])
 @pytest.mark.parametrize("again", [False, True], ids=["same run", "after continue-as-new"])
 def test_a_late_word_of_a_life_that_is_over_brings_no_host_back(end: str, again: bool) -> None:
-    """A repeated "this host is ready" that arrives after its end would attract work to a machine
-    that is gone, or push out its successor with all that runs on it.
+    """A repeated "host ready" message that arrives after the end of the host would attract tasks to
+    a lost machine, or replace its successor.
     """
     ledger = a_ledger("h1")
     ready = list(ledger.hosts.values())
@@ -190,7 +192,7 @@ def test_a_late_word_of_a_life_that_is_over_brings_no_host_back(end: str, again:
 
 
 def test_a_loss_that_overtakes_the_hosts_own_report_still_counts() -> None:
-    """Out of order is one of the ways in which messages come."""
+    """Messages may arrive out of order."""
     ledger = Ledger()
 
     ledger.host_lost("h1", "first")
@@ -201,7 +203,7 @@ def test_a_loss_that_overtakes_the_hosts_own_report_still_counts() -> None:
 
 
 def test_a_slice_that_is_down_takes_its_hosts_and_their_work_along_and_no_others() -> None:
-    """A slice is bought and deleted as a whole."""
+    """A slice is created and deleted as a whole."""
     ledger = Ledger()
     ledger.hosts_up(
         [
@@ -220,8 +222,8 @@ def test_a_slice_that_is_down_takes_its_hosts_and_their_work_along_and_no_others
 
 
 def test_a_gang_that_loses_one_host_holds_the_others_until_it_gives_them_back() -> None:
-    """Its other members run until they have been ended: to place somebody beside them would put two
-    on one host.
+    """Its other members run until they are stopped. Another placement would put two tasks on one
+    host.
     """
     ledger = Ledger()
     a_pod(ledger, "a", 2)
@@ -237,7 +239,7 @@ def test_a_gang_that_loses_one_host_holds_the_others_until_it_gives_them_back() 
 
 
 def test_a_gang_that_lost_a_host_holds_nothing_on_its_next_incarnation() -> None:
-    """The machine is back and empty; only what survived is still taken."""
+    """The machine is back and empty. Only the other hosts are still in use."""
     ledger = Ledger()
     a_pod(ledger, "a", 2)
     ledger.ask(a_gang("k1"))
@@ -253,7 +255,7 @@ def test_a_gang_that_lost_a_host_holds_nothing_on_its_next_incarnation() -> None
 
 
 def test_an_ask_repeated_after_its_host_was_lost_finds_another() -> None:
-    """The answer may be lost together with the host: if the key counted as used up, the job would
+    """The answer may be lost together with the host. If the key counted as used up, the job would
     wait for ever.
     """
     ledger = a_ledger("h1")
@@ -269,7 +271,7 @@ def test_an_ask_repeated_after_its_host_was_lost_finds_another() -> None:
 
 
 def test_those_who_wait_are_placed_when_a_host_comes_or_is_free_again() -> None:
-    """Nothing is lost by waiting, and nobody has to ask again."""
+    """A waiting request is not lost and need not be repeated."""
     ledger = Ledger()
     ledger.ask(a_request("k1"))
     ledger.ask(a_request("k2"))
@@ -283,7 +285,7 @@ def test_those_who_wait_are_placed_when_a_host_comes_or_is_free_again() -> None:
 
 
 def test_the_book_is_bounded_however_much_has_passed_through_it() -> None:
-    """It travels with every continue-as-new and must stay far below what a payload may hold; the
+    """Every continue-as-new carries the ledger, which must be far smaller than a payload. The
     newest entries are kept.
     """
     ledger = a_ledger("h1")

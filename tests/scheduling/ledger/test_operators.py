@@ -1,6 +1,4 @@
-"""The scheduler's book by example: closed hosts, pauses, evictions, and hosts that close
-themselves.
-"""
+"""The ledger by example: closed hosts, pauses, evictions, and quarantined hosts."""
 
 import itertools
 from collections.abc import Callable
@@ -26,7 +24,7 @@ LATER = itertools.count(1)
 def an_attempt(
     ledger: Ledger, key: str, spoilt_by: tuple[str, ...] = (), *, ran: bool = False
 ) -> None:
-    """One that is placed and given back, later than those before."""
+    """Places an attempt and releases it, later than the attempts before."""
     ledger.ask(a_request(key))
     settle(ledger, at(next(LATER)))
     assert key in ledger.live
@@ -34,7 +32,7 @@ def an_attempt(
 
 
 def test_a_closed_host_takes_nothing_new_keeps_its_work_and_says_why() -> None:
-    """A cordon is for maintenance: what runs there may end by itself."""
+    """A cordon is for maintenance: running tasks may end by themselves."""
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=2))])
     ledger.ask(a_request("k1"))
@@ -67,8 +65,8 @@ def test_a_closed_host_takes_nothing_new_keeps_its_work_and_says_why() -> None:
 def test_a_cordon_outlives_the_hosts_life_and_the_scheduler_run(
     what_happens: Callable[[Ledger], object],
 ) -> None:
-    """The operator closed a machine, not a process: a reboot in the middle of a repair must not
-    attract work.
+    """The operator closed a machine, not a process. A reboot during a repair must not attract
+    tasks.
     """
     ledger = a_ledger("h1")
     ledger.close("h1", CORDON)
@@ -81,7 +79,7 @@ def test_a_cordon_outlives_the_hosts_life_and_the_scheduler_run(
 
 
 def test_a_host_may_be_closed_before_it_is_there() -> None:
-    """The machine that broke may be rebooting when its operator closes it."""
+    """A broken machine may be rebooting when its operator closes it."""
     ledger = Ledger()
     ledger.close("h1", CORDON)
 
@@ -92,8 +90,8 @@ def test_a_host_may_be_closed_before_it_is_there() -> None:
 
 
 def test_no_cordon_of_a_host_that_is_there_is_forgotten_however_many_there_are() -> None:
-    """Half a large cluster may be closed for an upgrade. Of hosts that are gone the latest are
-    remembered.
+    """Half of a large cluster may be closed for an upgrade. For hosts that are gone, only the
+    latest cordons are remembered.
     """
     ledger = Ledger()
     for number in range(REMEMBERED + 10):
@@ -113,9 +111,7 @@ def test_no_cordon_of_a_host_that_is_there_is_forgotten_however_many_there_are()
 def test_a_paused_scale_group_takes_nothing_new_whatever_its_name_looks_like(
     group: Attribute,
 ) -> None:
-    """An agent that is started with `--label scale-group=4` says a number; the operator types the
-    same 4.
-    """
+    """An agent with `--label scale-group=4` reports a number, and the operator types the same 4."""
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", attributes={SCALE_GROUP: group}), a_host("h2", some(cpu=1))])
 
@@ -131,7 +127,7 @@ def test_a_paused_scale_group_takes_nothing_new_whatever_its_name_looks_like(
 
 
 def test_a_paused_cluster_places_and_evicts_nothing_and_says_so() -> None:
-    """Whoever pauses wants quiet. What waits keeps its place."""
+    """Waiting requests keep their places."""
     ledger = a_ledger("h1")
     ledger.ask(a_request("runs", band=Band.BATCH))
     settle(ledger)
@@ -151,8 +147,8 @@ def test_a_paused_cluster_places_and_evicts_nothing_and_says_so() -> None:
 
 
 def test_whoever_has_to_leave_a_host_is_told_once_and_whole() -> None:
-    """A gang with one task on a drained host goes as a whole; draining twice must not evict its
-    next attempt.
+    """A gang with one task on a drained host is evicted as a whole. A second drain must not evict
+    its next attempt.
     """
     ledger = Ledger()
     a_pod(ledger, "a", 2)
@@ -167,8 +163,8 @@ def test_whoever_has_to_leave_a_host_is_told_once_and_whole() -> None:
 
 
 def test_whoever_lost_its_host_while_it_was_leaving_may_have_to_leave_the_next_one_too() -> None:
-    """The word was about the placement that is gone: a drain of the next host must not wait for
-    somebody who was never told.
+    """The eviction was for the lost placement. The drain of the next host must evict the gang
+    again.
     """
     ledger = a_ledger("h1", "h2")
     ledger.ask(a_request("k1"))
@@ -185,7 +181,7 @@ def test_whoever_lost_its_host_while_it_was_leaving_may_have_to_leave_the_next_o
 
 
 def test_a_victim_is_told_once_however_many_passes_see_it() -> None:
-    """It takes its grace to stop; meanwhile every message is followed by a pass."""
+    """A victim stops within its grace. Until then every message causes a pass."""
     ledger = a_ledger("h1")
     ledger.rules = Rules()
     ledger.ask(a_request("batch", band=Band.BATCH))
@@ -205,7 +201,7 @@ def test_a_victim_is_told_once_however_many_passes_see_it() -> None:
 def test_a_host_that_spoils_three_attempts_in_a_row_is_closed_until_it_is_opened(
     again: bool,
 ) -> None:
-    """A broken host is the freest one: it would attract every attempt, and spoil it."""
+    """A broken host has the most free resources, so it would attract and spoil every attempt."""
     ledger = a_ledger("h1")
     for number in range(STRIKES):
         assert "h1" not in ledger.closed
@@ -225,8 +221,8 @@ def test_a_host_that_spoils_three_attempts_in_a_row_is_closed_until_it_is_opened
 
 
 def test_a_host_whose_agent_reports_a_fault_is_closed_until_the_fault_is_over() -> None:
-    """Its GPU is lost: the agent finds that, and also that it is back. A run of the scheduler tells
-    the next one.
+    """Its GPU is lost. The agent reports the fault and its end, and the next run of the scheduler
+    knows it.
     """
     ledger = a_ledger("h1")
     well = ledger.hosts["h1"]
@@ -243,7 +239,7 @@ def test_a_host_whose_agent_reports_a_fault_is_closed_until_the_fault_is_over() 
 
 
 def test_an_attempt_that_ran_wipes_the_slate() -> None:
-    """In a row: a host that loses one attempt in a hundred is no broken host."""
+    """Strikes count in a row: a host that loses one attempt in a hundred is not broken."""
     ledger = a_ledger("h1")
     for number in range(2 * STRIKES):
         an_attempt(ledger, f"spoilt {number}", spoilt_by=("h1",))
@@ -253,7 +249,7 @@ def test_an_attempt_that_ran_wipes_the_slate() -> None:
 
 
 def test_an_attempt_that_was_called_off_says_nothing_about_its_host() -> None:
-    """A user who cancels between two failures must not save a broken host."""
+    """A user who cancels between two failures must not reset the strikes of a broken host."""
     ledger = a_ledger("h1")
     for number in range(STRIKES):
         an_attempt(ledger, f"called off {number}")
@@ -263,7 +259,7 @@ def test_an_attempt_that_was_called_off_says_nothing_about_its_host() -> None:
 
 
 def test_of_a_gang_only_the_host_that_spoilt_the_attempt_is_struck() -> None:
-    """Its siblings' hosts did their part; striking them too would close a whole slice."""
+    """The siblings' hosts worked. Strikes for them would close a whole slice."""
     ledger = Ledger()
     a_pod(ledger, "a", 3)
     for number in range(STRIKES):
@@ -286,11 +282,8 @@ def test_a_release_that_comes_twice_is_one_strike() -> None:
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["cut off", "agent died"])
 def test_attempts_that_one_event_ends_are_one_strike(crashed: bool) -> None:
-    """A network cut of a minute ends all attempts of a host, and used to close it: three are in a
-    row, but for one reason.
-
-    Even if others are placed there in between, and if a new incarnation has ended the placements
-    already.
+    """A network failure of a minute ends all attempts of a host for one reason. That holds if
+    others are placed there since, and if a new incarnation has ended the placements.
     """
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=8))])
@@ -314,8 +307,8 @@ def test_attempts_that_one_event_ends_are_one_strike(crashed: bool) -> None:
 
 
 def test_an_agent_that_dies_of_every_attempt_is_closed_although_it_comes_back_each_time() -> None:
-    """Its new life ends the placement before the attempt is given up; were that the end of the
-    matter, it would spin for ever.
+    """Its new incarnation ends the placement before the attempt is given up. Without a strike it
+    would fail for ever.
     """
     ledger = a_ledger("h1")
     for number in range(STRIKES):
@@ -328,7 +321,7 @@ def test_an_agent_that_dies_of_every_attempt_is_closed_although_it_comes_back_ea
 
 
 def test_a_host_that_its_operator_has_closed_is_not_quarantined_over_it() -> None:
-    """The operator's own reason is the one that others should read."""
+    """The operator's reason is the one to show."""
     ledger = a_ledger("h1")
     for number in range(STRIKES - 1):
         an_attempt(ledger, f"k{number}", spoilt_by=("h1",))
@@ -342,7 +335,7 @@ def test_a_host_that_its_operator_has_closed_is_not_quarantined_over_it() -> Non
 
 
 def test_a_gang_does_not_use_a_slice_one_of_whose_hosts_is_closed() -> None:
-    """All or nothing, and task i belongs on worker i."""
+    """A gang gets all hosts or none, and task i belongs on worker i."""
     ledger = Ledger()
     a_pod(ledger, "a", 2)
     a_pod(ledger, "b", 2)
@@ -353,7 +346,7 @@ def test_a_gang_does_not_use_a_slice_one_of_whose_hosts_is_closed() -> None:
 
 
 def test_a_gang_that_nobody_gives_back_is_freed_host_by_host() -> None:
-    """Its workflow was terminated: each host says when it is free of it, and is not given away
+    """Its workflow was terminated. Each host reports when its task has ended, and is not used
     before.
     """
     hosts = [

@@ -1,5 +1,5 @@
-"""The scheduler's book by example: what users wish after they have asked, and what those who wait
-are told.
+"""The ledger by example: overrides of users after the request, and the reasons of waiting
+requests.
 """
 
 import pytest
@@ -12,8 +12,8 @@ from tests.scheduling.ledger.test_ledger import a_ledger, held, renewed, settle
 
 
 def test_a_held_request_wants_nothing_and_keeps_its_place_for_when_it_is_let_go() -> None:
-    """Demand buys machines: nobody pays for what its user holds back. Who lets go is not sent to
-    the end of the line.
+    """A held request creates no demand, so no machine is created for it. A release does not move it
+    to the end of the queue.
     """
     ledger = Ledger()
     for number, key in enumerate(("k1", "k2")):
@@ -30,7 +30,7 @@ def test_a_held_request_wants_nothing_and_keeps_its_place_for_when_it_is_let_go(
 
 @pytest.mark.parametrize("again", [False, True], ids=["same run", "after continue-as-new"])
 def test_an_ask_repeated_while_the_request_is_held_does_not_let_it_go(again: bool) -> None:
-    """A late copy of the ask knows nothing of the hold."""
+    """A late copy of the request does not contain the hold."""
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     ledger.amend("k1", Band.INTERACTIVE, held=True)
@@ -45,7 +45,7 @@ def test_an_ask_repeated_while_the_request_is_held_does_not_let_it_go(again: boo
 
 @pytest.mark.parametrize("again", [False, True], ids=["same run", "after continue-as-new"])
 def test_a_late_copy_of_an_earlier_wish_does_not_undo_a_later_one(again: bool) -> None:
-    """A job that its user has let go would be held for ever by the echo of the hold."""
+    """A late copy of the hold would hold a released job for ever."""
     ledger = Ledger()
     ledger.ask(a_request("k1"))
     ledger.amend("k1", Band.BATCH, held=True, changed_at=at(1))
@@ -61,7 +61,7 @@ def test_a_late_copy_of_an_earlier_wish_does_not_undo_a_later_one(again: bool) -
 
 
 def test_a_change_of_band_moves_who_waits_and_leaves_who_has_hosts_there() -> None:
-    """It decides about what comes: who is served next, and who may be evicted."""
+    """The band decides who is served next and who may be evicted."""
     ledger = a_ledger("h1")
     for number, key in enumerate(("k1", "k2", "k3")):
         ledger.ask(a_request(key, submitted_at=at(number)))
@@ -77,7 +77,7 @@ def test_a_change_of_band_moves_who_waits_and_leaves_who_has_hosts_there() -> No
 
 
 def test_a_change_of_what_nobody_asked_for_or_everybody_forgot_is_nothing() -> None:
-    """Words about an attempt may arrive after its end."""
+    """Messages about an attempt may arrive after its end."""
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     ledger.forget("k1")
@@ -99,9 +99,7 @@ def test_a_change_of_what_nobody_asked_for_or_everybody_forgot_is_nothing() -> N
     ],
 )
 def test_every_key_has_an_explanation(key: str, code: RefusalCode, said: str) -> None:
-    """A query may come at any moment, and must not fail because the answer has just become "no
-    longer".
-    """
+    """A query may arrive at any time, and must not fail because the request no longer waits."""
     ledger = a_ledger("h1")
     for each in ("holds", "waits", "is held"):
         ledger.ask(a_request(each))
@@ -115,8 +113,8 @@ def test_every_key_has_an_explanation(key: str, code: RefusalCode, said: str) ->
 
 
 def test_a_crowd_is_told_nothing_about_its_place_in_line_that_is_not_so() -> None:
-    """A thousand asks of one batch get their answers from one look; only the first of a line may
-    read that it is the first.
+    """A thousand requests of one batch get answers computed together. Only the first of a line may
+    be reported as the first.
     """
     ledger = a_ledger("h1")
     ledger.ask(a_request("holds"))
@@ -142,8 +140,8 @@ def test_a_crowd_is_told_nothing_about_its_place_in_line_that_is_not_so() -> Non
 
 
 def test_what_stronger_bands_will_be_given_counts_when_users_are_compared() -> None:
-    """Whoever is about to be served in production comes later in batch; the number that a user
-    reads says so beforehand.
+    """A user who is served in production next comes later in batch, and the reported number
+    includes that.
     """
     ledger = Ledger()
     ledger.ask(a_request("ada in production", user="ada", band=Band.PRODUCTION))
@@ -158,7 +156,7 @@ def test_what_stronger_bands_will_be_given_counts_when_users_are_compared() -> N
 
 
 def test_hosts_that_were_kept_for_somebody_who_gave_up_are_free_again_in_every_answer() -> None:
-    """A dry run must not read that a host is reserved when nobody waits any more."""
+    """A dry run must not show a reserved host when no request waits."""
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=2))])
     ledger.ask(a_request("small"))
@@ -176,7 +174,7 @@ def test_hosts_that_were_kept_for_somebody_who_gave_up_are_free_again_in_every_a
 
 
 def test_a_forecast_changes_nothing() -> None:
-    """A dry run that took a host, or a place in the line, would be none."""
+    """A dry run must not take a host or a place in the queue."""
     ledger = a_ledger("h1")
     ledger.ask(a_request("k1"))
     before = ledger.state()

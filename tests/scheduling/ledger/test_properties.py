@@ -48,7 +48,7 @@ DOES = (ClosedBy.CORDON, ClosedBy.DRAIN, None, None)
 
 
 class Delivery(RuleBasedStateMachine):
-    """Jobs, slices, operators, and a post that repeats and reorders, against one book."""
+    """Messages of jobs, slices and operators to one ledger, repeated and reordered in any way."""
 
     messages = Bundle("messages")
     keys = Bundle("keys")
@@ -236,8 +236,8 @@ class Delivery(RuleBasedStateMachine):
         assert (told.infeasible is None) is has_room(request, self.ledger.hosts.values(), ())
 
     def teardown(self) -> None:
-        """At the end everybody gives up, and every ask arrives once more: nobody may hold or want
-        anything then.
+        """At the end all requests are released, and every request arrives once more. Then none may
+        wait or have hosts.
         """
         for key in self.asks:
             self.ledger.forget(key)
@@ -386,7 +386,7 @@ class Delivery(RuleBasedStateMachine):
         return up
 
     def _end(self, lives: list[tuple[str, str]], entry: Message) -> None:
-        """Lives end by this entry; whoever has no host left afterwards has to ask again."""
+        """Ends incarnations. A gang without any host left has to request hosts again."""
         self.ended.update(lives)
         before = dict(self.ledger.live)
         entry()
@@ -408,7 +408,7 @@ class Delivery(RuleBasedStateMachine):
         ]
 
     def _true_reasons(self, request: Request) -> set[RefusalCode]:
-        """By trying every host, in the order in which the reasons are asked for."""
+        """Returns the possible reasons by trying every host, in the order of the checks."""
         live = list(self.ledger.live.values())
         if None in self.paused:
             return {RefusalCode.PAUSED}
@@ -427,7 +427,7 @@ class Delivery(RuleBasedStateMachine):
         return {RefusalCode.BUSY}
 
     def _settle(self, most: int | None = None) -> Settled:
-        """One pass, and what has to be true of it."""
+        """Runs one pass, and checks its result."""
         ledger = self.ledger
         waited = set(ledger.waiting.keys())
         settled = ledger.settle(self.now, most)
@@ -464,8 +464,8 @@ class Delivery(RuleBasedStateMachine):
         return settled
 
     def _is_whole(self, placement: Placement) -> None:
-        """As many different hosts as tasks, each open and suitable, in equal groups that share the
-        attribute.
+        """Returns whether a gang has as many different hosts as tasks, each open and suitable, in
+        equal groups that share the attribute.
         """
         request = self.asked[placement.key]
         hosts = [self.ledger.hosts[seat.host_id] for seat in placement.seats]

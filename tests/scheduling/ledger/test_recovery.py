@@ -1,5 +1,5 @@
-"""The recovery of a lost ledger from the reports of slices and gangs: messages that are newer than
-a page win over it.
+"""The recovery of a lost ledger from the reports of slices and gangs. A message that is newer than
+a page replaces it.
 """
 
 from iris.model.job.requests import Placement, Request
@@ -26,8 +26,8 @@ def holds(placement: Placement) -> RecoveryPage:
 
 
 def test_a_host_that_reports_while_a_page_is_asked_for_keeps_its_new_life() -> None:
-    """The page says what was so when it was asked for; the report is newer, and the new life must
-    not be buried.
+    """The page shows the state at the time of its request. The report is newer, and its incarnation
+    must stay.
     """
     ledger = Ledger()
     recovery = LedgerRecovery(ledger)
@@ -45,7 +45,7 @@ def test_a_host_that_reports_while_a_page_is_asked_for_keeps_its_new_life() -> N
 
 
 def test_a_gang_that_was_held_and_has_hosts_now_is_in_the_book_once() -> None:
-    """Else it would be placed a second time when its user lets it go."""
+    """Otherwise it would be placed a second time when its user releases it."""
     ledger = Ledger()
     host = a_host()
     request = a_request("k1", some(cpu=4))
@@ -66,7 +66,7 @@ def test_a_gang_that_was_held_and_has_hosts_now_is_in_the_book_once() -> None:
 
 
 def test_a_wish_that_was_heard_after_a_page_was_asked_for_is_not_undone_by_it() -> None:
-    """The user has let the job go while the page, which says that it is held, was on its way."""
+    """The user released the job after the request of the page, which still shows the hold."""
     ledger = Ledger()
     recovery = LedgerRecovery(ledger)
     ledger.ask(a_request("k1"))
@@ -79,7 +79,7 @@ def test_a_wish_that_was_heard_after_a_page_was_asked_for_is_not_undone_by_it() 
 
 
 def test_the_second_roll_corrects_the_first() -> None:
-    """What had been given back, or let go, while it was asked about the first time."""
+    """It contains placements that were released, and holds that ended, during the first one."""
     ledger = Ledger()
     host = a_host()
     earlier, later = (a_request(key, owner="job") for key in ("k1", "k2"))
@@ -92,9 +92,7 @@ def test_the_second_roll_corrects_the_first() -> None:
 
 
 def test_hosts_of_a_slice_that_is_drained_take_nothing_new_in_the_new_book_either() -> None:
-    """An operator waits for them to become free; a scheduler that was started anew must not fill
-    them again.
-    """
+    """An operator waits until the hosts are free. A new scheduler must not place tasks on them."""
     ledger = Ledger()
     recovered(
         ledger,

@@ -1,4 +1,4 @@
-"""The scheduler's book by example: slices that want to go, and since when nothing runs on them."""
+"""The ledger by example: slices that are to be deleted, and since when no task runs on them."""
 
 from datetime import datetime
 
@@ -22,7 +22,7 @@ def lives(*hosts: Host) -> list[tuple[str, str]]:
 
 
 def ran_until(ledger: Ledger, when: datetime, key: str = "k1") -> None:
-    """A gang of four that has run and is over."""
+    """A gang of four that has run and ended."""
     ledger.ask(a_gang(key))
     ledger.settle(when)
     assert key in ledger.live
@@ -31,9 +31,7 @@ def ran_until(ledger: Ledger, when: datetime, key: str = "k1") -> None:
 
 
 def test_a_slice_on_which_nothing_runs_goes_and_nobody_is_given_its_hosts() -> None:
-    """It is one entry in the book: there is no moment in between at which a job could be sent
-    there.
-    """
+    """The ledger removes the hosts in one step, so no job can be placed there in between."""
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)
     assert ledger.retire(lives(*hosts)) == ""
@@ -44,7 +42,7 @@ def test_a_slice_on_which_nothing_runs_goes_and_nobody_is_given_its_hosts() -> N
 
 
 def test_a_slice_on_which_something_runs_stays_and_is_told_what() -> None:
-    """The autoscaler thought that it was idle; a week of training must not end by that."""
+    """The autoscaler believed that the slice was idle. That must not end a week of training."""
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)
     ledger.ask(a_gang("train", task="ada/train"))
@@ -55,7 +53,7 @@ def test_a_slice_on_which_something_runs_stays_and_is_told_what() -> None:
 
 
 def test_one_busy_host_keeps_its_whole_slice() -> None:
-    """The slice is the unit: three idle hosts are no reason to take the fourth away."""
+    """A slice is deleted as a whole, so three idle hosts do not suffice."""
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)
     ledger.ask(a_request("small", hosts[0].resources, task="ada/small"))
@@ -66,7 +64,7 @@ def test_one_busy_host_keeps_its_whole_slice() -> None:
 
 
 def test_a_slice_that_was_used_since_it_was_thought_to_be_idle_stays() -> None:
-    """A job came and went between the decision and the question: the idle delay begins anew."""
+    """A job ran between the decision and the check, so the idle delay begins again."""
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)
     ran_until(ledger, at(100))
@@ -78,7 +76,7 @@ def test_a_slice_that_was_used_since_it_was_thought_to_be_idle_stays() -> None:
 
 
 def test_a_slice_that_has_gone_takes_its_closures_along() -> None:
-    """Such hosts do not come back, and lists of closed hosts are for those that may."""
+    """Its hosts do not come back, and closures are kept for hosts that may."""
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)
     ledger.close("s-0", Closure(by=ClosedBy.DRAIN, reason="new kernel"))
@@ -88,8 +86,8 @@ def test_a_slice_that_has_gone_takes_its_closures_along() -> None:
 
 
 def test_idle_are_slices_of_scale_groups_on_which_nothing_runs() -> None:
-    """Machines that somebody brought are nobody's to give back; a slice that never ran anything is
-    idle since it came.
+    """Machines that joined are not deleted. A slice that never ran a task is idle since
+    it joined.
     """
     busy, idle, used = (a_slice(name, attributes=GROUP) for name in ("busy", "idle", "used"))
     ledger = a_ledger(*used)
@@ -105,8 +103,8 @@ def test_idle_are_slices_of_scale_groups_on_which_nothing_runs() -> None:
 
 
 def test_the_next_run_of_the_scheduler_knows_since_when_slices_are_idle() -> None:
-    """Else every continue-as-new would give all idle slices their whole delay again, and nothing
-    would ever go.
+    """Otherwise every continue-as-new would restart the idle delay, and no slice would ever be
+    deleted.
     """
     hosts = a_slice("s", attributes=GROUP)
     ledger = a_ledger(*hosts)

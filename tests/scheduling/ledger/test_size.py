@@ -37,7 +37,7 @@ def send(
 
 
 def test_a_full_ledger_refuses_new_requests_with_its_size_and_takes_all_other_messages() -> None:
-    """What the ledger has already may be asked about, released and placed: that is how it gets
+    """Requests in the ledger may be explained, released and placed. That makes the ledger
     smaller.
     """
     ledger, size = Ledger(), LedgerSize()
@@ -119,7 +119,7 @@ def test_a_full_ledger_is_measured_again_when_enough_was_released(
 
 
 def test_placements_count() -> None:
-    """A gang that gets hosts takes more space than one that waits."""
+    """A gang with hosts takes more space than a waiting gang."""
     ledger, size = Ledger(), LedgerSize()
     ledger.hosts_up([a_host()])
     send(ledger, size, ask("a"))
@@ -134,7 +134,7 @@ def test_placements_count() -> None:
 def test_the_estimate_is_never_below_the_size_that_travels(
     count: int, seed: int, many_shapes: bool
 ) -> None:
-    """Users choose names and amounts; none of them may make a ledger larger than it counts."""
+    """Users choose names and amounts. None of them may make the ledger larger than the estimate."""
     dice = random.Random(seed)
     ledger, size = Ledger(), LedgerSize()
     empty = len(

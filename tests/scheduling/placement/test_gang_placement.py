@@ -1,5 +1,5 @@
-"""Gangs in the scheduling pass: a host for each task in one group, or none at all; and where they
-meet.
+"""Gangs in the scheduling pass: all hosts in one group or none, and the ports of their
+coordinators.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def where(
     live: Sequence[Placement] = (),
     cordoned: Sequence[str] = (),
 ) -> dict[str, list[str]]:
-    """Request key -> the hosts of its tasks, in their order."""
+    """Returns the hosts of the tasks of each request, in the order of the tasks."""
     return {
         each.key: [seat.host_id for seat in each.seats]
         for each in after(hosts, queue, live, cordoned).placed
@@ -74,7 +74,9 @@ def test_a_gang_is_not_put_together_from_parts_of_two_slices() -> None:
 
 
 def test_one_busy_or_closed_host_keeps_the_whole_gang_waiting() -> None:
-    """Half a gang waits in its first collective for ever, and holds what others could use."""
+    """A part of a gang would wait in its first collective for ever, on hosts that others
+    could use.
+    """
     hosts = a_slice("s", 4)
 
     assert where(hosts, [a_gang()], [a_placement(hosts[2], CHIPS)]) == {}
@@ -121,8 +123,8 @@ def _of_tasks(tasks: int, each: int, cpu: float = 1, gpus: int = 0) -> Request:
 
 
 def test_tasks_of_a_gang_that_share_a_host_have_room_there_together() -> None:
-    """Two small tasks must not occupy two machines, and a host for one of them is not a host for
-    two.
+    """Two small tasks must not take two machines, and a host for one of them is not a host for
+    both.
     """
     hosts = [
         a_host(f"h{number}", attributes={"rack": 1}, address=f"10.0.0.{number}")
@@ -151,8 +153,8 @@ def test_tasks_that_share_a_host_have_devices_of_their_own() -> None:
 
 
 def test_what_others_take_in_the_same_pass_counts_for_packing_gangs_too() -> None:
-    """The large slice of which single tasks have just taken two hosts is now the smallest one that
-    is enough.
+    """A large slice that lost two hosts to single tasks may now be the smallest slice that
+    suffices.
     """
     hosts = a_slice("a", 2) + a_slice("four", 4) + a_slice("three", 3)
     pin = demands("tpu-name = four")
@@ -184,7 +186,7 @@ def test_single_tasks_on_a_slice_and_gangs_never_share_chips() -> None:
 
 
 def test_a_gang_prefers_the_group_that_meets_its_wishes_but_does_not_wait_for_it() -> None:
-    """Preferred constraints choose among groups; a tighter group does not outweigh them."""
+    """Preferred constraints decide between groups before the tightest fit does."""
     hosts = a_slice("tight", 2, attributes={"zone": "a"}) + a_slice(
         "loose", 3, attributes={"zone": "b"}
     )
@@ -196,9 +198,7 @@ def test_a_gang_prefers_the_group_that_meets_its_wishes_but_does_not_wait_for_it
 
 
 def test_hosts_without_the_attribute_belong_to_no_group() -> None:
-    """Machines that somebody brought are in no slice; they are not one great slice without a
-    name.
-    """
+    """Machines that joined are in no slice. They do not form one slice without a name."""
     hosts = [a_host(f"h{i}", some(cpu=8, device="tpu:v5litepod-16:4")) for i in range(4)]
 
     assert where(hosts, [a_gang(tasks=2)]) == {}
@@ -208,7 +208,7 @@ def test_hosts_without_the_attribute_belong_to_no_group() -> None:
 def test_hosts_whose_attributes_differ_in_their_kind_are_in_different_groups(
     values: tuple[Attribute, Attribute],
 ) -> None:
-    """A gang must not be put together from a rack named "1" and one whose number is 1."""
+    """A rack named "1" and a rack with the number 1 are two groups."""
     hosts = [
         a_host(f"h{number}", attributes={"rack": value}) for number, value in enumerate(values)
     ]
@@ -221,8 +221,8 @@ def test_hosts_whose_attributes_differ_in_their_kind_are_in_different_groups(
 
 
 def test_gangs_that_share_a_host_meet_on_different_ports() -> None:
-    """Two coordinators on one port: the second gang would join the first. A port is free again when
-    its gang is gone.
+    """With the same port, the second gang would join the first. A port is free again after the end
+    of its gang.
     """
     hosts = [
         host.model_copy(update={"address": f"10.0.0.{i}"}) for i, host in enumerate(a_slice("s", 2))
@@ -241,11 +241,11 @@ def test_gangs_that_share_a_host_meet_on_different_ports() -> None:
     ]
 
 
-def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_meet_on_different_ports() -> (
+def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_have_different_ports() -> (
     None
 ):
-    """No scheduler knows the ports of another, and an attempt that found its port in use must not
-    get it again.
+    """A scheduler does not know the ports of another one. An attempt whose port was in use must get
+    another port.
     """
     hosts = [a_host("h0", address="10.0.0.0", attributes={"rack": 1})]
 
@@ -262,8 +262,8 @@ def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_meet_on_d
 @CHEAP
 @given(situations())
 def test_no_two_gangs_meet_at_one_place(situation: Situation) -> None:
-    """Of all that run and all that a pass starts; and each meets on the host of its task 0, where
-    nobody else could be meant.
+    """That holds for running gangs and for gangs that a pass places. Each coordinator is on the
+    host of task 0.
     """
     placed = place(situation.fleet, situation.live, Queue(situation.queue), at(6), PATIENT).placed
 
@@ -282,8 +282,8 @@ def test_no_two_gangs_meet_at_one_place(situation: Situation) -> None:
 def test_as_many_gangs_are_placed_as_empty_slices_can_hold(
     sizes: list[int], each: int, groups: int, count: int
 ) -> None:
-    """Twins on empty slices: none waits while there are enough groups with enough hosts left, the
-    tightest taken first.
+    """Of equal gangs on empty slices none waits while a group has enough hosts. The tightest group
+    is taken first.
     """
     hosts = [host for i, size in enumerate(sizes) for host in a_slice(f"s{i}", size)]
     gangs = [

@@ -1,5 +1,5 @@
-"""No valid request stops other users: whatever is as large as it may be, all that the scheduler
-sends fits and a pass ends.
+"""No valid request stops other users: with the largest possible requests, everything that the
+scheduler sends fits, and every pass ends.
 """
 
 from collections.abc import Sequence
@@ -61,8 +61,8 @@ IMPATIENT_FOR_NOBODY = Rules(patience=timedelta(days=300), min_run_time=timedelt
 
 
 class Scheduler:
-    """The scheduler's workflow without Temporal: it enters batches, and measures all that it would
-    send.
+    """The scheduler's workflow without Temporal. It enters batches, and measures everything that it
+    would send.
     """
 
     def __init__(self, random: Random, users: int) -> None:
@@ -87,7 +87,7 @@ class Scheduler:
         return Ask(request=a_request_for(spec, self.number / 10))
 
     def send(self, messages: Sequence[Message]) -> None:
-        """In batches as the outbox makes them."""
+        """Sends messages in batches, as the outbox does."""
         left = list(messages)
         while left:
             batch = fitting(((each, size_of(each)) for each in left), 500)
@@ -106,7 +106,9 @@ class Scheduler:
         self.evictions.update((each.key, each) for each in served.settled.evicted)
 
     def settle(self) -> None:
-        """Passes until one ends: they are few, however many shapes wait."""
+        """Runs passes until one does not stop at its limit. Few are needed, however many shapes
+        wait.
+        """
         for _ in range(100):
             settled = self.ledger.settle(self.now, MAX_PLACEMENTS)
             self.notices.update((each.key, each) for each in settled.placed)
@@ -116,7 +118,7 @@ class Scheduler:
         raise AssertionError("the passes do not end")
 
     def settle_until_nothing_leaves(self) -> None:
-        """Gangs that are evicted release their hosts, as their jobs do."""
+        """Runs passes, and releases the hosts of evicted gangs, as their jobs do."""
         for _ in range(20):
             self.settle()
             leaving = [Release(key=key, ran=True) for key in self.evictions]
@@ -150,7 +152,7 @@ class Scheduler:
             cluster="c",
             ledger=self.ledger.state(),
             **unsent_signals.pack(self.ledger, self.notices, self.evictions)._asdict(),
-            told=self.told,
+            sent_reasons=self.told,
         )
         size = travels(start)
         assert size < PAYLOAD
@@ -200,7 +202,12 @@ def test_no_valid_request_stops_others(seed: int, users: int, steps: int, batch:
             Release(key=key, ran=True, spoilt_by=("h0",) * random.randrange(2)) for key in gone
         ]
         messages += [
-            Amend(key=key, band=random.choice(list(Band)), held=random.random() < 0.3)
+            Amend(
+                key=key,
+                band=random.choice(list(Band)),
+                held=random.random() < 0.3,
+                changed_at=scheduler.now,
+            )
             for key in keys[:5]
         ]
         name = f"s{random.randrange(3)}"
@@ -269,8 +276,8 @@ def _asks(shapes: Sequence[Resources | str]) -> list[Ask]:
 
 
 def test_amounts_of_which_none_is_smaller_than_another_are_not_compared_with_each_other() -> None:
-    """Each of 5,000 was compared with all others: a pass took six seconds, and the scheduler's task
-    may take two.
+    """To compare each of 5,000 amounts with all others took six seconds. A workflow task may take
+    two.
     """
 
     def work(count: int) -> int:
@@ -314,7 +321,7 @@ def test_a_pass_over_many_shapes_that_fit_nowhere_stops_at_its_limit(
 def test_a_search_for_victims_stops_at_its_limit_and_the_next_one_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It examined every shape that waits, however many there are."""
+    """Without a limit it examines every waiting shape."""
     monkeypatch.setattr(preemption, "MAX_LOOKS", 5_000)
     ledger = Ledger(LedgerState(rules=IMPATIENT_FOR_NOBODY))
     ledger.hosts_up([a_host("h1", attributes={"zone": "z"})])
@@ -344,7 +351,7 @@ def test_positions_are_not_computed_for_more_users_than_there_is_time_for(
     ledger.hosts_up([a_host()])
     ledger.ask(a_request("all", some(4)))
     asks = [Ask(request=a_request(f"k{n}", user=f"u{n}", submitted_at=at(n))) for n in range(200)]
-    served = serve(ledger, asks, at(300), whole=True)
+    served = serve(ledger, asks, at(300), size=LedgerSize(), whole=True)
     messages = [answer.refusal.message for answer in served.answers if answer.refusal is not None]
 
     assert len(messages) == 200

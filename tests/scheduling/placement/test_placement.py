@@ -1,4 +1,4 @@
-"""The scheduling pass by example: tasks that run by themselves, and who goes where."""
+"""The scheduling pass by example: which hosts single tasks get."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,20 +21,20 @@ def where(
     live: Sequence[Placement] = (),
     **closed: Sequence[str],
 ) -> dict[str, str]:
-    """Request key -> host id after one pass, in the order of the decisions."""
+    """Returns the host of each request after one pass, in the order of the decisions."""
     done = place(a_fleet(*hosts, **closed), live, Queue(queue), at(60), Rules())
     return {placement.key: placement.seats[0].host_id for placement in done.placed}
 
 
 def test_what_does_not_fit_never_blocks_what_does() -> None:
-    """Head-of-line blocking starved whole clusters in an earlier life of Iris."""
+    """Head-of-line blocking left whole clusters without work."""
     queue = requests(some(cpu=64), some(cpu=3), some(cpu=2), some(cpu=1))
 
     assert where([a_host(offers=some(cpu=4))], queue) == {"k2": "h1", "k4": "h1"}
 
 
 def test_first_come_first_served_whatever_the_order_of_delivery() -> None:
-    """Messages overtake one another; the time of submission counts."""
+    """Messages may arrive out of order. The time of submission counts."""
     queue = [
         a_request("late", submitted_at=at(2)),
         a_request("first", submitted_at=at(0)),
@@ -45,7 +45,7 @@ def test_first_come_first_served_whatever_the_order_of_delivery() -> None:
 
 
 def test_a_higher_band_is_served_first_however_late_it_came() -> None:
-    """Production does not queue behind a night's worth of batch jobs."""
+    """Production does not wait behind a night of batch jobs."""
     queue = [
         a_request("batch", band=Band.BATCH, submitted_at=at(0)),
         a_request("interactive", band=Band.INTERACTIVE, submitted_at=at(1)),
@@ -56,7 +56,7 @@ def test_a_higher_band_is_served_first_however_late_it_came() -> None:
 
 
 def test_what_a_pass_gives_to_stronger_bands_counts_in_the_weaker_ones() -> None:
-    """Otherwise a user would get, in one pass, the best of both bands."""
+    """Otherwise a user would get the first turn in two bands of one pass."""
     queue = [
         a_request("production", user="a", band=Band.PRODUCTION),
         a_request("batch of a", user="a", band=Band.BATCH, submitted_at=at(0)),
@@ -67,7 +67,7 @@ def test_what_a_pass_gives_to_stronger_bands_counts_in_the_weaker_ones() -> None
 
 
 def test_capacity_given_in_a_pass_is_gone_for_the_rest_of_it() -> None:
-    """The head room of the start of the pass would be given to everybody."""
+    """Otherwise the free capacity at the start of the pass would be given several times."""
     assert len(where([a_host(offers=some(cpu=4))], requests(*[some(cpu=1)] * 6))) == 4
 
 
@@ -81,15 +81,13 @@ def test_capacity_given_in_a_pass_is_gone_for_the_rest_of_it() -> None:
     ],
 )
 def test_every_dimension_can_keep_a_task_off_a_host(offers: Resources, wanted: Resources) -> None:
-    """One forgotten dimension is an out-of-memory kill of somebody else's program."""
+    """A forgotten resource would end another user's program for lack of memory."""
     assert where([a_host(offers=offers)], [a_request(wants=wanted)]) == {}
     assert where([a_host(offers=offers)], [a_request(wants=offers)]) == {"k1": "h1"}
 
 
 def test_tasks_without_devices_are_spread() -> None:
-    """A machine lost should cost as few tasks as possible; the least used host, by share, comes
-    first.
-    """
+    """The loss of a machine should end few tasks. The least used host, by share, comes first."""
     hosts = [a_host("small", some(cpu=2)), a_host("large", some(cpu=8))]
 
     placed = where(hosts, requests(*[some(cpu=1)] * 5))
@@ -98,7 +96,7 @@ def test_tasks_without_devices_are_spread() -> None:
 
 
 def test_tasks_with_devices_are_packed() -> None:
-    """Whole hosts stay free for those who need all the devices of one."""
+    """Whole hosts stay free for tasks that need all devices of one."""
     hosts = [
         a_host("empty", some(cpu=64, device="gpu:H100:8")),
         a_host("half", some(cpu=64, device="gpu:H100:8")),
@@ -112,8 +110,8 @@ def test_tasks_with_devices_are_packed() -> None:
 
 
 def test_tasks_of_other_shapes_in_the_same_pass_count_for_packing() -> None:
-    """What a job of seven leaves of a host is where the next job of one belongs, though it last saw
-    that host empty.
+    """A task of one device belongs on the host where a task of seven has left one, although that
+    host was empty when the shape was last examined.
     """
     hosts = [
         a_host("eight", some(cpu=64, device="gpu:H100:8")),
@@ -125,8 +123,8 @@ def test_tasks_of_other_shapes_in_the_same_pass_count_for_packing() -> None:
 
 
 def test_cpu_tasks_take_hosts_with_devices_last_and_only_where_allowed() -> None:
-    """Accelerators are a hundred times dearer; a CPU task may have what its owner would let idle,
-    and no more.
+    """Accelerators cost a hundred times as much. A CPU task gets only cores that the host offers
+    for it.
     """
     hosts = [
         a_host("kept", some(cpu=8, device="gpu:H100:8")),
@@ -137,12 +135,8 @@ def test_cpu_tasks_take_hosts_with_devices_last_and_only_where_allowed() -> None
     assert where(hosts, requests(some(cpu=1), some(cpu=1))) == {"k1": "plain", "k2": "open"}
 
 
-def test_a_required_constraint_is_never_broken_and_a_preferred_one_only_when_there_is_no_other_host() -> (
-    None
-):
-    """Data that must stay in a region stays; a region that is merely nearer is not worth waiting
-    for.
-    """
+def test_a_required_constraint_always_holds_and_a_preferred_one_if_a_host_meets_it() -> None:
+    """Data that must stay in a region stays there. A task does not wait for a preferred region."""
     hosts = [
         a_host("far", some(cpu=8), attributes={"region": "us"}),
         a_host("near", some(cpu=1), attributes={"region": "eu"}),
@@ -161,16 +155,14 @@ def test_a_required_constraint_is_never_broken_and_a_preferred_one_only_when_the
 
 
 def test_a_closed_host_gets_nothing_new() -> None:
-    """Cordoned, drained or quarantined: an operator is about to pull its plug, or attempts fail
-    there.
-    """
+    """A cordoned, drained or quarantined host is about to be switched off, or spoils attempts."""
     hosts = [a_host("closed", some(cpu=64)), a_host("open", some(cpu=1))]
 
     assert where(hosts, requests(some(), some()), cordoned=["closed"]) == {"k1": "open"}
 
 
 def test_work_of_an_earlier_incarnation_holds_nothing() -> None:
-    """It died with it; otherwise a host would be smaller after each of its restarts."""
+    """The tasks ended with it. Otherwise a host would be smaller after each restart."""
     host = a_host(offers=some(cpu=1), incarnation="second")
     stale = a_placement(a_host(offers=some(cpu=1), incarnation="first"))
 
@@ -180,8 +172,8 @@ def test_work_of_an_earlier_incarnation_holds_nothing() -> None:
 def test_a_host_that_shrank_under_its_tasks_takes_only_what_needs_nothing_of_what_it_lacks() -> (
     None
 ):
-    """A disk filled up, a limit was lowered: the scheduler goes on; an exception here would stop
-    every job of the cluster.
+    """A full disk or a lower limit must not raise an exception, which would stop every job of the
+    cluster.
     """
     shrunk = a_host(offers=some(cpu=4, memory=4))
     live = [a_placement(shrunk, some(cpu=1, memory=8))]
@@ -192,7 +184,7 @@ def test_a_host_that_shrank_under_its_tasks_takes_only_what_needs_nothing_of_wha
 
 
 def test_a_placement_says_what_is_held_where_and_for_whom() -> None:
-    """All that the owner needs to start, and the scheduler to free it with its host's life."""
+    """The owner needs it to start, and the scheduler to free the hosts."""
     host = a_host("h7", incarnation="third", slice_id="s2")
     wanted = a_request(
         "key",
@@ -218,7 +210,7 @@ def test_a_placement_says_what_is_held_where_and_for_whom() -> None:
 
 
 def test_a_pass_stops_at_its_limit_and_says_so() -> None:
-    """A workflow task may not take long; whoever asks for a pass must know to ask again."""
+    """A workflow task may not take long. The caller must know that another pass is due."""
     fleet, queue = a_fleet(a_host(offers=some(cpu=4))), requests(*[some()] * 3)
 
     stopped = place(fleet, [], Queue(queue), at(5), Rules(), most=2)
@@ -235,8 +227,8 @@ def test_a_pass_stops_at_its_limit_and_says_so() -> None:
 
 
 def test_hosts_are_not_kept_for_those_who_came_just_now() -> None:
-    """An older twin that starts in this very pass has stopped waiting: on its account nobody else
-    may be kept waiting.
+    """An older request of the same shape gets hosts in this pass, so it no longer waits and is no
+    reason to reserve hosts.
     """
     hosts = [a_host("a", some(cpu=4)), a_host("b", some(cpu=4))]
     busy = a_placement(hosts[1], some(cpu=2), user="elsewhere")

@@ -1,5 +1,5 @@
-"""What the scheduling pass never does, whatever hosts, work and queue it is given. All is worked
-out anew by the oracle.
+"""Properties of every scheduling pass, for any hosts, placements and queue. An oracle computes them
+independently.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def after(
     queue: Sequence[Request] | None = None,
     most: int | None = None,
 ) -> Pass:
-    """A pass over these, or over another queue."""
+    """Runs a pass over the situation, or over another queue."""
     return place(
         situation.fleet,
         situation.live,
@@ -43,7 +43,7 @@ def after(
 
 
 def turn(request: Request, placed: Sequence[Placement]) -> tuple[int, int, datetime, str]:
-    """Who comes before whom, as the design says: band, use of the user, submission, key."""
+    """Returns the sort key of a turn by the design: band, use of the user, submission, key."""
     rank = request.band.rank
     return (rank, use_of(request.user, rank, placed), request.submitted_at, request.key)
 
@@ -51,8 +51,8 @@ def turn(request: Request, placed: Sequence[Placement]) -> tuple[int, int, datet
 @CHEAP
 @given(situations(), st.sampled_from([PATIENT, HASTY]))
 def test_no_host_is_given_away_twice(situation: Situation, rules: Rules) -> None:
-    """On no host and in no dimension is more given than there is, also where what runs has less
-    than it was promised.
+    """No resource of a host is given beyond its amount, also if the host has less than its tasks
+    were promised.
     """
     placed = after(situation, rules).placed
 
@@ -67,9 +67,8 @@ def test_no_host_is_given_away_twice(situation: Situation, rules: Rules) -> None
 def test_a_gang_is_placed_whole_on_hosts_that_suit_it_or_not_at_all(
     situation: Situation, rules: Rules
 ) -> None:
-    """As many hosts as tasks, all different, alive, open, of the right kind, meeting every required
-    constraint; in as many groups as were asked for, evenly, the tasks of each in the order of its
-    workers.
+    """It gets as many hosts as tasks. All are different, live, open, of the right kind, and meet
+    every required constraint. They form equal groups, in the order of the workers.
     """
     asked = {request.key: request for request in situation.queue}
     there = {(host.id, host.incarnation, host.slice_id): host for host in situation.fleet.hosts}
@@ -133,9 +132,7 @@ def test_a_job_avoids_hosts_but_never_waits_because_of_them(
 @CHEAP
 @given(situations())
 def test_nobody_is_left_waiting_who_fits(situation: Situation) -> None:
-    """A pass is complete: after it there is no room for anyone left, so no wake-up is ever
-    missed.
-    """
+    """After a pass no waiting request fits, so no later event is needed to place it."""
     placed = after(situation).placed
 
     for request in left_of(situation.queue, placed):
@@ -147,9 +144,8 @@ def test_nobody_is_left_waiting_who_fits(situation: Situation) -> None:
 def test_whoever_fits_but_waits_does_so_for_a_gang_that_has_waited_too_long(
     situation: Situation,
 ) -> None:
-    """Hosts are kept only for somebody who still waits, for longer than patience allows, and could
-    run there; nobody else who fits without them is left waiting, and no stronger band ever waits
-    for a weaker one.
+    """Hosts are reserved only for a gang that has waited longer than patience allows and could run
+    there. No higher band waits for a lower one.
     """
     done = after(situation, HASTY)
     left = left_of(situation.queue, done.placed)
@@ -178,9 +174,7 @@ def test_whoever_fits_but_waits_does_so_for_a_gang_that_has_waited_too_long(
 def test_among_equals_the_first_to_come_is_the_first_served(
     situation: Situation, rules: Rules
 ) -> None:
-    """Of one shape, band and user, those placed are exactly the ones that came first; nobody is
-    overtaken by their twin.
-    """
+    """Of requests with the same shape, band and user, the oldest are placed."""
     placed = {placement.key for placement in after(situation, rules).placed}
 
     def kind(request: Request) -> str:
@@ -197,8 +191,8 @@ def test_among_equals_the_first_to_come_is_the_first_served(
 @CHEAP
 @given(situations())
 def test_nobody_whose_turn_it_is_is_passed_over_while_he_fits(situation: Situation) -> None:
-    """At the moment of each decision, whoever has less use, or came earlier, or is of a stronger
-    band, has no room.
+    """At each decision, no request fits whose user has less use, that is older, or that is of a
+    higher band.
     """
     known, left = list(situation.live), {request.key: request for request in situation.queue}
 
@@ -214,7 +208,7 @@ def test_nobody_whose_turn_it_is_is_passed_over_while_he_fits(situation: Situati
 def test_a_request_that_can_never_fit_blocks_nobody(
     situation: Situation, second: int, rules: Rules
 ) -> None:
-    """However early and important it is, the others are placed as if it were not there."""
+    """Others are placed as if it did not exist, however old it is and whatever its band."""
     giant = a_request(
         "giant", wants=some(cpu=1000), band=Band.PRODUCTION, submitted_at=at(second - 5)
     )
@@ -229,8 +223,8 @@ def test_a_request_that_can_never_fit_blocks_nobody(
 def test_the_same_facts_give_the_same_placements_in_whatever_order_they_are_told(
     situation: Situation, data: st.DataObject, rules: Rules
 ) -> None:
-    """A workflow is replayed: a pass that could turn out otherwise would be a scheduler that cannot
-    be restarted.
+    """A workflow is replayed. A pass with another result would make a restart of the scheduler
+    impossible.
     """
     once = after(situation, rules).placed
 
@@ -245,8 +239,8 @@ def test_the_same_facts_give_the_same_placements_in_whatever_order_they_are_told
 @CHEAP
 @given(situations(), st.integers(1, 4), st.sampled_from([PATIENT, HASTY]))
 def test_a_pass_in_pieces_is_the_same_pass(situation: Situation, most: int, rules: Rules) -> None:
-    """A pass stops at its limit so that a workflow task stays short; going on from there must not
-    change who goes where.
+    """A pass stops at its limit so that a workflow task stays short. The next pass must continue
+    with the same result.
     """
     whole = after(situation, rules).placed
     pieces: list[Placement] = []
@@ -267,9 +261,9 @@ def test_a_pass_in_pieces_is_the_same_pass(situation: Situation, most: int, rule
 @CHEAP
 @given(situations())
 def test_each_decision_is_the_best_at_its_moment(situation: Situation) -> None:
-    """First comes what is preferred. Then tasks with devices go where the fewest are left, the
-    others where the largest share of the cores is, plain hosts first; and a gang goes to the groups
-    that have the fewest hosts with room.
+    """Preferred constraints count first. Tasks with devices go where the fewest devices are left,
+    others where the largest share of cores is free, on plain hosts first. A gang goes to the groups
+    with the fewest hosts that have capacity.
     """
     known, asked = list(situation.live), {request.key: request for request in situation.queue}
     by_id = {host.id: host for host in situation.fleet.hosts}

@@ -1,5 +1,5 @@
-"""Who makes room for a stronger band, by example and for any cluster: as few as possible, whole
-gangs, and never in vain.
+"""Which gangs are evicted for higher bands, by example and for any cluster: as few as possible,
+whole gangs, and never in vain.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def told(
     cordoned: Sequence[str] = (),
     now: float = 0,
 ) -> list[str]:
-    """The keys of those that are told to go."""
+    """Returns the keys of the evicted gangs."""
     return [
         each.key
         for each in asked(
@@ -86,8 +86,8 @@ def wanted(band: Band, cpu: float = 4, key: str = "k1") -> Request:
 
 
 def test_a_stronger_band_makes_a_weaker_one_go() -> None:
-    """Production that waits for a batch job to end in two days is not production; the victim is
-    told for whom.
+    """Production must not wait two days for the end of a batch job. The reason names the gang of
+    the higher band.
     """
     [victim] = asked([HOST], [held("batch")], wanted(Band.PRODUCTION)).victims
 
@@ -103,14 +103,14 @@ def test_nobody_goes_for_the_same_band_or_a_weaker_one() -> None:
 
 
 def test_nobody_goes_when_the_switch_is_off() -> None:
-    """Some clusters run jobs that cannot be stopped."""
+    """Some clusters run jobs that must not be stopped."""
     assert (
         told([HOST], [held("batch")], wanted(Band.PRODUCTION), rules=Rules(preemption=False)) == []
     )
 
 
 def test_nobody_goes_for_a_gang_that_has_room_or_will_have_it() -> None:
-    """An eviction costs somebody's work; the room of those that are being stopped is on its way."""
+    """An eviction loses work, and the hosts of gangs that are being evicted become free soon."""
     two = [HOST, a_host("h2", some(cpu=4))]
 
     assert told(two, [held("batch")], wanted(Band.PRODUCTION)) == []
@@ -122,8 +122,8 @@ def test_nobody_goes_for_a_gang_that_has_room_or_will_have_it() -> None:
 
 
 def test_nobody_goes_in_vain() -> None:
-    """Not for what would not fit even then: too large a task, one that is not meant for the host,
-    or a closed host.
+    """No gang is evicted for a task that is too large, of another kind than the host, or for a
+    closed host.
     """
     production = held("strong", Band.PRODUCTION, cpu=1)
 
@@ -136,8 +136,8 @@ def test_nobody_goes_in_vain() -> None:
 
 
 def test_the_weakest_go_first_then_the_lightest_then_the_youngest() -> None:
-    """The least is lost: batch before interactive, one core before four, a minute's work before a
-    day's.
+    """The least work is lost: batch before interactive, one core before four, a minute before a
+    day.
     """
     hosts = [a_host(f"h{i}", some(cpu=4)) for i in range(2)]
 
@@ -158,7 +158,9 @@ def test_the_weakest_go_first_then_the_lightest_then_the_youngest() -> None:
 
 
 def test_of_several_on_a_host_only_those_go_that_have_to() -> None:
-    """The light one alone makes no room, and once the heavy one goes it need not."""
+    """The small gang alone frees too little. Once the large one is evicted, the small one
+    can stay.
+    """
     live = [held("light", cpu=1), held("heavy", cpu=3)]
 
     assert told([HOST], live, wanted(Band.PRODUCTION, cpu=3)) == ["heavy"]
@@ -167,8 +169,8 @@ def test_of_several_on_a_host_only_those_go_that_have_to() -> None:
 
 
 def test_a_gang_goes_whole_and_counts_whole() -> None:
-    """One evicted task ends its gang: it is told once, and it is dearer than a single task of its
-    size.
+    """The eviction of one task ends its gang. The gang is evicted once and costs more than a single
+    task of its size.
     """
     hosts = a_slice("s", 3)
     gang = a_gang_placement(hosts[:2], CHIPS, "gang", band=Band.BATCH)
@@ -182,8 +184,8 @@ def test_a_gang_goes_whole_and_counts_whole() -> None:
 
 
 def test_no_gang_goes_for_hosts_that_another_victim_frees_anyway() -> None:
-    """A victim gang frees all its hosts; whoever was chosen for one of the others beforehand may
-    stay.
+    """A gang frees all its hosts. A victim that was chosen before for one of these hosts
+    can stay.
     """
     hosts = a_slice("s", 3)
     gang = a_gang_placement(
@@ -201,7 +203,7 @@ def test_no_gang_goes_for_hosts_that_another_victim_frees_anyway() -> None:
 
 
 def test_two_stronger_gangs_do_not_count_on_the_same_victims() -> None:
-    """The second needs victims of its own, and none go for it if there are not enough."""
+    """The second needs victims of its own. If they are too few, none is evicted for it."""
     hosts = [HOST, a_host("h2", some(cpu=4))]
     live = [held("one"), held("two", host=hosts[1])]
     three = [wanted(Band.PRODUCTION, key=f"k{i}") for i in range(3)]
@@ -211,9 +213,7 @@ def test_two_stronger_gangs_do_not_count_on_the_same_victims() -> None:
 
 
 def test_whoever_has_just_started_is_spared_until_its_time_has_come() -> None:
-    """A victim must get something done between two evictions; the scheduler is told when to look
-    again.
-    """
+    """A victim must make progress between two evictions. The result says when to search again."""
     rules = Rules(min_run_time=timedelta(seconds=60))
     young = [held("young", since=0)]
 
@@ -226,9 +226,7 @@ def test_whoever_has_just_started_is_spared_until_its_time_has_come() -> None:
 
 
 def test_the_next_look_is_when_the_first_of_them_may_go() -> None:
-    """Two bands wait for two victims: looking again only for the later one would keep the stronger
-    band waiting.
-    """
+    """Two bands wait for two victims. The next search must be at the time of the earlier one."""
     hosts = [HOST, a_host("h2", some(cpu=4))]
     live = [held("soon", Band.INTERACTIVE, since=0), held("later", since=50, host=hosts[1])]
     waiting = [wanted(Band.PRODUCTION), wanted(Band.INTERACTIVE, cpu=3, key="k2")]
@@ -239,17 +237,15 @@ def test_the_next_look_is_when_the_first_of_them_may_go() -> None:
 
 
 def test_hopeless_requests_do_not_use_up_the_looks_of_others() -> None:
-    """However many wait for machines that are not there: somebody who could run is looked at all
-    the same.
-    """
+    """However many requests can never fit, a request that could is examined."""
     hopeless = [wanted(Band.PRODUCTION, cpu=100 + i, key=f"a{i}") for i in range(50)]
 
     assert told([HOST], [held("batch")], *hopeless, wanted(Band.PRODUCTION, key="z")) == ["batch"]
 
 
 def test_room_that_is_being_made_is_not_given_away_piece_by_piece() -> None:
-    """Victims stop one by one. Were the first one let back in meanwhile, the stronger job would
-    have to evict it again.
+    """Victims stop one by one. If the first victim got its hosts back meanwhile, it would be
+    evicted again.
     """
     book = Ledger(LedgerState(rules=Rules(min_run_time=timedelta(0))))
     book.hosts_up([HOST])
@@ -272,7 +268,7 @@ def test_room_that_is_being_made_is_not_given_away_piece_by_piece() -> None:
 @CHEAP
 @given(situations(), st.integers(0, 3))
 def test_victims_are_weaker_ripe_and_told_once(situation: Situation, going: int) -> None:
-    """Whoever goes holds something, is weaker than somebody who waits and is not batch, and has run
+    """A victim has hosts, is of a lower band than a waiting gang that is not batch, and has run
     long enough.
     """
     evicting = [placement.key for placement in situation.live][:going]
@@ -300,8 +296,8 @@ def test_victims_are_weaker_ripe_and_told_once(situation: Situation, going: int)
 def test_those_for_whom_others_went_have_room_when_they_are_gone(
     situation: Situation, going: int
 ) -> None:
-    """In the strongest band that evicts: the next pass places everybody who is named in a reason,
-    before all others.
+    """In the highest band that evicts, the next pass first places every gang that a
+    reason names.
     """
     evicting = [placement.key for placement in situation.live if placement.band is Band.BATCH][
         :going
@@ -333,8 +329,8 @@ def test_those_for_whom_others_went_have_room_when_they_are_gone(
 def test_for_one_gang_nobody_goes_who_could_stay_and_somebody_goes_if_that_helps(
     situation: Situation, band: Band, other: Situation
 ) -> None:
-    """Every victim is needed: with any of them left running the gang has no room. And if it has
-    room once all the weaker and ripe ones are gone, then victims are found.
+    """Without any one of the victims the gang would not fit. Victims are found if the gang fits
+    once all gangs are gone that may be evicted.
     """
     fleet, live = situation.fleet, situation.live
     for asked_first in other.queue[:1]:

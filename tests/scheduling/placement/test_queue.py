@@ -1,6 +1,4 @@
-"""Who is served before whom: fairly between users, in order for each of them; and that a line is
-carried and kept correctly.
-"""
+"""The order of service: fair between users, by age for each user, and the same in the next run."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +29,7 @@ from tests.strategies import CHEAP, Situation, situations
 def served(
     waiting: Queue, band: Band = Band.INTERACTIVE, use: dict[str, int] | None = None
 ) -> list[str]:
-    """The keys in the order of the turns, if everybody has room."""
+    """Returns the keys in the order of the turns, if every request fits."""
     turns, keys = waiting.turns(band, use or {}), []
     for request in turns:
         keys.append(request.key)
@@ -40,7 +38,7 @@ def served(
 
 
 def naive(queue: Sequence[Request], use: dict[str, int], fits: set[str]) -> list[tuple[str, bool]]:
-    """Every turn and whether it was served, found by looking at everybody each time."""
+    """Returns every turn and whether it was served, computed by comparing all users each time."""
     use, left, story = dict(use), list(queue), []
     while left:
         request = min(left, key=lambda each: (use.get(each.user, 0), each.submitted_at, each.key))
@@ -54,7 +52,9 @@ def naive(queue: Sequence[Request], use: dict[str, int], fits: set[str]) -> list
 
 
 def test_users_take_turns_however_much_each_has_submitted() -> None:
-    """Whoever submits a thousand jobs first must not make a colleague wait for the thousandth."""
+    """A user who submits a thousand jobs first must not make a colleague wait for the
+    last of them.
+    """
     many = [a_request(f"many-{i}", user="many", submitted_at=at(i)) for i in range(4)]
     few = [a_request(f"few-{i}", user="few", submitted_at=at(10 + i)) for i in range(2)]
 
@@ -69,8 +69,8 @@ def test_users_take_turns_however_much_each_has_submitted() -> None:
 
 
 def test_whoever_holds_more_now_is_served_later() -> None:
-    """Turns are by what is held, not by what was served: a user with a running job comes after one
-    who has none.
+    """The order depends on current use, not on past turns: a user with a running job comes after
+    one without.
     """
     queue = [
         a_request("rich", user="rich", submitted_at=at(0)),
@@ -105,7 +105,7 @@ def test_use_counts_in_its_own_band_and_the_weaker_ones() -> None:
 
 
 def test_a_gang_weighs_as_much_as_its_tasks_together() -> None:
-    """A job over a slice is not one small job."""
+    """A gang over a slice counts more than one small job."""
     gang = a_gang_placement(a_slice("s", 4), some(cpu=1, device="tpu"), user="a")
 
     assert use_by_band([gang])[Band.INTERACTIVE] == {"a": 4 * 1005}
@@ -127,7 +127,7 @@ def test_a_shape_that_is_skipped_is_skipped_for_everybody() -> None:
 
 
 def test_asking_twice_is_waiting_once_and_going_twice_is_going_once() -> None:
-    """Messages come twice; neither the line nor the count may grow or shrink by it."""
+    """Messages are repeated. A repeated one must not change the lines or the counts."""
     waiting = Queue(
         [a_request("k", submitted_at=at(1)), a_request("k", submitted_at=at(0)), a_request("other")]
     )
@@ -182,9 +182,7 @@ def test_a_request_comes_back_from_the_line_as_it_went_in() -> None:
 def test_turns_are_those_that_looking_at_everybody_gives(
     situation: Situation, band: Band, unlucky: set[int]
 ) -> None:
-    """Lines and heaps are only a quicker way to ask who of all has the least use, and of his who
-    came first.
-    """
+    """Lines and heaps give the same order as a comparison of all users and requests."""
     queue = [request for request in situation.queue if request.band is band]
     fits = {request.key for i, request in enumerate(queue) if i not in unlucky}
     use = use_by_band(situation.live)[band]
@@ -203,9 +201,7 @@ def test_turns_are_those_that_looking_at_everybody_gives(
 @CHEAP
 @given(situations())
 def test_ahead_of_a_request_are_those_whose_turns_come_first(situation: Situation) -> None:
-    """The number that people are told is the one that the pass acts on: all the bands, one after
-    the other, everybody served.
-    """
+    """The reported number agrees with the pass: all bands in their order, if every request fits."""
     waiting = Queue(situation.queue)
     order: list[str] = []
     for band in Band:
@@ -225,7 +221,7 @@ def test_ahead_of_a_request_are_those_whose_turns_come_first(situation: Situatio
 def test_what_is_carried_to_the_next_run_is_the_same_line(
     situation: Situation, gone: list[int], again: bool
 ) -> None:
-    """Everything that can be asked of it has the same answer, whatever came and went before."""
+    """Every query of the queue has the same answer after it was packed."""
     waiting = Queue(situation.queue)
     for i in gone:
         waiting.remove(f"k{i:02}")
@@ -251,8 +247,8 @@ def test_what_is_carried_to_the_next_run_is_the_same_line(
 @CHEAP
 @given(situations(), st.integers(0, 15))
 def test_shapes_are_counted_dated_and_found_right(situation: Situation, most: int) -> None:
-    """Demand creates machines, dates decide for whom hosts are kept, and the first of a shape is
-    the one asked about.
+    """Counts create machines, dates decide for which shape hosts are reserved, and the first
+    request is the one explained.
     """
     waiting = Queue(situation.queue)
     shapes = {request.shape for request in situation.queue}

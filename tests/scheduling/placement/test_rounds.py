@@ -1,6 +1,4 @@
-"""A pass is bounded: what it had to leave, the next ones come to, and nobody is left out for being
-many.
-"""
+"""A pass has a limit. The next passes of the round reach all remaining shapes."""
 
 from datetime import timedelta
 
@@ -15,7 +13,7 @@ from tests.builders import NOON, a_host, a_placement, a_request, at, some
 
 
 def rounds(ledger: Ledger, most: int = 100) -> list[str]:
-    """The keys that are placed until a pass has nothing left to look at."""
+    """Returns the keys that are placed until a pass does not stop at its limit."""
     placed: list[str] = []
     for _ in range(most):
         settled = ledger.settle(NOON, 1_000)
@@ -26,9 +24,7 @@ def rounds(ledger: Ledger, most: int = 100) -> list[str]:
 
 
 def test_every_shape_has_its_turn_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five hundred sizes of memory in one sweep, of which only the last fits: it is found, some
-    passes later.
-    """
+    """Of five hundred sizes of memory only the last fits. Some passes later it is placed."""
     monkeypatch.setattr(place, "MAX_CHECKS", 50)
     ledger = Ledger()
     ledger.hosts_up([a_host(f"h{i}", some(cpu=4, memory=1000)) for i in range(5)])
@@ -48,7 +44,7 @@ def full(host_id: str, number: int) -> place.Placement:
 def test_what_becomes_free_while_a_round_goes_on_is_given_to_those_it_has_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody else would wake the scheduler for them."""
+    """No other event would cause a pass for them."""
     monkeypatch.setattr(place, "MAX_CHECKS", 2)
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=4)), a_host("h2", some(cpu=8))])
@@ -65,8 +61,8 @@ def test_what_becomes_free_while_a_round_goes_on_is_given_to_those_it_has_passed
 
 
 def test_nobody_is_hidden_by_stronger_gangs_for_which_no_victim_is_enough() -> None:
-    """Each of them has somebody weaker where it could go; the one behind them has one whose going
-    makes room.
+    """Each of the first gangs has a victim that frees too little. The gang behind them has one that
+    frees enough.
     """
     ledger = Ledger()
     many = preemption.MOST_SEARCHES + 1
@@ -99,7 +95,7 @@ def test_nobody_is_hidden_by_stronger_gangs_for_which_no_victim_is_enough() -> N
 
 @pytest.mark.parametrize("rule", ["patience", "owed_after", "min_run_time"])
 def test_a_rule_that_no_clock_can_reckon_with_is_refused(rule: str) -> None:
-    """In the scheduler it would make every pass fail."""
+    """It would make every pass of the scheduler fail."""
     for time in (timedelta(days=999_999), timedelta(seconds=-1)):
         with pytest.raises(ValidationError, match=rule):
             Rules(**{rule: time})

@@ -1,5 +1,5 @@
-"""Nobody waits for ever: simulations of clusters in which small jobs never stop coming, and end in
-whatever order.
+"""No request waits for ever: simulations of clusters in which small jobs are submitted
+without end.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ seeds = st.integers(0, 2**32).map(Random)
 
 
 class Cluster:
-    """A cluster in which each second something ends, something is submitted, and a pass runs."""
+    """A cluster in which each second tasks end, requests are submitted, and a pass runs."""
 
     def __init__(
         self, hosts: list[Host], random: Random, stream: Callable[[str], Request], backlog: int = 6
@@ -55,8 +55,8 @@ class Cluster:
         self.waiting.add(request.model_copy(update={"submitted_at": at(self.seconds)}))
 
     def step(self) -> list[Placement]:
-        """One second: somebody ends, the stream is topped up so that there is always a backlog, and
-        a pass runs.
+        """Simulates one second: a task ends, requests are added so that some always wait, and a
+        pass runs.
         """
         self.seconds += 1
         if self.live:
@@ -73,9 +73,7 @@ class Cluster:
         return placed
 
     def until(self, key: str, most: int) -> int:
-        """After how many completions the request has its hosts; fails when they are more than
-        that.
-        """
+        """Returns after how many ends the request has its hosts; fails beyond the limit."""
         for completions in range(most):
             if key in self.started:
                 return completions
@@ -109,9 +107,7 @@ def enough_ends(hosts: int, each: int) -> int:
 def test_a_job_that_needs_a_whole_host_gets_one_though_small_ones_never_stop_coming(
     random: Random, hosts: int, band: Band
 ) -> None:
-    """Whatever ends is small, and every gap is filled by the next small one, until patience is over
-    and a host is kept.
-    """
+    """Small jobs fill every gap until patience is over and a host is reserved."""
     cluster = Cluster(
         [a_host(f"h{i}", some(4)) for i in range(hosts)], random, small(random, band=band)
     )
@@ -128,7 +124,7 @@ def test_a_job_that_needs_a_whole_host_gets_one_though_small_ones_never_stop_com
 def test_a_gang_gets_its_slices_though_single_tasks_never_stop_coming(
     random: Random, others: int, groups: int
 ) -> None:
-    """All the hosts of a group are kept together: kept one by one, they would wait for each
+    """All hosts of a group are reserved together. Reserved one by one, groups would block each
     other.
     """
     hosts = [
@@ -156,8 +152,8 @@ def test_a_gang_gets_its_slices_though_single_tasks_never_stop_coming(
 def test_a_user_whose_other_job_runs_for_a_week_gets_his_turn_too(
     random: Random, hosts: int
 ) -> None:
-    """Those who hold less come first, and here they never stop coming: once he is owed a turn, what
-    he holds does not count.
+    """Users with less use come first, and new ones never stop coming. Once the user is overdue, the
+    running job does not count.
     """
     gpus = a_host("gpus", some(cpu=8, device="gpu:H100:8"))
     cluster = Cluster(
@@ -179,7 +175,7 @@ def test_a_user_whose_other_job_runs_for_a_week_gets_his_turn_too(
 def test_several_large_jobs_of_different_shapes_all_get_their_turn(
     random: Random, hosts: int
 ) -> None:
-    """They do not keep one another's hosts from each other for ever."""
+    """They do not block the hosts of one another for ever."""
     cluster = Cluster(
         [a_host(f"h{i}", some(4, memory=8)) for i in range(hosts)],
         random,
@@ -202,9 +198,7 @@ def test_several_large_jobs_of_different_shapes_all_get_their_turn(
 def test_the_host_that_is_kept_is_lost_to_nobody_of_the_band_or_a_weaker_one(
     random: Random, hosts: int
 ) -> None:
-    """Once patience is over, each end on that host brings the large job nearer, and nothing takes
-    it back.
-    """
+    """After patience is over, each end on that host brings the large job nearer."""
     cluster = Cluster([a_host(f"h{i}", some(4)) for i in range(hosts)], random, small(random))
     for _ in range(10):
         cluster.step()
@@ -233,9 +227,7 @@ def test_the_host_that_is_kept_is_lost_to_nobody_of_the_band_or_a_weaker_one(
 @SOME
 @given(seeds, st.integers(1, 3))
 def test_nobody_with_less_use_is_passed_over_while_he_fits(random: Random, hosts: int) -> None:
-    """At every decision of a long life: another user of the band with less use, who fits, would
-    have come first.
-    """
+    """At no decision does a request fit whose user has less use in the band."""
     cluster = Cluster(
         [a_host(f"h{i}", some(4)) for i in range(hosts)],
         random,
@@ -261,8 +253,8 @@ def test_nobody_with_less_use_is_passed_over_while_he_fits(random: Random, hosts
 @SOME
 @given(seeds, st.integers(2, 4))
 def test_users_share_evenly_however_much_each_submits(random: Random, users: int) -> None:
-    """One floods the queue, the others always have one job waiting: in the long run nobody holds
-    less than his share.
+    """One user floods the queue, the others always have one waiting job. In the long run all have
+    equal shares.
     """
     cluster = Cluster(
         [a_host("h", some(3 * users))], random, lambda key: a_request(key, user="flood"), backlog=20

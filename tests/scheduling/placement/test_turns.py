@@ -1,5 +1,5 @@
-"""Turns between users who hold nothing: recent use decides, and what users are told is what the
-next pass does.
+"""Turns between users with equal use: recent use decides, and the reported reasons agree with the
+next pass.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ HOUR = 3600.0
 
 
 def a_ledger(slices: int = 1, hosts: int = 4, rules: Rules | None = None) -> Ledger:
-    """A book with so many slices."""
+    """A ledger with this number of slices."""
     ledger = Ledger(LedgerState(rules=rules or Rules()))
     for number in range(slices):
         ledger.hosts_up(a_slice(f"s{number}", hosts))
@@ -43,7 +43,7 @@ def a_ledger(slices: int = 1, hosts: int = 4, rules: Rules | None = None) -> Led
 
 
 def gangs(user: str, count: int, since: float = 0, **changes: object) -> list[Request]:
-    """Gangs over all hosts of a slice, submitted one second after the other."""
+    """Gangs over all hosts of a slice, submitted a second apart."""
     return [
         a_gang(f"{user}-{n}", user=user, submitted_at=at(since + n), **changes)
         for n in range(count)
@@ -56,7 +56,7 @@ def ask(ledger: Ledger, requests: Iterable[Request]) -> None:
 
 
 def turns(ledger: Ledger, count: int, lasts: float, now: float = 100) -> list[str]:
-    """Whose gangs run, one after the other, when each has all hosts for so many seconds."""
+    """Returns the users whose gangs run, one after another, each on all hosts for some seconds."""
     order = []
     for _ in range(count):
         (placement,) = ledger.settle(at(now)).placed
@@ -78,7 +78,7 @@ def test_one_gang_of_another_user_comes_second_and_not_last(lasts: float) -> Non
 
 
 def test_every_user_has_a_turn_before_anybody_has_two() -> None:
-    """Who has used nothing comes before all who have, however long the others have waited."""
+    """A user without any use comes before all others, however long they have waited."""
     ledger = a_ledger()
     ask(ledger, [*gangs("a", 5), *gangs("b", 5, since=10), *gangs("c", 5, since=20)])
 
@@ -88,9 +88,7 @@ def test_every_user_has_a_turn_before_anybody_has_two() -> None:
 
 
 def test_use_is_what_is_held_over_time_and_not_the_number_of_turns() -> None:
-    """Who runs for three hours and who runs for twenty minutes get the same time, not the same
-    number of gangs.
-    """
+    """A user with gangs of three hours and one with gangs of twenty minutes get the same time."""
     ledger, now, ran = a_ledger(), 100.0, {"long": 0.0, "short": 0.0}
     ask(ledger, [*gangs("long", 40), *gangs("short", 300)])
 
@@ -105,7 +103,7 @@ def test_use_is_what_is_held_over_time_and_not_the_number_of_turns() -> None:
 
 
 def test_old_use_counts_less_than_new_use_by_half_a_half_life() -> None:
-    """An account that never shrank would keep somebody behind for what they did last month."""
+    """Otherwise last month's use would delay a user for ever."""
     for days, first in ((0.9, "new"), (1.1, "old")):
         ledger = a_ledger()
         ask(ledger, gangs("old", 1))
@@ -128,7 +126,7 @@ def test_old_use_counts_less_than_new_use_by_half_a_half_life() -> None:
 
 
 def test_a_gang_that_still_runs_counts_as_if_it_had_ended() -> None:
-    """Two who hold as much: the one who has held it for longer is served later."""
+    """Of two users with equal use, the user whose gang has run for longer is served later."""
     ledger = a_ledger(slices=3)
     ask(ledger, gangs("long", 1))
     ledger.settle(at(0))
@@ -147,7 +145,7 @@ def test_a_gang_that_still_runs_counts_as_if_it_had_ended() -> None:
 
 
 def test_batch_work_does_not_count_in_stronger_bands() -> None:
-    """The same as for what is held: a night of batch work costs nobody their interactive turn."""
+    """A night of batch work costs its user no interactive turn."""
     ledger = a_ledger()
     ask(ledger, gangs("night", 1, band=Band.BATCH))
     turns(ledger, 1, lasts=9 * HOUR, now=0)
@@ -223,9 +221,7 @@ def test_a_gang_that_loses_one_host_after_the_other_pays_for_each_until_then() -
 
 
 def test_short_jobs_do_not_make_their_user_owed_a_turn() -> None:
-    """Who was given something within the hour is not owed a turn, though it has ended: what they
-    hold elsewhere counts on.
-    """
+    """A user who got a placement within the hour is not overdue, although it has ended."""
     ledger = a_ledger()
     ledger.hosts_up([a_host("gpus", some(cpu=8, device="gpu:H100:8")), a_host("h1", some(1))])
     ledger.ask(a_request("week", some(cpu=1, device="gpu:H100:8"), user="week"))
@@ -261,7 +257,7 @@ def test_accounts_are_the_same_in_the_next_run_of_the_scheduler() -> None:
 
 
 def test_accounts_stay_few_and_the_largest_are_kept() -> None:
-    """The book has to fit into one payload, however many names people submit under."""
+    """The ledger must fit into one payload, under however many names users submit."""
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=MOST_ACCOUNTS * 2))])
     for number in range(MOST_ACCOUNTS + 50):
@@ -279,7 +275,7 @@ def test_accounts_stay_few_and_the_largest_are_kept() -> None:
 
 
 def test_an_account_that_has_become_negligible_is_dropped() -> None:
-    """Who has not been there for months is as one who was never there, and costs no space."""
+    """A user who has not used the cluster for months counts as new, and costs no space."""
     ledger = a_ledger()
     ask(ledger, gangs("gone", 1))
     turns(ledger, 1, lasts=100 * HOUR, now=0)
@@ -321,7 +317,7 @@ def test_users_are_told_the_order_of_the_next_pass_and_its_reason() -> None:
 
 
 def test_the_numbers_of_a_reason_are_hours_of_accelerators_or_of_cores() -> None:
-    """A weight of 4,020,000 says nothing to anybody."""
+    """Users do not know what a weight of 4,020,000 means."""
     ledger = Ledger()
     ledger.hosts_up([a_host("h1", some(cpu=4))])
     for user, hours, begin in (("bob", 2, 0), ("ada", 1, 2)):
@@ -342,7 +338,7 @@ def test_the_numbers_of_a_reason_are_hours_of_accelerators_or_of_cores() -> None
 
 
 def test_who_holds_less_comes_first_and_is_named_with_the_numbers() -> None:
-    """What is held now counts before recent use, and is said in the same units."""
+    """Current use counts before recent use, and is shown in the same units."""
     ledger = a_ledger(slices=3)
     ask(ledger, [*gangs("bob", 2), *gangs("eve", 1)])
     ledger.settle(at(0))
@@ -366,7 +362,7 @@ WANTS = [some(1), some(2), some(4), CHIPS, some(device="tpu:auto:2")]
 
 
 def frees(hosts: Sequence[Host], request: Request) -> bool:
-    """Whether these hosts together are what the request waits for: one host, one slice, or all
+    """Returns whether the request waits for exactly these hosts: one host, one slice, or all
     slices.
     """
     if request.group_by is None:
@@ -380,9 +376,7 @@ def frees(hosts: Sequence[Host], request: Request) -> bool:
 def test_whatever_is_called_the_first_is_what_the_next_pass_places_if_it_fits(
     random: Random, steps: int
 ) -> None:
-    """Whichever host or slice becomes free before the pass: an answer that depends on which does
-    not say the first.
-    """
+    """That holds whichever host or slice becomes free before the pass."""
     ledger = a_ledger(slices=2, hosts=2, rules=Rules(preemption=False, patience=timedelta(days=99)))
     ledger.hosts_up([a_host("h1", some(cpu=4)), a_host("h2", some(cpu=4))])
     now, number = 0.0, 0
@@ -462,7 +456,7 @@ def test_with_one_gang_at_a_time_somebody_is_told_to_be_the_first_and_is(lasts: 
 
 
 class Shared:
-    """A cluster that many share: every hour gangs end, users submit, and a pass runs."""
+    """A cluster with many users: every hour gangs end, users submit, and a pass runs."""
 
     def __init__(self, random: Random, slices: int) -> None:
         self.random, self.ledger, self.now, self.number = random, a_ledger(slices), at(0), 0
@@ -478,7 +472,7 @@ class Shared:
             self.ledger.ask(a_gang(f"{user}-{self.number:05}", user=user, submitted_at=self.now))
 
     def step(self, most_hours: int) -> list[str]:
-        """An hour passes; whose gangs were placed, in their order."""
+        """Simulates an hour, and returns the users whose gangs were placed."""
         self.now += timedelta(hours=1)
         for key in [key for key, end in self.ends.items() if end <= self.now]:
             del self.ends[key]
@@ -516,9 +510,7 @@ def test_users_who_always_want_more_get_near_equal_shares(
 def test_who_has_used_nothing_is_behind_nobody_who_has(
     random: Random, slices: int, backlog: int
 ) -> None:
-    """A new user gets the next slice that comes free, whatever the others, who both have had a
-    turn, have waiting.
-    """
+    """A new user gets the next slice that becomes free."""
     cluster = Shared(random, slices)
     for _ in range(random.randint(20, 100)):
         for user in "ab":

@@ -1,4 +1,4 @@
-"""What a dry run shows: host by host, the same as what then happens."""
+"""The result of a dry run: a reason for each host, the same as the next pass finds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -46,7 +46,7 @@ def reasons(
 
 
 def test_each_host_has_the_reason_that_comes_first() -> None:
-    """A dry run answers "why not there?" for every machine that the user knows."""
+    """A dry run answers for every host why the task does not fit there."""
     hosts = {
         "gpu": a_host("gpu", some(8, device="gpu:H100:8")),
         "small": a_host("small", some(1)),
@@ -73,7 +73,7 @@ def test_each_host_has_the_reason_that_comes_first() -> None:
 
 
 def test_of_many_alike_the_first_are_named_and_the_others_counted() -> None:
-    """A thousand hosts of two scale groups are two lines."""
+    """A thousand hosts of two scale groups are two entries."""
     hosts = [
         a_host(f"{group}-{i}", attributes={"scale-group": group})
         for group in ("a", "b")
@@ -93,7 +93,7 @@ def test_of_many_alike_the_first_are_named_and_the_others_counted() -> None:
 
 
 def test_a_free_host_in_a_group_that_is_not_free_enough_is_no_fit() -> None:
-    """A gang needs the others as well."""
+    """A gang needs the other hosts of the group, too."""
     hosts = a_slice("large", 4) + a_slice("small", 2)
     busy = [a_placement(hosts[0], CHIPS)]
 
@@ -106,7 +106,7 @@ def test_a_free_host_in_a_group_that_is_not_free_enough_is_no_fit() -> None:
 
 
 def test_a_reserved_host_says_so() -> None:
-    """Else the forecast would contradict the machine's empty list of tasks."""
+    """Otherwise the forecast would contradict the empty list of tasks on the host."""
     assert reasons(a_fleet(a_host()), a_request(), reserved={0: a_gang().shape}) == [
         "1 reserved for a gang ahead in the queue"
     ]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.autoscaling import availability
+from iris.autoscaling import memory
 from iris.client.connect.connection import connect
 from iris.client.connect.plugin import IrisPlugin
 from iris.messages.task import RunTask
@@ -24,7 +24,7 @@ from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.model.job.spec import TaskOutcome
 from iris.model.slice import lifecycle
-from iris.model.slice.keys import MachineProof, derived_key
+from iris.model.slice.keys import derived_key
 from iris.model.slice.provisioning import SliceFault, SliceRequest
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.status import SliceState, SliceStatus
@@ -467,7 +467,7 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_w
     """After so many in a row no more are bought; somebody who has mended it says so by telling the
     configuration again.
     """
-    monkeypatch.setattr(availability, "BREAKS_AFTER", 3)
+    monkeypatch.setattr(memory, "BREAKS_AFTER", 3)
     fleet.platform.agent_lives = lambda slice_id, worker: False
     pace = QUICK.model_copy(update={"init_timeout": SECOND / 2, "backoff": SECOND / 4})
     group = a_group(min_slices=1, max_slices=1, pace=pace)
@@ -542,7 +542,7 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
             update={"id": names.host_of_slice(slice_id, 4, 5), "incarnation": "theirs"}
         )
     key = derived_key(SECRET, slice_id, "of u-2" if whose == "another cluster" else request.token)
-    agent = Membership(fleet.client, fleet.name, host, MachineProof(private_key=key), 4)
+    agent = Membership(fleet.client, fleet.name, host, key, 4)
     agent.expected = True
     if whose == "an earlier life":
         assert await agent.given_up() == ""

@@ -1,5 +1,5 @@
-"""Who pays for an attempt of a task that goes its own way, and whether there is another. (Gangs:
-`test_gang_retries`.)
+"""Which account pays for an attempt of an independent task, and whether another attempt follows.
+`test_gang_retries` tests gangs.
 """
 
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from iris.model.errors import IllegalMove
 from iris.model.job.attempts import Account
 from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import TaskState
-from iris.scheduling.retries import (
+from iris.scheduling.jobs.retries import (
     MAX_AVOIDED,
     MAX_DELAY,
     RetryDecision,
@@ -30,7 +30,7 @@ S = TaskState
 
 
 def decided(spec: JobSpec, before: TaskStatus, outcome: TaskOutcome) -> RetryDecision:
-    """What follows an attempt of one task."""
+    """Returns the decision after an attempt of one task."""
     return decide(spec, before, judge([outcome]))
 
 
@@ -51,7 +51,7 @@ def decided(spec: JobSpec, before: TaskStatus, outcome: TaskOutcome) -> RetryDec
 def test_the_account_follows_from_whose_fault_it_was(
     state: TaskState, started_at: datetime | None, account: Account
 ) -> None:
-    """Three accounts, never mixed."""
+    """Each kind of fault has its own account."""
     assert account is account_of(an_outcome(state, started_at=started_at))
 
 
@@ -73,7 +73,9 @@ def test_the_account_follows_from_whose_fault_it_was(
 def test_a_fault_outside_the_cluster_before_the_program_starts_is_a_set_up_that_failed(
     fault: str, started_at: datetime | None, account: Account
 ) -> None:
-    """Of the hundred retries for lost machines each held a host for minutes."""
+    """If it counted as a lost machine, it would have a hundred retries, each of which uses a host
+    for minutes.
+    """
     assert account is account_of(an_outcome(S.WORKER_FAILED, started_at=started_at, fault=fault))
 
 
@@ -103,8 +105,8 @@ def test_an_attempt_is_repeated_while_its_account_is_within_its_limit(
     failures=st.integers(0, 200), preemptions=st.integers(0, 200), undelivered=st.integers(0, 200)
 )
 def test_no_account_pays_for_another(failures: int, preemptions: int, undelivered: int) -> None:
-    """A budget spent by preemptions must not fail a correct program, nor a generous one keep a
-    broken program running.
+    """Preemptions must not fail a correct program, and a high limit for them must not keep a broken
+    program running.
     """
     spec = a_spec(max_retries_failure=2, max_retries_preemption=5)
     before = a_task(failures=failures, preemptions=preemptions, undelivered=undelivered)
@@ -116,7 +118,7 @@ def test_no_account_pays_for_another(failures: int, preemptions: int, undelivere
 
 @pytest.mark.parametrize("state", [S.SUCCEEDED, S.KILLED, S.UNSCHEDULABLE])
 def test_what_ended_as_it_should_is_never_repeated(state: TaskState) -> None:
-    """Nothing is done twice: not a success, and not what somebody stopped."""
+    """A success and a stopped task are not repeated."""
     assert not decided(a_spec(max_retries_failure=9), a_task(), an_outcome(state)).retry
 
 
@@ -127,8 +129,8 @@ def test_what_ended_as_it_should_is_never_repeated(state: TaskState) -> None:
 def test_each_repetition_waits_longer_up_to_five_minutes(
     state: TaskState, started_at: datetime | None, paid: str
 ) -> None:
-    """A broken program or host must not spin, and a host that is back must not be ignored for
-    hours.
+    """A broken program or host must not cause a fast loop, and a host that works again must be used
+    soon.
     """
     spec = a_spec(max_retries_failure=100)
     delays = [
@@ -162,14 +164,14 @@ def test_a_preempted_task_goes_back_into_the_queue_at_once(preemptions: int) -> 
 def test_the_last_attempt_says_which_limit_ended_the_task(
     state: TaskState, spent: dict[str, int], said: str
 ) -> None:
-    """Everything is explained: the name is the one that the user can set."""
+    """The reason names the option that the user can set."""
     spec = a_spec(max_retries_failure=2, max_retries_preemption=4)
 
     assert said == decided(spec, a_task(**spent), an_outcome(state, reason="exit code 1")).reason
 
 
 def test_without_retries_the_reason_is_the_outcome_and_nothing_else() -> None:
-    """Nobody who asked for no retries needs to read about limits."""
+    """A user who did not request retries needs no text about limits."""
     assert (
         decided(a_spec(), a_task(), an_outcome(S.FAILED, reason="exit code 1")).reason
         == "exit code 1"
@@ -177,8 +179,8 @@ def test_without_retries_the_reason_is_the_outcome_and_nothing_else() -> None:
 
 
 def test_an_attempt_whose_end_is_final_is_not_repeated_and_says_only_why() -> None:
-    """A host that has no Python for a function has none at the next attempt either. No limit has
-    ended the task.
+    """A host without the Python version of a function lacks it at the next attempt, too. No limit
+    has ended the task.
     """
     decision = decided(
         a_spec(max_retries_failure=3),
@@ -193,8 +195,8 @@ def test_an_attempt_whose_end_is_final_is_not_repeated_and_says_only_why() -> No
 def test_an_infrastructure_fault_is_paid_like_a_preemption_and_slowed_down_like_a_failure(
     started_at: datetime | None,
 ) -> None:
-    """It is not the program's fault, but the next host may have it too: a busy accelerator must not
-    be tried in a loop.
+    """The fault is not the program's, but the next host may have it, too: a busy accelerator must
+    not be tried in a fast loop.
     """
     fault = an_outcome(S.WORKER_FAILED, fault="busy", started_at=started_at)
     spec = a_spec(max_retries_failure=0, max_retries_preemption=100)
@@ -222,7 +224,7 @@ ENDS = {
 def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
     story: list[str], most_failures: int, most_preemptions: int
 ) -> None:
-    """Whatever the order of mishaps: each account counts its own, and what never started is
+    """In any order of faults each account counts only its own, and attempts that never started are
     free.
     """
     spec = a_spec(max_retries_failure=most_failures, max_retries_preemption=most_preemptions)
@@ -252,8 +254,8 @@ def test_a_task_ends_with_the_attempt_that_overdraws_its_account_and_no_sooner(
 
 
 def test_what_ended_a_task_is_written_on_it() -> None:
-    """Status and page show the task; the outcome itself is kept nowhere else once the task has
-    ended.
+    """Status and page show the task. The outcome is stored nowhere else after the task
+    has ended.
     """
     outcome = an_outcome(S.FAILED, reason="exit code 3", exit_code=3)
     result = judge([outcome])
@@ -266,7 +268,7 @@ def test_what_ended_a_task_is_written_on_it() -> None:
 
 
 def test_an_attempt_of_which_nobody_knows_when_it_ended_ended_when_it_was_given_up() -> None:
-    """The host is gone, and cannot say."""
+    """The host is lost and cannot report the time."""
     result = judge([an_outcome(S.WORKER_FAILED, finished_at=None)])
     before = a_task(state=S.RUNNING)
 
@@ -285,7 +287,7 @@ def test_a_task_that_has_ended_does_not_end_again() -> None:
 
 
 def test_a_host_is_avoided_more_the_more_attempts_it_spoilt_and_only_the_last_ones_count() -> None:
-    """With two broken hosts the job tries both in turn; a request stays small, and old faults are
+    """With two broken hosts the job avoids both. A request stays small, and old faults are
     forgotten.
     """
     once = avoided_after((), ["h1"])

@@ -1,4 +1,6 @@
-"""Who pays for an attempt of a gang, how each of its tasks ends, and what the job is then."""
+"""Which account pays for an attempt of a gang, how each of its tasks ends, and the job's state
+after that.
+"""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,7 +13,14 @@ from hypothesis import strategies as st
 from iris.model.job.attempts import Account
 from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
 from iris.model.states import ENDED, JobState, TaskState, move_task, roll_up
-from iris.scheduling.retries import MAX_DELAY, RetryDecision, account_of, after, decide, judge
+from iris.scheduling.jobs.retries import (
+    MAX_DELAY,
+    RetryDecision,
+    account_of,
+    after,
+    decide,
+    judge,
+)
 from tests.builders import NOON, a_spec, a_task, an_outcome, at
 from tests.strategies import CHEAP
 
@@ -44,7 +53,9 @@ def a_gang(size: int, state: TaskState = S.RUNNING, **paid: int) -> list[TaskSta
 def ended(
     outcomes: Sequence[TaskOutcome], spec: JobSpec | None = None, evicted: str = "", **paid: int
 ) -> tuple[list[TaskStatus], RetryDecision]:
-    """The tasks after an attempt that ended like this, and what follows."""
+    """Returns the tasks after an attempt with these outcomes, and the decision about the
+    next one.
+    """
     tasks, result = a_gang(len(outcomes), **paid), judge(outcomes, evicted)
     decision = decide(spec or a_spec(), tasks[0], result)
     return after(tasks, result, decision, at(99)), decision
@@ -54,8 +65,8 @@ def ended(
 def test_a_lost_host_explains_the_crashes_of_its_siblings_whatever_the_order(
     outcomes: tuple[TaskOutcome, ...],
 ) -> None:
-    """They crash within seconds of the loss; that the host is gone is known a minute later. The
-    user is charged for neither.
+    """The siblings crash within seconds of the loss, which is known a minute later. The user pays
+    for neither.
     """
     result = judge(outcomes)
 
@@ -69,7 +80,7 @@ def test_a_lost_host_explains_the_crashes_of_its_siblings_whatever_the_order(
 def test_no_fault_of_a_machine_is_charged_to_the_program(
     cause: TaskOutcome, crashed_at: int
 ) -> None:
-    """Not even when a sibling's crash is all that its user sees in the logs."""
+    """That holds even if the user's logs show only the crash of a sibling."""
     crash = CRASHED.model_copy(update={"finished_at": at(crashed_at)})
 
     tasks, decision = ended([crash, cause, SUCCEEDED], a_spec(max_retries_failure=0))
@@ -86,7 +97,9 @@ def test_no_fault_of_a_machine_is_charged_to_the_program(
 def test_infrastructure_never_costs_failures_and_success_never_costs_anything(
     outcomes: list[TaskOutcome], evicted: str
 ) -> None:
-    """Whatever the mix: failures are paid exactly when a program failed and no machine did."""
+    """For any mix of outcomes, a failure is paid exactly when a program failed and no
+    machine did.
+    """
     everybody = all(outcome.state is S.SUCCEEDED for outcome in outcomes)
     accounts = {account_of(outcome) for outcome in outcomes}
     by_machine = bool(evicted) or bool(accounts & {Account.PREEMPTIONS, Account.UNDELIVERED})
@@ -112,9 +125,7 @@ def test_infrastructure_never_costs_failures_and_success_never_costs_anything(
 def test_the_tasks_of_a_gang_have_the_same_in_their_accounts(
     outcomes: list[TaskOutcome], evicted: str, paid: dict[str, int], limit: int
 ) -> None:
-    """They share their fate: one attempt costs the gang one, not one for each task, and none of
-    them a different one.
-    """
+    """One attempt costs each task of the gang one unit of the same account."""
     tasks, decision = ended(
         outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted, **paid
     )
@@ -133,8 +144,8 @@ def test_the_tasks_of_a_gang_have_the_same_in_their_accounts(
 def test_a_gang_that_is_tried_again_can_be_and_one_that_is_not_has_ended(
     outcomes: list[TaskOutcome], evicted: str, limit: int
 ) -> None:
-    """Every task goes on together, or none: a sibling left behind in a state without a way out
-    would wedge the job.
+    """All tasks continue or none does. A sibling in a state without a transition would block the
+    job.
     """
     tasks, decision = ended(
         outcomes, a_spec(max_retries_failure=limit, max_retries_preemption=limit), evicted
@@ -150,9 +161,7 @@ def test_a_gang_that_is_tried_again_can_be_and_one_that_is_not_has_ended(
 @CHEAP
 @given(st.lists(ANY, min_size=1, max_size=6), st.sampled_from(["", "evicted"]))
 def test_the_job_is_what_ended_its_gang(outcomes: list[TaskOutcome], evicted: str) -> None:
-    """Without retries the end of the first attempt is the end of the job, and says by whose
-    fault.
-    """
+    """Without retries, the end of the first attempt is the job's end and gives the reason."""
     tasks, decision = ended(
         outcomes, a_spec(max_retries_failure=0, max_retries_preemption=0), evicted
     )
@@ -170,7 +179,7 @@ def test_the_job_is_what_ended_its_gang(outcomes: list[TaskOutcome], evicted: st
 
 
 def test_one_terminal_failure_ends_the_siblings_and_says_whose_it_was() -> None:
-    """A sibling that is shown as failed itself would send its user to the wrong log."""
+    """A sibling that is shown as failed would send its user to the wrong log."""
     tasks, decision = ended([STOPPED, CRASHED, SUCCEEDED])
 
     assert not decision.retry
@@ -184,7 +193,9 @@ def test_one_terminal_failure_ends_the_siblings_and_says_whose_it_was() -> None:
 
 
 def test_of_several_failures_the_first_one_counts_and_the_others_keep_their_own_reasons() -> None:
-    """A crash takes others along: the first is the cause. What the others said may still help."""
+    """A crash ends other tasks, so the first failure is the cause. The reasons of the others may
+    still help.
+    """
     later = CRASHED.model_copy(
         update={"reason": "exit code 1", "exit_code": 1, "finished_at": at(6)}
     )
@@ -197,7 +208,7 @@ def test_of_several_failures_the_first_one_counts_and_the_others_keep_their_own_
 
 
 def test_the_machine_that_went_first_is_the_one_that_is_named() -> None:
-    """A maintenance takes one host of a slice after the other."""
+    """A maintenance stops the hosts of a slice one after another."""
     first = LOST.model_copy(update={"reason": "host h2 was lost", "finished_at": at(64)})
 
     unknown = LOST.model_copy(update={"reason": "host h1 was lost", "finished_at": None})
@@ -207,7 +218,7 @@ def test_the_machine_that_went_first_is_the_one_that_is_named() -> None:
 
 
 def test_a_gang_that_somebody_stopped_was_stopped_even_if_a_task_had_succeeded_by_then() -> None:
-    """Otherwise a cancelled job whose first task was done would not count as cancelled."""
+    """Otherwise a cancelled job whose first task had succeeded would not count as cancelled."""
     result = judge([SUCCEEDED, STOPPED])
 
     assert result.account is Account.NONE
@@ -217,9 +228,7 @@ def test_a_gang_that_somebody_stopped_was_stopped_even_if_a_task_had_succeeded_b
 @CHEAP
 @given(st.lists(ANY, min_size=1, max_size=4))
 def test_an_evicted_gang_pays_one_preemption_and_is_told_why(outcomes: list[TaskOutcome]) -> None:
-    """Its programs are stopped and exit as they like: that they failed is the eviction's doing.
-    Only a success stands.
-    """
+    """The eviction stops its programs, so their exit codes do not count. Only a success counts."""
     tasks, decision = ended(
         outcomes, evicted="evicted: bob/train of band production needs its place"
     )
@@ -235,7 +244,7 @@ def test_an_evicted_gang_pays_one_preemption_and_is_told_why(outcomes: list[Task
 
 
 def test_an_evicted_gang_goes_back_into_the_queue_at_once() -> None:
-    """It did nothing wrong, and its place in the line is as old as the job."""
+    """The gang did nothing wrong, and it keeps the time of its submission."""
     _, decision = ended([STOPPED, STOPPED], evicted="evicted", preemptions=7)
 
     assert decision.delay == timedelta(0)
@@ -245,7 +254,7 @@ def test_an_evicted_gang_goes_back_into_the_queue_at_once() -> None:
 def test_one_lost_host_bounces_the_whole_gang_within_the_budget_for_preemptions(
     limit: int, retry: bool
 ) -> None:
-    """One preemption for all, and with the budget spent all of them end for the same reason."""
+    """The loss costs one preemption. If the limit is reached, all tasks end for the same reason."""
     tasks, decision = ended([SUCCEEDED, LOST, CRASHED], a_spec(max_retries_preemption=limit))
 
     assert decision.retry is retry
@@ -255,8 +264,8 @@ def test_one_lost_host_bounces_the_whole_gang_within_the_budget_for_preemptions(
 
 
 def test_a_gang_that_one_host_did_not_take_up_pays_nothing_and_waits_ever_longer() -> None:
-    """Its other tasks may even have run and crashed for want of the one; a broken host must not
-    make that spin.
+    """Its other tasks may have run and crashed without the missing one. A broken host must not
+    cause a fast loop of retries.
     """
     delays = [
         ended([CRASHED, NOT_TAKEN, STOPPED], undelivered=times)[1].delay for times in range(100)
@@ -280,16 +289,14 @@ def test_a_gang_that_one_host_did_not_take_up_pays_nothing_and_waits_ever_longer
 def test_no_delay_is_longer_than_the_longest(
     outcomes: list[TaskOutcome], paid: dict[str, int]
 ) -> None:
-    """However often it has happened before: a host that is back must not be ignored for hours, nor
-    a number overflow.
-    """
+    """A host that works again must be used soon, and no number may overflow."""
     spec = a_spec(max_retries_failure=10**7, max_retries_preemption=10**7)
 
     assert timedelta(0) <= ended(outcomes, spec, **paid)[1].delay <= MAX_DELAY
 
 
 def test_the_reason_of_the_last_attempt_names_the_limit_once() -> None:
-    """On the culprit; its siblings point there."""
+    """The culprit has the limit in its reason, and its siblings name the culprit."""
     tasks, _ = ended([STOPPED, CRASHED], a_spec(max_retries_failure=2), failures=2)
 
     assert tasks[1].reason == "exit code 134 (failures 3, max_retries_failure 2)"
@@ -297,7 +304,7 @@ def test_the_reason_of_the_last_attempt_names_the_limit_once() -> None:
 
 
 def test_a_gang_that_found_no_hosts_in_time_is_unschedulable_as_a_whole() -> None:
-    """Nobody pays, nothing is tried again, and every task says why."""
+    """No account pays, no attempt follows, and every task has the reason."""
     nowhere = TaskOutcome(state=S.UNSCHEDULABLE, reason="no host within 60 s")
     tasks, result = a_gang(2, state=S.PENDING), judge([nowhere, nowhere])
     decision = decide(a_spec(max_retries_failure=9), tasks[0], result)

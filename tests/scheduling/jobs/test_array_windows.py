@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from iris.scheduling.ledger.array_windows import PartLoad, shares
+from iris.scheduling.jobs.array_windows import PartLoad, shares
 
 loads = st.lists(st.builds(PartLoad, st.integers(0, 20), st.integers(0, 20)), max_size=8)
 
 
 @given(st.integers(1, 50), loads)
 def test_no_part_loses_a_place(limit: int, parts: list[PartLoad]) -> None:
-    """A task that runs cannot be stopped because another part wants to begin."""
+    """A running task cannot be stopped because another part wants to start one."""
     assert all(share >= part.used for share, part in zip(shares(limit, parts), parts, strict=True))
 
 
@@ -24,8 +24,8 @@ def test_every_place_is_used_while_tasks_wait(limit: int, sizes: list[int]) -> N
 
 
 class Array(RuleBasedStateMachine):
-    """An array whose parts start tasks as soon as they may, and whose job learns of their ends at
-    any time later.
+    """An array whose parts start tasks as soon as they may. Its job learns of the ends of tasks at
+    any later time.
     """
 
     def __init__(self) -> None:

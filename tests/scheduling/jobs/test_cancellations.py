@@ -1,13 +1,11 @@
-"""How tasks that are cancelled end."""
+"""How cancelled tasks end."""
 
 from iris.model.states import TaskState
-from iris.scheduling.ledger.cancellations import Cancellations
+from iris.scheduling.jobs.cancellations import Cancellations
 
 
 def test_a_task_that_the_user_cancelled_keeps_that_end_when_its_job_ends_too() -> None:
-    """The user's first word about one task explains its end better than what became of the job
-    afterwards.
-    """
+    """The user's request for one task explains its end better than the later end of the job."""
     asked = (
         Cancellations()
         .with_task(1, "too slow")
@@ -20,5 +18,5 @@ def test_a_task_that_the_user_cancelled_keeps_that_end_when_its_job_ends_too() -
 
 
 def test_a_task_whose_cancellation_its_job_did_not_request_has_no_end_here() -> None:
-    """It was cancelled elsewhere, and the caller knows where."""
+    """Another caller cancelled the task and decides how it ends."""
     assert Cancellations().with_task(1, "too slow").end_of(0) is None
