@@ -587,7 +587,7 @@ async def _scaling(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
     """
     pace = EAGER.model_copy(update={"scale_down_delay": 2 * SECOND})
     groups = a_cpu_group(max_slices=3, pace=pace), a_group(min_slices=1, pace=pace)
-    await fleet.scale(*groups, observe_interval=SECOND / 2, gather=True)
+    await fleet.scale(*groups, observe_interval=SECOND / 2, query_slices=True)
     tenants = [await fleet.tenant(wants=some(cpu=8)) for _ in range(2)]
     await fleet.until(lambda: all(tenant.placement for tenant in tenants))
     await fleet.until(lambda: fleet.has(3))

@@ -151,7 +151,7 @@ class FleetObserver:
             self._list_machines(platform), self._owned(request.cluster)
         )
         expected = request.patience is not None and request.patience.owned == digest_of(owned)
-        if request.heard != self._number:
+        if request.last_report != self._number:
             self._reported = {}
         seen = {each.slice_id: each for each in listing.slices}
         changed = tuple(
@@ -159,7 +159,7 @@ class FleetObserver:
         )
         # Slices in a zone that could not be listed keep their last observation.
         self._reported = {**(self._reported if listing.unreachable else {}), **seen}
-        self._number += bool(changed) or request.heard != self._number
+        self._number += bool(changed) or request.last_report != self._number
         return FleetReport(
             at=activity.info().current_attempt_scheduled_time,
             number=self._number,

@@ -64,9 +64,9 @@ class AutoscalerStart(Frozen):
     paused: str | None = None
     #: The request under which all slices are being deleted; None: there is none.
     closing: CloseDown | None = None
-    #: Whether to query the slices for their state first, because the state of an earlier workflow
-    #: was or may have been lost.
-    gather: bool = False
+    #: Whether to query the slices for their state first: an earlier autoscaler may have been
+    #: terminated, and its state is lost then.
+    query_slices: bool = False
 
 
 class FleetReport(Frozen):
@@ -143,8 +143,9 @@ class ObserveFleet(Frozen):
     """The options of one observation of the fleet."""
 
     cluster: str
-    #: The number of the last report received. The next report has only changes since then.
-    heard: int = 0
+    #: The number of the last report that the autoscaler received. The next report has only the
+    #: changes since then.
+    last_report: int = 0
     #: Whether to list the platform's machines too.
     machines: bool = False
     #: Whether to list all slices that have a workflow.

@@ -80,9 +80,9 @@ class SliceDown(Frozen):
     """Removes a slice with all its hosts."""
 
     kind: Literal["slice_down"] = "slice_down"
-    #: (host, incarnation): a late copy of this message must not remove the machines' next
+    #: (host, incarnation). A late copy of this message must not remove the machines' next
     #: incarnations.
-    lives: tuple[tuple[str, str], ...]
+    incarnations: tuple[tuple[str, str], ...]
 
 
 class HostLost(Frozen):
@@ -145,7 +145,7 @@ class Retire(Frozen):
 
     kind: Literal["retire"] = "retire"
     #: (host, incarnation).
-    lives: tuple[tuple[str, str], ...]
+    incarnations: tuple[tuple[str, str], ...]
     #: Only if nothing has run there since then.
     idle_since: datetime | None = None
     #: If something runs there: close the hosts to new work …

@@ -21,8 +21,8 @@ class TaskInput(Gang):
     index: int
     #: The workflow of its job, or of its part of a large array.
     parent: str
-    #: The first run of that workflow; empty: that of the job.
-    parent_run: str = ""
+    #: The first run of that workflow.
+    parent_run: str
     run_id: str
     submitted_at: datetime
     tasks: tuple[TaskStatus]
@@ -95,8 +95,8 @@ class RunTask(Frozen):
     """One attempt, with what its host needs to run it."""
 
     key: str
-    #: The key under which the scheduler holds the gang's hosts.
-    claim: str = ""
+    #: The scheduler's key of the placement. All tasks of a gang have the same one.
+    placement_key: str
     #: The workflow that receives progress messages.
     owner: str
     job: str
@@ -136,13 +136,6 @@ class RunTask(Frozen):
     #: Where those of another job's task are that it starts from while it has none of its own;
     #: empty: it starts from none.
     from_checkpoint: str = ""
-
-    @property
-    def placement_key(self) -> str:
-        """The scheduler's key of its placement. Tasks of a gang that share a host have the same
-        one.
-        """
-        return self.claim or self.key
 
     @property
     def coordinator_port(self) -> int | None:

@@ -360,7 +360,7 @@ async def start_planners(
     )
     await client.start_workflow(
         AutoscalerWorkflow.run,
-        AutoscalerStart(cluster=cluster, settings=settings, gather=True),
+        AutoscalerStart(cluster=cluster, settings=settings, query_slices=True),
         id=names.autoscaler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         task_timeout=policies.PLANNER_TASK,

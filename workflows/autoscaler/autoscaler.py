@@ -72,7 +72,7 @@ class AutoscalerWorkflow:
 
     @workflow.run
     async def run(self, start: AutoscalerStart) -> None:
-        if start.gather:
+        if start.query_slices:
             await self._query_slices()
         self._watching = asyncio.create_task(self._watch())
         while not self._ends():

@@ -41,7 +41,7 @@ class Observations:
         number = self._count + 1
         request = ObserveFleet(
             cluster=self._cluster,
-            heard=self._last_report,
+            last_report=self._last_report,
             machines=machines,
             census=machines and number % policies.CENSUS_EVERY == 0,
             ledger=number % policies.LEDGER_CHECK_EVERY == 0,
@@ -76,7 +76,7 @@ class Observations:
             unreachable=self.unreachable,
         )
         request = ObserveFleet(
-            cluster=self._cluster, heard=self._last_report, machines=machines, patience=patience
+            cluster=self._cluster, last_report=self._last_report, machines=machines, patience=patience
         )
         observing = self._start(request, policies.UNTIL_NEWS)
         await workflow.wait_condition(lambda: observing.done() or is_outdated())

@@ -144,7 +144,7 @@ class GangAttempt:
             Tasks.run_task,
             RunTask(
                 key=self._current().member_key(task),
-                claim=self._placement.key,
+                placement_key=self._placement.key,
                 owner=workflow.info().workflow_id,
                 job=spec.id,
                 index=task.index,

@@ -160,7 +160,7 @@ class TaskWorkflow:
         times attempts.
         """
         parent = workflow.get_external_workflow_handle(
-            self._task.parent, run_id=self._task.parent_run or self._task.run_id
+            self._task.parent, run_id=self._task.parent_run
         )
         for pause in REPORT_PAUSES:
             await workflow.wait_condition(lambda: self._unreported is not None)

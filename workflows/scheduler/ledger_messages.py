@@ -239,9 +239,9 @@ def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) ->
         case SliceUp(hosts=hosts):
             size.joined(hosts)
             return Entered(hosts=[host.id for host in hosts], ended=ledger.hosts_up(hosts))
-        case SliceDown(lives=lives):
-            ledger.slice_down(lives)
-            return Entered(hosts=[host_id for host_id, _ in lives])
+        case SliceDown(incarnations=incarnations):
+            ledger.slice_down(incarnations)
+            return Entered(hosts=[host_id for host_id, _ in incarnations])
         case HostLost(host_id=host_id, incarnation=incarnation):
             ledger.host_lost(host_id, incarnation)
             return Entered(hosts=[host_id])
@@ -347,11 +347,11 @@ def _amend(ledger: Ledger, amend: Amend) -> None:
 def _retire(ledger: Ledger, retire: Retire, *, whole: bool) -> Entered:
     if not whole:
         return Entered("the scheduler was restarted and recovers its ledger")
-    problem = ledger.retire(retire.lives, retire.idle_since)
+    problem = ledger.retire(retire.incarnations, retire.idle_since)
     if not problem:
-        return Entered(hosts=[host_id for host_id, _ in retire.lives])
+        return Entered(hosts=[host_id for host_id, _ in retire.incarnations])
     going: list[Eviction] = []
-    for host_id, _ in retire.lives:
+    for host_id, _ in retire.incarnations:
         if retire.closure is not None and host_id in ledger.hosts:
             ledger.close(host_id, retire.closure)
             if retire.evict:

@@ -214,7 +214,7 @@ class SliceWorkflow:
                 answer = await exchange(
                     cluster,
                     Retire(
-                        lives=self._slice.incarnations,
+                        incarnations=self._slice.incarnations,
                         idle_since=drain.idle_since,
                         closure=closure,
                         evict=effect.evicts,
@@ -259,7 +259,7 @@ class SliceWorkflow:
         if self._is_taken_back and continues:
             await self._let_tasks_end()
         down = (
-            asyncio.create_task(exchange(self._slice.cluster, SliceDown(lives=hosts)))
+            asyncio.create_task(exchange(self._slice.cluster, SliceDown(incarnations=hosts)))
             if hosts
             else None
         )
@@ -304,7 +304,7 @@ class SliceWorkflow:
         """
         closure = Closure(by=ClosedBy.LEAVING, reason=self._slice.facts.reason)
         retire, waited, pause = (
-            Retire(lives=self._slice.incarnations, closure=closure),
+            Retire(incarnations=self._slice.incarnations, closure=closure),
             timedelta(0),
             policies.LEAVING_CHECK,
         )
