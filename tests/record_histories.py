@@ -1,13 +1,9 @@
-"""Record histories for `tests/workflows/test_replay.py` to replay: python -m tests.record_histories
-[NAME ...]
+"""Records the histories that `tests/workflows/test_replay.py` replays: python -m
+tests.record_histories [--all | NAME ...]
 
-Without names it records those that are not there yet, and leaves the others as they are: they stand
-for workflows that were begun by an earlier version. Name some only when histories under way may not
-survive a change of the workflows and need not; where they need to, guard the change with
-`workflow.patched`. Commit what it writes.
-
-`slice-cancelled-as-its-signal-was-answered` is one of many recordings of
-`slice-made-and-cancelled`: of a run in which both came in one workflow task.
+Without arguments it records the histories that have no file yet, and leaves the others as they
+are. With names it records these again, and with `--all` all of them: do this only for a change
+that running workflows do not have to survive. `docs/upgrading.md` has the rules. Commit the files.
 """
 
 import asyncio
@@ -67,20 +63,26 @@ SECOND = timedelta(seconds=1)
 
 
 class Recorder:
-    """Writes those histories down that are wanted, as they are, without what differs from machine
-    to machine.
+    """Writes the requested histories to files, without the parts that differ between machines.
+
+    Args:
+        arguments: those of the command line.
     """
 
-    def __init__(self, cluster: Cluster, named: Collection[str]) -> None:
+    def __init__(self, cluster: Cluster, arguments: Collection[str]) -> None:
         self._cluster = cluster
-        self._named = named
+        self._arguments = arguments
 
     async def keep(
         self, name: str, handle: WorkflowHandle[Any, Any], *, first: bool = True
     ) -> None:
-        """The history of the workflow's first run, or of its present one."""
+        """Records a history, if it is requested.
+
+        Args:
+            first: whether to record the workflow's first run; otherwise its current run.
+        """
         path = HISTORIES / f"{name}.json"
-        if name not in self._named if self._named else path.exists():
+        if not self._is_requested(name, path):
             return
         if first:
             described = await handle.describe()
@@ -92,9 +94,14 @@ class Recorder:
         )
         path.write_text(text + "\n")
 
+    def _is_requested(self, name: str, path: Path) -> bool:
+        if self._arguments:
+            return "--all" in self._arguments or name in self._arguments
+        return not path.exists()
+
 
 def _without_stack_traces(part: Any) -> Any:
-    """They name files of the machine on which they were recorded."""
+    """Removes stack traces: they name files of the machine on which they were recorded."""
     if isinstance(part, dict):
         return {
             key: _without_stack_traces(value) for key, value in part.items() if key != "stackTrace"
@@ -155,7 +162,6 @@ async def _jobs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.cancel(running)
     await cluster.end(running)
     await keep("job-cancelled-while-running", cluster.job(running))
-    await keep("job-shown-as-cancelling", cluster.job(running))
 
     host.program = in_turn(hangs, fails, is_refused, is_preempted, fails)
     tried = await cluster.submit("tried", max_retries_failure=1)
@@ -369,8 +375,6 @@ async def _holds(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("job-held-and-released", cluster.job(held))
     await keep("job-of-two-held", cluster.job(several))
     await keep("task-held", cluster.task(several, 0))
-    await keep("job-of-two-held-at-once", cluster.job(several))
-    await keep("task-held-without-reports", cluster.task(several, 0))
 
 
 async def _same_name(cluster: Cluster, keep: Callable[..., Any]) -> None:
