@@ -75,7 +75,7 @@ STICKY_TIMEOUT = timedelta(seconds=5)
 #: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did
 #: not count recent use, version 3 had no limit of the ledger's size, passed unsent placements and
 #: evictions on in full, and counted strikes by attempt.
-LEDGER_VERSION = 4
+LEDGER_VERSION = 1
 #: The version of the autoscaler's state and of its decisions.
 AUTOSCALER_VERSION = 1
 #: The interval between checks that the planners run: a user may have terminated one.
