@@ -72,11 +72,10 @@ logger = logging.getLogger(__name__)
 #: The time for which a workflow's next task waits for the worker that has it cached, if that worker
 #: died.
 STICKY_TIMEOUT = timedelta(seconds=5)
-#: The version of the scheduler's ledger and of its decisions: version 1 had no gangs, version 2 did
-#: not count recent use, version 3 had no limit of the ledger's size, passed unsent placements and
-#: evictions on in full, and counted strikes by attempt.
+#: The version of the scheduler's ledger and of its decisions. `docs/upgrading.md` says when to raise
+#: it.
 LEDGER_VERSION = 1
-#: The version of the autoscaler's state and of its decisions.
+#: The version of the autoscaler's state and of its decisions, in the same way.
 AUTOSCALER_VERSION = 1
 #: The interval between checks that the planners run: a user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
