@@ -76,7 +76,10 @@ class Observations:
             unreachable=self.unreachable,
         )
         request = ObserveFleet(
-            cluster=self._cluster, last_report=self._last_report, machines=machines, patience=patience
+            cluster=self._cluster,
+            last_report=self._last_report,
+            machines=machines,
+            patience=patience,
         )
         observing = self._start(request, policies.UNTIL_NEWS)
         await workflow.wait_condition(lambda: observing.done() or is_outdated())

@@ -24,7 +24,7 @@ from iris.model.states import ENDED, TaskState
 from iris.scheduling.ledger.array_windows import PartLoad, chunks, shares
 from iris.scheduling.ledger.cancellations import Cancellations
 from iris.workflows.jobs.array_part import ArrayPartWorkflow
-from iris.workflows.jobs.separate_tasks import SeparateTasks
+from iris.workflows.jobs.independent_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
