@@ -1,9 +1,9 @@
-"""Defines the workflow that a schedule starts: it starts the job, and lives as long as the job
-does.
+"""Defines the workflow that a schedule starts: it starts the job, and ends when the job ends.
 
-A schedule of Temporal gives its workflows ids of its own, with the time in them, and knows of
-overlaps by them. A job's workflow is found by the job's name. So the schedule starts this workflow,
-and this one the job: as its child, which outlives it.
+A schedule of Temporal gives each workflow that it starts a new id with the time in it, and uses
+these workflows to detect overlapping runs. But the id of a job's workflow must follow from the
+job's name. So the schedule starts this workflow, and this workflow starts the job's workflow as its
+child, which outlives it.
 """
 
 from temporalio import workflow
@@ -25,7 +25,8 @@ _SCHEDULED_AT = SearchAttributeKey.for_datetime(names.SA_SCHEDULED_AT)
 class ScheduledJobWorkflow:
     @workflow.run
     async def run(self, scheduled: ScheduledJob) -> str | None:
-        """Ends as the job does. Cancelling it, as another run of the schedule may, cancels the job.
+        """Starts the job, and ends as the job ends. A cancellation, for instance by another run of
+        the schedule, cancels the job.
 
         Returns `LEFT_OUT` if it starts no job.
         """
@@ -57,11 +58,11 @@ class ScheduledJobWorkflow:
 
 
 def _comes_again(time_zone: str) -> bool:
-    """Returns whether the schedule starts another run when the clock shows the same again, an hour
-    later.
+    """Returns whether the schedule starts another run an hour later, when the clock is set back and
+    shows the same time again.
 
-    A run that a user has triggered is for no time of the schedule. The service does not tell which
-    these are, but the times of expressions are full minutes.
+    A run that a user triggers does not have a time of the schedule. The service does not mark such
+    runs, but the times of cron expressions are full minutes.
     """
     time = workflow.info().typed_search_attributes.get(_SCHEDULED_AT)
     zone = zone_of(time_zone) if time_zone else None
