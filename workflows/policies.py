@@ -32,8 +32,8 @@ MOMENT = timedelta(milliseconds=1)
 #: the task, the job waits this long for another one. A task takes milliseconds, or two seconds when
 #: the scheduler answers slowly (`EXCHANGE_QUICK`).
 JOB_TASK = timedelta(seconds=5)
-#: The longest workflow task of an array in parts: a replay takes some milliseconds for each of up to
-#: two thousand reports.
+#: The longest workflow task of an array in parts: a replay takes some milliseconds for each of up
+#: to two thousand reports.
 PARTS_TASK = timedelta(minutes=1)
 
 
@@ -44,9 +44,9 @@ def job_task(spec: JobSpec) -> timedelta:
     )
 
 
-#: The longest workflow task of the scheduler and the autoscaler. The longest tasks are replays, which
-#: take a few seconds on an idle core. A longer limit would delay the workflow after a control plane
-#: has died during a task.
+#: The longest workflow task of the scheduler and the autoscaler. The longest tasks are replays,
+#: which take a few seconds on an idle core. A longer limit would delay the workflow after a control
+#: plane has died during a task.
 PLANNER_TASK = timedelta(seconds=30)
 
 #: The first try of an exchange with the scheduler, inside the workflow task. A longer one would
@@ -54,9 +54,6 @@ PLANNER_TASK = timedelta(seconds=30)
 EXCHANGE_QUICK = timedelta(seconds=2)
 #: Each further try of an exchange, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
-
-#: The pause before a gang sends a new request, when the scheduler has forgotten its attempt.
-ASK_ANEW = timedelta(seconds=1)
 
 #: The pause before a gang sends its request again, when the scheduler's ledger is full. It doubles
 #: each time, up to the maximum.
@@ -66,9 +63,9 @@ MAX_LEDGER_FULL = timedelta(minutes=16)
 #: The time in which an agent has to take an attempt from its host's queue. That is long, because an
 #: idle agent always polls.
 SCHEDULE_TO_START = timedelta(seconds=60)
-#: The time without a heartbeat after which the server gives up an attempt with the default lease. It
-#: is 25 s longer than the lease: before the attempt can start elsewhere, its program is dead, and
-#: even a busy control plane counts its host as lost.
+#: The time without a heartbeat after which the server gives up an attempt with the default lease.
+#: It is 25 s longer than the lease: before the attempt can start elsewhere, its program is dead,
+#: and even a busy control plane counts its host as lost.
 HEARTBEAT = timedelta(seconds=75)
 #: Added to the time limit of an attempt. The agent ends an attempt that runs too long. The server's
 #: timeout is for agents that fail to do so.
@@ -87,7 +84,8 @@ PLATFORM_CALL = timedelta(seconds=60)
 #: Reading the last output of machines. It is short, because the machines are deleted afterwards and
 #: cost money until then.
 CONSOLE_OUTPUT = timedelta(seconds=30)
-#: The pause between two checks whether machines are deleted. It doubles each time, up to the maximum.
+#: The pause between two checks whether machines are deleted. It doubles each time, up to the
+#: maximum.
 DELETE_CHECK = timedelta(milliseconds=200)
 MAX_DELETE_CHECK = timedelta(seconds=30)
 #: The pause between two checks whether the tasks of a preempted slice have ended. It doubles each
@@ -101,22 +99,23 @@ SCHEDULER_PATIENCE = timedelta(minutes=1)
 QUERY_DEMAND = timedelta(seconds=10)
 #: The shortest time between two evaluations; changes in between are evaluated together.
 EVALUATE_EVERY = timedelta(seconds=1)
-#: The number of observations from one census, a list of all slices that have a workflow, to the next.
+#: The number of observations from one census, a list of all slices that have a workflow, to the
+#: next.
 CENSUS_EVERY = 40
 #: The number of observations from one comparison of the READY slices with the scheduler's ledger to
 #: the next: a minute.
 LEDGER_CHECK_EVERY = 4
-#: The number of observations in a row after which machines without a workflow are adopted. One is not
-#: enough: a workflow that has just started is not in the lists yet.
+#: The number of observations in a row after which machines without a workflow are adopted. One is
+#: not enough: a workflow that has just started is not in the lists yet.
 ORPHAN_OBSERVATIONS = 2
 #: Signalling the owners of placements: a few milliseconds for each owner.
 SIGNAL_OWNERS = timedelta(seconds=60)
 #: Querying a thousand workflows during recovery. A workflow that is in no worker's cache has to be
 #: replayed first.
 RECOVERY_QUERIES = timedelta(minutes=5)
-#: The pause before a job asks again for the ends of the jobs that it waits for. It doubles each time,
-#: up to the maximum. These jobs also signal their ends, unless they are terminated. A month of
-#: waiting adds some 8,000 events, so the workflow continues as new.
+#: The pause before a job asks again for the ends of the jobs that it waits for. It doubles each
+#: time, up to the maximum. These jobs also signal their ends, unless they are terminated. A month
+#: of waiting adds some 8,000 events, so the workflow continues as new.
 DEPENDENCY_CHECK = timedelta(minutes=1)
 MAX_DEPENDENCY_CHECK = timedelta(hours=1)
 #: Asking for the ends of the jobs that a job waits for: two calls for each of them.

@@ -54,8 +54,8 @@ async def exchange(cluster: str, message: Message) -> Answer:
 
 
 async def signal_autoscaler(cluster: str, facts: SliceFacts) -> None:
-    """Signals a slice's facts to the autoscaler. If none is running, the next autoscaler queries the
-    slice when it starts.
+    """Signals a slice's facts to the autoscaler. If none is running, the next autoscaler queries
+    the slice when it starts.
     """
     autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(cluster))
     if not await send_signal(autoscaler, "slice_changed", facts):
@@ -68,8 +68,8 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
     """Finishes the work even if the workflow is cancelled meanwhile, and raises the cancellation
     afterwards.
 
-    Temporal delivers a cancellation once, to the call that the workflow awaits at that time. Without
-    this function, it could interrupt the release of hosts.
+    Temporal delivers a cancellation once, to the call that the workflow awaits at that time.
+    Without this function, it could interrupt the release of hosts.
     """
     task = asyncio.ensure_future(work)
     try:

@@ -14,6 +14,7 @@ from iris.messages.job import JobInput
 from iris.messages.scheduled_job import LEFT_OUT, NOT_STARTED, ScheduledJob
 from iris.model import names
 from iris.model.cron import comes_again, zone_of
+from iris.model.job.spec import JobStatus
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job import JobWorkflow
 from iris.workflows.search_attributes import job_facts, keywords
@@ -32,29 +33,35 @@ class ScheduledJobWorkflow:
         """
         if _comes_again(scheduled.time_zone):
             return LEFT_OUT
-        spec = scheduled.spec
-        memo, attributes = job_facts(scheduled.cluster, spec)
         try:
-            job = await workflow.start_child_workflow(
-                JobWorkflow.run,
-                JobInput(cluster=scheduled.cluster, spec=spec),
-                id=names.job_workflow(scheduled.cluster, spec.id),
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                task_timeout=policies.job_task(spec),
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                memo=memo,
-                search_attributes=keywords(attributes),
-                static_summary=web_ui.escaped(web_ui.summary(spec)),
-            )
+            job = await _start(scheduled)
         except WorkflowAlreadyStartedError:
             text = (
-                f"job {spec.id} was not started: a job of this name, which the schedule has not"
-                " started, has not ended"
+                f"job {scheduled.spec.id} was not started: a job of this name, which the schedule has"
+                " not started, has not ended"
             )
             raise ApplicationError(text, type=NOT_STARTED, non_retryable=True) from None
         await job
         return None
+
+
+async def _start(
+    scheduled: ScheduledJob,
+) -> workflow.ChildWorkflowHandle[JobWorkflow, JobStatus]:
+    spec = scheduled.spec
+    memo, attributes = job_facts(scheduled.cluster, spec)
+    return await workflow.start_child_workflow(
+        JobWorkflow.run,
+        JobInput(cluster=scheduled.cluster, spec=spec),
+        id=names.job_workflow(scheduled.cluster, spec.id),
+        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        task_timeout=policies.job_task(spec),
+        parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        memo=memo,
+        search_attributes=keywords(attributes),
+        static_summary=web_ui.escaped(web_ui.summary(spec)),
+    )
 
 
 def _comes_again(time_zone: str) -> bool:

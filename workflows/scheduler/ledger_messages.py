@@ -35,13 +35,14 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.explain import MOST_REASONS
 
-#: The most placements of one pass: some hundred milliseconds of the two seconds that a workflow
-#: task may take without yielding.
+#: The most placements of one pass. They take some hundred milliseconds, and a workflow task must
+#: yield within two seconds.
 MAX_PLACEMENTS = 1_000
-#: The most bytes of the outlooks that the ledger stores, because their shapes are chosen by users.
+#: The most bytes of the outlooks that the ledger stores. Users choose how long their shapes are.
 OUTLOOKS_BYTES = 128 * 1024
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
+#: The refusal in an answer of a batch whose full answers are too large.
 MANY = Refusal(
     code=RefusalCode.QUEUED,
     message=(
@@ -49,6 +50,7 @@ MANY = Refusal(
         " waits"
     ),
 )
+#: The refusal of each request while the ledger is being recovered.
 RECOVERING = Refusal(
     code=RefusalCode.QUEUED,
     message=(

@@ -28,12 +28,13 @@ class SliceRegistry:
     ) -> None:
         self._cluster = cluster
         self.known: dict[str, SliceFacts] = {each.id: each for each in facts}
-        #: The slices whose workflow was ended from outside, and how many observations in a row have
-        #: not found their machines. Until the machines are known to be deleted, such a slice counts
-        #: as existing.
+        #: The slices whose workflow was terminated, with the number of observations in a row that
+        #: did not find their machines. Such a slice counts as existing until its machines are known
+        #: to be deleted.
         self.strays = dict(strays)
         #: The slices that were signalled to drain and have not reported since.
         self.draining: set[str] = set()
+        #: The slices that `close_down` has returned.
         self._closed: set[str] = set()
 
     @property
@@ -41,14 +42,14 @@ class SliceRegistry:
         return tuple(self.known.values())
 
     def latest(self, reported: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:
-        """Returns the facts of all slices, with reports that `update` has not received yet."""
+        """Returns the facts of all slices, together with reports that `update` has not recorded."""
         latest = {**self.known, **{each.id: each for each in reported}}
         return tuple(each for each in latest.values() if each.state is not SliceState.DELETED)
 
     @property
     def expected(self) -> tuple[SliceFacts, ...]:
-        """The facts of all slices; one that was signalled to drain counts as DRAINING, though it
-        has not answered yet.
+        """The facts of all slices. A READY slice that was signalled to drain counts as DRAINING,
+        although it has not reported that yet.
         """
         going = {"state": SliceState.DRAINING}
         return tuple(
@@ -68,7 +69,7 @@ class SliceRegistry:
             self.known[facts.id] = facts
 
     def add_queried(self, found: Iterable[SliceFacts]) -> None:
-        """Records the results of queries; facts that slices have reported since are newer."""
+        """Records the results of queries. Facts that slices have already reported are newer."""
         self.known = {**{each.id: each for each in found}, **self.known}
 
     async def create(self, settings: ScalingSettings, create: Create, now: datetime) -> str:
