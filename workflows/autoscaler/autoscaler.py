@@ -345,7 +345,7 @@ class AutoscalerWorkflow:
             )
 
     async def _offer_missing(self, report: FleetReport) -> None:
-        """Signals slices to offer their hosts again, if the scheduler's ledger does not have them."""
+        """Signals the slices of hosts that the ledger does not have to offer their hosts again."""
         if report.missing is not None:
             self._missing = missing_hosts.still_missing(
                 self._missing, report.missing, workflow.now()
@@ -446,7 +446,7 @@ class AutoscalerWorkflow:
 
 
 def _is_new(seen: SliceObservation, known: SliceFacts) -> bool:
-    """Returns whether the observation says something that a slice with these facts does not know."""
+    """Returns whether the observation is news for a slice with these facts."""
     if seen.state is MachineState.ACTIVE:
         return (
             known.state in (SliceState.REQUESTED, SliceState.PROVISIONING)

@@ -37,8 +37,8 @@ class ScheduledJobWorkflow:
             job = await _start(scheduled)
         except WorkflowAlreadyStartedError:
             text = (
-                f"job {scheduled.spec.id} was not started: a job of this name, which the schedule has"
-                " not started, has not ended"
+                f"job {scheduled.spec.id} was not started: a job of this name, which the schedule"
+                " has not started, has not ended"
             )
             raise ApplicationError(text, type=NOT_STARTED, non_retryable=True) from None
         await job

@@ -168,9 +168,9 @@ class SliceRegistry:
             and facts.id not in self._closed
         ]
         self._closed.update(going)
-        deadline = close.deadline or workflow.now()
         return [
-            Drain(slice_id=slice_id, reason=close.reason, deadline=deadline) for slice_id in going
+            Drain(slice_id=slice_id, reason=close.reason, deadline=close.deadline)
+            for slice_id in going
         ]
 
     async def signal(self, slice_id: str, signal: str, *payload: object) -> bool:
