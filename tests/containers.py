@@ -38,6 +38,7 @@ class Bench:
         self.key = f"ada/train:0@0/{uuid4().hex[:13]}"
         self.task = RunTask(
             key=self.key,
+            placement_key=self.key,
             owner="",
             job="ada/train",
             index=0,

@@ -324,7 +324,7 @@ class FleetCluster(Cluster):
             AutoscalerStart(
                 cluster=self.name,
                 settings=ScalingSettings(groups=groups, **settings),
-                gather=gather,
+                query_slices=gather,
             ),
             id=names.autoscaler_workflow(self.name),
             task_queue=names.planner_queue(self.name),

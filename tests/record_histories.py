@@ -1,13 +1,9 @@
-"""Record histories for `tests/workflows/test_replay.py` to replay: python -m tests.record_histories
-[NAME ...]
+"""Records the histories that `tests/workflows/test_replay.py` replays: python -m
+tests.record_histories [--all | NAME ...]
 
-Without names it records those that are not there yet, and leaves the others as they are: they stand
-for workflows that were begun by an earlier version. Name some only when histories under way may not
-survive a change of the workflows and need not; where they need to, guard the change with
-`workflow.patched`. Commit what it writes.
-
-`slice-cancelled-as-its-signal-was-answered` is one of many recordings of
-`slice-made-and-cancelled`: of a run in which both came in one workflow task.
+Without arguments it records the histories that have no file yet, and leaves the others as they
+are. With names it records these again, and with `--all` all of them: do this only for a change
+that running workflows do not have to survive. `docs/upgrading.md` has the rules. Commit the files.
 """
 
 import asyncio
@@ -32,15 +28,12 @@ from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.notifications import notification_workflow
 from iris.model.job.spec import Band, TaskOutcome
 from iris.model.slice import lifecycle
-from iris.model.slice.status import SliceState
 from iris.model.states import TaskState
-from iris.platforms.base import StockOut
-from iris.platforms.fake.cloud import Verb
 from iris.workflows import policies
 from iris.workflows.autoscaler import autoscaler
 from iris.workflows.jobs.scheduled_job import ScheduledJobWorkflow
 from tests.builders import a_host, a_silent, a_spec, some
-from tests.fleet_harness import EAGER, FleetCluster
+from tests.fleet_harness import FleetCluster
 from tests.fleet_played import TenantNotifier
 from tests.harness import (
     Cluster,
@@ -60,27 +53,33 @@ from tests.harness import (
     is_refused,
     succeeds,
 )
-from tests.scaling_world import a_cpu_group, a_group
+from tests.record_fleet_histories import made_slices, scaling
 
 HISTORIES = Path(__file__).with_name("histories")
 SECOND = timedelta(seconds=1)
 
 
 class Recorder:
-    """Writes those histories down that are wanted, as they are, without what differs from machine
-    to machine.
+    """Writes the requested histories to files, without the parts that differ between machines.
+
+    Args:
+        arguments: those of the command line.
     """
 
-    def __init__(self, cluster: Cluster, named: Collection[str]) -> None:
+    def __init__(self, cluster: Cluster, arguments: Collection[str]) -> None:
         self._cluster = cluster
-        self._named = named
+        self._arguments = arguments
 
     async def keep(
         self, name: str, handle: WorkflowHandle[Any, Any], *, first: bool = True
     ) -> None:
-        """The history of the workflow's first run, or of its present one."""
+        """Records a history, if it is requested.
+
+        Args:
+            first: whether to record the workflow's first run; otherwise its current run.
+        """
         path = HISTORIES / f"{name}.json"
-        if name not in self._named if self._named else path.exists():
+        if not self._is_requested(name, path):
             return
         if first:
             described = await handle.describe()
@@ -92,9 +91,14 @@ class Recorder:
         )
         path.write_text(text + "\n")
 
+    def _is_requested(self, name: str, path: Path) -> bool:
+        if self._arguments:
+            return "--all" in self._arguments or name in self._arguments
+        return not path.exists()
+
 
 def _without_stack_traces(part: Any) -> Any:
-    """They name files of the machine on which they were recorded."""
+    """Removes stack traces: they name files of the machine on which they were recorded."""
     if isinstance(part, dict):
         return {
             key: _without_stack_traces(value) for key, value in part.items() if key != "stackTrace"
@@ -155,7 +159,6 @@ async def _jobs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.cancel(running)
     await cluster.end(running)
     await keep("job-cancelled-while-running", cluster.job(running))
-    await keep("job-shown-as-cancelling", cluster.job(running))
 
     host.program = in_turn(hangs, fails, is_refused, is_preempted, fails)
     tried = await cluster.submit("tried", max_retries_failure=1)
@@ -369,8 +372,6 @@ async def _holds(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("job-held-and-released", cluster.job(held))
     await keep("job-of-two-held", cluster.job(several))
     await keep("task-held", cluster.task(several, 0))
-    await keep("job-of-two-held-at-once", cluster.job(several))
-    await keep("task-held-without-reports", cluster.task(several, 0))
 
 
 async def _same_name(cluster: Cluster, keep: Callable[..., Any]) -> None:
@@ -529,87 +530,6 @@ async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await keep("scheduler-evicted-and-told-reasons", cluster.scheduler)
 
 
-async def _made_slices(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
-    """Slices that were asked for: one that lived and was given back, and what else may become of
-    one.
-    """
-
-    async def ready(slice_id: str) -> None:
-        await fleet.make(a_cpu_group(), slice_id)
-        await fleet.until(lambda: fleet.is_in(slice_id, SliceState.READY))
-
-    async def kept(name: str, slice_id: str) -> None:
-        await fleet.until(lambda: fleet.is_in(slice_id, SliceState.DELETED))
-        await keep(name, fleet.slice_of(slice_id))
-
-    fleet.platform.delete_delay = SECOND / 2
-    await ready("idle")
-    await fleet.drain("idle", "idle for 5m", idle_since=await fleet.now())
-    await kept("slice-made-and-given-back", "idle")
-
-    fleet.platform.fail_next(Verb.CREATE, StockOut("there is no more capacity"))
-    await fleet.make(a_cpu_group(), "refused")
-    await kept("slice-refused", "refused")
-
-    await ready("preempted")
-    await fleet.platform.preempt("preempted")
-    await fleet.look("preempted")
-    await kept("slice-preempted", "preempted")
-
-    await ready("taken-back")
-    tenant = await fleet.tenant(wants=some(cpu=8))
-    tenant.lingers = True
-    await fleet.platform.preempt("taken-back")
-    await fleet.look("taken-back")
-    await fleet.until(lambda: tenant.evicted)
-    await fleet.leaves(tenant)
-    await kept("slice-taken-back-under-a-gang", "taken-back")
-
-    await ready("drained")
-    await fleet.tenant(wants=some(cpu=8))
-    await fleet.drain("drained", deadline=await fleet.now() + SECOND)
-    await kept("slice-drained-at-its-deadline", "drained")
-
-    await ready("cancelled")
-    handle = fleet.slice_of("cancelled")
-    await handle.cancel()
-    await fleet.until(lambda: _ended_as(fleet, handle, "CANCELED"))
-    await keep("slice-made-and-cancelled", handle)
-
-
-async def _ended_as(fleet: FleetCluster, handle: WorkflowHandle[Any, Any], end: str) -> bool:
-    return await fleet.shown_end(handle) == end
-
-
-async def _scaling(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
-    """An autoscaler that grows for those who wait, adopts, replaces what was preempted, and
-    shrinks.
-    """
-    pace = EAGER.model_copy(update={"scale_down_delay": 2 * SECOND})
-    groups = a_cpu_group(max_slices=3, pace=pace), a_group(min_slices=1, pace=pace)
-    await fleet.scale(*groups, observe_interval=SECOND / 2, gather=True)
-    tenants = [await fleet.tenant(wants=some(cpu=8)) for _ in range(2)]
-    await fleet.until(lambda: all(tenant.placement for tenant in tenants))
-    await fleet.until(lambda: fleet.has(3))
-    (preempted,), (orphan,) = (tenant.slices for tenant in tenants)
-    await fleet.platform.preempt(preempted)
-    await fleet.slice_of(orphan).terminate("by mistake")
-    await fleet.until(lambda: preempted not in fleet.platform.alive)
-    await fleet.until(lambda: _adopted(fleet, orphan))
-    await fleet.leaves(tenants[1])
-    await fleet.until(lambda: len(fleet.platform.alive) == 1)
-    await fleet.configure(*groups[:1])
-    await fleet.until(lambda: not fleet.platform.alive)
-    await keep("autoscaler-with-groups", fleet.autoscaler)
-
-
-async def _adopted(fleet: FleetCluster, slice_id: str) -> bool:
-    return any(
-        action.what == "adopted" and action.slice_id == slice_id
-        for action in (await fleet.scaling()).actions
-    )
-
-
 async def main() -> None:
     """Each group of scenes has a cluster of its own; what is not wanted is played and not
     written.
@@ -633,7 +553,7 @@ async def main() -> None:
     for scenes in (*with_short_histories, *others):
         async with dev_server_cluster(*[short] * (scenes in with_short_histories)) as cluster:
             await scenes(cluster, Recorder(cluster, sys.argv[1:]).keep)
-    for of_fleet in (_made_slices, _scaling):
+    for of_fleet in (made_slices, scaling):
         async with dev_server_cluster(kind=FleetCluster, notifier=TenantNotifier) as fleet:
             await of_fleet(fleet, Recorder(fleet, sys.argv[1:]).keep)
 

@@ -1,4 +1,4 @@
-"""Executes activities that must succeed however long a service is away."""
+"""Executes activities that must succeed, however long a service does not answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,17 +25,17 @@ async def until_done(
 ) -> R:
     """Executes an activity of the control plane until it succeeds, and returns its result.
 
-    It has a task queue of its own: while a service is away, there is one such activity for each
-    workflow that needs the service.
+    Such activities have a task queue of their own: while a service does not answer, each workflow
+    that needs the service has one.
 
     Args:
-        timeout: of one attempt, from its start. Without one, the activity takes as long as it
-            needs, and heartbeats.
-        summary: stands beside the activity in Temporal's Web UI.
+        timeout: the limit of one attempt, from its start. Without one, the activity takes as long
+            as it needs, and sends heartbeats.
+        summary: the text beside the activity in Temporal's Web UI.
 
     Raises:
-        asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the
-        activity did its work.
+        asyncio.CancelledError: the workflow was cancelled meanwhile. It is unknown whether the
+            activity did its work.
     """
     try:
         return await workflow.execute_activity_method(

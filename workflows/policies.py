@@ -7,34 +7,33 @@ from temporalio.common import RetryPolicy
 from iris.model.job.spec import JobSpec
 from iris.model.rules import Contact
 
-#: Temporal never retries an attempt by itself: workflow code decides which account pays for it and
-#: where it runs next.
+#: For attempts of tasks. Temporal does not retry them: the workflow decides which retry limit the
+#: attempt counts against, and where the next one runs.
 ONCE = RetryPolicy(maximum_attempts=1)
 
-#: For calls that must succeed however long a service is away. Ten seconds between tries prevent a
-#: stampede when an outage ends.
+#: For calls that must succeed, however long a service does not answer. The pause of ten seconds
+#: spreads the calls when an outage ends.
 UNTIL_DONE = RetryPolicy(
     initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)
 )
 
-#: For observations that are repeated until there is news, each repetition an attempt: so the pause
-#: after a failed one must not grow with the attempts.
+#: For observations that are repeated until there is news. Each repetition is an attempt of the
+#: activity, so the pause after a failed attempt must not grow with their number.
 UNTIL_NEWS = RetryPolicy(initial_interval=timedelta(seconds=2), backoff_coefficient=1)
 
-#: For queries that can wait: without an answer they are repeated later, and other events are
-#: handled meanwhile.
+#: For queries that are repeated later if they are not answered. Other events are handled meanwhile.
 A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3)
 
-#: The shortest timer. A deadline that has passed starts one, too: whether there is a timer must not
-#: depend on the clock, because that would change the history.
+#: The shortest timer, also for a deadline that has passed. Whether a timer is started must not
+#: depend on the clock, because a replay would then issue other commands.
 MOMENT = timedelta(milliseconds=1)
 
-#: How long a job waits for a control plane that died with the job's workflow task: half of the
-#: server's default. A task takes milliseconds, or two seconds when the scheduler answers slowly
-#: (`EXCHANGE_QUICK`).
+#: The longest workflow task of a job, half of the server's default. If a control plane dies during
+#: the task, the job waits this long for another one. A task takes milliseconds, or two seconds when
+#: the scheduler answers slowly (`EXCHANGE_QUICK`).
 JOB_TASK = timedelta(seconds=5)
-#: The same of an array in parts: a replay takes some milliseconds for each of up to two thousand
-#: reports.
+#: The longest workflow task of an array in parts: a replay takes some milliseconds for each of up
+#: to two thousand reports.
 PARTS_TASK = timedelta(minutes=1)
 
 
@@ -45,52 +44,52 @@ def job_task(spec: JobSpec) -> timedelta:
     )
 
 
-#: The longest task of the scheduler and the autoscaler. The longest ones are replays: those of the
-#: scheduler are limited to a few seconds on an idle core. A worker that dies during a task holds
-#: the workflow up for this long, so it is not longer.
+#: The longest workflow task of the scheduler and the autoscaler. The longest tasks are replays,
+#: which take a few seconds on an idle core. A longer limit would delay the workflow after a control
+#: plane has died during a task.
 PLANNER_TASK = timedelta(seconds=30)
 
-#: The first try of an exchange, inside the workflow task. A longer one would hold a workflow-task
-#: slot, and the heartbeat of the workflow task would run it again.
+#: The first try of an exchange with the scheduler, inside the workflow task. A longer one would
+#: occupy a workflow-task slot, and the heartbeat of the workflow task would repeat it.
 EXCHANGE_QUICK = timedelta(seconds=2)
-#: Each further try, as a normal activity.
+#: Each further try of an exchange, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
 
-#: The pause before a gang asks again, when the scheduler has forgotten its attempt.
-ASK_ANEW = timedelta(seconds=1)
-
-#: The pause before a gang asks again, when the scheduler's ledger is full: doubled each time, up to
-#: the maximum.
+#: The pause before a gang sends its request again, when the scheduler's ledger is full. It doubles
+#: each time, up to the maximum.
 LEDGER_FULL = timedelta(seconds=30)
 MAX_LEDGER_FULL = timedelta(minutes=16)
 
-#: After this an attempt that no agent took from its host's queue is undelivered. An idle agent
-#: polls all the time, so this is long.
+#: The time in which an agent has to take an attempt from its host's queue. That is long, because an
+#: idle agent always polls.
 SCHEDULE_TO_START = timedelta(seconds=60)
-#: Without a heartbeat for this long, the server gives up an attempt with the default lease. 25 s
-#: more than the lease: when the attempt can be started elsewhere, its program is dead, and even a
-#: loaded control plane has lost its host.
+#: The time without a heartbeat after which the server gives up an attempt with the default lease.
+#: It is 25 s longer than the lease: before the attempt can start elsewhere, its program is dead,
+#: and even a busy control plane counts its host as lost.
 HEARTBEAT = timedelta(seconds=75)
-#: Added to an attempt's own limits. The agent itself ends an attempt that runs too long; the
-#: server's timeout is only for agents that fail to.
+#: Added to the time limit of an attempt. The agent ends an attempt that runs too long. The server's
+#: timeout is for agents that fail to do so.
 TIMEOUT_MARGIN = timedelta(minutes=2)
-#: For programs without a limit, because Temporal requires a number: ten years.
+#: The timeout of programs without a time limit, because Temporal requires one: ten years.
 NO_TIMEOUT = timedelta(days=3650)
 
 #: One call to the platform or to the server's list of workers.
 OBSERVE = timedelta(seconds=20)
-#: The longest wait for news of the fleet. Each end adds eleven events to the history.
+#: The longest activity that waits for news of the fleet. Each such activity adds eleven events to
+#: the history.
 LONGEST_WATCH = timedelta(hours=1)
-#: One call to a platform. Some answer slowly. A repeated call finds what the first one has done,
-#: because both use the same name.
+#: One call to a platform, which may answer slowly. A repeated call finds the machines of the first
+#: one, because both use the same name.
 PLATFORM_CALL = timedelta(seconds=60)
-#: Reading the last output of machines. They are deleted afterwards, and cost money until then.
+#: Reading the last output of machines. It is short, because the machines are deleted afterwards and
+#: cost money until then.
 CONSOLE_OUTPUT = timedelta(seconds=30)
-#: The pause between two checks whether machines are deleted: doubled each time, up to the maximum.
+#: The pause between two checks whether machines are deleted. It doubles each time, up to the
+#: maximum.
 DELETE_CHECK = timedelta(milliseconds=200)
 MAX_DELETE_CHECK = timedelta(seconds=30)
-#: The pause between two checks whether the tasks of a slice that is taken back have ended: doubled
-#: each time, up to the maximum.
+#: The pause between two checks whether the tasks of a preempted slice have ended. It doubles each
+#: time, up to the maximum.
 LEAVING_CHECK = timedelta(milliseconds=500)
 MAX_LEAVING_CHECK = timedelta(seconds=5)
 #: How long an ending slice waits for the scheduler to remove its hosts, before it deletes its
@@ -100,51 +99,52 @@ SCHEDULER_PATIENCE = timedelta(minutes=1)
 QUERY_DEMAND = timedelta(seconds=10)
 #: The shortest time between two evaluations; changes in between are evaluated together.
 EVALUATE_EVERY = timedelta(seconds=1)
-#: Observations from one census of the slices that have a workflow to the next.
+#: The number of observations from one census, a list of all slices that have a workflow, to the
+#: next.
 CENSUS_EVERY = 40
-#: Observations from one comparison of the READY slices with the scheduler's ledger to the next: a
-#: minute.
+#: The number of observations from one comparison of the READY slices with the scheduler's ledger to
+#: the next: a minute.
 LEDGER_CHECK_EVERY = 4
-#: Machines without a workflow are left alone for this many observations: a workflow that has just
-#: started is not in the lists yet.
+#: The number of observations in a row after which machines without a workflow are adopted. One is
+#: not enough: a workflow that has just started is not in the lists yet.
 ORPHAN_OBSERVATIONS = 2
-#: Signalling the owners of placements: one signal each, a few milliseconds apiece.
+#: Signalling the owners of placements: a few milliseconds for each owner.
 SIGNAL_OWNERS = timedelta(seconds=60)
-#: Querying a thousand workflows during recovery; those that are in no worker's cache have to be
+#: Querying a thousand workflows during recovery. A workflow that is in no worker's cache has to be
 #: replayed first.
 RECOVERY_QUERIES = timedelta(minutes=5)
-#: The first pause before a job looks again at the jobs that it waits for: doubled each time, up to
-#: the maximum. They signal their ends, unless they are terminated; in a month of waiting this makes
-#: some 8,000 events, and the workflow continues as new.
+#: The pause before a job asks again for the ends of the jobs that it waits for. It doubles each
+#: time, up to the maximum. These jobs also signal their ends, unless they are terminated. A month
+#: of waiting adds some 8,000 events, so the workflow continues as new.
 DEPENDENCY_CHECK = timedelta(minutes=1)
 MAX_DEPENDENCY_CHECK = timedelta(hours=1)
-#: Asking for the ends of the jobs that a job waits for: two calls for each, some at a time.
+#: Asking for the ends of the jobs that a job waits for: two calls for each of them.
 FIND_ENDS = timedelta(minutes=1)
-#: An upper bound for the delay of workflow lists.
+#: The longest time until a new or ended workflow is in the service's lists.
 LIST_LAG = timedelta(seconds=5)
 #: How often the scheduler checks that the owners of placements and requests still exist, while
 #: there are any.
 CHECK_JOBS_EVERY = timedelta(seconds=60)
 CHECK_JOBS = timedelta(seconds=60)
-#: The check for live children of jobs that have ended without success: a look at each parent.
+#: The check for running children of jobs that have ended without success: one call for each parent.
 CHECK_ORPHANS = timedelta(minutes=10)
-#: Asking how a parent has ended, and signalling it: a few calls.
+#: Asking how a parent job has ended, and signalling it: a few calls.
 REGISTER = timedelta(seconds=30)
 
 #: Deleting a few objects of the store at the end of a job, which waits for it.
 DELETE_SECRETS = timedelta(seconds=10)
-#: A call about the end of a job, from its start: more than the call's own limit.
+#: One call of a webhook. It is longer than the call's own limit.
 NOTIFY = timedelta(seconds=30)
-#: A service that is away for longer hears nothing of the job's end.
+#: The time in which a webhook has to accept the message about a job's end.
 NOTIFY_WITHIN = timedelta(days=1)
-#: Some 150 tries a day.
+#: The pauses between two calls of a webhook: some 150 calls a day.
 NOTIFY_AGAIN = RetryPolicy(
     initial_interval=timedelta(seconds=2), maximum_interval=timedelta(minutes=10)
 )
 
 
 def heartbeat_timeout(contact: Contact) -> timedelta:
-    """Returns how long the server waits for a heartbeat of an attempt: `HEARTBEAT`, changed as its
-    lease is.
+    """Returns how long the server waits for a heartbeat of an attempt. It exceeds the lease by the
+    same time as `HEARTBEAT` exceeds the default lease.
     """
     return HEARTBEAT + timedelta(seconds=contact.lease - Contact().lease)

@@ -23,12 +23,12 @@ T = TypeVar("T")
 async def exchange(cluster: str, message: Message) -> Answer:
     """Sends one message to the scheduler and returns its answer.
 
-    The first try is a local activity, which costs one event. If that fails, a normal activity tries
-    until it succeeds.
+    The first try is a local activity, which adds one event to the history. If that fails, a normal
+    activity tries until it succeeds.
 
     Raises:
-        asyncio.CancelledError: the workflow was cancelled meanwhile; it is unknown whether the
-        scheduler got the message.
+        asyncio.CancelledError: the workflow was cancelled meanwhile. It is unknown whether the
+            scheduler got the message.
     """
     envelope = Envelope(message=message)
     try:
@@ -39,8 +39,8 @@ async def exchange(cluster: str, message: Message) -> Answer:
             retry_policy=policies.ONCE,
         )
     except FailureError as error:
-        # Not only ActivityError: on replay a local activity's timeout comes without it, as the
-        # marker in the history has it.
+        # Not only ActivityError: in a replay, the timeout of a local activity is read from a marker
+        # in the history, and raised without an ActivityError around it.
         if is_cancelled_exception(error):
             raise asyncio.CancelledError from error
     summary = f"{message.kind} (the scheduler was slow to answer)"
@@ -54,8 +54,8 @@ async def exchange(cluster: str, message: Message) -> Answer:
 
 
 async def signal_autoscaler(cluster: str, facts: SliceFacts) -> None:
-    """Signals a slice's facts to the autoscaler. An autoscaler that is not running asks for them
-    when it starts.
+    """Signals a slice's facts to the autoscaler. If none is running, the next autoscaler queries
+    the slice when it starts.
     """
     autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(cluster))
     if not await send_signal(autoscaler, "slice_changed", facts):
@@ -65,11 +65,11 @@ async def signal_autoscaler(cluster: str, facts: SliceFacts) -> None:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Finishes the work even if the workflow is cancelled meanwhile, and passes the cancellation on
+    """Finishes the work even if the workflow is cancelled meanwhile, and raises the cancellation
     afterwards.
 
-    Temporal delivers a cancellation once, to the call that is awaited then. Without this function,
-    it could interrupt a release.
+    Temporal delivers a cancellation once, to the call that the workflow awaits at that time.
+    Without this function, it could interrupt the release of hosts.
     """
     task = asyncio.ensure_future(work)
     try:

@@ -72,12 +72,13 @@ def show_state(state: str) -> None:
 
 
 class ListEntry:
-    """What lists show of this job's workflow. Each change is an event, so nothing is shown
-    twice.
+    """The state and reason that lists show for this job. Each change adds an event to the history,
+    so unchanged values are not set again.
     """
 
     def __init__(self) -> None:
-        #: None for a short job that succeeds, which saves the events.
+        #: The state that lists show; None if none was set. A short job that succeeds sets none, to
+        #: save events.
         self.state: JobState | None = None
         self._reason: tuple[JobState, str] | None = None
 
@@ -87,8 +88,8 @@ class ListEntry:
             show_state(state)
 
     def show_reason(self, state: JobState, reason: str) -> None:
-        """Shows the reason of the state. It is in the memo: Temporal encrypts no search
-        attributes.
+        """Shows the reason of the state. It goes into the memo, because Temporal does not encrypt
+        search attributes.
         """
         if reason and (state, reason) != self._reason:
             self._reason = state, reason

@@ -11,13 +11,12 @@ from temporalio.exceptions import ApplicationError
 async def send_signal(
     receiver: workflow.ExternalWorkflowHandle[Any], signal: str, *payload: object
 ) -> bool:
-    """Signals another workflow. Returns False if it has ended or never was.
+    """Signals another workflow. Returns False if that workflow has ended or never existed.
 
-    A cancellation interrupts the wait for the service's answer, and not the signal itself.
-
-    If both came in one workflow task, the SDK would cancel a signal that is answered already. Its
-    core refuses that as nondeterministic, in each replay again, so the workflow would never
-    continue.
+    A cancellation interrupts the wait for the service's answer, but not the signal itself. If the
+    signal were cancelled and the cancellation and the answer arrived in the same workflow task, the
+    SDK's core would reject the cancelled signal as nondeterministic in every replay. The workflow
+    would never continue.
     """
     sending = receiver.signal(signal, args=payload)
     try:
@@ -28,8 +27,8 @@ async def send_signal(
 
 
 async def until_answered(sending: Awaitable[None]) -> None:
-    """Waits for the answer. A cancellation interrupts the wait; an error that the service answers
-    afterwards is ignored.
+    """Waits for the answer to a signal. A cancellation interrupts the wait. An error that the
+    service returns after that is ignored.
     """
     answer = asyncio.ensure_future(sending)
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,8 +1,8 @@
-"""Builds the Markdown that Temporal's Web UI shows of a workflow: its kind, state, reason, hosts
+"""Builds the Markdown that Temporal's Web UI shows for a workflow: its kind, state, reason, hosts
 and logs.
 
-The Web UI knows no tables: it joins their rows to one paragraph. So everything is a list. It reads
-dollar signs as mathematics, so all text that a user, a host or a provider chose is escaped, or
+The Web UI does not render tables: it joins the rows into one paragraph. So everything is a list. It
+reads dollar signs as mathematics, so all text from a user, a host or a provider is escaped, or
 quoted as code.
 """
 
@@ -19,16 +19,16 @@ from iris.model.states import JobState, TaskState
 from iris.model.units import MIB
 from iris.scheduling.placement.refusals import IN_QUEUE, Refusal
 
-if TYPE_CHECKING:  # a client, which needs `summary` only, has no ledger
+if TYPE_CHECKING:  # a client uses only `summary`, and must not import the ledger
     from iris.model.host.hosts import Host
     from iris.model.slice.scaling import Action, GroupStatus
     from iris.model.slice.status import SliceStatus
     from iris.scheduling.ledger.ledger import Ledger
     from iris.scheduling.ledger.size import LedgerSize
 
-#: The most entries of a list; a job's other tasks are counted.
+#: The most entries of a list. For a job's remaining tasks, their number is shown.
 SHOWN = 20
-#: Characters that Markdown or its extensions for mathematics, links and HTML read as markup.
+#: Characters that are markup in Markdown or in its extensions for mathematics, links and HTML.
 _MARKUP = re.compile(r"([\\`*_\[\]<>$~|#&])")
 
 
@@ -61,9 +61,9 @@ def job_details(
     """Returns the state of a job and of its first tasks.
 
     Args:
-        refusal: why it waits, by the scheduler; None if it does not wait. Of independent tasks,
-            that of one of them.
-        refused_at: when the scheduler gave it.
+        refusal: the scheduler's reason why the job waits, or one of its independent tasks; None if
+            nothing waits.
+        refused_at: when the scheduler gave the refusal.
     """
     waits = refusal if status.state is JobState.PENDING and status.cancelling is None else None
     lines = [
@@ -81,7 +81,7 @@ def job_details(
         lines += [f"Tags: {', '.join(map(code, format_tags(spec.tags)))}", ""]
     if spec.note:
         lines += [f"Note: {escaped(spec.note)}", ""]
-    # The reason of the whole job is not repeated for each task.
+    # A task whose reason is that of the whole job is shown without it.
     lines += [f"- {_task(task, status.reason)}" for task in status.tasks[:SHOWN]]
     if len(status.tasks) > SHOWN:
         lines.append(f"- … and {len(status.tasks) - SHOWN} more")
@@ -129,7 +129,7 @@ def slice_details(status: "SliceStatus") -> str:
 
 
 def scheduler_details(ledger: "Ledger", size: "LedgerSize") -> str:
-    """Returns the numbers of the ledger, and what keeps gangs from hosts."""
+    """Returns the numbers of hosts and gangs, and the pauses and closed hosts."""
     lines = [
         f"**{len(ledger.hosts)}** hosts, **{len(ledger.live)}** gangs placed,"
         f" **{len(ledger.waiting)}** waiting"
@@ -159,7 +159,7 @@ def autoscaler_details(
     """Returns the slices, demand, target and reason of each scale group, and then the last actions.
 
     Args:
-        notes: what is wrong, as Markdown.
+        notes: the present problems, as Markdown.
     """
     lines = ["Observes the hosts and decides how many slices there are.", ""]
     lines += [f"- {note}" for note in notes] or ["All hosts report."]
@@ -189,8 +189,8 @@ def _headline(state: str, reason: str, refusal: Refusal | None = None) -> list[s
 
 
 def _as_of(job: str, refusal: Refusal | None, refused_at: datetime | None) -> list[str]:
-    """Returns when a request had this place in the queue, which changes more often than the page,
-    and an empty line.
+    """Returns the time of a refusal that has a place in the queue, and an empty line: the place
+    changes more often than the page.
     """
     if refusal is None or refused_at is None or refusal.code not in IN_QUEUE:
         return []
@@ -204,15 +204,13 @@ def _as_of(job: str, refusal: Refusal | None, refused_at: datetime | None) -> li
 
 
 def _task(task: TaskStatus, known: str) -> str:
-    """Returns a task in one line, without a reason that is known already."""
+    """Returns a task in one line, without its reason if that is `known` already."""
     host = f" on {code(task.host)}" if task.host else ""
     facts = [f"attempt {task.attempt}"] if task.attempt else []
     facts += [f"exit code {task.exit_code}"] if task.exit_code is not None else []
     reason = "" if task.reason == known else task.reason
-    return (
-        f"task {task.index}"
-        f" **{state_text(task)}**{host}{''.join(f', {fact}' for fact in facts)}{_after_colon(reason)}"
-    )
+    more = "".join(f", {fact}" for fact in facts)
+    return f"task {task.index} **{state_text(task)}**{host}{more}{_after_colon(reason)}"
 
 
 def _hosts(hosts: "Iterable[Host]") -> list[str]:

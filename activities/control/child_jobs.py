@@ -1,6 +1,4 @@
-"""Registers jobs with the jobs that they belong to, and cancels those that belong to a job that did
-not succeed.
-"""
+"""Registers child jobs with their parents, and cancels children of jobs that did not succeed."""
 
 import logging
 
@@ -20,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 
 class ChildJobs:
-    """Activities for jobs that belong to other jobs."""
+    """Activities for child jobs and their parents."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn
     async def register_child(self, start: ChildStart) -> Registration:
-        """Registers a job with its parent, if that runs and can take the registration; returns why
-        the job must not start.
+        """Registers a child job with its parent, if the parent runs and accepts signals. Returns
+        why the job must not start, if so.
 
-        A job that is not registered is found by `cancel_orphans` if its parent does not succeed.
+        `cancel_orphans` finds a job that is not registered if its parent does not succeed.
         """
         ancestors = Ancestors(self._client, start.cluster)
         try:
@@ -53,19 +51,18 @@ class ChildJobs:
 
     @activity.defn
     async def cancel_orphans(self, check: RepeatedCheck) -> None:
-        """Requests the cancellation of live jobs of which a job above has ended without success.
+        """Requests the cancellation of running jobs with an ancestor that has ended without
+        success.
 
         Raises:
-            ApplicationError: the check is to be repeated.
+            ApplicationError: the service has to repeat the check.
         """
         await cancel_orphans(self._client, check.cluster)
         try_again(check.repetition, "every live job has been checked")
 
     @activity.defn
     async def cancel_children(self, ended: EndedParent) -> None:
-        """Requests the cancellation of each child. Those that have ended, or were cancelled before,
-        are left alone.
-        """
+        """Requests the cancellation of each child that runs and is not being cancelled."""
         runs = {
             names.job_workflow(ended.cluster, child.job): child.run_id for child in ended.children
         }

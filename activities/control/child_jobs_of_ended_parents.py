@@ -1,6 +1,4 @@
-"""Finds live jobs whose parent has ended without success and has not cancelled them, and cancels
-them.
-"""
+"""Cancels running jobs whose parent has ended without success and has not cancelled them."""
 
 import logging
 
@@ -21,17 +19,18 @@ logger = logging.getLogger(__name__)
 
 
 class Ancestors:
-    """Looks up how the jobs above a job have ended, each of them once."""
+    """Finds how the ancestors of jobs have ended. Asks the service once for each ancestor."""
 
     def __init__(self, client: Client, cluster: str) -> None:
         self._client = client
         self._cluster = cluster
+        #: The results of `unsuccessful`, by the job and its run.
         self._known: dict[tuple[str, str], str] = {}
 
     async def unsuccessful(self, parent: Parent) -> str:
-        """Returns the nearest job above that has ended without success; empty: none has.
+        """Returns the nearest ancestor that has ended without success, or an empty text.
 
-        A job that has succeeded leaves its children to the job that it belongs to itself.
+        The children of a job that has succeeded belong to that job's own parent from then on.
 
         Raises:
             RPCError: the service does not answer, or does not know the job any more.
@@ -42,10 +41,10 @@ class Ancestors:
         return self._known[key]
 
     async def describe(self, parent: Parent) -> WorkflowExecutionDescription:
-        """Returns the latest run of the parent's workflow. A later job may have its name.
+        """Returns the latest run of the parent's workflow, not that of a later job of its name.
 
         Raises:
-            RPCError: as for `unsuccessful`.
+            RPCError: the service does not answer, or does not know the job any more.
         """
         workflow_id = names.job_workflow(self._cluster, parent.job)
         found = await self._client.get_workflow_handle(workflow_id).describe()
@@ -65,8 +64,9 @@ class Ancestors:
 
 
 async def cancel_orphans(client: Client, cluster: str) -> None:
-    """Requests the cancellation of jobs whose parent could not do it: it was terminated, it left
-    them to a job above it, or they have not registered with it.
+    """Requests the cancellation of jobs whose parent could not request it: the parent was
+    terminated or has succeeded before its own parent failed, or the job is not registered with its
+    parent.
 
     Raises:
         RPCError: the service does not answer.

@@ -1,8 +1,9 @@
 """Finds the ends of jobs for the jobs that depend on them.
 
-A job that depends on others asks once how they have ended, and registers with each that has not.
-Temporal accepts no signal for a closed workflow, and closes none that has not handled its signals:
-so either the other job knows the dependent when it ends, or the dependent finds it ended.
+A job that depends on others asks how they have ended, and registers with each one that has not
+ended. Temporal accepts no signal for a closed workflow, and does not close a workflow before it has
+handled its signals. So either the other job knows the dependent when it ends, or the dependent
+finds it ended.
 """
 
 import logging
@@ -58,9 +59,8 @@ class JobDependencies:
         while True:
             try:
                 latest = await self._client.get_workflow_handle(workflow_id).describe()
-                if (
-                    first_run(latest) != job.run_id
-                ):  # a later job has taken the name, so this one has ended
+                if first_run(latest) != job.run_id:
+                    # A later job has the name, so this one has ended.
                     return JobEnd(run_id=job.run_id, state=await self._end(workflow_id, job.run_id))
                 if latest.status is not WorkflowExecutionStatus.RUNNING:
                     return JobEnd(
@@ -84,12 +84,12 @@ class JobDependencies:
                 return False
             if error.status in AWAY:
                 raise
-            # It takes no more signals. The dependent finds its end when it looks again.
+            # The job accepts no more signals. The dependent finds its end when it asks again.
             logger.warning("job %s is not registered with %s: %s", dependent, workflow_id, error)
         return True
 
     async def _end(self, workflow_id: str, run_id: str | None) -> JobState:
-        """Returns how an ended run, or the last run that it continued as, has ended."""
+        """Returns how a run has ended, or the last run that it continued as."""
         try:
             await self._client.get_workflow_handle(workflow_id, run_id=run_id).result()
         except WorkflowFailureError as error:

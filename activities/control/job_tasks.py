@@ -1,5 +1,5 @@
-"""Acts on all tasks of a job at once, so that the history of the job's workflow does not grow with
-the number of its tasks.
+"""Acts on all tasks of a job in one activity, so that the history of the job's workflow does not
+grow with the number of tasks.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from iris.model.job.arrays import part_workflow
 
 logger = logging.getLogger(__name__)
 
-#: The pause before a workflow is asked or signalled again. A thousand tasks need seconds to end,
-#: their programs up to minutes.
+#: The pause before a workflow is described or signalled again. A thousand tasks need seconds to
+#: end, and their programs up to minutes.
 AGAIN = timedelta(seconds=2)
 
 
@@ -45,16 +45,12 @@ class JobTasks:
 
     @activity.defn
     async def await_earlier_tasks(self, tasks: TaskRefs) -> None:
-        """Waits until no other job has a task under these ids: one of the same name, which was
-        terminated.
-        """
+        """Waits until these tasks of an earlier job of this name, a terminated one, have ended."""
         await self._await_earlier(_ids(tasks))
 
     @activity.defn
     async def await_earlier_part(self, part: PartRef) -> None:
-        """Waits until no other job has this part of an array: one of the same name, which was
-        terminated.
-        """
+        """Waits until this part of an earlier job of this name, a terminated one, has ended."""
         await self._await_earlier([part_workflow(part.cluster, part.job, part.number)])
 
     async def _await_earlier(self, ids: Iterable[str]) -> None:
@@ -78,8 +74,8 @@ def _ids(tasks: TaskRefs) -> Iterable[str]:
 
 
 async def each_workflow(ids: Iterable[str], is_done: Callable[[str], Awaitable[bool]]) -> None:
-    """Calls a function with each workflow id until it returns True, or until there is no such
-    workflow. Sends heartbeats.
+    """Calls a function for each workflow id, repeatedly until it returns True or the workflow does
+    not exist. Sends heartbeats.
     """
 
     async def one(workflow_id: str) -> None:

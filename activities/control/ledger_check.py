@@ -10,10 +10,10 @@ from iris.autoscaling.missing_hosts import MissingHost
 from iris.model import names
 from iris.model.slice.status import SliceState, SliceStatus
 
-#: The most slices queried in one look, at the same time. The next look continues when the first
-#: ones are mended.
+#: The most slices that one check queries. Later checks query the others, when these are in the
+#: ledger again.
 SLICES = 32
-#: The most hosts that one look reports.
+#: The most hosts that one check returns.
 HOSTS = 64
 PAGE = 1_000
 
@@ -27,12 +27,12 @@ async def missing_hosts(
 ) -> tuple[MissingHost, ...]:
     """Returns hosts of READY slices that are not in the ledger.
 
-    Queries the slices of which the ledger has no host at all. An agent that reports and is not in
-    the ledger adds its slice, if the slice's id follows from the host's.
+    Queries the slices without any host in the ledger, and the slices of agents that report and
+    whose host is not in the ledger.
 
     Args:
         ledger: the (host, incarnation) of each host in the ledger.
-        slices: the ids of their slices.
+        slices: the ids of the slices of these hosts.
         reporting: the (host, incarnation) of the agents that report.
 
     Raises:

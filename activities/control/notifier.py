@@ -1,7 +1,7 @@
 """Signals placements, evictions and reasons to jobs and tasks, and finds owners that have ended.
 
-An owner that cannot be signalled, whatever the error, delays no other owner: a failed activity
-would signal all of them again.
+An owner that cannot be signalled must not delay the others. So it does not fail the activity: the
+service would repeat the activity, and signal all owners again.
 """
 
 import logging
@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 PAGE = 2_000
 #: The most keys of ended owners that one check returns.
 MOST_GONE = 5_000
-#: How long the placements of a terminated job are left to its hosts, which report when nothing of
-#: it runs any more. By then each host has reported, or its lease has run out.
+#: How long the placements of a terminated job stay in the ledger. Its hosts release them earlier,
+#: when nothing of the job runs there any more. After this time, the lease of each host is over.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: How many attempts of an activity fail with such an answer; later ones treat it as an error about
-#: the one workflow.
+#: The number of attempts of an activity that fail if the service is `AWAY`. Later attempts treat
+#: such an answer as an error about the one workflow.
 PATIENT_ATTEMPTS = 3
 
 
@@ -51,7 +51,7 @@ class Notifier:
 
     @activity.defn
     async def signal_placed(self, notices: Notices) -> Signalled:
-        """Signals every owner. The placements of owners that are gone are free again."""
+        """Signals placements to their owners."""
         return await self._signal_owners(
             "placed", [(each.owner, each.key, each) for each in notices.placements]
         )
@@ -71,11 +71,7 @@ class Notifier:
         )
 
     async def _signal_owners(self, signal: str, items: Sequence[tuple[str, str, Any]]) -> Signalled:
-        """Signals each owner.
-
-        Raises:
-            RPCError: no owner could be signalled, because the server is away.
-        """
+        """Signals each owner. Fails if none could be signalled because the server is away."""
 
         async def send(item: tuple[str, str, Any]) -> Exception | None:
             owner, _, what = item
@@ -102,15 +98,14 @@ class Notifier:
 
     @activity.defn
     async def check_jobs(self, check: RepeatedCheck) -> Keys:
-        """Returns the keys whose owners have ended without releasing them: terminated in the Web
-        UI, for instance.
+        """Returns the keys whose owners have ended without releasing them, for instance because
+        they were terminated in the Web UI.
 
-        Visibility lists the running workflows, with a delay, so an owner that it does not list is
-        described directly. An owner that has just ended is left to its hosts, on which programs may
-        still run.
+        The list of running workflows has a delay, so an owner that is not listed is described
+        directly. An owner that has just ended is ignored: its programs may still run.
 
         Raises:
-            ApplicationError: no owner has ended, and the check is to be repeated.
+            ApplicationError: no owner has ended, so the service has to repeat the check.
         """
         # The server's clock, as for the close times.
         over = activity.info().current_attempt_scheduled_time - LEFT_TO_HOSTS
@@ -150,8 +145,7 @@ class Notifier:
                     "cannot find out whether workflow %s has ended: %s", owner.owner, error
                 )
             return error.status is RPCStatusCode.NOT_FOUND
-        # A later job may have taken the name after this one ended; the key contains the first run
-        # in which it was made.
+        # A later job may have the name now. The key contains the first run of its owner.
         if not owner.key.endswith(f"/{names.short_run(first_run(described))}"):
             return described.start_time <= over
         return (
@@ -161,7 +155,7 @@ class Notifier:
 
 
 def _is_away(error: Exception) -> bool:
-    """Returns whether an error of the running activity is the server's and may pass."""
+    """Returns whether an error is about the server as a whole, and may pass."""
     return (
         isinstance(error, RPCError)
         and error.status in AWAY

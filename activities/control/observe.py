@@ -42,20 +42,20 @@ from iris.platforms.base import PlatformError, SliceOps
 logger = logging.getLogger(__name__)
 
 PAGE = 1_000
-#: How many seconds the platform may take to list its machines. After that their state is unknown in
-#: this observation; agents are judged regardless.
+#: How many seconds the platform may take to list its machines. After that, their state is unknown
+#: in this observation, which still has the silent hosts.
 LIST_PATIENCE = 10
 #: How many seconds the comparison of slices and ledger may take.
 LEDGER_PATIENCE = 5
 
 
 class FleetObserver:
-    """Activities that observe; they change nothing.
+    """Activities that observe the fleet. They change nothing.
 
-    A report carries the host's own clock, which may be wrong by any amount. So a report counts as
-    new if it differs from the last one seen, and its age is measured here. The host's clock only
-    tells when between two observations the report arrived (`liveness.age_of_new_report`). A
-    restarted control plane starts without any earlier reports.
+    The time in an agent's report is that of the host's clock, which may be wrong by any amount. So
+    a report counts as new if it differs from the last one, and its age is measured here. The host's
+    clock is used only to find when the report arrived between two observations
+    (`liveness.age_of_new_report`). A restarted control plane has no earlier reports.
     """
 
     def __init__(self, client: Client, platform: SliceOps | None = None) -> None:
@@ -66,43 +66,42 @@ class FleetObserver:
         self._number = 0
         #: The last report of each agent's process, by the process's key.
         self._seen: dict[str, _Report] = {}
-        #: When the reports were last read; None: never. All times are on this process's monotonic
-        #: clock.
+        #: When the reports were last read; None if never. This and the other times are of this
+        #: process's monotonic clock.
         self._observed_at: float | None = None
-        #: Whether the reports of this cluster's control plane arrive, and so those of its agents do
-        #: if they are sent.
+        #: Whether the reports of this cluster's control plane arrive. Then reports of agents
+        #: arrive, too, if the agents send them.
         self._reports_arrive = False
         #: Whether the service can ping.
         self._can_ping = True
-        #: When each host last answered a ping, or began a poll that was looked for; by (host,
-        #: incarnation).
+        #: When each host last answered a ping or began a poll, by (host, incarnation).
         self._answered: dict[tuple[str, str], float] = {}
-        #: How many silent hosts are not given up because too many are, and when no other host
-        #: answered last.
+        #: The number of silent hosts, if they do not count as lost because they are too many.
         self._held = 0
+        #: When no other host answered last; None if others answer.
         self._held_at: float | None = None
-        #: When an agent that should report was first absent from the server's list. A new agent's
-        #: first report takes ten seconds, and a restarted server knows no agent for as long;
-        #: neither may count as silence.
+        #: When an agent that should report was first absent from the server's list. A new agent,
+        #: and every agent after a restart of the server, is absent for ten seconds. That is no
+        #: silence.
         self._missed: dict[tuple[str, str], float] = {}
         #: The agents that reported within `SILENCE` when the reports were last read.
         self._reporting: set[tuple[str, str]] = set()
 
     @activity.defn
     async def query_wanted(self, ref: ClusterName) -> Wanted:
-        """Returns what the scheduler could not place, and which slices are idle or broken."""
+        """Returns the demand that the scheduler could not place, and the idle and broken slices."""
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))
         wanted: Wanted = await scheduler.query("wanted", result_type=Wanted)
-        # The server's clock, as slices use it. It comes from the history, so that a replay decides
-        # the same.
+        # This is the server's clock, which slices also use. The time is in the history, so a replay
+        # decides the same.
         return wanted.model_copy(update={"as_of": activity.info().scheduled_time})
 
     @activity.defn
     async def observe_fleet(self, request: ObserveFleet) -> FleetReport:
-        """Returns the hosts that should report and do not, and the changes of the machines.
+        """Returns the silent hosts, and the changes of the machines.
 
-        With patience, an observation without news fails, and the service tries again after the
-        pause: that adds nothing to the history of the autoscaler.
+        With `patience`, an observation without news fails, and the service tries again after the
+        pause. That adds nothing to the history of the autoscaler.
 
         Raises:
             ApplicationError: there is no news yet.
@@ -151,15 +150,15 @@ class FleetObserver:
             self._list_machines(platform), self._owned(request.cluster)
         )
         expected = request.patience is not None and request.patience.owned == digest_of(owned)
-        if request.heard != self._number:
+        if request.last_report != self._number:
             self._reported = {}
         seen = {each.slice_id: each for each in listing.slices}
         changed = tuple(
             each for each in listing.slices if self._reported.get(each.slice_id) != each
         )
-        # Slices in a zone that could not be listed keep their last observation.
+        # Keep the last observations of slices in zones that could not be listed.
         self._reported = {**(self._reported if listing.unreachable else {}), **seen}
-        self._number += bool(changed) or request.heard != self._number
+        self._number += bool(changed) or request.last_report != self._number
         return FleetReport(
             at=activity.info().current_attempt_scheduled_time,
             number=self._number,
@@ -201,8 +200,8 @@ class FleetObserver:
         }
 
     async def _silent_hosts_if_known(self, cluster: str) -> tuple[Silent, ...]:
-        """Returns the silent hosts, or none if the scheduler does not answer: machines are observed
-        regardless.
+        """Returns the silent hosts; none if the scheduler does not answer. The observation of the
+        machines must not fail because of that.
         """
         try:
             return await self._silent_hosts(cluster)
@@ -212,9 +211,8 @@ class FleetObserver:
 
     async def _silent_hosts(self, cluster: str) -> tuple[Silent, ...]:
         expected = await self._expected(cluster)
-        ages = await self._ages(
-            cluster
-        )  # always: the next observation needs these to tell when a report came
+        # Always read the reports: the next observation needs their times.
+        ages = await self._ages(cluster)
         now = time.monotonic()
         absent = {host.agent for host in expected} - ages.keys()
         self._missed = {agent: self._missed.get(agent, now) for agent in absent}
@@ -231,8 +229,8 @@ class FleetObserver:
         self._answered.update({agent: now for agent, answer in answers.items() if answer})
 
         def is_unanswered(host: Silent) -> bool:
-            # None: it cannot be pinged. Then its polls decide, in the next observation if not in
-            # this one.
+            # The answer is None if the service cannot ping. Then the host's polls decide, in the
+            # next observation if not in this one.
             return host.agent in answers and (answers[host.agent] is False or by_polls)
 
         silent = [
@@ -254,13 +252,14 @@ class FleetObserver:
                 and time.monotonic() - self._held_at < RECONNECT.total_seconds()
             ):
                 self._held = len(silent)
-                return ()  # not even suspects: afterwards, two observations have to agree again
+                # They are not even suspects: later, two observations have to agree again.
+                return ()
         self._held, self._held_at = 0, None
         return tuple(silent)
 
     async def _without_poll(self, cluster: str, hosts: Iterable[Silent]) -> list[Silent]:
-        """Returns those of the hosts that have shown no sign for `POLL_LIMIT`, as far as one
-        observation looks at them.
+        """Returns the hosts without a report, an answer or a poll for `POLL_LIMIT`. One observation
+        reads the polls of a limited number of hosts.
         """
         ages = await poll_ages(self._client, cluster, hosts := list(hosts))
         now = time.monotonic()
@@ -276,8 +275,8 @@ class FleetObserver:
     async def _witnesses_answer(
         self, cluster: str, expected: Iterable[Silent], silent: Iterable[Silent]
     ) -> bool:
-        """Returns whether other hosts reach the service now: most of some answer a ping, or one has
-        just begun a poll.
+        """Returns whether other hosts reach the service now: most of a sample answer a ping, or one
+        has just begun a poll.
         """
         suspects = {host.agent for host in silent}
         others = [host for host in expected if host.agent not in suspects]
@@ -308,9 +307,9 @@ class FleetObserver:
     async def _ages(self, cluster: str) -> dict[tuple[str, str], float]:
         """Returns the seconds since each agent's last report, by (host, incarnation).
 
-        A restarted agent has the identity of the one before, whose last report the server still
-        has: the younger of the two counts. The reports of the control plane, which are sent like
-        theirs, tell whether reports arrive at all.
+        The server still has the last report of an agent's earlier process, which has the same
+        identity. The later of the two counts. The control plane sends the same kind of reports,
+        which show whether reports arrive at all.
         """
         now, clock = time.monotonic(), time.time()
         since_last_observation = now - self._observed_at if self._observed_at is not None else None
@@ -342,9 +341,7 @@ class FleetObserver:
         return ages
 
     async def _heartbeats(self) -> AsyncIterator[WorkerHeartbeat]:
-        """Yields the last report of every worker in the namespace; none if the service does not
-        have reports.
-        """
+        """Yields the last report of every worker in the namespace, if the service has reports."""
         request = ListWorkersRequest(namespace=self._client.namespace, page_size=PAGE)
         while True:
             try:
@@ -361,16 +358,16 @@ class FleetObserver:
 
 
 class _Report(NamedTuple):
-    """The times of an agent's report: sent, by the host's clock, and received, by this process's
-    clock.
-    """
+    """The times of an agent's report."""
 
+    #: By the host's clock.
     sent: float
+    #: By this process's monotonic clock.
     received: float
 
 
 def made_slices(cluster: str) -> str:
-    """Returns the query for the workflows of slices that were created; slices that joined have no
+    """Returns the query for the running workflows of created slices. Slices that joined have no
     scale group.
     """
     return (

@@ -1,17 +1,17 @@
 """Sends the messages of jobs and slices to the scheduler in batches, so that they do not overload
 it.
 
-One workflow can take a few messages a second, or one message of any size. So every process keeps
-*one* update of the scheduler under way and puts the messages that arrive meanwhile into the next
-one. An idle outbox sends at once; under load it sends one batch per round trip. The answers come
-back with the update, so a task that fits gets its host in the answer to its request.
+One workflow can handle a few updates a second, of nearly any size. So each process has *one* update
+of the scheduler under way, and puts the messages that arrive meanwhile into the next one. An idle
+outbox sends at once. Under load it sends one batch per round trip. The answers come back with the
+update, so a task that fits gets its host in the answer to its request.
 
 Messages are delivered at least once. An activity that times out here and is retried sends the same
 message twice, and the ledger ignores the second one.
 
-A batch is limited by bytes as well as by messages. A message that is too large for any batch fails
-its sender: a retry would hold up all other messages. A batch that is rejected is split until the
-message is found that causes it; only that one fails.
+A batch has a limit of bytes and one of messages. A message that is too large for any batch fails
+its sender: retries would delay all other messages. A rejected batch is split until the message that
+causes the rejection is found, and only that message fails.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from iris.model.job.demand_limits import MESSAGE_BYTES, fitting, size_of
 
 logger = logging.getLogger(__name__)
 
-#: The most messages in one batch, unless `bounds.BATCH_BYTES` limits it first.
+#: The most messages in one batch. `BATCH_BYTES` may allow fewer.
 MAX_BATCH = 500
 #: The longest pause between two batches, in seconds.
 MAX_PAUSE = 0.1
@@ -49,7 +49,7 @@ class _Entry(NamedTuple):
     """A message, and the future that receives its answer."""
 
     message: Message
-    #: In bytes.
+    #: The size of the message in bytes.
     size: int
     answer: asyncio.Future[Answer]
 
@@ -67,9 +67,10 @@ class Outbox:
         """Sends one message to the scheduler and returns its answer.
 
         Raises:
-            ApplicationError: the message is too large, or the scheduler rejects it. Or the
-                scheduler has not answered in time: benign, because the workflow tries again, and
-                the SDK would log the cancellation with a traceback.
+            ApplicationError: the message is too large, the scheduler rejects it, or the scheduler
+            has
+                not answered in time. In the last case the error is benign: the workflow tries
+                again.
         """
         if (size := size_of(envelope)) > MESSAGE_BYTES:
             problem = (
@@ -94,8 +95,7 @@ class Outbox:
 
     async def _send(self) -> None:
         while self._waiting:
-            # A sender that no longer waits has asked again or does not want the answer any more:
-            # this copy is stale.
+            # A sender that no longer waits has sent the message again, or does not need the answer.
             live = [entry for entry in self._waiting if not entry.answer.done()]
             batch = fitting(((entry, entry.size) for entry in live), MAX_BATCH)
             self._waiting = live[len(batch) :]
@@ -104,13 +104,13 @@ class Outbox:
             began = time.monotonic()
             await self._deliver(batch)
             if len(batch) > 1:
-                # Under load: let the next batch grow for another round trip, so that the scheduler
-                # gets fewer and larger ones.
+                # Under load, wait for the time of another round trip, so that the scheduler gets
+                # fewer and larger batches.
                 await asyncio.sleep(min(MAX_PAUSE, time.monotonic() - began))
 
     async def _deliver(self, batch: list[_Entry]) -> None:
-        """Sends a batch and passes the answers on. If nobody answers, the batch waits again, in
-        front of the others.
+        """Sends a batch and passes the answers on. If the scheduler does not answer, the batch goes
+        back to the front of the queue.
         """
         try:
             reply = await self._scheduler.execute_update(
@@ -124,8 +124,7 @@ class Outbox:
                 # The process ends, and the client hides that in an error of its own.
                 raise asyncio.CancelledError from None
             if not _is_rejection(error):
-                # Away, restarting, or just continuing as new: the batch goes to the front and is
-                # tried again.
+                # The scheduler is away, restarts, or continues as new: the batch is sent again.
                 logger.warning("the scheduler does not answer, trying again: %s", error)
                 self._waiting = batch + self._waiting
                 await asyncio.sleep(RETRY_EVERY)
@@ -157,8 +156,8 @@ def _is_rejection(error: Exception) -> bool:
 
 
 def _fail(entry: _Entry, error: Exception) -> None:
-    """Fails the sender of a message that the scheduler rejects. It may send it again: a later
-    scheduler may know the message.
+    """Fails the sender of a message that the scheduler rejects. The sender may send it again,
+    because a later version of the scheduler may accept it.
     """
     cause = error.cause if isinstance(error, WorkflowUpdateFailedError) else error
     logger.error("the scheduler rejects the message %s: %s", entry.message.kind, cause)

@@ -1,8 +1,8 @@
 """Reads when agents last polled their task queues.
 
-A poll is evidence that every version of the service gives, also if it has neither the workers'
-reports nor standalone activities. It is coarse: the service tells when a poll began, an idle one
-lasts a minute, and that of a dead agent is listed for minutes.
+Every version of the service lists polls, also one that has neither reports of workers nor
+standalone activities. But polls are a coarse measure: only the begin of a poll is known, an idle
+poll lasts a minute, and the poll of a dead agent is listed for minutes.
 """
 
 import time
@@ -19,23 +19,24 @@ from iris.autoscaling.liveness import Silent
 from iris.concurrency import for_each
 from iris.model import names
 
-#: The most task queues read in one observation. Hosts beyond it are read in a later one.
+#: The most task queues that one observation reads. Later observations read the others.
 MAX_READ = 1_000
-#: How many are read at once. Temporal's default limit of a namespace is 2,400 requests a second.
+#: The number of task queues that are read at once. Temporal allows 2,400 requests a second in a
+#: namespace by default.
 AT_ONCE = 50
 
 
 async def poll_ages(
     client: Client, cluster: str, hosts: Iterable[Silent]
 ) -> dict[tuple[str, str], float | None]:
-    """Returns, by (host, incarnation), how many seconds ago each agent began its last poll; None:
-    the service lists no poll.
+    """Returns, by (host, incarnation), how many seconds ago each agent began its last poll; None if
+    the service lists no poll of it.
 
-    The age is by this machine's clock and the service's; it is exact to their difference, which
+    The age is wrong by the difference between this machine's clock and the service's, which
     `POLL_LIMIT` allows for.
 
     Raises:
-        RPCError: the service does not answer, so nothing is known of the hosts.
+        RPCError: the service does not answer.
     """
     some = list(hosts)[:MAX_READ]
     ages = await for_each(some, partial(_poll_age, client, cluster), at_once=AT_ONCE)

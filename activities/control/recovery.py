@@ -27,8 +27,8 @@ from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.scheduling.ledger.recovery import GangReport, RecoveryCursor, RecoveryPage
 
-#: The server's answers while it is away or refuses everything. They say nothing about one workflow,
-#: so no attempt skips it.
+#: The server's answers while it is away or refuses every request. They say nothing about a single
+#: workflow, so no workflow is skipped because of them.
 OUTAGES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -40,12 +40,11 @@ OUTAGES = (
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-#: Concurrent queries.
+#: The number of queries at the same time.
 AT_ONCE = 32
-#: The most workflows queried in one activity, unless their answers are too large for one result.
+#: The most workflows that one activity queries. `PAGE_BYTES` may allow fewer.
 PAGE = 1_000
-#: The most bytes of one result, which is alone in its request. The answers of a thousand usual
-#: gangs take half of it.
+#: The most bytes of one result. The answers of a thousand usual gangs take half of it.
 PAGE_BYTES = MESSAGE_BYTES
 #: The states in which the scheduler has the hosts of a slice.
 SERVING = (SliceState.READY, SliceState.DRAINING)
@@ -59,10 +58,10 @@ class RecoveryQueries:
 
     @activity.defn
     async def query_page(self, cursor: RecoveryCursor) -> RecoveryPage:
-        """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and where to
-        go on if there are more.
+        """Queries a page of the cluster's slices, jobs and tasks. Returns their answers, and the
+        token of the next page.
 
-        If the answers are too large for one result, it queries fewer workflows.
+        If the answers are too large for one result, queries fewer workflows.
         """
         most = PAGE
         while size_of(page := await self._page(cursor, most)) > PAGE_BYTES and most > 1:
@@ -107,9 +106,7 @@ class RecoveryQueries:
 
     @activity.defn
     async def list_slices(self, ref: ClusterName) -> SliceList:
-        """Returns the facts of the slices that were created and have a workflow, as the slices
-        report them.
-        """
+        """Returns the facts of all created slices that have a workflow."""
         running = [
             execution
             async for execution in self._client.list_workflows(
@@ -126,11 +123,8 @@ class RecoveryQueries:
         )
 
     async def _query(self, execution: WorkflowExecution, name: str, result: type[T]) -> T | None:
-        """Returns the workflow's answer; None if it has just ended or cannot answer at all: a stuck
-        workflow must not block the recovery.
-
-        Raises:
-            RPCError: it did not answer, and may at a later attempt.
+        """Returns a workflow's answer; None if it has just ended or cannot answer at all, because a
+        stuck workflow must not block the recovery. Fails if a later attempt may get an answer.
         """
         handle = self._client.get_workflow_handle(execution.id, run_id=execution.run_id)
         try:
@@ -158,7 +152,7 @@ class RecoveryQueries:
 async def _some_at_once(
     query: Callable[[WorkflowExecution], Awaitable[T]], executions: Iterable[WorkflowExecution]
 ) -> list[T]:
-    """Returns the answers of all workflows, with at most `AT_ONCE` queries under way."""
+    """Returns the answers of all workflows, with at most `AT_ONCE` queries at the same time."""
 
     async def alive(execution: WorkflowExecution) -> T:
         activity.heartbeat()

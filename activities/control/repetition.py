@@ -1,5 +1,5 @@
-"""Lets the service repeat an activity until it has news: an attempt without news fails, and
-attempts are not in the history.
+"""Lets the service repeat an activity until it has news: an attempt without news fails, and failed
+attempts add nothing to the history.
 """
 
 from temporalio import activity
@@ -9,13 +9,13 @@ from iris.messages.wire import Repetition
 
 
 def try_again(repetition: Repetition, without: str) -> None:
-    """Ends an attempt without news; returns if it is the last one.
+    """Ends an attempt without news, unless it is the last one.
 
     Args:
-        without: what this attempt did not find; it stands beside the activity in Temporal's Web UI.
+        without: the result of the attempt, which Temporal's Web UI shows beside the activity.
 
     Raises:
-        ApplicationError: the service tries again after the pause.
+        ApplicationError: the service has to try again after the pause.
     """
     now = activity.info()
     if now.current_attempt_scheduled_time - now.scheduled_time < repetition.longest:

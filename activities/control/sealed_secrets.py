@@ -1,7 +1,8 @@
-"""Deletes the sealed values of jobs that have ended, and of schedules that are gone.
+"""Deletes the sealed values of jobs that have ended, and of schedules that were deleted.
 
-A job has its own deleted as its last step. What is left is found by a sweep: that of terminated
-jobs, of jobs whose children went on, of submissions that failed, and of deleted schedules.
+The workflow of a job deletes the job's values as one of its last steps. A sweep finds the values
+that are left: of terminated jobs, of jobs whose children ran on, of submissions that failed, and of
+deleted schedules.
 """
 
 import logging
@@ -20,7 +21,7 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: Younger objects may be of jobs that are being submitted.
+#: The sweep ignores objects that are younger: their job may still be being submitted.
 YOUNG = timedelta(minutes=10)
 
 
@@ -28,14 +29,14 @@ class SealedSecrets:
     """The sealed values in the store of a cluster.
 
     Args:
-        store: its address; empty: the cluster has none.
+        store: the address of the store; empty if the cluster has none.
     """
 
     def __init__(self, client: Client, store: str) -> None:
         self._client = client
         self._store = store
-        #: What the last sweep found without a job. A job that continues as new is in no list for a
-        #: moment.
+        #: The objects without a job in the last sweep. One sweep is not enough, because a job that
+        #: continues as new is in no list for a moment.
         self._found_before: set[str] = set()
 
     @activity.defn
@@ -49,7 +50,7 @@ class SealedSecrets:
         await Store(self._store).delete(objects)
 
     async def sweep(self, cluster: str, young: timedelta = YOUNG) -> None:
-        """Deletes the values of jobs and schedules that two sweeps have found without any.
+        """Deletes the values whose job or schedule did not exist in this sweep and the last one.
 
         Raises:
             RPCError: the service does not answer.
@@ -91,8 +92,8 @@ class SealedSecrets:
         return (await self._client.count_workflows(query)).count > 0
 
     async def _any_lives(self, unneeded: UnneededSecrets) -> bool:
-        """Returns whether a job that has the secrets of the one above it lives: one of its
-        children, or one below those.
+        """Returns whether a child of the job, or a job below a child, runs. These jobs may use the
+        job's secrets.
         """
         cluster, children = unneeded.cluster, unneeded.children
         if await self._any_child_lives(cluster, children):
@@ -128,7 +129,5 @@ def _running(cluster: str) -> str:
 
 
 def _owner(path: str) -> tuple[str, str]:
-    """Returns the kind of an object with sealed values, and the job or schedule that it belongs
-    to.
-    """
+    """Returns the kind of an object with sealed values, and its job or schedule."""
     return path.partition("/")[0], sealed_owner(path)

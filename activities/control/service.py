@@ -1,12 +1,13 @@
-"""How the activities of the control plane use the Temporal service."""
+"""Constants and functions for calls of the control plane's activities to the Temporal service."""
 
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.service import RPCStatusCode
 
-#: Concurrent signals: enough to hide the round trip, far below the frontend's limits.
+#: The number of calls at the same time. It hides the round trips, and is far below the service's
+#: limits.
 AT_ONCE = 32
-#: The server's answers that may come to any request, because the server is away or busy. Other
-#: errors are about one owner.
+#: The server's answers to any request while it is away or busy. Other errors are about the one
+#: workflow of the request.
 AWAY = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -21,7 +22,7 @@ AWAY = (
 
 
 def first_run(described: WorkflowExecutionDescription) -> str:
-    """Returns the run that a described run goes back to, through all that continued as new: it
-    identifies a job among those of its name.
+    """Returns the first run of a workflow that has continued as new. It identifies a job among all
+    jobs of its name.
     """
     return described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""

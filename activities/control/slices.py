@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 
 
 class Slices:
-    """Activities that act on a platform. Each may be repeated: the slice's id is its machines'
-    name.
+    """Activities that call a platform. Each may be repeated: the slice's id is the name of its
+    machines.
     """
 
     def __init__(self, platform: Platform) -> None:
@@ -21,8 +21,8 @@ class Slices:
 
     @activity.defn
     async def create_slice(self, request: SliceRequest) -> CreateOutcome:
-        """Creates the slice. A refusal is an outcome; after no answer, or too many calls, Temporal
-        retries.
+        """Creates the slice. A refusal of the platform is an outcome. Other errors fail the
+        activity, which Temporal retries.
         """
         try:
             return CreateOutcome(observation=await self._platform.create_slice(request))
@@ -38,8 +38,8 @@ class Slices:
 
     @activity.defn
     async def console_output(self, ref: SliceRef) -> ConsoleOutput:
-        """Returns the last output of the slice's machines; empty if the platform does not give it
-        now: it is only for display.
+        """Returns the last output of the slice's machines. It is only for display, so it is empty
+        if the platform does not give it now.
         """
         try:
             return ConsoleOutput(text=await self._platform.last_output(ref.slice_id, ref.zone))
@@ -51,7 +51,7 @@ class Slices:
 
     @activity.defn
     async def delete_slice(self, ref: SliceRef) -> DeleteResult:
-        """Deletes the slice's machines; after GOING the caller repeats this until the result is
+        """Deletes the slice's machines. If the result is GOING, the caller repeats this until it is
         GONE.
         """
         return await self._platform.delete_slice(ref.slice_id, ref.zone)

@@ -1,5 +1,5 @@
-"""Calls addresses that users have named. A user must not reach by them what only the control plane
-can reach.
+"""Calls webhooks that users have named. A user must not use them to reach addresses that only the
+control plane can reach.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from iris.model.job.notifications import parse_webhook, refusal, shown_webhook
 
 #: The longest call, in seconds. The time limit of the activity is longer.
 TIMEOUT = 15.0
-#: The most bytes of an answer's head that are read.
+#: The most bytes that are read of an answer: its status line and headers.
 HEAD_BYTES = 16_384
-#: Answers to which the same call can be accepted later: a timeout, a conflict with another call,
-#: and too many calls.
+#: The HTTP statuses after which the same call may be accepted later: a timeout, a conflict with
+#: another call, and too many calls.
 _LATER = (408, 409, 425, 429)
 
 
 class WebhookCalls:
-    """Activities that call addresses.
+    """The activity that calls a webhook.
 
     Args:
         local: whether the cluster is a local one, which may call its own machine.
@@ -39,16 +39,16 @@ class WebhookCalls:
 
     @activity.defn
     async def call_webhook(self, notification: Notification) -> None:
-        """Sends the message. It is sent at least once: the header `Idempotency-Key` is the same in
-        each try.
+        """Sends the message at least once. The header `Idempotency-Key` is the same in each try.
 
         Raises:
-            ApplicationError: the address does not accept it. It is tried again, unless it never can
-                be accepted.
+            ApplicationError: the webhook does not accept the message. The service tries again,
+            unless
+                the error is final.
         """
         try:
             shown = shown_webhook(parse_webhook(notification.url))
-        except InvalidValue as error:  # no client of Iris sends it
+        except InvalidValue as error:  # clients of Iris check the URL before they send it
             raise ApplicationError(str(error), type="Invalid", non_retryable=True) from None
         try:
             async with asyncio.timeout(TIMEOUT):
@@ -64,11 +64,11 @@ class WebhookCalls:
             )
             reason = f"its certificate is not accepted: {error.verify_message}; {remedy}"
             raise ApplicationError(f"{shown} cannot be called: {reason}", type="NoAnswer") from None
-        except UnicodeError:  # of a label that is empty or too long
+        except UnicodeError:  # a label of the host name is empty or too long
             raise ApplicationError(
                 f"{shown} has no possible host name", type="Invalid", non_retryable=True
             ) from None
-        except OSError as error:  # also the others of TLS, and those of names
+        except OSError as error:  # includes other errors of TLS, and errors of name resolution
             raise ApplicationError(
                 f"{shown} cannot be called: {error.strerror or error}", type="NoAnswer"
             ) from None
@@ -79,7 +79,7 @@ class WebhookCalls:
             )
 
     async def _post(self, notification: Notification, key: str) -> int:
-        """Returns the status of the answer. Redirections are not followed: they would lead to
+        """Returns the status of the answer. Redirections are not followed, because they may lead to
         another machine.
         """
         url = urlsplit(notification.url)
@@ -107,9 +107,8 @@ class WebhookCalls:
                 if event is h11.NEED_DATA:
                     http.receive_data(await reader.read(HEAD_BYTES))
             return event.status_code
-        except (
-            h11.RemoteProtocolError
-        ):  # its text quotes the answer, which a user may not be allowed to read
+        except h11.RemoteProtocolError:
+            # The error's text quotes the answer, which the user may not be allowed to read.
             raise OSError("its answer is not HTTP") from None
         finally:
             writer.close()
@@ -117,12 +116,10 @@ class WebhookCalls:
     async def _connect(
         self, host: str, port: int, *, tls: bool
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connects to the first address of the host that accepts. TLS checks the name.
+        """Connects to the first address of the host that accepts the connection. TLS checks the
+        name.
 
-        The name is resolved once, so that it cannot stand for another machine in the call.
-
-        Raises:
-            ApplicationError: the control plane does not call this machine.
+        The name is resolved only once, so that the checked address is the one that is called.
         """
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         own = frozenset(

@@ -8,19 +8,19 @@ from iris.model.job.spec import TaskStatus
 
 
 class PartInput(Gang):
-    """A part of an array: its specification has the indices of the part."""
+    """The input of a part of an array. Its specification has only the indices of the part."""
 
-    #: The workflow of the job, and its run.
+    #: The id of the job's workflow, and the first run of that workflow.
     parent: str
     parent_run: str
     #: The most tasks of the part that may have a workflow at the same time.
     places: int
-    #: Why the user has cancelled tasks before the part began, by index.
+    #: The tasks that the user has cancelled before the part started: the reasons by index.
     cancelled: dict[int, str] = Field(default_factory=dict)
 
 
 class PartRef(Frozen):
-    """A part of an array, by its number."""
+    """A reference to a part of an array by its number."""
 
     cluster: str
     job: str
@@ -28,14 +28,14 @@ class PartRef(Frozen):
 
 
 class Places(Frozen):
-    """The number of places that a part has from now on. It never decreases."""
+    """The number of tasks of a part that may have a workflow from now on. It never decreases."""
 
     places: int
 
 
 class PartReport(Frozen):
-    """The status of tasks of a part: of those that have changed since the last report, or of all at
-    the end.
+    """The status of the tasks that have changed since the last report, or of all tasks at the end
+    of the part.
     """
 
     tasks: tuple[TaskStatus, ...]

@@ -29,8 +29,8 @@ class ScalingSettings(Frozen):
 
 
 class Unowned(Frozen):
-    """Machines of this cluster without a workflow, and the number of observations in a row that
-    found them so.
+    """Machines of this cluster without a workflow, with the number of observations in a row that
+    found no workflow.
     """
 
     observation: SliceObservation
@@ -41,8 +41,8 @@ class CloseDown(Frozen):
     """A request to delete all slices and to create none until the next configuration."""
 
     reason: str
-    #: When tasks that still run on them are stopped.
-    deadline: datetime | None = None
+    #: When the tasks that still run on the slices are stopped.
+    deadline: datetime
 
 
 class AutoscalerStart(Frozen):
@@ -50,39 +50,39 @@ class AutoscalerStart(Frozen):
 
     cluster: str
     suspects: tuple[Silent, ...] = ()
-    #: None: it only observes the hosts.
+    #: The settings; None for a cluster without scale groups, which is only observed.
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
-    #: The slices whose workflow was terminated, and in how many observations in a row their
-    #: machines were not seen.
+    #: The slices whose workflow was terminated, with the number of observations in a row that did
+    #: not find their machines.
     strays: dict[str, int] = Field(default_factory=dict)
     memory: Memory = Memory()
     unowned: tuple[Unowned, ...] = ()
     missing: tuple[MissingHost, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
-    #: Why it neither requests nor deletes slices; None: it does both.
+    #: Why the autoscaler is paused, so that it creates and drains no slices; None if it is not.
     paused: str | None = None
-    #: The request under which all slices are being deleted; None: there is none.
+    #: The request to delete all slices; None if there is none.
     closing: CloseDown | None = None
-    #: Whether to query the slices for their state first, because the state of an earlier workflow
-    #: was or may have been lost.
-    gather: bool = False
+    #: Whether to query the slices for their state first: an earlier autoscaler may have been
+    #: terminated, and its state is lost then.
+    query_slices: bool = False
 
 
 class FleetReport(Frozen):
-    """The deviations that an observation found. It is empty if all is well: a quiet fleet of any
-    size adds the same history.
+    """The deviations that an observation found. It is empty if there are none, so a fleet of any
+    size adds equally little to the history.
     """
 
     silent: tuple[Silent, ...] = ()
-    #: How many hosts are silent and not listed, because too many of them are: the service or the
-    #: network is the likely cause.
+    #: The number of silent hosts, if they are too many to be listed in `silent`: the service or the
+    #: network is the likely cause then.
     held: int = 0
-    #: The time of the observation by the server's clock; None in reports of version 0.1.
+    #: The time of the observation by the server's clock; None if the machines were not listed.
     at: datetime | None = None
     #: The number of this report, for the next observation.
     number: int = 0
-    #: How many observations there were up to this one; 0 if the activity observed once.
+    #: The number of observations up to this one; 0 if the activity observed only once.
     observations: int = 0
     #: Machines whose state on the platform changed since the last report received.
     changed: tuple[SliceObservation, ...] = ()
@@ -92,37 +92,38 @@ class FleetReport(Frozen):
     unowned: tuple[SliceObservation, ...] = ()
     #: Zones that could not be listed, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: The slices that have a workflow, if they were requested.
+    #: The ids of all slices that have a workflow; None if they were not requested, or are as
+    #: expected.
     owned: tuple[str, ...] | None = None
-    #: The hosts of READY slices that the scheduler's ledger does not have; None: the two were not
-    #: compared.
+    #: The hosts of READY slices that the scheduler's ledger does not have; None if slices and
+    #: ledger were not compared.
     missing: tuple[MissingHost, ...] | None = None
 
 
 class Patience(Repetition):
-    """How an activity waits for news, and what the autoscaler knows: a report that says the same is
-    no news.
-    """
+    """How an activity waits for news, and what the autoscaler knows already, which is no news."""
 
-    #: How many observations preceded the first one of the activity.
-    before: int = 0
-    #: Every how many observations there is a census, and a comparison with the ledger. 0: never.
-    census_every: int = 0
-    ledger_every: int = 0
+    #: The number of observations before the first one of the activity.
+    before: int
+    #: The number of observations from one census to the next; 0 for no census.
+    census_every: int
+    #: The number of observations from one comparison with the ledger to the next.
+    ledger_every: int
     #: `digest_of` the slices that should have a workflow.
-    owned: str = ""
-    held: int = 0
-    unreachable: dict[str, str] = Field(default_factory=dict)
+    owned: str
+    #: `FleetReport.held` and `unreachable` of the last report.
+    held: int
+    unreachable: dict[str, str]
 
     def extras(self, number: int) -> dict[str, bool]:
         """Returns the options of the observation with this number."""
         return {
             "census": self.census_every > 0 and number % self.census_every == 0,
-            "ledger": self.ledger_every > 0 and number % self.ledger_every == 0,
+            "ledger": number % self.ledger_every == 0,
         }
 
     def is_news(self, report: FleetReport) -> bool:
-        """Returns whether the autoscaler has to act on the report, or to show what it says."""
+        """Returns whether the autoscaler has to act on the report, or has to show it."""
         found = (
             report.silent,
             report.changed,
@@ -135,7 +136,7 @@ class Patience(Repetition):
 
 
 def digest_of(slices: Iterable[str]) -> str:
-    """Returns a short text that is the same for the same slices, in whatever order."""
+    """Returns a short text that identifies this set of slices, in any order."""
     return hashlib.sha256("\n".join(sorted(slices)).encode()).hexdigest()[:32]
 
 
@@ -143,26 +144,28 @@ class ObserveFleet(Frozen):
     """The options of one observation of the fleet."""
 
     cluster: str
-    #: The number of the last report received. The next report has only changes since then.
-    heard: int = 0
+    #: The number of the last report that the autoscaler received. The next report has only the
+    #: changes since then.
+    last_report: int = 0
     #: Whether to list the platform's machines too.
     machines: bool = False
     #: Whether to list all slices that have a workflow.
     census: bool = False
     #: Whether to compare the READY slices with the scheduler's ledger.
     ledger: bool = False
-    #: Set: the activity observes again and again, with this pause, until a report has news. None:
-    #: it observes once.
+    #: How the activity observes until a report has news; None if it observes once.
     patience: Patience | None = None
 
 
 class SliceList(Frozen):
-    """The facts of the created slices, as the slices report them."""
+    """The facts that the created slices report."""
 
     slices: tuple[SliceFacts, ...] = ()
 
 
 class PauseScaling(Frozen):
+    """An operator's request to create and drain no slices."""
+
     reason: str = ""
 
 
@@ -180,7 +183,7 @@ class AutoscalerStatus(Frozen):
     #: Zones that could not be listed in the last observation, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
     unowned: tuple[SliceObservation, ...] = ()
-    #: How many hosts are silent and are not given up, because no other host answers.
+    #: The number of silent hosts that do not count as lost, because no other host answers.
     held_hosts: int = 0
     #: The hosts of READY slices that the scheduler's ledger does not have.
     missing: tuple[MissingHost, ...] = ()

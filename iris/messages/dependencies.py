@@ -6,29 +6,31 @@ from iris.model.states import JobState
 
 
 class JobEnd(Frozen):
-    """How a run of a job has ended."""
+    """The end of a job."""
 
-    #: The first run of its workflow.
+    #: The first run of the job's workflow.
     run_id: str
-    #: None: the service no longer knows it.
+    #: The state in which it ended; None if the service has deleted it.
     state: JobState | None
 
 
 class JobEnds(Frozen):
+    """The ends of the jobs of a `Lookup` that have ended."""
+
     ends: tuple[JobEnd, ...]
 
 
 class Lookup(Frozen):
-    """Jobs whose ends are wanted."""
+    """A request for the ends of jobs."""
 
     cluster: str
     jobs: tuple[Dependency, ...]
-    #: The job that those that have not ended are to signal at their end; empty: none.
+    #: The job to which jobs that have not ended are to signal their end; empty for none.
     dependent: str = ""
 
 
 class EndedJob(Frozen):
-    """A job that has ended, and the jobs that are to know it."""
+    """A job that has ended, and the dependents to which its end is to be signalled."""
 
     cluster: str
     dependents: tuple[str, ...]

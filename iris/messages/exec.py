@@ -15,7 +15,7 @@ from pydantic import Field
 from iris.model import names
 from iris.model.frozen import Frozen
 
-#: The activities that every host serves on its own queue.
+#: The names of activities that every host serves on its own queue.
 EXEC_TASK, PROFILE_TASK = "exec_task", "profile_task"
 #: The type of the error that a host returns when the task does not run there.
 NOT_RUNNING = "NotRunning"
@@ -28,19 +28,20 @@ TIMED_OUT = 124
 class ExecRequest(Frozen):
     """A command to run beside a task, with the task's environment, directory and limits."""
 
-    #: Never used again. The session's chunks are stored below it.
+    #: The id of the session, which is unique. The session's chunks are stored below it.
     session: str
     job: str
     index: int
     argv: tuple[str, ...] = Field(min_length=1)
     #: Whether the client sends input; otherwise the command's input is empty.
     stdin: bool = False
-    #: Whether it gets a terminal, of this kind and size; otherwise stdout and stderr stay separate.
+    #: Whether the command gets a terminal, of this kind and size. Without one, stdout and stderr
+    #: stay separate.
     tty: bool = False
     term: str = "xterm"
     rows: int = Field(default=24, ge=1, le=9999)
     columns: int = Field(default=80, ge=1, le=9999)
-    #: The command is ended after this time; None: it may run as long as the attempt.
+    #: The time after which the command is ended; None if it may run as long as the attempt.
     timeout: timedelta | None = None
 
 
@@ -50,13 +51,15 @@ class ExecEnd(Frozen):
     #: The command's own exit code, 128 plus the number of the signal that killed it, or
     #: `TIMED_OUT`.
     exit_code: int
-    #: Why it could not be started or was ended; empty: it ended by itself.
+    #: Why the command could not be started or was ended; empty if it ended by itself.
     reason: str = ""
     #: The number of chunks sent to the client.
     chunks: int = 0
 
 
 class ProfileFormat(StrEnum):
+    """The format of a profile."""
+
     DUMP = "dump"  # the current stack of every thread
     FLAMEGRAPH = "flamegraph"
     SPEEDSCOPE = "speedscope"
@@ -70,8 +73,9 @@ class ProfileRequest(Frozen):
     job: str
     index: int
     format: ProfileFormat = ProfileFormat.DUMP
-    #: How long to sample, and how many times a second. A dump takes one sample.
+    #: How long to sample. A dump takes one sample only.
     duration: timedelta = timedelta(seconds=10)
+    #: The number of samples in a second.
     rate: int = Field(default=100, ge=1, le=10_000)
 
 
@@ -87,13 +91,13 @@ class FrameKind(StrEnum):
 
     INPUT = "i"
     END_OF_INPUT = "z"
-    SIZE = "w"  # of the terminal: rows and columns as decimals
-    SIGNAL = "s"  # to send to the command: its number as a decimal
+    SIZE = "w"  # the size of the terminal: rows and columns as decimals
+    SIGNAL = "s"  # a signal for the command: its number as a decimal
     HANG_UP = "h"  # the client does not need the command any more
     OUT = "o"
     ERR = "e"
     ACKNOWLEDGED = "a"  # the number of chunks processed so far, as a decimal
-    # Of connections to ports (`iris.messages.port_forward`):
+    # The kinds below are for connections to ports (`iris.messages.port_forward`).
     READY = "y"  # a `ForwardReady`
     CONNECT = "c"  # open a connection to this port, a decimal
     DATA = "d"
@@ -136,7 +140,11 @@ def size_frame(rows: int, columns: int) -> Frame:
 
 
 def chunk_path(session: str, direction: str, sequence: int) -> str:
-    """Returns the path of a chunk. The directions are `in` and `out`, from the command's side."""
+    """Returns the path of a chunk.
+
+    Args:
+        direction: `in` or `out`, as the command sees it.
+    """
     return f"{chunks_prefix(session, direction)}/{sequence:010d}"
 
 

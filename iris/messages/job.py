@@ -9,42 +9,44 @@ from iris.model.job.gangs import Gang
 
 
 class ChildRef(Frozen):
-    """A job that belongs to another job, and its first run."""
+    """A child job, with the first run of its workflow."""
 
     job: str
     run_id: str
 
 
 class JobInput(Gang):
-    """The tasks of a job, and its state so far. The first run has only the specification."""
+    """The input of a job's workflow: its tasks and its state so far. In the first run, it is only
+    the specification.
+    """
 
-    #: The latest jobs that belong to it, also those that have ended.
+    #: The latest children of the job, including ended ones.
     children: tuple[ChildRef, ...] = ()
-    #: The jobs that wait for its end.
+    #: The ids of the jobs that wait for the end of this job.
     dependents: tuple[str, ...] = ()
-    #: The ends of jobs that it waits for.
+    #: The known ends of the jobs that this job waits for.
     dependency_ends: tuple[JobEnd, ...] = ()
 
 
 class ChildStart(Frozen):
-    """A job that starts, and the job that it belongs to."""
+    """A child job that starts, and its parent."""
 
     cluster: str
     parent: Parent
     child: ChildRef
-    #: Whether it is to be registered with its parent.
+    #: Whether the child is to be registered with its parent.
     signals: bool
 
 
 class Registration(Frozen):
-    """The answer to a job that belongs to another job and starts."""
+    """The answer to a child job that starts."""
 
-    #: Why it must not start; empty: it may.
+    #: Why the job must not start; empty if it may.
     refusal: str = ""
 
 
 class EndedParent(Frozen):
-    """Children of a job that did not succeed, which are to be cancelled."""
+    """The children of a job that did not succeed, which are to be cancelled."""
 
     cluster: str
     children: tuple[ChildRef, ...]
@@ -52,7 +54,7 @@ class EndedParent(Frozen):
 
 
 class Attempts(Frozen):
-    """The records of all attempts, the first one first."""
+    """The records of all attempts in their order."""
 
     attempts: tuple[AttemptRecord, ...]
 

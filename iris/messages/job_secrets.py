@@ -1,14 +1,14 @@
-"""The message about sealed values that a job does not need any more."""
+"""The message about the sealed secret values of a job that has ended."""
 
 from iris.messages.job import ChildRef
 from iris.model.frozen import Frozen
 
 
 class UnneededSecrets(Frozen):
-    """The sealed values that were given to a job that has ended."""
+    """The sealed values of a job that has ended."""
 
     cluster: str
-    #: The objects that have them, as in a `SecretSource`.
+    #: The paths of the objects with the values, as in a `SecretSource`.
     objects: tuple[str, ...]
-    #: Jobs that may still need them, as may those below these.
+    #: The children of the job. They, and their own children, may still need the values.
     children: tuple[ChildRef, ...] = ()

@@ -1,5 +1,6 @@
-"""The signals that a job passes on to what runs its tasks. Clients need none of them, and would
-import the scheduler's state.
+"""The signals that a job's workflow passes on to the runner of its tasks.
+
+Clients do not use them. In another module, they would make clients import the scheduler's state.
 """
 
 from iris.messages.array_part import PartReport
@@ -9,6 +10,7 @@ from iris.model.job.requests import Placement
 from iris.model.job.spec import Overrides, TaskStatus
 from iris.scheduling.placement.preemption import Eviction
 
+#: Any signal that `GangRun`, `IndependentTasks` or `ArrayParts` receives.
 JobMessage = (
     Placement
     | Eviction

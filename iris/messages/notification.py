@@ -1,4 +1,4 @@
-"""The message about the end of a job, for an address that its user has named."""
+"""The message to a webhook about the end of a job."""
 
 from datetime import datetime
 
@@ -7,12 +7,12 @@ from iris.model.states import JobState, TaskState
 
 
 class Notification(Frozen):
-    """A job that has ended, and the address to call."""
+    """A job that has ended, and the URL of the webhook to call."""
 
     url: str
     cluster: str
     job: str
-    #: The first run of its workflow.
+    #: The first run of the job's workflow.
     run_id: str
     user: str
     state: JobState
@@ -20,13 +20,13 @@ class Notification(Frozen):
     submitted_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    #: The tasks in each state.
+    #: The number of tasks in each state.
     tasks: dict[TaskState, int]
     tags: dict[str, str]
     note: str
 
     @property
     def body(self) -> dict[str, object]:
-        """What is sent. `text` is a line for people: chat services show it."""
+        """The content of the message. Chat services show `text`."""
         text = f"job {self.job} ended {self.state}" + (f": {self.reason}" if self.reason else "")
         return {"text": text, **self.model_dump(mode="json", exclude={"url"})}

@@ -1,8 +1,8 @@
 """Messages for connections to the ports of a task (`iris port-forward`).
 
-They travel as frames through the store, like the input and output of commands
-(`iris.messages.exec`). The frames of a connection begin with its number. Each side gives the other
-one credit for each connection, so that one that is not read delays no other.
+The data of connections is sent as frames through the store, like the input and output of commands
+(`iris.messages.exec`). The frames of a connection begin with its number. Each side limits how much
+the other may send on each connection, so that a connection that is not read delays no other.
 """
 
 from typing import NamedTuple
@@ -13,13 +13,13 @@ from iris.messages.exec import Frame, FrameKind
 from iris.model.frozen import Frozen
 from iris.model.units import KIB, MIB
 
-#: The activity that every host serves on its own queue.
+#: The name of an activity that every host serves on its own queue.
 FORWARD_PORTS = "forward_ports"
 #: The bytes that a side may send on a connection before the other side has consumed any.
 WINDOW = 1 * MIB
 #: The most bytes of one frame of data.
 BLOCK = 64 * KIB
-#: How many connections of a session may be open. Each may need the memory of its window on both
+#: The most open connections of a session. Each connection may need `WINDOW` bytes of memory on both
 #: sides.
 MAX_CONNECTIONS = 128
 _NUMBER_BYTES = 4
@@ -31,7 +31,7 @@ class ForwardRequest(Frozen):
     session: str
     job: str
     index: int
-    #: Numbers, or names of the job's own ports (`iris submit --port NAME`).
+    #: The ports: numbers, or names of the job's own ports (`iris submit --port NAME`).
     ports: tuple[str, ...] = Field(min_length=1)
 
 
@@ -40,7 +40,8 @@ class ForwardReady(Frozen):
 
     #: The numbers of the requested ports.
     ports: tuple[int, ...]
-    #: Equal to the client's if both are on one machine and in one network namespace.
+    #: Identifies the host's machine and network namespace. If they are the client's own, the client
+    #: must not listen on the ports of the task.
     machine: str
 
 
@@ -67,7 +68,7 @@ def parse(frame: Frame) -> OfConnection:
     """Returns the contents of a connection's frame.
 
     Raises:
-        ValueError: it has no number.
+        ValueError: the frame has no number.
     """
     if len(frame.data) < _NUMBER_BYTES:
         raise ValueError("a frame of a connection has no number")

@@ -3,16 +3,17 @@
 from iris.model.frozen import Frozen
 from iris.model.job.spec import JobSpec
 
-#: The state of a run whose job could not be started, beside those of jobs.
+#: The state of a schedule's run whose job could not be started.
 NOT_STARTED = "NOT_STARTED"
-#: The state of a run at a time that comes again when the clock is set back: the job starts then.
+#: The state of a schedule's run that starts no job: its time comes again when the clock is set
+#: back, and the job starts then.
 LEFT_OUT = "LEFT_OUT"
 
 
 class ScheduledJob(Frozen):
-    """The job that is started each time."""
+    """The job that a schedule starts each time."""
 
     cluster: str
     spec: JobSpec
-    #: The time zone of the schedule's times; empty: none of them comes twice.
+    #: The time zone of the schedule's cron expressions; empty if none of its times can come twice.
     time_zone: str = ""

@@ -19,8 +19,8 @@ from iris.scheduling.placement.refusals import Refusal
 
 
 class Ask(Frozen):
-    """A gang's request for hosts. The answer is its placement, or a refusal, which a `placed`
-    signal follows later.
+    """A gang's request for hosts. The answer is its placement, or a refusal. After a refusal, a
+    signal `placed` follows later.
     """
 
     kind: Literal["ask"] = "ask"
@@ -28,27 +28,25 @@ class Ask(Frozen):
 
 
 class Release(Frozen):
-    """Withdraws the key's request or releases its hosts. If the gang was still waiting, the answer
-    has the refusal.
+    """Withdraws a request, or releases the hosts of a placement. If the gang was still waiting, the
+    answer has the refusal.
     """
 
     kind: Literal["release"] = "release"
     key: str
-    #: The hosts that did not run their part of the attempt, or ended it through their own fault.
+    #: The hosts whose fault ended the attempt, or prevented its start there.
     spoilt_by: tuple[str, ...] = ()
     #: Whether the attempt ran on the other hosts.
     ran: bool = False
-    #: When the attempt was placed, if a host spoilt it: attempts of one time may be lost by one
-    #: cause.
+    #: When the attempt was placed, if a host is at fault. Attempts that were placed together may be
+    #: lost by the same cause.
     placed_at: datetime | None = None
-    #: (host, incarnation) of incarnations that have ended, as reported by the hosts.
+    #: (host, incarnation) of incarnations that have ended, as the hosts report it.
     over: tuple[tuple[str, str], ...] = ()
 
 
 class Vacate(Frozen):
-    """Releases one host of a gang. The host sends it when no workflow is left to release all of
-    them.
-    """
+    """Releases one host of a gang. The host sends it if the gang's workflow has been terminated."""
 
     kind: Literal["vacate"] = "vacate"
     key: str
@@ -70,7 +68,7 @@ class Amend(Frozen):
 
 
 class SliceUp(Frozen):
-    """Adds hosts that accept work from now on."""
+    """Adds the hosts of a slice, which accept work from now on."""
 
     kind: Literal["slice_up"] = "slice_up"
     hosts: tuple[Host, ...]
@@ -80,9 +78,9 @@ class SliceDown(Frozen):
     """Removes a slice with all its hosts."""
 
     kind: Literal["slice_down"] = "slice_down"
-    #: (host, incarnation): a late copy of this message must not remove the machines' next
+    #: (host, incarnation). A late copy of this message must not remove the machines' next
     #: incarnations.
-    lives: tuple[tuple[str, str], ...]
+    incarnations: tuple[tuple[str, str], ...]
 
 
 class HostLost(Frozen):
@@ -92,7 +90,7 @@ class HostLost(Frozen):
     host_id: str
     incarnation: str
     reason: str = ""
-    #: Whether it was stopped and has reported that itself.
+    #: Whether the agent was stopped and has reported that itself.
     left: bool = False
 
 
@@ -113,56 +111,54 @@ class Open(Frozen):
 
 
 class Pause(Frozen):
-    """Stops new placements, in the whole cluster or in one scale group."""
+    """Stops new placements in the whole cluster or in one scale group."""
 
     kind: Literal["pause"] = "pause"
     reason: str = ""
+    #: The scale group; None for the whole cluster.
     group: str | None = None
 
 
 class Resume(Frozen):
-    """Allows placements again."""
+    """Ends a pause of the cluster or of one scale group."""
 
     kind: Literal["resume"] = "resume"
+    #: The scale group; None for the whole cluster.
     group: str | None = None
 
 
 class Configure(Frozen):
-    """Sets the rules of this cluster's scheduler, and the scale groups whose slices can be
-    created.
-    """
+    """Sets the scheduler's rules and the scale groups. None leaves them unchanged."""
 
     kind: Literal["configure"] = "configure"
-    #: None: unchanged.
     rules: Rules | None = None
     groups: tuple[ScaleGroup, ...] | None = None
 
 
 class Retire(Frozen):
-    """A slice asks to be removed. If its hosts are free they are removed; otherwise the answer's
-    `problem` names what runs.
+    """A slice's request to remove its hosts. Free hosts are removed. If tasks run there, the
+    answer's `problem` names them.
     """
 
     kind: Literal["retire"] = "retire"
     #: (host, incarnation).
-    lives: tuple[tuple[str, str], ...]
-    #: Only if nothing has run there since then.
+    incarnations: tuple[tuple[str, str], ...]
+    #: Remove the hosts only if no task has run there since this time; None for any free hosts.
     idle_since: datetime | None = None
-    #: If something runs there: close the hosts to new work …
+    #: Why hosts with running tasks are closed to new work; None if they are not closed.
     closure: Closure | None = None
-    #: … and evict what runs.
+    #: Whether to evict the running tasks, too.
     evict: bool = False
 
 
 class Outlooks(Frozen):
-    """The complete list of outlooks of the waiting gangs, from the autoscaler. It replaces the
-    previous one.
-    """
+    """The autoscaler's outlooks for all waiting gangs. They replace the previous ones."""
 
     kind: Literal["outlooks"] = "outlooks"
     outlooks: tuple[Outlook, ...]
 
 
+#: Any message to the scheduler.
 Message = Annotated[
     Ask
     | Release
@@ -189,8 +185,8 @@ class Envelope(Frozen):
 
 
 class Batch(Frozen):
-    """The messages that a process collected for the scheduler while its previous batch was under
-    way.
+    """The messages of one process for the scheduler. It collects them while its previous batch is
+    under way.
     """
 
     messages: tuple[Message, ...]
@@ -201,13 +197,13 @@ class Answer(Frozen):
 
     placement: Placement | None = None
     refusal: Refusal | None = None
-    #: What is wrong with the message; in that case nothing was changed.
+    #: Why the message was not carried out; empty if it was.
     problem: str = ""
-    #: To `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin
+    #: For `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin
     #: new ones.
     ended: tuple[tuple[str, str], ...] = ()
-    #: To `Retire`: the scheduler's time, by which the slice decides. Its own clock may differ in a
-    #: replay.
+    #: For `Retire`: the scheduler's time, with which the slice decides, because its own clock may
+    #: differ in a replay.
     at: datetime | None = None
 
 
@@ -222,38 +218,39 @@ class SchedulerStart(Frozen):
 
     cluster: str
     ledger: LedgerState = LedgerState()
-    #: Placements that their owners have not received yet: the keys of those that the ledger has,
-    #: and the others in full.
+    #: The keys of placements that the ledger has and that their owners have not received yet.
     noticed: tuple[str, ...] = ()
+    #: Other placements that their owners have not received yet.
     notices: tuple[Placement, ...] = ()
-    #: The same of evictions, the keys by reason.
+    #: The keys of placements in the ledger whose owners have not received their eviction yet, by
+    #: the reason of the eviction.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    #: Other evictions that the owners have not received yet.
     evictions: tuple[Eviction, ...] = ()
     #: The code of the last reason that the waiting gangs of each shape received, by the shape as
     #: short text.
     sent_reasons: dict[str, str] = Field(default_factory=dict)
     #: When the scheduler last checked that the owners of requests and placements still exist.
     checked_at: datetime | None = None
-    #: Whether to run recovery first, which asks all slices and gangs. The ledger is empty because
-    #: an earlier one was or may have been lost.
+    #: Whether to recover the ledger first, by queries to all slices and gangs. An earlier ledger
+    #: may have been lost.
     recover: bool = False
 
 
 class SnapshotPage(Frozen):
-    """The part of the ledger to show."""
+    """A page of a query's result: at most `limit` entries from `offset` on."""
 
     offset: int = 0
     limit: int = 1_000
 
 
 class HostView(Frozen):
-    """A host with its free resources, its running tasks, and the reason if it accepts no new
-    ones.
-    """
+    """A host with its free resources and its running tasks."""
 
     host: Host
     free: dict[str, int]
     running: tuple[str, ...]
+    #: Why the host accepts no new tasks; empty if it does.
     closed: str = ""
 
 
@@ -266,22 +263,24 @@ class Snapshot(Frozen):
     waiting: int
     running: int
     held: int = 0
-    #: Why no new placements are made; None: they are.
+    #: Why the cluster is paused; None if it is not.
     paused: str | None = None
     paused_groups: dict[str, str] = Field(default_factory=dict)
-    #: Why hosts are quarantined, by their ids; at most a hundred of them.
+    #: The quarantined hosts, at most a hundred: the reasons by host id.
     quarantined: dict[str, str] = Field(default_factory=dict)
     rules: Rules = Rules()
 
 
 class Owner(Frozen):
-    """The workflow that sent the request of a key."""
+    """The workflow that sent the request with this key."""
 
     key: str
     owner: str
 
 
 class Owners(Frozen):
+    """A page of owners, and the number of all."""
+
     owners: tuple[Owner, ...]
     total: int
 
@@ -293,10 +292,9 @@ class Notices(Frozen):
 
 
 class Signalled(Keys):
-    """The result of signalling owners: the keys of those that are gone, and the keys of those that
-    could not be signalled.
-    """
+    """The result of signalling owners. `keys` are those of owners that no longer exist."""
 
+    #: The keys of owners that could not be signalled and may still exist.
     unsent: tuple[str, ...] = ()
 
 
@@ -307,7 +305,7 @@ class EvictionNotices(Frozen):
 
 
 class Reason(Frozen):
-    """The reason that a gang waits, for its owner to show."""
+    """The reason why a gang waits, which its owner shows."""
 
     key: str
     owner: str
@@ -315,4 +313,6 @@ class Reason(Frozen):
 
 
 class Reasons(Frozen):
+    """Reasons to send to the owners of waiting gangs."""
+
     reasons: tuple[Reason, ...]

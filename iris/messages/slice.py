@@ -18,8 +18,8 @@ class HostReady(Frozen):
     """An agent's report that its host is ready for work."""
 
     host: Host
-    #: As `iris.model.slice.keys.sign` makes it, with the key of the slice, or with the machine's
-    #: own if a user brought it.
+    #: The signature by `iris.model.slice.keys.sign`, with the key of the slice. A machine that a
+    #: user brought signs with its own key.
     signature: str = ""
     #: Verifies the signature of a machine that a user brought; empty for a slice that Iris created.
     public_key: str = ""
@@ -31,7 +31,7 @@ class HostReady(Frozen):
 
 
 class CloudState(Frozen):
-    """The state of the slice's machines in the platform's list; None: they are not in it."""
+    """The state of the slice's machines in the platform's list; None if they are not listed."""
 
     observation: SliceObservation | None
 
@@ -47,17 +47,18 @@ class SliceInput(Frozen):
     hosts: tuple[Host, ...] = ()
     #: The signals that arrived while the previous run ended.
     reports: tuple[HostReady | HostLost | CloudState | Drain, ...] = ()
-    #: The request to the platform; None: its machines joined by themselves.
+    #: The request to the platform; None if the slice's machines joined by themselves.
     request: SliceRequest | None = None
-    #: Whether its machines were found without a workflow. They exist already and are not requested.
+    #: Whether the machines were found without a workflow: they exist, and are not requested.
     adopted: bool = False
     facts: SliceFacts | None = None
-    #: The slice is deleted when its tasks have ended, or at the drain's deadline.
+    #: The order to delete the slice when its tasks have ended, or at a deadline; None if there is
+    #: none.
     drain: Drain | None = None
     steps: tuple[SliceStep, ...] = ()
-    #: As in `SliceStatus`.
+    #: The field of `SliceStatus` with this name.
     last_words: str = ""
-    #: As in `SliceRecord`.
+    #: The fields of `SliceRecord` with these names.
     public_key: str = ""
     machine_keys: dict[str, str] = Field(default_factory=dict)
 
@@ -65,8 +66,8 @@ class SliceInput(Frozen):
         """Returns the slice with which a run starts.
 
         Args:
-            now: when the slice counts as requested if no earlier run or autoscaler has recorded
-                that.
+            now: the time of the request, if neither an earlier run nor the autoscaler has recorded
+                it.
         """
         facts = self.facts or SliceFacts(
             id=self.id,
@@ -127,12 +128,12 @@ class SliceRef(Frozen):
 
 
 class Machines(Frozen):
-    """The platform's answer about one slice; None: it has no such machines."""
+    """The platform's answer about one slice; None if it has no such machines."""
 
     observation: SliceObservation | None
 
 
 class ConsoleOutput(Frozen):
-    """The last output of a slice's machines; empty: the platform has none."""
+    """The last output of a slice's machines; empty if the platform has none."""
 
     text: str = ""

@@ -1,14 +1,12 @@
-"""The input of a job's first run, as its submitter writes it. The workflow reads it as a
-`JobInput`.
-"""
+"""The input with which a client starts a job's workflow. The workflow reads it as a `JobInput`."""
 
 from iris.model.frozen import Frozen
 from iris.model.job.spec import JobSpec
 
 
 class JobSubmission(Frozen):
-    """A job to start. It is all that a client needs of a `JobInput`, which has the state of the job
-    as well.
+    """A job to start: the fields of `JobInput` that a client writes. The others have the state of a
+    running job.
     """
 
     cluster: str

@@ -16,20 +16,20 @@ from iris.model.states import TaskState
 
 
 class TaskInput(Gang):
-    """One task of a job of several independent tasks, as a gang of one."""
+    """The input of one task of a job of several independent tasks. The task is a gang of one."""
 
     index: int
-    #: The workflow of its job, or of its part of a large array.
+    #: The id of the job's workflow, or that of the task's part of a large array.
     parent: str
-    #: The first run of that workflow; empty: that of the job.
-    parent_run: str = ""
+    #: The first run of the workflow `parent`.
+    parent_run: str
     run_id: str
     submitted_at: datetime
     tasks: tuple[TaskStatus]
 
 
 class OwnStatus(Frozen):
-    """The status of a task of a job of several independent tasks, as the task's workflow has it."""
+    """The status of a task, as the task's own workflow has it."""
 
     #: The first run of the job.
     run_id: str
@@ -45,7 +45,7 @@ class TaskRefs(Frozen):
 
 
 class TaskOverrides(TaskRefs):
-    """The user's changes to a job, for its tasks."""
+    """The user's changes to a job, which some of its tasks are to get."""
 
     overrides: Overrides
 
@@ -65,15 +65,15 @@ class TaskProgress(Frozen):
     key: str
     state: TaskState
     at: datetime
-    #: What its host does now, if that may take long.
+    #: What the host does now, if that may take long.
     reason: str = ""
-    #: Whether its program is prepared, and waits for those of the other tasks of its gang.
+    #: Whether the program is prepared, and waits for the programs of the other tasks of its gang.
     prepared: bool = False
 
 
 class GangStart(Frozen):
     """A host's question whether the programs of a gang's attempt may start. All hosts of the gang
-    ask the same.
+    send the same question.
     """
 
     #: The scheduler's key of the gang's placement.
@@ -81,22 +81,23 @@ class GangStart(Frozen):
 
 
 class Rank(Frozen):
-    """The position of an attempt in its gang. All members of a gang get the same coordinator."""
+    """The position of a task in its gang. All tasks of a gang get the same coordinator."""
 
     #: `address:port` on the host of task 0.
     coordinator: str
-    #: The number of slices (or other groups) of the gang, and the one that this task is on.
+    #: The number of slices (or other groups of hosts) of the gang.
     num_slices: int = 1
+    #: The slice (or group) that this task is on.
     slice_index: int = 0
     tasks_per_slice: int = 1
 
 
 class RunTask(Frozen):
-    """One attempt, with what its host needs to run it."""
+    """One attempt of a task, with everything that its host needs to run it."""
 
     key: str
-    #: The key under which the scheduler holds the gang's hosts.
-    claim: str = ""
+    #: The scheduler's key of the placement. All tasks of a gang have the same one.
+    placement_key: str
     #: The workflow that receives progress messages.
     owner: str
     job: str
@@ -107,7 +108,7 @@ class RunTask(Frozen):
     #: resources reserved for it.
     incarnation: str
     command: tuple[str, ...]
-    #: The array of the task; it has only this task. None: it is not a task of an array.
+    #: The array, reduced to this task; None if the job is no array.
     array: Array | None = None
     env: dict[str, str]
     workdir: str | None
@@ -115,39 +116,33 @@ class RunTask(Frozen):
     grace: timedelta
     #: The folder of its logs in the object store.
     logs: str
-    #: None: it is not a member of a gang.
+    #: The position in the gang; None if the task is not one of a gang.
     rank: Rank | None = None
-    #: The resources reserved for it: the most it may use, where the host can enforce that.
+    #: The resources reserved for the task. It may not use more, where the host can enforce that.
     resources: Resources = Resources(cpu_millis=0)
     bundle: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
     image: str | None = None
     ports: tuple[str, ...] = ()
     contact: Contact = Contact()
-    #: Variables whose values the host opens or looks up, by their sources.
+    #: The secret variables of the environment: the sources of their values, which the host reads,
+    #: by name.
     secrets: dict[str, str] = Field(default_factory=dict)
-    #: The function that it runs; `command` is then its name. None: it runs the command.
+    #: The function that the task runs, with its name in `command`; None if it runs a command.
     call: Bundle | None = None
-    #: Where in the object store its output directory is uploaded; empty: nowhere.
+    #: The folder of the object store to which the output directory is uploaded; empty for none.
     outputs: str = ""
-    #: Where in the object store the saves of its checkpoint directory are, for all attempts of the
-    #: task; empty: nowhere.
+    #: The folder of the object store with the saves of the checkpoint directory, for all attempts
+    #: of the task; empty for none.
     checkpoints: str = ""
-    #: Where those of another job's task are that it starts from while it has none of its own;
-    #: empty: it starts from none.
+    #: The folder with the saves of another job's task, from which the task starts while it has no
+    #: saves of its own; empty for none.
     from_checkpoint: str = ""
 
     @property
-    def placement_key(self) -> str:
-        """The scheduler's key of its placement. Tasks of a gang that share a host have the same
-        one.
-        """
-        return self.claim or self.key
-
-    @property
     def coordinator_port(self) -> int | None:
-        """Returns the port on which the task listens for its gang; None: it is not the first task
-        of one.
+        """Returns the port on which the task listens for the others of its gang; None if it is not
+        the first task of a gang.
         """
         is_first = self.rank is not None and self.rank.coordinator and self.index == 0
         return (

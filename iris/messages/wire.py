@@ -6,19 +6,24 @@ from iris.model.frozen import Frozen
 
 
 class Keys(Frozen):
+    """Keys of requests or placements."""
+
     keys: tuple[str, ...] = ()
 
 
 class ClusterName(Frozen):
+    """The cluster that an activity is about."""
+
     cluster: str
 
 
 class Repetition(Frozen):
-    """How the service repeats an activity that has no news."""
+    """How the service repeats an activity that has found no news."""
 
     #: The pause between two attempts.
     every: timedelta
-    #: The longest wait: a control plane of another version works in its own way after that time.
+    #: The longest time until the activity completes without news. A control plane of another
+    #: version may then continue in another way.
     longest: timedelta
 
 

@@ -252,7 +252,7 @@ async def _waits_for_an_earlier_job(cluster: Cluster, job: str) -> bool:
     return "of an earlier job of this name has not ended yet" in (await cluster.status(job)).reason
 
 
-async def test_the_children_of_a_terminated_job_are_found_and_cancelled_also_those_of_a_successful_child(
+async def test_the_descendants_of_a_terminated_job_are_found_and_cancelled(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workflow had no chance to do it; and a job that has succeeded leaves its children to the

@@ -72,9 +72,10 @@ logger = logging.getLogger(__name__)
 #: If the worker that has a workflow cached has died, another worker gets the workflow's next task
 #: after this time.
 STICKY_TIMEOUT = timedelta(seconds=5)
-#: The version of the scheduler's ledger and of its decisions.
+#: The version of the scheduler's ledger and of its decisions. `docs/upgrading.md` says when to raise
+#: it.
 LEDGER_VERSION = 1
-#: The version of the autoscaler's state and of its decisions.
+#: The version of the autoscaler's state and of its decisions, in the same way.
 AUTOSCALER_VERSION = 1
 #: The interval between checks that the planners run: a user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
@@ -372,7 +373,7 @@ async def start_planners(
     )
     await client.start_workflow(
         AutoscalerWorkflow.run,
-        AutoscalerStart(cluster=cluster, settings=settings, gather=True),
+        AutoscalerStart(cluster=cluster, settings=settings, query_slices=True),
         id=names.autoscaler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         task_timeout=policies.PLANNER_TASK,

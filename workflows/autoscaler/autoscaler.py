@@ -1,8 +1,8 @@
 """Defines the autoscaler: one workflow per cluster that observes the fleet and decides how many
 slices each scale group has.
 
-The autoscaler itself touches no machine: each slice's workflow creates and deletes its own. Two
-loops run side by side, so a platform that is slow to list its machines delays no decision:
+The autoscaler itself creates and deletes no machine: the workflow of each slice does. Two loops run
+side by side, so that a platform that lists its machines slowly delays no decision:
 
 - `_watch` observes the fleet and signals the changes to the slices concerned.
 - `_evaluate` runs when something has changed or is due. It asks the scheduler for the demand, plans
@@ -61,8 +61,9 @@ class AutoscalerWorkflow:
         self._paused, self._closing = start.paused, start.closing
         #: Facts that slices have signalled and that `_apply_facts` has not processed yet.
         self._reported_facts: deque[SliceFacts] = deque()
-        #: `_changed`: a slice reported a change. `_urgent`: the demand changed or an operator gave
-        #: an order, so the evaluation is not delayed.
+        #: Whether an evaluation is due. `_changed` is set when a slice reports a change. `_urgent`
+        #: is set when the demand changes or an operator sends a command: that evaluation is not
+        #: delayed.
         self._changed, self._urgent = False, True
         self._group_statuses: tuple[GroupStatus, ...] = ()
         self._evaluated_at: datetime | None = None
@@ -72,7 +73,7 @@ class AutoscalerWorkflow:
 
     @workflow.run
     async def run(self, start: AutoscalerStart) -> None:
-        if start.gather:
+        if start.query_slices:
             await self._query_slices()
         self._watching = asyncio.create_task(self._watch())
         while not self._ends():
@@ -102,8 +103,8 @@ class AutoscalerWorkflow:
     def _ends(self) -> bool:
         """Returns whether this run continues as new now.
 
-        The watch loop ends by itself between two observations. With groups to decide on, that may
-        be too late.
+        The loop `_watch` ends by itself between two observations. With scale groups, the history
+        may grow too much until then.
         """
         assert self._watching is not None
         suggested = workflow.info().is_continue_as_new_suggested()
@@ -177,7 +178,7 @@ class AutoscalerWorkflow:
 
     async def _evaluate(self, settings: ScalingSettings) -> None:
         if self._changed and not self._urgent:
-            # Preemptions of many slices arrive slice by slice: evaluate them together.
+            # If many slices are preempted, each reports that by itself. Evaluate them together.
             await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
             settings = self._settings or settings
         self._changed = self._urgent = False
@@ -193,10 +194,10 @@ class AutoscalerWorkflow:
             )
             await self._carry_out(settings, made, wanted)
         else:
-            self._urgent = True  # the scheduler did not answer: decide nothing, and ask it again
+            self._urgent = True  # the scheduler did not answer: decide nothing, and query it again
         self._describe()
-        # Evaluate together what happens meanwhile. This sleep is unconditional: no decision may
-        # depend on the clock.
+        # Changes during this time are evaluated together. The sleep is unconditional, because no
+        # decision may depend on the clock.
         await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
 
     async def _query_demand(self) -> Wanted | None:
@@ -214,9 +215,9 @@ class AutoscalerWorkflow:
             return None
 
     async def _carry_out(self, settings: ScalingSettings, plan: ScalePlan, wanted: Wanted) -> None:
-        """Carries out the plan, and sends changed outlooks to the scheduler.
+        """Creates and drains the slices of the plan, and sends changed outlooks to the scheduler.
 
-        While the cluster is paused or closes down, the plan starts and drains no slice; it only
+        While the cluster is paused or closes down, no slice is created or drained. The plan only
         gives the reasons to show.
         """
         self._group_statuses, self._evaluated_at = plan.groups, wanted.as_of
@@ -234,7 +235,7 @@ class AutoscalerWorkflow:
             await self._signal_scheduler(Outlooks(outlooks=plan.outlooks))
 
     def _apply_facts(self) -> None:
-        """Processes the facts that slices have signalled since the last evaluation."""
+        """Records the facts that slices have signalled since the last call."""
         while self._reported_facts:
             facts = self._reported_facts.popleft()
             before = self._slices.known.get(facts.id)
@@ -270,8 +271,8 @@ class AutoscalerWorkflow:
             await workflow.sleep(next_observation(self._suspects, self._observe_interval))
 
     async def _observe(self) -> FleetReport | None:
-        """Observes the fleet until there is news. Returns None if the observations are no longer
-        the right ones.
+        """Observes the fleet until there is news. Returns None if observations of another kind are
+        needed instead.
         """
         interval, machines = self._observe_interval, self._settings is not None
         if not self._is_calm:
@@ -293,19 +294,20 @@ class AutoscalerWorkflow:
 
     @property
     def _is_calm(self) -> bool:
-        """Returns whether no decision depends on how many observations in a row agree."""
+        """Returns whether no decision depends on the number of observations in a row that agree."""
         return not (self._suspects or self._missing or self._unowned or self._slices.strays)
 
     async def _report_lost(self, host: Silent) -> None:
         news = HostLost(host_id=host.host_id, incarnation=host.incarnation, reason=host.reason)
         if not await self._slices.signal(host.slice_id, "host_lost", news):
-            await self._signal_scheduler(news)  # the slice's workflow is gone and cannot do it
+            # The slice's workflow is gone and cannot inform the scheduler.
+            await self._signal_scheduler(news)
 
     async def _apply_report(self, report: FleetReport) -> None:
         """Applies a fleet report.
 
-        Signals changes of machines to their slices, and handles machines without a workflow. After
-        a census it signals `report` to each slice that has lost its workflow or that the autoscaler
+        Signals changes of machines to their slices, and adopts machines without a workflow. After a
+        census, it signals `report` to each slice that has lost its workflow or that the autoscaler
         does not know.
         """
         self._apply_facts()
@@ -337,13 +339,13 @@ class AutoscalerWorkflow:
             settled = report.at - policies.LIST_LAG
             missing = set(self._slices.known) - set(report.owned) - self._slices.strays.keys()
             lost = sorted(each for each in missing if self._slices.known[each].changed_at < settled)
-            unheard = sorted(set(report.owned) - self._slices.known.keys())
+            unknown = sorted(set(report.owned) - self._slices.known.keys())
             await asyncio.gather(
-                *(self._slices.signal(slice_id, "report") for slice_id in (*lost, *unheard))
+                *(self._slices.signal(slice_id, "report") for slice_id in (*lost, *unknown))
             )
 
     async def _offer_missing(self, report: FleetReport) -> None:
-        """Has the slices of hosts that the scheduler's ledger does not have offer them again."""
+        """Signals the slices of hosts that the ledger does not have to offer their hosts again."""
         if report.missing is not None:
             self._missing = missing_hosts.still_missing(
                 self._missing, report.missing, workflow.now()
@@ -354,10 +356,10 @@ class AutoscalerWorkflow:
             )
 
     async def _adopt_unowned(self, report: FleetReport) -> None:
-        """Starts a workflow for machines that had none in `policies.ORPHAN_OBSERVATIONS`
-        observations in a row.
+        """Starts a workflow for each slice of machines that had none in
+        `policies.ORPHAN_OBSERVATIONS` observations in a row.
 
-        That workflow waits for their agents, or deletes the machines.
+        The workflow waits for the agents, or deletes the machines.
         """
         before = self._unowned
         self._unowned = {
@@ -386,8 +388,8 @@ class AutoscalerWorkflow:
             cluster=self._cluster,
             zone=found.zone,
             token=found.token,
-            # The configuration may no longer have the group: the next plan then drains the slice
-            # once its tasks have ended.
+            # If the configuration no longer has the group, a later plan drains the slice when its
+            # tasks have ended.
             group=self._group(found.group) or unknown_group(found.group, found.zone, found.hosts),
         )
         if await self._slices.start(request, reason, workflow.now(), adopted=found):
@@ -406,9 +408,7 @@ class AutoscalerWorkflow:
             self._changed = True
 
     async def _query_slices(self) -> None:
-        """Queries the running slices for their facts: the previous autoscaler may have been
-        terminated.
-        """
+        """Queries the running slices for their facts. A new autoscaler has none."""
         found = await workflow.execute_activity_method(
             RecoveryQueries.list_slices,
             ClusterName(cluster=self._cluster),
@@ -446,7 +446,7 @@ class AutoscalerWorkflow:
 
 
 def _is_new(seen: SliceObservation, known: SliceFacts) -> bool:
-    """Returns whether the observation is new to a slice with these facts."""
+    """Returns whether the observation is news for a slice with these facts."""
     if seen.state is MachineState.ACTIVE:
         return (
             known.state in (SliceState.REQUESTED, SliceState.PROVISIONING)

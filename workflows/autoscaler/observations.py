@@ -1,9 +1,8 @@
-"""Requests the observations of the fleet, once or until there is news, and keeps what the
-autoscaler knows from them.
+"""Requests observations of the fleet, once or until there is news, and stores their results.
 
 An activity that waits for news observes in each of its attempts. An attempt without news fails, and
-the service starts the next
-one: so a quiet fleet adds nothing to the autoscaler's history (decision 87).
+the service starts the next one. So a fleet without changes adds nothing to the autoscaler's history
+(decision 87).
 """
 
 import contextlib
@@ -25,9 +24,9 @@ class Observations:
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        #: The number of the last fleet report, and the number of observations.
+        #: The number of the last fleet report, and the number of observations so far.
         self._last_report = self._count = 0
-        #: How many silent hosts the last report did not list.
+        #: How many silent hosts the last report did not list, because too many were silent.
         self.held = 0
         #: Zones that could not be listed, with the reason.
         self.unreachable: dict[str, str] = {}
@@ -41,7 +40,7 @@ class Observations:
         number = self._count + 1
         request = ObserveFleet(
             cluster=self._cluster,
-            heard=self._last_report,
+            last_report=self._last_report,
             machines=machines,
             census=machines and number % policies.CENSUS_EVERY == 0,
             ledger=number % policies.LEDGER_CHECK_EVERY == 0,
@@ -61,9 +60,9 @@ class Observations:
         Args:
             every: the pause between two observations.
             machines: whether to observe the platform's machines too.
-            slices: those that should have a workflow.
-            is_outdated: returns whether to stop, because other observations are needed. The result
-                is None then.
+            slices: the ids of the slices that should have a workflow.
+            is_outdated: returns whether to stop, because observations of another kind are needed.
+                The result is None then.
         """
         patience = Patience(
             every=every,
@@ -76,7 +75,10 @@ class Observations:
             unreachable=self.unreachable,
         )
         request = ObserveFleet(
-            cluster=self._cluster, heard=self._last_report, machines=machines, patience=patience
+            cluster=self._cluster,
+            last_report=self._last_report,
+            machines=machines,
+            patience=patience,
         )
         observing = self._start(request, policies.UNTIL_NEWS)
         await workflow.wait_condition(lambda: observing.done() or is_outdated())

@@ -1,9 +1,9 @@
 """Defines the workflow of a part of a large array: it runs the part's tasks, and reports their
 status to the job.
 
-The job's history would exceed Temporal's limits if the job itself started ten thousand tasks and
-heard of each. A part always completes, also when it is cancelled: its result is the status of its
-tasks, and the job decides what follows from it.
+If the job itself started ten thousand tasks and received a signal from each, its history would
+exceed Temporal's limits. A part always completes, also when it is cancelled: its result is the
+status of its tasks, and the job decides what follows from it.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from iris.model.states import ENDED, TaskState
 from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.signals import send_signal
 
-#: The pause after the first report, and how much longer each further pause is. In a week of
-#: changes, a part sends about 120 reports, and the 40 parts of the largest array half as many
-#: signals as a workflow takes.
+#: The pause after the first report, and the factor by which each further pause is longer. In a week
+#: of changes, a part sends about 120 reports. The 40 parts of the largest array then send half as
+#: many signals as one workflow accepts.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: How many reports of a part may come after the first pause: because of a failure, which may end
-#: the job, or of a task that is cancelled alone, for whose end somebody waits.
+#: How many reports of a part may be sent before their pause is over. Such a report is about a
+#: failure, which may end the job, or about a task that its user has cancelled and may wait for.
 EARLY_REPORTS = 50
-#: Once a part has started its last task, it reports when this share of the rest has ended: the job
-#: gives the places to others.
+#: A part that has started its last task reports when its unfinished tasks have decreased to this
+#: share. The job gives the free places to other parts.
 REST = 0.9
-#: The job should know soon of tasks that are in these states.
+#: A part reports a task early if the task enters one of these states.
 URGENT = (TaskState.FAILED, TaskState.CANCELLED)
 
 
@@ -49,9 +49,8 @@ class ArrayPartWorkflow:
     @workflow.run
     async def run(self, part: PartInput) -> PartReport:
         reports = asyncio.create_task(self._report())
-        with contextlib.suppress(
-            asyncio.CancelledError
-        ):  # the tasks have ended, and the job knows why
+        # After a cancellation the tasks have ended, and the job knows why.
+        with contextlib.suppress(asyncio.CancelledError):
             await self._tasks.run()
         reports.cancel()
         return PartReport(tasks=self._tasks.gang.tasks)
@@ -77,8 +76,8 @@ class ArrayPartWorkflow:
         return PartReport(tasks=self._tasks.gang.tasks)
 
     async def _report(self) -> None:
-        """Reports the changes, at growing intervals: the job's history must not grow with tasks
-        times attempts.
+        """Reports the changes at growing intervals: otherwise, the job's history would grow with
+        the number of tasks and attempts.
         """
         parent = workflow.get_external_workflow_handle(
             self._part.parent, run_id=self._part.parent_run
@@ -98,7 +97,7 @@ class ArrayPartWorkflow:
             pause *= GROWTH
 
     def _is_urgent(self) -> bool:
-        """Returns whether the job should know of the changes before the pause is over."""
+        """Returns whether to report the changes before the pause is over."""
         tasks, known = self._tasks.gang.tasks, self._reported
         if tasks is known:
             return False

@@ -1,5 +1,5 @@
-"""Runs a large array: its parts, each in a workflow of its own, within the array's limit, and all
-of them to one end.
+"""Runs a large array: each of its parts in a workflow of its own, within the array's limit, until
+the state of the whole job is decided.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from iris.model.states import ENDED, TaskState
 from iris.scheduling.jobs.array_windows import PartLoad, chunks, shares
 from iris.scheduling.jobs.cancellations import Cancellations
 from iris.workflows.jobs.array_part import ArrayPartWorkflow
-from iris.workflows.jobs.separate_tasks import SeparateTasks
+from iris.workflows.jobs.independent_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
@@ -34,22 +34,22 @@ MOST_AT_ONCE = 1_000
 
 
 class _Part:
-    """A part, and what it has not been sent yet."""
+    """A part of the array, with the signals that its workflow has not received yet."""
 
     def __init__(self, number: int, indices: Sequence[int]) -> None:
         self.number = number
         self.indices = indices
-        #: How many of its tasks have not ended.
+        #: How many tasks of the part have not ended.
         self.unfinished = len(indices)
+        #: How many tasks of the part may have a workflow at the same time.
         self.places = 0
         self.running: asyncio.Task[None] | None = None
-        #: Signals and their arguments.
+        #: The names of the signals to send, with their arguments.
         self.unsent: list[tuple[str, Any]] = []
 
 
 class ArrayParts(SeparateTasks):
-    """Runs the parts of an array; `gang` has the status of all tasks, as far as the parts have
-    reported it.
+    """Runs the parts of an array; `gang` has the last reported status of each task.
 
     Args:
         job: the input of the job's workflow.
@@ -67,14 +67,13 @@ class ArrayParts(SeparateTasks):
         self._part_of = {index: part for part in self._parts for index in part.indices}
         self._places = {task.index: place for place, task in enumerate(job.tasks)}
         self._cancellations = Cancellations()
-        for (
-            task
-        ) in job.tasks:  # cancelled while an earlier run of the workflow waited for other jobs
+        for task in job.tasks:
+            # The user has cancelled it while an earlier run of the workflow waited for other jobs.
             if task.state in ENDED:
                 self._cancellations = self._cancellations.with_task(task.index, task.reason)
                 self._part_of[task.index].unfinished -= 1
-        #: What has been reported and is not in `gang` yet. With ten thousand tasks, a status takes
-        #: too long for each signal.
+        #: The statuses that parts have reported and that are not in `gang` yet. With ten thousand
+        #: tasks, it would take too long to make a new `gang` for each signal.
         self._reported: list[TaskStatus] = []
 
     def receive(self, message: JobMessage) -> None:
@@ -98,7 +97,8 @@ class ArrayParts(SeparateTasks):
                 self._reported += tasks
 
     async def run(self) -> None:
-        """Runs every part to its end. Once the job's state is decided, it ends the others.
+        """Runs every part until it has ended. Once the job's state is decided, ends the remaining
+        parts.
 
         Raises:
             asyncio.CancelledError: the workflow was cancelled; all tasks have ended by then.
@@ -130,7 +130,7 @@ class ArrayParts(SeparateTasks):
                     part.running = asyncio.create_task(self._run_part(part))
 
     async def _end(self, reason: str) -> None:
-        """Ends all parts, and the tasks of parts that have not begun."""
+        """Ends all parts, and the tasks of parts that have not started."""
         self._cancellations = self._cancellations.with_all(reason)
         for each in self._running:
             each.cancel()
@@ -141,7 +141,8 @@ class ArrayParts(SeparateTasks):
 
     async def _run_part(self, part: _Part) -> None:
         sender: asyncio.Task[None] | None = None
-        with contextlib.suppress(asyncio.CancelledError):  # the job ends before the part has begun
+        # The job may end before the part has started.
+        with contextlib.suppress(asyncio.CancelledError):
             try:
                 started = await self._start(part)
                 sender = asyncio.create_task(self._send(part, started))
@@ -159,13 +160,12 @@ class ArrayParts(SeparateTasks):
         while True:
             try:
                 return await self._start_workflow(part)
-            except (
-                WorkflowAlreadyStartedError
-            ):  # a part of an earlier job of this name, which was terminated, still ends
+            except WorkflowAlreadyStartedError:
+                # A part of an earlier job of this name, which was terminated, is still ending.
                 await self._wait_for_earlier_part(part)
 
     async def _wait_for_earlier_part(self, part: _Part) -> None:
-        """Waits for the part of the earlier job, and shows that as the reason of one task."""
+        """Waits for the end of the earlier job's part, and shows that as the reason of one task."""
         task = self.gang.tasks[self._places[part.indices[0]]]
         self._reported.append(
             task.model_copy(
@@ -183,7 +183,7 @@ class ArrayParts(SeparateTasks):
         assert job.spec.array is not None
         array = job.spec.array.only(indices)
         alone = self._cancellations.alone
-        part.unsent.clear()  # the input has it
+        part.unsent.clear()  # the input contains all of it
         return await workflow.start_child_workflow(
             ArrayPartWorkflow.run,
             PartInput(
@@ -215,7 +215,7 @@ class ArrayParts(SeparateTasks):
     async def _send(
         self, part: _Part, started: workflow.ChildWorkflowHandle[ArrayPartWorkflow, PartReport]
     ) -> None:
-        """Sends the part what the job has received for it since its start."""
+        """Sends the part the signals that the job has received for it since the part started."""
         while True:
             await workflow.wait_condition(lambda: bool(part.unsent))
             signal, argument = part.unsent.pop(0)
@@ -225,13 +225,13 @@ class ArrayParts(SeparateTasks):
     def _unfinished(
         self, indices: Iterable[int], reason: str, state: TaskState = TaskState.KILLED
     ) -> list[TaskStatus]:
-        """Returns the end of those of the tasks that have not ended."""
+        """Returns statuses with this end, for the tasks that have not ended."""
         end = {"state": state, "reason": reason, "finished_at": workflow.now()}
         found = (self.gang.tasks[self._places[index]] for index in indices)
         return [task.model_copy(update=end) for task in found if task.state not in ENDED]
 
     def _take_reports(self) -> None:
-        """Records what was reported. A report may arrive after the end of a task."""
+        """Puts the reported statuses into `gang`. Ignores reports about tasks that have ended."""
         tasks = list(self.gang.tasks)
         for task in self._reported:
             place = self._places[task.index]
@@ -243,8 +243,8 @@ class ArrayParts(SeparateTasks):
         self._changed()
 
     def _kept(self, task: TaskStatus) -> TaskStatus:
-        """Returns the status as the job keeps it. A task that ended with its part has the job's
-        reason.
+        """Returns the status as the job stores it, with short texts. A task that ended because the
+        whole job ended has the job's reason.
         """
         reason = (
             self._cancellations.all if task.state is TaskState.KILLED else None

@@ -1,11 +1,12 @@
-"""A job among the jobs of its family: it registers with the job that it belongs to, and cancels
-those that belong to it.
+"""Child jobs: a job registers with its parent, the job that submitted it, and a job that does not
+succeed cancels its children.
 
-A child's workflow is no child workflow of Temporal's: it outlives a parent that has succeeded, and
-a client can start it while no control plane runs. So each child signals its parent before it does
-anything else. A workflow cannot end before it has handled its signals: either the parent knows the
-child when it ends, or the signal is refused, and the child asks how the parent ended. The
-scheduler's check finds the live children of an unsuccessful parent that does not know them.
+The workflow of a child job is no child workflow in Temporal's sense: it outlives a parent that has
+succeeded, and a client can start it while no control plane runs. So each child signals its parent
+before it does anything else. A workflow cannot end before it has handled its signals. So either the
+parent knows the child when it ends, or the service refuses the signal, and the child asks how the
+parent has ended. The scheduler's check (`JobChecks`) finds running children that an unsuccessful
+parent does not know.
 """
 
 import asyncio
@@ -21,21 +22,21 @@ from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.signals import send_signal
 
-#: The children that one activity cancels: its input has some 50 KiB.
+#: The most children that one activity cancels: its input has some 50 KiB.
 CANCELLED_AT_ONCE = 500
-#: The children that a workflow passes to its next run: some 50 KiB, too.
+#: The most children that a workflow passes to its next run: some 50 KiB, too.
 MOST_CARRIED = 500
 
 
 async def register(job: JobInput) -> str:
-    """Registers the job with the job that it belongs to, if there is one. Returns why the job must
-    not start; empty: it may.
+    """Registers a job with its parent, if it has one. Returns why the job must not start, or an
+    empty text if it may.
 
     Raises:
         asyncio.CancelledError: the job was cancelled meanwhile.
     """
     parent = job.spec.parent
-    if parent is None or job.tasks:  # an earlier run has registered
+    if parent is None or job.tasks:  # an earlier run of the workflow has registered it
         return ""
     child = ChildRef(job=job.spec.id, run_id=workflow.info().first_execution_run_id)
     if parent.registers:
@@ -44,7 +45,7 @@ async def register(job: JobInput) -> str:
         )
         if await send_signal(handle, "child_started", child):
             return ""
-        # The parent has ended or continued as new, or takes no more signals.
+        # The parent has ended, has continued as new, or accepts no more signals.
     return await _ask(
         ChildStart(cluster=job.cluster, parent=parent, child=child, signals=parent.registers)
     )
@@ -63,10 +64,10 @@ async def _ask(start: ChildStart) -> str:
 
 
 class Children:
-    """The jobs that belong to a job.
+    """The children of a job.
 
     Args:
-        known: those that earlier runs of the workflow know.
+        known: the children that earlier runs of the workflow have registered.
     """
 
     def __init__(self, known: tuple[ChildRef, ...] = ()) -> None:
@@ -75,8 +76,8 @@ class Children:
 
     @property
     def carried(self) -> tuple[ChildRef, ...]:
-        """Those that the next run of the workflow gets: the latest. Others that live are found by
-        the scheduler's check.
+        """The latest children, for the next run of the workflow. The scheduler's check finds the
+        others if they still run.
         """
         return self.known[-MOST_CARRIED:]
 
@@ -84,10 +85,11 @@ class Children:
         self.known = (*self.known, child)
 
     async def cancel(self, cluster: str, reason: str) -> None:
-        """Requests the cancellation of all children, and of those that register meanwhile. They end
-        after the job.
+        """Requests the cancellation of all children, including those that register meanwhile. Does
+        not wait for their end.
         """
-        with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
+        # The job has ended already, so its own cancellation has no effect.
+        with contextlib.suppress(asyncio.CancelledError):
             await uninterrupted(self._cancel(cluster, reason))
 
     async def _cancel(self, cluster: str, reason: str) -> None:

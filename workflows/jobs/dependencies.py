@@ -1,7 +1,8 @@
-"""The jobs that a job waits for, and those that wait for it.
+"""The jobs that a job waits for (its dependencies), and the jobs that wait for it (its dependents).
 
-A job registers with each job that it depends on, which signals its end. A job that is terminated
-signals nothing, so the job that waits also looks again by itself, less and less often.
+A job registers with each of its dependencies, which signals its end to the job. A dependency that
+is terminated signals nothing, so a waiting job also asks for the ends by itself, less and less
+often.
 """
 
 import asyncio
@@ -22,23 +23,23 @@ from iris.workflows import policies
 from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 
-#: The dependents that one activity signals: its input has some 50 KiB.
+#: The most dependents that one activity signals: its input has some 50 KiB.
 SIGNALLED_AT_ONCE = 500
-#: The dependents that the next run of the workflow hears of: its input has some 100 KiB. Earlier
-#: ones see the end when they look themselves, at most an hour later.
+#: The most dependents that a workflow passes to its next run: some 100 KiB. The others find the end
+#: when they ask for it by themselves, at most an hour later.
 MOST_CARRIED = 1_000
 
 
 class Dependencies:
-    """The jobs that a job waits for before it asks for hosts.
+    """The jobs that a job waits for before it requests hosts.
 
     Args:
-        job: the job; an earlier run of the workflow may know some ends already.
-        has_ended: tells whether the job has ended meanwhile, because its user has cancelled all of
-            its tasks.
-        changed: called when what the job waits for has changed.
-        ready: called when the job may start, if it had to wait for that.
-        continue_as_new: continues the workflow as new, when its history is long.
+        job: the job, with the ends that earlier runs of its workflow have found.
+        has_ended: returns whether the job has ended meanwhile, because its user has cancelled all
+            of its tasks.
+        changed: called when the set of jobs that the job waits for has changed.
+        ready: called when a job that has dependencies may start.
+        continue_as_new: continues the workflow as new; called when its history is long.
     """
 
     def __init__(
@@ -63,22 +64,22 @@ class Dependencies:
 
     @property
     def known(self) -> tuple[JobEnd, ...]:
-        """The ends that are known, for the next run of the workflow."""
+        """The known ends, for the next run of the workflow."""
         return tuple(JobEnd(run_id=run_id, state=state) for run_id, state in self._ends.items())
 
     @property
     def _open(self) -> tuple[Dependency, ...]:
-        """The jobs whose ends are not known."""
+        """The dependencies whose ends are not known."""
         return tuple(each for each in self._after if each.run_id not in self._ends)
 
     @property
     def listed(self) -> str:
-        """What the job waits for, for lists; empty: it does not wait."""
+        """The jobs that this job waits for, as lists show them; empty if it does not wait."""
         return dependencies.listed(self._after, self._ends) if self._waits and self._open else ""
 
     def shown(self, status: JobStatus) -> JobStatus:
-        """Returns the status with what the job waits for. The reason of a job that its user holds
-        stays.
+        """Returns the status with the jobs that this job waits for as its reason. A held job keeps
+        its reason.
         """
         if not self._waits or not self._open or status.state is not JobState.PENDING:
             return status
@@ -91,14 +92,14 @@ class Dependencies:
         return status.model_copy(update={"reason": reason, "tasks": tuple(tasks)})
 
     def receive(self, end: JobEnd) -> None:
-        """Records the end of another job. `wait` continues if it waits for that."""
+        """Records the end of another job, which may end `wait`."""
         if any(each.run_id == end.run_id for each in self._after):
             self._ends.setdefault(end.run_id, end.state)
             self._changed()
 
     async def wait(self) -> str:
-        """Waits until the job may start, or can never start, or has ended. Returns why it cannot;
-        empty: it may.
+        """Waits until the job may start, can never start, or has ended. Returns why it can never
+        start, or an empty text.
 
         Raises:
             asyncio.CancelledError: the job was cancelled meanwhile.
@@ -107,7 +108,7 @@ class Dependencies:
             return ""
         pause = policies.DEPENDENCY_CHECK
         while not self._decided():
-            await self._look()
+            await self._find_ends()
             if self._decided():
                 break
             self._waits = True
@@ -133,9 +134,9 @@ class Dependencies:
         cannot_start = bool(dependencies.refusal(after, ends))
         return dependencies.is_met(after, ends) or cannot_start or self._has_ended()
 
-    async def _look(self) -> None:
-        """Asks how the other jobs have ended, and registers with those that have not if none has
-        been asked before.
+    async def _find_ends(self) -> None:
+        """Asks for the ends of the other jobs. The first time, also registers with those that have
+        not ended.
         """
         lookup = Lookup(
             cluster=self._cluster, jobs=self._open, dependent="" if self._registered else self._job
@@ -152,7 +153,7 @@ class Dependents:
     """The jobs that wait for a job.
 
     Args:
-        known: those that earlier runs of the workflow know.
+        known: the ids of the jobs that have registered with earlier runs of the workflow.
     """
 
     def __init__(self, known: tuple[str, ...]) -> None:
@@ -161,7 +162,7 @@ class Dependents:
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """The latest of them, for the next run of the workflow."""
+        """The latest dependents, for the next run of the workflow."""
         return self.known[-MOST_CARRIED:]
 
     def add(self, job: str) -> None:
@@ -169,8 +170,9 @@ class Dependents:
             self.known = (*self.known, job)
 
     async def signal_end(self, job: Gang, state: JobState) -> None:
-        """Signals the end of the job to all of them, and to those that register meanwhile."""
-        with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
+        """Signals the end of the job to all dependents, including those that register meanwhile."""
+        # The job has ended already, so its own cancellation has no effect.
+        with contextlib.suppress(asyncio.CancelledError):
             await uninterrupted(
                 self._signal_end(job.cluster, JobEnd(run_id=job.run_id, state=state))
             )

@@ -27,7 +27,7 @@ from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
 from iris.workflows import policies
 
 #: The most bytes of activity inputs that one workflow task starts. Each input carries the command
-#: and its environment, and all of them go in one request of 4 MiB.
+#: and its environment, and all inputs go in one request, which Temporal limits to 4 MiB.
 START_BYTES = 2 * MIB
 #: The pause between two such workflow tasks.
 BREATH = timedelta(milliseconds=1)
@@ -38,12 +38,11 @@ class GangAttempt:
     """One attempt of a gang. The first task that does not succeed ends the others: a gang runs
     together or not at all.
 
-    Its programs start together, when the last host has prepared its own. The hosts say so
-    (`GangLifecycle.progressed`), and ask whether they may start (`GangRun.starts`).
+    The programs start together, when every host has prepared its program. Each host reports that
+    (`GangLifecycle.progressed`), and asks whether it may start the program (`GangRun.starts`).
 
     Args:
-        current: returns the gang's lifecycle as it is now; when the attempt is created, the gang
-            has its hosts.
+        current: returns the current lifecycle of the gang, which already has its hosts.
     """
 
     def __init__(self, current: Callable[[], GangLifecycle]) -> None:
@@ -53,17 +52,16 @@ class GangAttempt:
         self._placement = placement
         self._seats = placement.seat_of_each_task
         self._ends: list[asyncio.Task[TaskOutcome]] = []
-        #: Why the scheduler took the hosts away, if that ended the attempt; empty if a task had
-        #: ended it before.
+        #: Why the scheduler took the hosts away, if an eviction ended the attempt; otherwise empty.
         self.eviction = ""
-        #: Whether it ends, so that no program of it starts any more.
+        #: Whether the attempt is ending. No program of it starts any more then.
         self.over = False
-        #: The places of the tasks for which the others have waited too long.
+        #: The places of the tasks whose hosts were not ready in time, although others were.
         self._late: frozenset[int] = frozenset()
 
     @property
     def claim(self) -> str:
-        """The scheduler's key of its hosts."""
+        """The scheduler's key of the attempt's placement."""
         return self._placement.key
 
     @property
@@ -71,8 +69,8 @@ class GangAttempt:
         return self._current().gang
 
     async def outcomes(self) -> list[TaskOutcome]:
-        """Returns every task's outcome once all tasks have ended. A cancellation of the workflow
-        ends all of them.
+        """Runs all tasks until they have ended, and returns their outcomes. A cancellation of the
+        workflow ends all tasks.
         """
         at_once = max(1, START_BYTES // len(self._gang.spec.model_dump_json()))
         running: list[workflow.ActivityHandle[TaskOutcome]] = []
@@ -84,16 +82,15 @@ class GangAttempt:
                 self._ends.append(asyncio.create_task(self._end_of(running[place], place)))
             await self._until_decided()
         except asyncio.CancelledError:
-            # Handle first what arrived together with the cancellation: it counts.
+            # Handle the messages that arrived together with the cancellation first: they count.
             await workflow.wait_condition(lambda: True)
         self.over = True
         for handle in running:
             if not handle.done():
                 handle.cancel()
         ends = asyncio.gather(*self._ends)
-        with contextlib.suppress(
-            asyncio.CancelledError
-        ):  # the tasks are already ending, and their outcomes count
+        # The tasks are already ending, and their outcomes count.
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(ends)
         ended = [
             self._late_end(place) if self._is_late(place, end) else end
@@ -102,11 +99,11 @@ class GangAttempt:
         return [*ended, *[_NOT_STARTED] * (len(self._seats) - len(ended))]
 
     async def _until_decided(self) -> None:
-        """Waits for the end of a task, an eviction, or the end of the time in which the slowest
-        host has to be ready.
+        """Waits until the end of the attempt is decided: by the end of a task, by an eviction, or
+        because a host is not ready in time.
 
-        That time is the limit of a set-up, from when the first host is ready. The slowest one has
-        begun no later.
+        A host is late if it is not ready within the limit of a set-up after the first host is
+        ready. Its own set-up has taken at least that long then.
         """
         if len(self._seats) > 1:
             await workflow.wait_condition(lambda: bool(self._current().prepared) or self._decided())
@@ -144,7 +141,7 @@ class GangAttempt:
             Tasks.run_task,
             RunTask(
                 key=self._current().member_key(task),
-                claim=self._placement.key,
+                placement_key=self._placement.key,
                 owner=workflow.info().workflow_id,
                 job=spec.id,
                 index=task.index,
@@ -180,7 +177,7 @@ class GangAttempt:
             start_to_close_timeout=ended_by,
             heartbeat_timeout=self._heartbeat_timeout,
             retry_policy=policies.ONCE,
-            # The host is free when the process is dead, not when its end was requested.
+            # The host is free when the process is dead, not already when its end is requested.
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=f"attempt {task.attempt} on {seat.host_id}",
         )
@@ -205,9 +202,7 @@ class GangAttempt:
         return place in self._late and end.state is TaskState.KILLED
 
     def _late_end(self, place: int) -> TaskOutcome:
-        """Returns the end of a task that was ended because the others have waited for it too
-        long.
-        """
+        """Returns the outcome of a task whose host was not ready in time."""
         task, limit = (
             self._gang.tasks[place],
             format_duration(self._gang.spec.environment.setup_timeout),

@@ -1,9 +1,9 @@
 """Runs a gang from its submission to its end, for a job that is one gang and for each independent
 task.
 
-What a gang does depends on its state alone. `iris.scheduling.jobs.gang_lifecycle` decides the
-states; this module does what each of them stands for: waits, asks the scheduler, runs the programs,
-releases the hosts.
+The state of a gang alone decides what its workflow does. `iris.scheduling.jobs.gang_lifecycle`
+decides the states. This module has one method for each state, which waits, sends a request to the
+scheduler, runs the programs, or releases the hosts.
 """
 
 import asyncio
@@ -39,7 +39,8 @@ class GangRun:
     Args:
         gang: the input of the workflow. The next run of the workflow gets it in its current state.
         changed: called after each change of a task's status.
-        carried: adds to the gang what else the next run of the workflow gets.
+        carried: returns the gang together with everything else that the next run of the workflow
+            needs.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class GangRun:
         )
         self._changed = changed
         self._carried = carried
-        #: When the scheduler gave the refusal.
+        #: When the scheduler gave `refusal`.
         self.refused_at: datetime | None = None
-        #: Its tasks end together.
+        #: Always empty: no task of a gang is cancelled alone.
         self.cancelling: Mapping[int, Cancelling] = {}
         self._attempt: GangAttempt | None = None
 
@@ -65,15 +66,15 @@ class GangRun:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why the gang waits, by the scheduler; None if it does not wait."""
+        """The scheduler's reason why the gang waits; None if it does not wait."""
         return self._lifecycle.refusal
 
     @property
     def waits_for(self) -> str:
-        """The code of the reason why the gang waits, whose message changes too often for lists;
-        empty: there is none.
+        """Why the gang waits, as lists show it; empty if it does not wait.
 
-        A gang that waits for its next attempt has no code, and its reason does not change.
+        For a refusal it is the code, because the message changes too often for lists. A gang that
+        waits for its next attempt has no refusal: then it is the reason, which does not change.
         """
         if self.refusal is not None:
             return self.refusal.code
@@ -90,14 +91,12 @@ class GangRun:
         return self._lifecycle.report
 
     def ready(self) -> None:
-        """Begins to count the time that the gang waits for hosts: the last job that it depends on
-        has ended.
-        """
+        """Begins to count the time that the gang waits for hosts: its dependencies are met."""
         self._set(self._lifecycle.ready(workflow.now()))
 
     def receive(self, message: JobMessage) -> None:
-        """Records a signal. `run` continues if it waits for that. Messages about independent tasks
-        are ignored.
+        """Records a signal, for which `run` may wait. Messages about independent tasks are
+        ignored.
         """
         now = self._lifecycle
         match message:
@@ -113,14 +112,17 @@ class GangRun:
                 self._set(now.overridden(message, workflow.now()))
 
     async def starts(self, claim: str) -> bool:
-        """Waits until all programs of this attempt may start, and returns True; False if the
-        attempt ends before.
+        """Waits until all programs of an attempt may start. Returns False if the attempt ends
+        before.
+
+        Args:
+            claim: the scheduler's key of the attempt's placement.
         """
         await workflow.wait_condition(lambda: self._attempt is not None)
         attempt = self._attempt
         assert attempt is not None
         if attempt.claim != claim:
-            return False  # of an earlier attempt
+            return False  # the question is about an earlier attempt
         await workflow.wait_condition(lambda: attempt.over or self._lifecycle.all_prepared)
         return not attempt.over
 
@@ -128,8 +130,8 @@ class GangRun:
         """Runs attempts until the gang has ended.
 
         Raises:
-            asyncio.CancelledError: the workflow was cancelled; the tasks are KILLED by then, and
-            the gang holds nothing.
+            asyncio.CancelledError: the workflow was cancelled. The tasks are KILLED then, and the
+                gang has neither a request nor hosts.
         """
         act: dict[GangState, Callable[[], Awaitable[None]]] = {
             GangState.BACKOFF: self._begin_attempt,
@@ -150,7 +152,7 @@ class GangRun:
         if self.gang.first.state is TaskState.KILLED and workflow.cancellation_reason() is not None:
             raise asyncio.CancelledError
 
-    # What the gang does in each state, until an event ends the state.
+    # One method for each state. It ends with the event that ends the state.
 
     async def _begin_attempt(self) -> None:
         if self._lifecycle.delay:
@@ -203,16 +205,14 @@ class GangRun:
                 self._set(self._lifecycle.placed(self._lifecycle.offer, workflow.now()))
                 return
             if not self._lifecycle.amended:
-                # the next run sends the same request, and so keeps its place in the queue
+                # The next run sends the same request, and so keeps its place in the queue.
                 self._continue_as_new()
             if self._lifecycle.request is None and self.gang.overrides.hold is not None:
-                # the scheduler has nothing to hold, and gets the request when the user releases the
-                # gang
+                # The scheduler has no request to hold. It gets one when the user releases the gang.
                 continue
             answer, before = await self._send_overrides(), ""
-            if _has_code(
-                answer, RefusalCode.UNKNOWN
-            ):  # the ledger was lost, and the new one does not have this gang yet
+            if _has_code(answer, RefusalCode.UNKNOWN):
+                # The ledger was lost, and the new one does not have this gang yet.
                 answer = await self._send_request()
         self._set(self._lifecycle.placed(answer.placement, workflow.now()))
 
@@ -227,7 +227,8 @@ class GangRun:
         hosts = retries.hosts_after(self._lifecycle.placement, self._lifecycle.outcomes)
         release = Release(key=self._key, **hosts._asdict())
         refusal = None
-        with contextlib.suppress(asyncio.CancelledError):  # it arrives when the hosts are released
+        # A cancellation arrives here only when the hosts are released already.
+        with contextlib.suppress(asyncio.CancelledError):
             refusal = (await uninterrupted(exchange(self.gang.cluster, release))).refusal
         self._set(self._lifecycle.released(refusal, workflow.cancellation_reason(), workflow.now()))
 
@@ -266,9 +267,7 @@ class GangRun:
         )
 
     async def _keep_sending_overrides(self) -> None:
-        """Sends the user's changes while the gang runs. The band decides which gangs it may evict
-        and which may evict it.
-        """
+        """Sends the user's changes while the gang runs: its band decides which gangs evict it."""
         while True:
             await workflow.wait_condition(lambda: self._lifecycle.amended)
             await self._send_overrides()

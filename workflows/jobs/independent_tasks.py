@@ -1,10 +1,13 @@
-"""Runs the tasks of a job of several independent tasks: each in a workflow of its own, and all of
-them to one end.
+"""Runs the tasks of a job of several independent tasks: each in a workflow of its own, until the
+state of the whole job is decided.
+
+`SeparateTasks` is also the base class of `ArrayParts`.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.exceptions import (
@@ -18,19 +21,94 @@ from iris.activities.control.job_tasks import JobTasks
 from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
+from iris.model.job.cancelling import Cancelling
 from iris.model.job.gangs import Gang
 from iris.model.job.spec import Overrides, TaskStatus
 from iris.model.job.status import status_of
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.jobs.cancellations import Cancellations
-from iris.workflows.jobs.separate_tasks import SeparateTasks
+from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.workflows.jobs.task import TaskWorkflow
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
-#: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and
-#: all of them go in one 4 MiB request.
+#: The most workflows of tasks that one workflow task starts. Each start carries the job's
+#: specification, and all starts go in one request, which Temporal limits to 4 MiB.
 STARTS_AT_ONCE = 32
+
+
+class SeparateTasks:
+    """Tasks that have workflows of their own. Shows the refusal of one task as that of the job.
+
+    Args:
+        job: the input of the job's workflow.
+        changed: called after each change of the job's status.
+    """
+
+    def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
+        #: The job with the last reported status of each task.
+        self.gang = job
+        #: The cancellations of single tasks that have started, by index. Tasks stay in it after
+        #: their end.
+        self.cancelling: dict[int, Cancelling] = {}
+        self._changed = changed
+
+    @property
+    def _explained(self) -> TaskStatus | None:
+        """The task whose reason the job shows while it waits; None if no task waits with a
+        reason.
+        """
+        return next(
+            (task for task in self.gang.tasks if task.state is TaskState.PENDING and task.reason),
+            None,
+        )
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """The refusal of the task whose reason the job shows, with the parts that the task has
+        reported; None if no refusal is known.
+        """
+        task = self._explained
+        if task is None or task.code not in RefusalCode.__members__:
+            return None
+        return Refusal(code=RefusalCode(task.code), message=task.reason, remedy=task.remedy)
+
+    @property
+    def refused_at(self) -> datetime | None:
+        """When the scheduler gave `refusal`."""
+        return self._explained.refused_at if self._explained is not None else None
+
+    @property
+    def waits_for(self) -> str:
+        """Why a task waits, as lists show it: the code of a refusal, or the reason why a set-up is
+        tried again. Empty if none is known.
+        """
+        waiting = [task for task in self.gang.tasks if task.state is TaskState.PENDING]
+        code = next((task.code for task in waiting if task.code), "")
+        return code or next(
+            (
+                f"task {task.index}: {task.reason}"
+                for task in waiting
+                if task.setups and task.reason
+            ),
+            "",
+        )
+
+    @property
+    def report(self) -> GangReport:
+        """Always empty: the requests and the hosts are those of the tasks' workflows."""
+        return GangReport()
+
+    def _cancels(self, index: int, reason: str) -> None:
+        """Records the cancellation of a task that has started. Later requests change nothing."""
+        self.cancelling.setdefault(
+            index, Cancelling.begun(reason, workflow.now(), self.gang.spec.grace)
+        )
+
+    def ready(self) -> None:
+        """Begins to count the time that tasks wait for hosts: the job's dependencies are met."""
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
 
 
 class IndependentTasks(SeparateTasks):
@@ -39,19 +117,19 @@ class IndependentTasks(SeparateTasks):
     Args:
         job: the input of the job's workflow.
         changed: called after each change of a task's status.
-        places: for a part of an array, whose job decides when it ends: how many tasks may have a
-            workflow at the same time.
+        places: how many tasks may have a workflow at the same time, for a part of an array; None
+            for a whole job. A part does not decide when its job has ended.
     """
 
     def __init__(self, job: Gang, changed: Callable[[], None], places: int | None = None) -> None:
         super().__init__(job, changed)
-        #: The places of the tasks by their indices.
+        #: The position of each task in `gang.tasks`, by its index.
         self._places = {task.index: place for place, task in enumerate(job.tasks)}
         self._is_part = places is not None
         if places is None and job.spec.array is not None:
             places = job.spec.array.limit
-        #: The most tasks of an array that have a workflow at the same time; as many as there are,
-        #: if there is no limit.
+        #: The most tasks that have a workflow at the same time; the number of tasks if there is no
+        #: limit.
         self.places = len(job.tasks) if places is None else places
         self._window = contextlib.nullcontext() if places is None else asyncio.Semaphore(places)
         self._cancellations = Cancellations()
@@ -59,9 +137,10 @@ class IndependentTasks(SeparateTasks):
         self._running: dict[int, asyncio.Task[None]] = {}
         #: The tasks' workflows that have not ended, by index.
         self._workflows: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
-        #: The overrides that all tasks' workflows have; None: some of them have older ones.
+        #: The overrides that all tasks' workflows have; None if some workflows have earlier ones.
         self._sent_overrides: Overrides | None = job.overrides
-        #: Runs while tasks of an earlier job of this name still end; no task is started meanwhile.
+        #: Runs while tasks of an earlier job of this name are still ending. No task is started
+        #: meanwhile.
         self._earlier_tasks: asyncio.Task[None] | None = None
 
     def receive(self, message: JobMessage) -> None:
@@ -75,7 +154,7 @@ class IndependentTasks(SeparateTasks):
                     self._cancels(index, reason)
                     self._changed()
                     self._running[index].cancel(reason)
-                else:  # nothing of it has begun, perhaps because the job waits for other jobs
+                else:  # the task has not started, for instance because the job waits for others
                     self._set_task(self._cancelled(index))
             case TaskStatus(index=index) if self._is_live(
                 index
@@ -90,7 +169,8 @@ class IndependentTasks(SeparateTasks):
         self.places = max(self.places, places)
 
     async def run(self) -> None:
-        """Runs every task to its end. Once the job's state is decided, it ends the others.
+        """Runs every task until it has ended. Once the job's state is decided, ends the remaining
+        tasks.
 
         Raises:
             asyncio.CancelledError: the workflow was cancelled; all tasks have ended by then.
@@ -106,7 +186,7 @@ class IndependentTasks(SeparateTasks):
             while running:
                 done, running = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    if not task.cancelled():  # by the user, alone
+                    if not task.cancelled():  # the user may cancel a task alone
                         task.result()
                 if running and not self._is_part and (status := status_of(self.gang)).state.ended:
                     await self._end(running, f"the job ended {status.state}: {status.reason}")
@@ -155,7 +235,7 @@ class IndependentTasks(SeparateTasks):
     async def _start_task(
         self, index: int, starts: asyncio.Semaphore
     ) -> tuple[workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus], Overrides]:
-        """Starts the task's workflow. Returns it, and the overrides that it was started with."""
+        """Starts the task's workflow. Returns the workflow and the overrides that it has."""
         while True:
             try:
                 async with starts:
@@ -169,7 +249,9 @@ class IndependentTasks(SeparateTasks):
                     self._earlier_tasks = asyncio.create_task(self._wait_for_earlier_tasks(index))
 
     async def _wait_for_earlier_tasks(self, index: int) -> None:
-        """Waits once for all tasks of the earlier job, and shows that as the reason of one task."""
+        """Waits for the end of all tasks of the earlier job, and shows that as the reason of one
+        task.
+        """
         task = self._task(index)
         self._set_task(
             task.model_copy(
@@ -248,8 +330,8 @@ class IndependentTasks(SeparateTasks):
             update={"state": state, "reason": reason, "finished_at": workflow.now()}
         )
 
-    # What concerns many tasks goes through an activity, so that the history does not grow with
-    # their number.
+    # Messages to many tasks go through one activity, so that the history does not grow with the
+    # number of tasks.
 
     async def _send_overrides(self) -> None:
         """Sends the user's changes to the tasks."""

@@ -1,11 +1,12 @@
-"""Defines the job's workflow: it asks for hosts, waits, runs, accounts for the outcome, releases,
-rolls up the state, and ends.
+"""Defines the workflow of a job: it registers with other jobs, waits for its dependencies, runs the
+tasks, and reports the end.
 
 A job whose tasks form one gang runs that gang itself (`gang_run.py`), and so does a job of one
 task. A job of several independent tasks starts a workflow for each (`independent_tasks.py`), so
-that no history grows with the number of tasks times attempts. A large array starts workflows for
-its parts, which do so (`array_parts.py`). A failed job is a failed workflow and a cancelled job is
-a cancelled workflow, so Temporal's lists, colours and buttons keep their usual meaning.
+that no history grows with the number of tasks and attempts. A large array starts a workflow for
+each of its parts, and these start workflows for their tasks (`array_parts.py`). A failed job is a
+failed workflow and a cancelled job is a cancelled workflow, so Temporal's lists, colours and
+buttons keep their usual meaning.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class JobWorkflow:
     @workflow.init
     def __init__(self, job: JobInput) -> None:
         info = workflow.info()
-        #: The tasks and their state at the start; of a job that is refused, at its end.
+        #: The tasks and their state at the start. For a refused job: at the end.
         self._job: Gang = job.model_copy(
             update={
                 "run_id": info.first_execution_run_id,
@@ -62,7 +63,7 @@ class JobWorkflow:
             job, self._has_ended, self._describe, self._ready, self._continue_as_new
         )
         self._dependents = Dependents(job.dependents)
-        #: Runs the tasks, and has their state. None: the job is refused.
+        #: Runs the tasks, and has their state; None if the job is refused.
         self._run: GangRun | IndependentTasks | ArrayParts | None
         if job.spec.is_gang:
             self._run = GangRun(self._job, self._describe, self._with_others)
@@ -71,10 +72,10 @@ class JobWorkflow:
         else:
             self._run = IndependentTasks(self._job, self._describe)
         self._listed = ListEntry()
-        #: None: the job is not cancelled.
+        #: The cancellation of the job; None if it is not cancelled.
         self._cancelling: Cancelling | None = None
-        #: Of attempts that run, or ran. No attempt runs while the workflow continues as new, so the
-        #: next run needs none.
+        #: The endpoints of attempts, including ended ones. The next run of the workflow needs none,
+        #: because no attempt runs while the workflow continues as new.
         self._endpoints: tuple[Endpoint, ...] = ()
         self._describe()
 
@@ -94,10 +95,8 @@ class JobWorkflow:
             elif self._run is not None:
                 await self._run.run()
         except asyncio.CancelledError:
-            if self.status().state in (
-                JobState.PENDING,
-                JobState.HELD,
-            ):  # it was cancelled before it had begun
+            # A job that was cancelled before it started ends here.
+            if self.status().state in (JobState.PENDING, JobState.HELD):
                 self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
             self._describe()
             status = self.status()
@@ -121,7 +120,7 @@ class JobWorkflow:
             self._gang, self._children.known if status.state is JobState.SUCCEEDED else ()
         )
         await notify(self._gang, status)
-        # The result has only the first tasks, to keep the history short; the query has all of them.
+        # The result has only the first tasks, to keep the history short. The query returns all.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
         if status.state is not JobState.SUCCEEDED:
             raise ApplicationError(status.reason, end, type=status.state, non_retryable=True)
@@ -137,7 +136,7 @@ class JobWorkflow:
 
     @workflow.update(
         description="Whether the programs of a gang may start; answered when all are prepared",
-        # the hosts hear of the end by their heartbeats, too
+        # The hosts also learn of the attempt's end by their heartbeats.
         unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON,
     )
     async def start_together(self, start: GangStart) -> bool:
@@ -224,12 +223,12 @@ class JobWorkflow:
         return Endpoints(endpoints=visible(self._endpoints, self._gang.tasks))
 
     def _known(self) -> JobStatus:
-        """Returns the status without cancellations whose end the job waits for."""
+        """Returns the status without the cancellations that have not taken effect yet."""
         return self._dependencies.shown(status_of(self._gang))
 
     async def _show_cancellation(self) -> None:
-        """Shows the cancellation of the job as soon as it arrives. Programs may take their whole
-        grace period.
+        """Shows the cancellation of the job as soon as it arrives: programs may run on for their
+        whole grace period.
         """
         await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
         self._cancelling = Cancelling.begun(
@@ -248,13 +247,13 @@ class JobWorkflow:
         self._describe()
 
     def _is_refused(self, job: JobInput) -> bool:
-        """Ends the job as UNSCHEDULABLE if it demands more than the scheduler accepts; returns
-        whether it did.
+        """Ends the job as UNSCHEDULABLE if it demands more than the scheduler accepts. Returns
+        whether it does.
 
         Not every client checks the demands before it submits the job.
         """
         if job.tasks:
-            return False  # an earlier run has asked
+            return False  # an earlier run of the workflow has checked it
         try:
             check_demands(job.spec)
         except InvalidValue as error:
@@ -263,8 +262,8 @@ class JobWorkflow:
         return False
 
     def _refuse(self, state: TaskState, reason: str) -> None:
-        """Ends the tasks before they have begun. Tasks that the user has cancelled alone have ended
-        already.
+        """Ends the tasks before they start. Tasks that the user has cancelled alone keep their
+        end.
         """
         end = {"state": state, "reason": reason, "finished_at": workflow.now()}
         tasks = tuple(
@@ -276,7 +275,7 @@ class JobWorkflow:
         self._describe()
 
     def _with_others(self, gang: Gang) -> Gang:
-        """Adds what the next run of the workflow has to know of other jobs."""
+        """Returns the gang with the data about other jobs that the next run needs."""
         others = {"children": self._children.carried, "dependents": self._dependents.carried}
         return gang.model_copy(update={**others, "dependency_ends": self._dependencies.known})
 
@@ -296,15 +295,14 @@ class JobWorkflow:
         )
         workflow.set_current_details(web_ui.job_details(self._job.spec, self.status(), refusal, at))
         status = self._known()
-        # Show PENDING once the job has to wait, and BUILDING or RUNNING once a host has reported
-        # it.
+        # Show PENDING when the job has to wait, and BUILDING or RUNNING when a host reports it.
         if any(task.state is TaskState.RUNNING for task in status.tasks):
             self._listed.show(JobState.RUNNING)
         elif status.state is JobState.BUILDING:
-            # Of several independent tasks, which have a reason each, one is shown.
-            told = self._listed.state is JobState.BUILDING and not self._job.spec.is_gang
+            # Each independent task has a reason. Only the first one is shown.
+            shown = self._listed.state is JobState.BUILDING and not self._job.spec.is_gang
             self._listed.show(JobState.BUILDING)
-            self._listed.show_reason(status.state, "" if told else status.reason)
+            self._listed.show_reason(status.state, "" if shown else status.reason)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
             self._listed.show(status.state)
             waits_for = self._dependencies.listed or (

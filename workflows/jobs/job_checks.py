@@ -1,5 +1,5 @@
-"""Requests the checks of the jobs that the scheduler knows, each of which the service repeats until
-it has news (decision 87).
+"""Requests the checks of the jobs that the scheduler knows. The service repeats each check until it
+finds something (decision 87).
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from iris.workflows import policies
 
 
 class JobChecks:
-    """Looks for owners that have ended, and cancels the live children of jobs that have ended
-    without success.
+    """Finds owners of requests and placements that have ended, and cancels running children of jobs
+    that have ended without success.
 
-    The two checks run side by side: the second one may take as long as the service is slow.
+    The two checks run side by side, because a slow service delays the second one for long.
 
     Args:
-        forget: removes what the owners with these keys hold.
+        forget: removes the requests and placements with these keys from the ledger.
     """
 
     def __init__(self, cluster: str, forget: Callable[[tuple[str, ...]], None]) -> None:
@@ -34,13 +34,13 @@ class JobChecks:
 
     @property
     def run(self) -> bool:
-        """Returns whether both checks are being repeated."""
+        """Returns whether the service repeats both checks now."""
         return all(
             check is not None and not check.done() for check in (self._owners, self._orphans)
         )
 
     def start(self) -> None:
-        """Starts each check that is not being repeated."""
+        """Starts each check that the service does not repeat now."""
         if self._owners is None or self._owners.done():
             self._owners = asyncio.create_task(self._check_owners())
         if self._orphans is None or self._orphans.done():

@@ -1,4 +1,4 @@
-"""Deletes the values that the submitter of a job has sealed for it, as one of the job's last
+"""Deletes the secret values that a job's submitter has sealed for it. This is one of the job's last
 steps.
 """
 
@@ -18,7 +18,7 @@ from iris.model.job.secrets import sealed_for
 from iris.workflows import policies
 from iris.workflows.scheduler_call import uninterrupted
 
-#: The children that one activity looks for: its input has some 50 KiB.
+#: The most children that one activity gets: its input has some 50 KiB then.
 _MOST_CHILDREN = 500
 
 
@@ -26,18 +26,20 @@ async def delete_secrets(job: Gang, children: Sequence[ChildRef] = ()) -> None:
     """Deletes the values that were sealed for a job that has ended.
 
     Args:
-        children: the jobs that belong to it and may outlive it, with its secrets.
+        children: the job's children, which may outlive it and use its secrets.
     """
     if objects := sealed_for(job.spec.secrets, job.spec.id):
         unneeded = UnneededSecrets(
             cluster=job.cluster, objects=objects, children=tuple(children[-_MOST_CHILDREN:])
         )
-        with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
+        # The job has ended already, so its own cancellation has no effect.
+        with contextlib.suppress(asyncio.CancelledError):
             await uninterrupted(_delete(unneeded))
 
 
 async def _delete(unneeded: UnneededSecrets) -> None:
-    # If the store is away, the job does not wait for it: the sweep of a control plane deletes them.
+    # The job does not wait for a store that does not answer: a later sweep of the control plane
+    # deletes the values.
     with contextlib.suppress(ActivityError):
         await workflow.execute_activity_method(
             SealedSecrets.delete_secrets,

@@ -1,8 +1,8 @@
-"""Calls the addresses that a job's user has named, after the job has ended.
+"""Calls the webhooks that a job's user has named, after the job has ended.
 
 Each call is a workflow of its own, which the job starts as its last step. So a client that waits
-for the job does not wait for a service that does not answer, and a failed call changes nothing
-about the job.
+for the job does not wait for a service that does not answer, and a failed call does not change the
+job's state.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from iris.workflows.search_attributes import keywords
 class NotificationWorkflow:
     @workflow.run
     async def run(self, notification: Notification) -> None:
-        """Fails if the address refuses the message, or does not accept it within a day."""
+        """Calls the webhook. Fails if it refuses the message or does not accept it in a day."""
         await workflow.execute_activity_method(
             WebhookCalls.call_webhook,
             notification,
@@ -43,7 +43,8 @@ class NotificationWorkflow:
 async def notify(job: Gang, end: JobStatus) -> None:
     """Starts the calls about the end of a job."""
     if job.spec.notify:
-        with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
+        # The job has ended already, so its own cancellation has no effect.
+        with contextlib.suppress(asyncio.CancelledError):
             await uninterrupted(_start(job, end))
 
 
@@ -70,9 +71,8 @@ async def _start(job: Gang, end: JobStatus) -> None:
             tags=job.spec.tags,
             note=job.spec.note,
         )
-        with contextlib.suppress(
-            WorkflowAlreadyStartedError
-        ):  # by a run of the job that was reset: its call is under way
+        # A run of the job that was reset has started the call already.
+        with contextlib.suppress(WorkflowAlreadyStartedError):
             await workflow.start_child_workflow(
                 NotificationWorkflow.run,
                 notification,

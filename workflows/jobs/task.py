@@ -1,5 +1,5 @@
-"""Runs one task of a job of several independent tasks, as a job of one task runs, and reports its
-state to the job.
+"""Defines the workflow of one task of a job of several independent tasks. It runs the task like a
+job of one task, and reports the task's state to the job.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.search_attributes import show_band, show_state
 from iris.workflows.signals import send_signal
 
-#: The pause after each report. A thousand tasks with nine reports each stay below the 10,000
-#: signals that a workflow takes.
+#: The pause after each report. A thousand tasks with nine reports each send fewer signals than the
+#: 10,000 that one workflow accepts.
 REPORT_PAUSES = tuple(
     timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6)
 )
@@ -35,11 +35,11 @@ class TaskWorkflow:
     def __init__(self, task: TaskInput) -> None:
         self._task = task
         self._run = GangRun(task, self._changed)
-        #: The status to report to the job; None: the job has it.
+        #: The status to report to the job; None if the job has the current one.
         self._unreported: TaskStatus | None = None
-        #: The last status that was reported, or is about to be.
+        #: The last status that was or is to be reported.
         self._reported = task.tasks[0]
-        #: None: the task is not cancelled.
+        #: The cancellation of the task; None if it is not cancelled.
         self._cancelling: Cancelling | None = None
 
     @workflow.run
@@ -113,14 +113,14 @@ class TaskWorkflow:
         return Attempts(attempts=self._run.gang.attempts)
 
     def _changed(self) -> None:
-        """Shows the new state, and reports to the job that the task is prepared, runs or waits
-        again. Its end reaches the job as this workflow's own end.
+        """Shows the new state. Also reports it to the job if the task is being prepared, runs or
+        waits. The end of the task is not reported: the job sees the end of this workflow.
         """
         self._describe()
         status = self._run.gang.first
         waits = status.state is TaskState.PENDING and status.reason
         known = self._reported
-        # Not each step of it: reports become rare.
+        # Only the first step of a preparation is reported: the number of reports is limited.
         built = status.state is TaskState.BUILDING and (known.state, known.attempt) != (
             status.state,
             status.attempt,
@@ -136,8 +136,8 @@ class TaskWorkflow:
         )
 
     async def _show_cancellation(self) -> None:
-        """Shows the cancellation of the task as soon as it arrives. Its program may take its whole
-        grace period.
+        """Shows the cancellation of the task as soon as it arrives: the program may run on for its
+        whole grace period.
         """
         await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
         self._cancelling = Cancelling.begun(
@@ -146,8 +146,8 @@ class TaskWorkflow:
         self._describe()
 
     def _known(self, status: TaskStatus) -> bool:
-        """Returns whether the job knows the status: it is the reported one, or differs by the hold,
-        which is the job's.
+        """Returns whether the job knows the status: it was reported, or only a hold differs, which
+        the job itself has sent.
         """
         held = (
             self._run.gang.overrides.hold is not None
@@ -156,11 +156,11 @@ class TaskWorkflow:
         return held or status == self._reported
 
     async def _report(self) -> None:
-        """Reports the latest status, at growing intervals: a job's history must not grow with tasks
-        times attempts.
+        """Reports the latest status at growing intervals: otherwise, the job's history would grow
+        with the number of tasks and attempts.
         """
         parent = workflow.get_external_workflow_handle(
-            self._task.parent, run_id=self._task.parent_run or self._task.run_id
+            self._task.parent, run_id=self._task.parent_run
         )
         for pause in REPORT_PAUSES:
             await workflow.wait_condition(lambda: self._unreported is not None)

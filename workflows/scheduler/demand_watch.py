@@ -8,8 +8,8 @@ from iris.workflows.scheduler.scheduler_views import broken_slices, reserve_of
 
 
 class DemandWatch:
-    """Compares the demand, the broken slices, the idle reserve and the pauses with those that the
-    autoscaler knows.
+    """Compares the demand, the broken slices, the idle reserve and the pauses with the values at
+    the last signal to the autoscaler.
     """
 
     def __init__(self) -> None:
@@ -21,16 +21,16 @@ class DemandWatch:
         self.changed = False
 
     def signalled(self, demand: Mapping[Shape, int]) -> None:
-        """The autoscaler is being signalled."""
+        """Records the demand at a signal to the autoscaler."""
         self._demand, self.changed = dict(demand), False
 
     def compare(self, ledger: Ledger, demand: Mapping[Shape, int]) -> None:
-        """Sets `changed` if the autoscaler has to be signalled.
+        """Sets `changed` if the autoscaler has to be signalled, which is so if:
 
-        It has to be if more gangs of a shape wait than at the last signal, if no gang of a shape
-        waits any more, if a slice is broken, if a slice of a group that keeps a reserve is no
-        longer idle, or if a pause began or ended. While the whole cluster is paused, only pauses
-        count.
+        - more gangs of a shape wait than at the last signal, or none of a shape waits any more;
+        - another slice is broken;
+        - a slice is no longer idle, and a group keeps a reserve of idle slices;
+        - a pause began or ended. While the whole cluster is paused, only this counts.
         """
         pauses = (ledger.paused is not None, frozenset(ledger.paused_groups))
         if pauses != self._pauses:

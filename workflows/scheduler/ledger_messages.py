@@ -35,13 +35,14 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.explain import MOST_REASONS
 
-#: The most placements of one pass: some hundred milliseconds of the two seconds that a workflow
-#: task may take without yielding.
+#: The most placements of one pass. They take some hundred milliseconds, and a workflow task must
+#: yield within two seconds.
 MAX_PLACEMENTS = 1_000
-#: The most bytes of the outlooks that the ledger stores, because their shapes are chosen by users.
+#: The most bytes of the outlooks that the ledger stores. Users choose how long their shapes are.
 OUTLOOKS_BYTES = 128 * 1024
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
+#: The refusal in an answer of a batch whose full answers are too large.
 MANY = Refusal(
     code=RefusalCode.QUEUED,
     message=(
@@ -49,6 +50,7 @@ MANY = Refusal(
         " waits"
     ),
 )
+#: The refusal of each request while the ledger is being recovered.
 RECOVERING = Refusal(
     code=RefusalCode.QUEUED,
     message=(
@@ -239,9 +241,9 @@ def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) ->
         case SliceUp(hosts=hosts):
             size.joined(hosts)
             return Entered(hosts=[host.id for host in hosts], ended=ledger.hosts_up(hosts))
-        case SliceDown(lives=lives):
-            ledger.slice_down(lives)
-            return Entered(hosts=[host_id for host_id, _ in lives])
+        case SliceDown(incarnations=incarnations):
+            ledger.slice_down(incarnations)
+            return Entered(hosts=[host_id for host_id, _ in incarnations])
         case HostLost(host_id=host_id, incarnation=incarnation):
             ledger.host_lost(host_id, incarnation)
             return Entered(hosts=[host_id])
@@ -347,11 +349,11 @@ def _amend(ledger: Ledger, amend: Amend) -> None:
 def _retire(ledger: Ledger, retire: Retire, *, whole: bool) -> Entered:
     if not whole:
         return Entered("the scheduler was restarted and recovers its ledger")
-    problem = ledger.retire(retire.lives, retire.idle_since)
+    problem = ledger.retire(retire.incarnations, retire.idle_since)
     if not problem:
-        return Entered(hosts=[host_id for host_id, _ in retire.lives])
+        return Entered(hosts=[host_id for host_id, _ in retire.incarnations])
     going: list[Eviction] = []
-    for host_id, _ in retire.lives:
+    for host_id, _ in retire.incarnations:
         if retire.closure is not None and host_id in ledger.hosts:
             ledger.close(host_id, retire.closure)
             if retire.evict:

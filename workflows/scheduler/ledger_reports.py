@@ -1,5 +1,5 @@
-"""Collects what slices and gangs report of their hosts: the ledger may have been lost with an
-earlier scheduler.
+"""Recovers the ledger from the reports of slices and gangs, after an earlier scheduler and its
+ledger were lost.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,12 @@ async def recover(
 
     Args:
         now: returns the time for decisions.
-        entered: gets each page of reports that is in the ledger, and their number.
+        entered: called for each page of reports that was entered into the ledger, with their
+        number.
     """
     if await _enter_reports(cluster, recovery, now, entered):
-        # Lists of workflows lag a little: the second round finds workflows that began just before
-        # the first.
+        # New workflows are in the service's lists after a moment. The second round finds those that
+        # began just before the first one.
         await workflow.sleep(policies.LIST_LAG)
         await _enter_reports(cluster, recovery, now, entered)
 

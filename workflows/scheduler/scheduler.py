@@ -1,12 +1,13 @@
 """Defines the scheduler: one workflow per cluster that holds the ledger of hosts, placements and
 waiting gangs.
 
-It decides nothing itself: `iris.scheduling.ledger.ledger` and `iris.scheduling.placement.place` do.
-Messages come in batches through the `exchange` update, whose answer carries what could be placed at
-once. An activity signals later placements to the gangs that had to wait.
+The decisions are made in `iris.scheduling.ledger.ledger` and `iris.scheduling.placement.place`.
+Messages arrive in batches through the `exchange` update. Its answers have the placements that are
+possible at once. An activity signals later placements to the gangs that had to wait.
 
-The handlers are synchronous and never raise. An async handler starves continue-as-new under load. A
-handler that raises fails or blocks the workflow on which the whole cluster depends.
+The handlers are synchronous and never raise. Under load, the workflow could never continue as new
+while asynchronous handlers run. A handler that raises fails or blocks the workflow on which the
+whole cluster depends.
 """
 
 import asyncio
@@ -57,15 +58,14 @@ from iris.workflows.scheduler.ledger_messages import (
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
 from iris.workflows.signals import send_signal
 
-#: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of it,
-#: and nothing is placed
-#: meanwhile: ten million take about three seconds on one core of the benchmark machine. The number
-#: of events says little. A pass over a large cluster costs a thousand times as much as one over a
-#: small one, and both are five events.
+#: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of this
+#: work, and nothing is placed meanwhile: ten million looks take about three seconds on one core of
+#: the benchmark machine. The number of events is no measure: a pass over a large cluster costs a
+#: thousand times as much as one over a small cluster, and each adds five events.
 MAX_REPLAY = 10_000_000
 #: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
-#: The pause between two passes when the first stopped at its limit: it ends the workflow task.
+#: The pause after a pass that stopped at its limit. It ends the workflow task.
 BREATH = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
 Notice = TypeVar("Notice", Placement, Eviction)
@@ -84,16 +84,16 @@ class SchedulerWorkflow:
         self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.sent_reasons)
         self._checked_at = start.checked_at
-        #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
+        #: Whether another pass has to run: the last one stopped at its limit, or none has run yet.
         self._unsettled = bool(len(self._ledger.waiting))
-        #: When victims are looked for again; None: no time is set.
+        #: When the next search for victims of evictions is due; None if no time is set.
         self._again_at: datetime | None = None
-        #: The recovery of the ledger while it runs: nothing is placed before the ledger is
-        #: complete.
+        #: The recovery of the ledger; None if the ledger is complete. Nothing is placed before
+        #: that.
         self._recovery = LedgerRecovery(self._ledger) if start.recover else None
         self._demand_watch = DemandWatch()
-        #: The last time that is the same in a replay: that of the last exchange, or the time for
-        #: which a timer was set.
+        #: The time for decisions, which is the same in a replay (decision 14): the time of the last
+        #: exchange, or the time for which a timer was set.
         self._time = workflow.info().workflow_start_time
         self._describe()
 
@@ -121,8 +121,8 @@ class SchedulerWorkflow:
                 await self._wait()
         for task in beside:
             task.cancel()
-        # No await between here and the end: everything that was handled is in the ledger, and the
-        # next run gets the ledger.
+        # There must be no await from here on: every handled message must be in the ledger that the
+        # next run gets.
         notices, evictions = (
             self._unsent_notices | self._notices,
             self._unsent_evictions | self._evictions,
@@ -139,20 +139,20 @@ class SchedulerWorkflow:
         )
 
     async def _wait(self) -> None:
-        """Waits until there is something to do.
+        """Waits until a pass or a signal is due.
 
-        A timer runs only while `_again_at` is set: a victim has not run long enough yet, or not all
-        gangs were considered.
+        A timer runs only while `_again_at` is set: a victim has not run long enough yet, or the
+        last search did not examine all gangs.
         """
         armed = self._again_at
 
-        def something() -> bool:
+        def is_woken() -> bool:
             waits = bool(self._notices or self._evictions) or self._unsettled
             return waits or self._again_at != armed or self._run_is_long()
 
         try:
             await workflow.wait_condition(
-                something, timeout=max(policies.MOMENT, armed - self._time) if armed else None
+                is_woken, timeout=max(policies.MOMENT, armed - self._time) if armed else None
             )
         except TimeoutError:
             self._again_at, self._time = None, armed or self._time
@@ -236,15 +236,14 @@ class SchedulerWorkflow:
         return owners_of(self._ledger, page)
 
     def _run_is_long(self) -> bool:
-        """Returns whether to continue as new: the history or its replay is long, or the ledger has
-        to be measured.
+        """Returns whether to continue as new: the history or its replay is long, or the size of the
+        ledger has to be measured.
         """
         suggested = workflow.info().is_continue_as_new_suggested()
         return suggested or self._spent() or self._size.stale
 
     def _spent(self) -> bool:
-        # A round of passes ends in the run in which it began. The next run would begin it anew, and
-        # perhaps never end it.
+        # A round of passes must end in the run in which it began: the next run would begin it anew.
         return not self._ledger.passed_over and self._ledger.effort.looks >= MAX_REPLAY
 
     def _entered(self, message: Message, entered: Entered) -> None:
@@ -316,8 +315,8 @@ class SchedulerWorkflow:
         sent: Sequence[Notice],
         result: Signalled,
     ) -> None:
-        """Removes what was signalled, and forgets the keys of owners that are gone: they hold
-        nothing.
+        """Removes the signals that were sent from the queue, and the requests and placements of
+        owners that are gone from the ledger.
         """
         later = set(result.unsent)
         for each in sent:
@@ -330,21 +329,20 @@ class SchedulerWorkflow:
         self._size.recovered(page)
 
     async def _signal_demand(self) -> None:
-        """Signals the autoscaler when the demand differs from what it knows, at most once per
-        `WAKE_EVERY`.
+        """Signals the autoscaler when the demand has changed, at most once per `WAKE_EVERY`.
 
-        The signal does not carry the demand; the autoscaler asks for it.
+        The signal does not carry the demand: the autoscaler queries it.
         """
         autoscaler = workflow.get_external_workflow_handle(names.autoscaler_workflow(self._cluster))
         while True:
             await workflow.wait_condition(lambda: self._demand_watch.changed)
             self._demand_watch.signalled(self._demand())
-            await send_signal(autoscaler, "demand")  # if none runs: a new one asks at once
+            await send_signal(autoscaler, "demand")  # a new autoscaler queries it at its start
             await workflow.sleep(WAKE_EVERY)
 
     def _demand(self) -> Mapping[Shape, int]:
-        """Returns the demand that the autoscaler gets. While passes follow one another, it has only
-        what did not fit.
+        """Returns the demand that the autoscaler gets. While another pass has to run, these are
+        only the gangs that are known not to fit.
         """
         if self._unsettled:
             return unplaced(self._ledger) or {}
@@ -375,7 +373,7 @@ class SchedulerWorkflow:
     async def _next_check(self) -> None:
         """Waits until the jobs have to be checked."""
         await workflow.wait_condition(self._is_used)
-        # Runs may be short: the last check of the previous run counts.
+        # Runs may be shorter than the interval, so the last check of the previous run counts.
         began = self._time
         pause = max(
             policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began))
@@ -392,7 +390,7 @@ class SchedulerWorkflow:
         self._unsent_notices, self._unsent_evictions = {}, {}
 
     async def _send_reasons(self) -> None:
-        """Sends waiting gangs the reason why they wait now. All gangs of one shape have the same
+        """Sends waiting gangs the reasons that have changed. All gangs of one shape have the same
         reason.
         """
         ledger = self._ledger
@@ -405,11 +403,10 @@ class SchedulerWorkflow:
                 self._cluster, unsent_signals.reasons_of(ledger, changed)
             )
         except ActivityError as error:
-            if is_cancelled_exception(
-                error
-            ):  # the run ends: the server refuses an end after which anything begins
+            if is_cancelled_exception(error):
+                # The run ends. It must start nothing more: the service would reject its end.
                 raise asyncio.CancelledError from error
-            # The reasons are only for display, and a failure must not end the checks: the next
+            # A failure must not end the checks, because the reasons are only for display. The next
             # check sends them again.
             for each in changed:
                 sent.pop(each.shape, None)

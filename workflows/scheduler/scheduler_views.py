@@ -12,11 +12,12 @@ from iris.model.job.requests import Placement, Shape
 from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger.ledger import Ledger
 
-#: The most shapes that the autoscaler gets at once; gangs of other shapes are served after these.
+#: The most shapes in one answer to the autoscaler. It gets the others when gangs of these are
+#: placed.
 MOST_SHAPES = 1_000
 #: The most quarantined hosts that a snapshot names.
 MOST_QUARANTINED = 100
-#: The most bytes of these demands: the answer is a payload of its own, which idle slices share.
+#: The most bytes of the demands in one answer, which also lists the idle slices.
 DEMANDS_BYTES = 2 * BATCH_BYTES
 
 
@@ -70,8 +71,8 @@ def _tasks_on(placement: Placement, place: int) -> list[str]:
 
 
 def unplaced(ledger: Ledger) -> dict[Shape, int] | None:
-    """Returns the demand of the shapes that did not fit when a pass last examined them; None before
-    all were examined once.
+    """Returns the demand of the shapes that did not fit when a pass last examined them; None until
+    passes have examined all shapes once.
     """
     unfit = ledger.unfit
     return (
@@ -86,7 +87,7 @@ def wanted_of(ledger: Ledger, now: datetime, demand: Mapping[Shape, int] | None 
     or broken.
 
     Args:
-        demand: the part of the ledger's demand that did not fit; None: all of it.
+        demand: the part of the ledger's demand that did not fit; None for the whole demand.
     """
     return Wanted(
         demands=(
@@ -105,9 +106,9 @@ def wanted_of(ledger: Ledger, now: datetime, demand: Mapping[Shape, int] | None 
 def _demands(ledger: Ledger, counts: Mapping[Shape, int]) -> tuple[Demand, ...]:
     """Returns the demands that the autoscaler gets, in serving order.
 
-    Demands that no scale group could serve are only sent for their outlook, and only if there are
-    few others. If there are more demands than one answer holds, each user gets the same number of
-    each group. Otherwise the shapes of one user could keep the slices of every group from others.
+    If there are more demands than one answer holds, it has the same number for each user and scale
+    group. Otherwise, a user with many shapes could get all slices of a group. Demands that no group
+    could serve are in the answer only for their outlook, and only if there is room.
     """
     firsts = [
         Demand(count=counts[shape], example=example)

@@ -1,8 +1,9 @@
-"""The signals that owners have not received yet: batches of them, and all of them on their way to
-the next run of the scheduler.
+"""The signals that owners have not received yet: how one activity sends a batch of them, and how a
+run of the scheduler passes them to the next run.
 
-There may be as many as placements, so all of them travel as keys: the ledger has the rest. Only
-those that differ travel in full, for example placements on a host that was lost meanwhile.
+There may be as many signals as placements, so a run passes on their keys: the ledger has the rest.
+Only signals that differ from the ledger are passed on in full, for example placements on a host
+that was lost meanwhile.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,14 +21,13 @@ from iris.scheduling.ledger.reason_changes import ReasonChange
 from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies
 
-#: The most signals sent by one activity: a second's work, unless `bounds.BATCH_BYTES` limits them
-#: first.
+#: The most signals that one activity sends, which takes a second. `BATCH_BYTES` may allow fewer.
 MAX_SIGNALS = 500
 Item = TypeVar("Item", Placement, Eviction, Reason)
 
 
 class Unsent(NamedTuple):
-    """The fields of `SchedulerStart` for these signals."""
+    """The unsent signals, in the fields of `SchedulerStart`."""
 
     noticed: tuple[str, ...]
     notices: tuple[Placement, ...]
@@ -70,13 +70,13 @@ def unpack(
 
 
 def batch(unsent: Iterable[Item]) -> tuple[Item, ...]:
-    """Returns the first of the items, as many as one activity sends."""
+    """Returns the first items, as many as one activity sends."""
     return tuple(fitting(((each, size_of(each)) for each in unsent), MAX_SIGNALS))
 
 
 def reasons_of(ledger: Ledger, changes: Sequence[ReasonChange]) -> list[Reason]:
-    """Returns the changed reasons for their gangs, with the positions of those that wait for their
-    turn.
+    """Returns the changed reasons for each gang. The reasons of gangs that wait for their turn have
+    the position in the queue.
     """
     asked = ((each.refusal, each.requests) for each in changes)
     placed = ledger.wait_reasons().with_positions(asked) if changes else {}
@@ -91,7 +91,7 @@ async def send_reasons(cluster: str, reasons: Sequence[Reason]) -> None:
     """Sends waiting gangs the reason why they wait.
 
     Raises:
-        ActivityError: some were not sent.
+        ActivityError: some reasons were not sent.
     """
     while reasons:
         some = batch(reasons)

@@ -1,10 +1,10 @@
 """Defines the workflow of one slice, from its request to its confirmed deletion.
 
-A slice that the autoscaler wants is *created*: the workflow requests its machines, waits for them,
-and deletes them until the platform confirms that no machine is left, also when the workflow is
-cancelled. A slice of machines that people provide *joined*: its agents start this workflow, and
-there is nothing to delete. Both report their hosts to the scheduler: a host is removed before it
-comes back.
+A slice that the autoscaler decides to have is *created*: the workflow requests its machines, waits
+for them, and deletes them until the platform confirms that no machine is left, also when the
+workflow is cancelled. A slice of machines that users provide *joined*: its agents start this
+workflow, and there is nothing to delete. Both kinds report their hosts to the scheduler. A host
+that comes back as a new incarnation is removed first.
 
 `iris.model.slice.lifecycle` decides what each event changes; the workflow performs the effects.
 """
@@ -70,11 +70,11 @@ class SliceWorkflow:
     def __init__(self, start: SliceInput) -> None:
         self._slice = start.record(workflow.now())
         self._inbox: deque[Signal] = deque(start.reports)
-        #: The autoscaler requests the slice's facts, though nothing has changed.
+        #: Whether the autoscaler has requested the slice's facts, although they have not changed.
         self._facts_requested = False
-        #: The scheduler does not have all of its hosts.
+        #: Whether the scheduler does not have all hosts of the slice.
         self._host_missing = False
-        #: The request to the platform while it runs.
+        #: The activity that requests the machines; None before it.
         self._requesting: workflow.ActivityHandle[CreateOutcome] | None = None
 
     @workflow.run
@@ -84,16 +84,15 @@ class SliceWorkflow:
             await self._handle_signals()
             await self._delete()
         except asyncio.CancelledError:
-            # Cancelled, for example in the Web UI: remove its hosts and delete its machines before
-            # this ends.
+            # A cancelled slice, for example in the Web UI, must not leave hosts or machines.
             await uninterrupted(self._delete_cancelled())
             raise
         known = self._slice.incarnations
         if start.request is None and any(
             isinstance(each, HostReady) and each.incarnation not in known for each in self._inbox
         ):
-            # A new incarnation of a host registered while the former one was being removed: that is
-            # a new slice of the same name.
+            # A new incarnation of a host has registered while the last one was being removed. It
+            # begins a new slice of the same name.
             workflow.continue_as_new(
                 SliceInput(
                     cluster=start.cluster, id=start.id, size=start.size, reports=tuple(self._inbox)
@@ -125,7 +124,7 @@ class SliceWorkflow:
     async def _wait(self) -> datetime | None:
         """Waits for a signal or a deadline. Returns the deadline if it is due, else None.
 
-        No decision depends on the clock: see decision 14.
+        No decision depends on the clock, which differs in a replay (decision 14).
         """
         due = lifecycle.deadline(self._slice)
 
@@ -176,8 +175,8 @@ class SliceWorkflow:
     # Events and their effects.
 
     async def _handle(self, event: Event) -> None:
-        """Makes the step for an event and performs its effects in order. The result of an effect is
-        the next event.
+        """Changes the slice for an event, and performs the effects in order. The result of an
+        effect is the next event.
         """
         self._slice, effects = lifecycle.step(self._slice, event, workflow.now())
         workflow.set_current_details(web_ui.slice_details(self.status()))
@@ -214,7 +213,7 @@ class SliceWorkflow:
                 answer = await exchange(
                     cluster,
                     Retire(
-                        lives=self._slice.incarnations,
+                        incarnations=self._slice.incarnations,
                         idle_since=drain.idle_since,
                         closure=closure,
                         evict=effect.evicts,
@@ -232,9 +231,7 @@ class SliceWorkflow:
         return RequestAnswered(await requesting) if requesting.done() else RequestAbandoned()
 
     async def _report_facts(self) -> None:
-        """Reports the facts to the autoscaler. An autoscaler that is not running requests them when
-        it starts.
-        """
+        """Reports the facts of a created slice to the autoscaler."""
         if (facts := self.status().facts) is not None:
             await signal_autoscaler(self._slice.cluster, facts)
 
@@ -243,14 +240,17 @@ class SliceWorkflow:
     async def _delete_cancelled(self) -> None:
         if self._slice.state is not SliceState.DELETED:
             await self._handle(Cancelled())
-            await self._delete(continues=False)  # the next run would not know that it is cancelled
+            # The next run would not know of the cancellation, so this one must not continue as new.
+            await self._delete(continues=False)
 
     async def _delete(self, *, continues: bool = True) -> None:
         """Removes the hosts from the scheduler, and deletes the machines until the platform
         confirms that none is left.
 
-        The tasks of a slice that is taken back have their time before. A cancelled slice goes at
-        once.
+        The tasks of a preempted slice get time to end first, unless the workflow is cancelled.
+
+        Args:
+            continues: whether the workflow may continue as new.
         """
         request, hosts = self._slice.request, self._slice.incarnations
         if self._requesting is not None and not self._requesting.done():
@@ -259,13 +259,13 @@ class SliceWorkflow:
         if self._is_taken_back and continues:
             await self._let_tasks_end()
         down = (
-            asyncio.create_task(exchange(self._slice.cluster, SliceDown(lives=hosts)))
+            asyncio.create_task(exchange(self._slice.cluster, SliceDown(incarnations=hosts)))
             if hosts
             else None
         )
         if down is not None and request is not None:
-            # A scheduler that does not answer places nothing on these hosts either: do not keep the
-            # machines for it.
+            # Do not keep the machines for a scheduler that does not answer: it places nothing
+            # there.
             with contextlib.suppress(TimeoutError):
                 await workflow.wait_condition(down.done, timeout=policies.SCHEDULER_PATIENCE)
         elif down is not None:
@@ -283,8 +283,8 @@ class SliceWorkflow:
 
     @property
     def _is_taken_back(self) -> bool:
-        """Returns whether its agents are ending its tasks. Once it is being deleted, they have had
-        their time.
+        """Returns whether the platform takes the machines back, so that the agents are ending the
+        tasks. False once the slice is being deleted.
         """
         ends = self._slice.state is SliceState.FAILED and ends_its_tasks(self._slice.facts.fault)
         return ends and self._slice.request is not None and bool(self._slice.incarnations)
@@ -299,12 +299,12 @@ class SliceWorkflow:
             free.cancel()
 
     async def _retire_until_free(self) -> None:
-        """Asks the scheduler to retire the hosts until nothing runs there. What has not begun to
-        end is evicted after a while.
+        """Asks the scheduler to retire the hosts, again and again until nothing runs there. After
+        `EVICTED_AFTER`, the tasks that still run are evicted.
         """
         closure = Closure(by=ClosedBy.LEAVING, reason=self._slice.facts.reason)
         retire, waited, pause = (
-            Retire(lives=self._slice.incarnations, closure=closure),
+            Retire(incarnations=self._slice.incarnations, closure=closure),
             timedelta(0),
             policies.LEAVING_CHECK,
         )

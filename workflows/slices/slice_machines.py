@@ -12,8 +12,8 @@ from iris.workflows import policies
 def request(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
     """Starts the request for the machines, which Temporal retries until the platform has answered.
 
-    If the workflow cancels the request, a call that is under way ends first: what it creates must
-    not appear after the deletion.
+    If the workflow cancels the request, a call that is under way ends first: it must not create
+    machines after the deletion.
     """
     return workflow.start_activity_method(
         Slices.create_slice,
@@ -25,9 +25,7 @@ def request(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
 
 
 async def describe(request: SliceRequest) -> Machines | None:
-    """Returns the platform's description of the machines; None if it does not answer and nothing is
-    known.
-    """
+    """Returns the platform's description of the machines; None if it does not answer."""
     try:
         return await workflow.execute_activity_method(
             Slices.describe_slice,
@@ -42,8 +40,8 @@ async def describe(request: SliceRequest) -> Machines | None:
 
 
 async def console_output(request: SliceRequest) -> str:
-    """Returns the machines' last output; empty if the platform does not give it at once: it is only
-    for display.
+    """Returns the machines' last output. It is only for display, so it is empty if the platform
+    does not give it at once.
     """
     try:
         console = await workflow.execute_activity_method(

@@ -28,12 +28,13 @@ class SliceRegistry:
     ) -> None:
         self._cluster = cluster
         self.known: dict[str, SliceFacts] = {each.id: each for each in facts}
-        #: The slices whose workflow was ended from outside, and how many observations in a row have
-        #: not found their machines. Until the machines are known to be deleted, such a slice counts
-        #: as existing.
+        #: The slices whose workflow was terminated, with the number of observations in a row that
+        #: did not find their machines. Such a slice counts as existing until its machines are known
+        #: to be deleted.
         self.strays = dict(strays)
         #: The slices that were signalled to drain and have not reported since.
         self.draining: set[str] = set()
+        #: The slices that `close_down` has returned.
         self._closed: set[str] = set()
 
     @property
@@ -41,14 +42,14 @@ class SliceRegistry:
         return tuple(self.known.values())
 
     def latest(self, reported: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:
-        """Returns the facts of all slices, with reports that `update` has not received yet."""
+        """Returns the facts of all slices, together with reports that `update` has not recorded."""
         latest = {**self.known, **{each.id: each for each in reported}}
         return tuple(each for each in latest.values() if each.state is not SliceState.DELETED)
 
     @property
     def expected(self) -> tuple[SliceFacts, ...]:
-        """The facts of all slices; one that was signalled to drain counts as DRAINING, though it
-        has not answered yet.
+        """The facts of all slices. A READY slice that was signalled to drain counts as DRAINING,
+        although it has not reported that yet.
         """
         going = {"state": SliceState.DRAINING}
         return tuple(
@@ -68,7 +69,7 @@ class SliceRegistry:
             self.known[facts.id] = facts
 
     def add_queried(self, found: Iterable[SliceFacts]) -> None:
-        """Records the results of queries; facts that slices have reported since are newer."""
+        """Records the results of queries. Facts that slices have already reported are newer."""
         self.known = {**{each.id: each for each in found}, **self.known}
 
     async def create(self, settings: ScalingSettings, create: Create, now: datetime) -> str:
@@ -93,59 +94,63 @@ class SliceRegistry:
         *,
         adopted: SliceObservation | None = None,
     ) -> bool:
-        """Starts a slice's workflow. Returns False if the slice has one already.
+        """Starts a slice's workflow. Returns False if the slice already has one.
 
         Args:
-            adopted: its machines, which were found without a workflow; None: they are to be
-                requested.
+            adopted: the slice's machines, if they were found without a workflow; None for a slice
+                whose machines have to be requested.
         """
-        slice_id, group, zone = request.slice_id, request.group, request.zone
+        slice_id = request.slice_id
         facts = SliceFacts(
             id=slice_id,
-            group=group.name,
-            zone=zone,
+            group=request.group.name,
+            zone=request.zone,
             state=SliceState.REQUESTED,
             requested_at=now,
             changed_at=now,
             reason=reason,
         )
-        before, self.known[slice_id] = self.known.get(slice_id), facts
+        start = SliceInput(
+            cluster=self._cluster,
+            id=slice_id,
+            size=request.group.hosts,
+            request=request,
+            facts=facts,
+            adopted=adopted is not None,
+            public_key=adopted.public_key if adopted is not None else "",
+        )
+        before = self.known.get(slice_id)
+        self.known[slice_id] = facts
         try:
-            child = await workflow.start_child_workflow(
-                SliceWorkflow.run,
-                SliceInput(
-                    cluster=self._cluster,
-                    id=slice_id,
-                    size=group.hosts,
-                    request=request,
-                    facts=facts,
-                    adopted=adopted is not None,
-                    public_key=adopted.public_key if adopted is not None else "",
-                ),
-                id=names.slice_workflow(self._cluster, slice_id),
-                task_queue=names.control_queue(self._cluster),
-                # The slice outlives this run and the autoscaler.
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                search_attributes=keywords(
-                    {
-                        names.SA_CLUSTER: self._cluster,
-                        names.SA_KIND: names.KIND_SLICE,
-                        names.SA_STATE: SliceState.REQUESTED,
-                        names.SA_GROUP: group.name,
-                    }
-                ),
-                static_summary=f"slice of scale group {group.name} in {zone}: {reason}",
-            )
+            await self._start_workflow(start, facts)
         except WorkflowAlreadyStartedError:
             self.known.pop(slice_id)
             if before is not None:
                 self.known[slice_id] = before
             return False
         self.strays.pop(slice_id, None)
-        child.add_done_callback(
-            lambda ended: ended.cancelled() or ended.exception()
-        )  # the slice reports its end itself
         return True
+
+    async def _start_workflow(self, start: SliceInput, facts: SliceFacts) -> None:
+        child = await workflow.start_child_workflow(
+            SliceWorkflow.run,
+            start,
+            id=names.slice_workflow(self._cluster, facts.id),
+            task_queue=names.control_queue(self._cluster),
+            # The slice outlives this run and the autoscaler.
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            search_attributes=keywords(
+                {
+                    names.SA_CLUSTER: self._cluster,
+                    names.SA_KIND: names.KIND_SLICE,
+                    names.SA_STATE: SliceState.REQUESTED,
+                    names.SA_GROUP: facts.group,
+                }
+            ),
+            static_summary=f"slice of scale group {facts.group} in {facts.zone}: {facts.reason}",
+        )
+        # The slice itself reports its end, so an error of its workflow is ignored here.
+        child.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     async def drain(self, drain: Drain) -> None:
         """Signals a slice to drain."""
@@ -163,9 +168,9 @@ class SliceRegistry:
             and facts.id not in self._closed
         ]
         self._closed.update(going)
-        deadline = close.deadline or workflow.now()
         return [
-            Drain(slice_id=slice_id, reason=close.reason, deadline=deadline) for slice_id in going
+            Drain(slice_id=slice_id, reason=close.reason, deadline=close.deadline)
+            for slice_id in going
         ]
 
     async def signal(self, slice_id: str, signal: str, *payload: object) -> bool:

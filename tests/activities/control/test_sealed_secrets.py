@@ -60,7 +60,7 @@ async def start(client: Client, cluster: str, job: str) -> str:
     )
     running = f"WorkflowId = '{workflow_id}' AND ExecutionStatus = 'Running'"
     async with asyncio.timeout(60):
-        while not (await client.count_workflows(running)).count:  # noqa: ASYNC110  lists tell nobody
+        while not (await client.count_workflows(running)).count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return handle.first_execution_run_id or ""
 

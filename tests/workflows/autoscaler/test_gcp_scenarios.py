@@ -236,7 +236,9 @@ async def test_scenario_06_a_stock_out_that_comes_late_sends_those_who_wait_to_t
     shown = await ended(fleet, refused, SliceFault.STOCK_OUT)
     assert shown.reason.startswith(f"{A} is out")
     assert "There is no more capacity" in shown.reason
-    assert (tenant.slices, (await fleet.shown(made)).facts.zone) == ({made}, B)  # type: ignore[union-attr]
+    facts = (await fleet.shown(made)).facts
+    assert facts is not None
+    assert (tenant.slices, facts.zone) == ({made}, B)
 
 
 async def test_scenario_07_a_quota_is_shown_by_its_name(
@@ -278,7 +280,9 @@ async def test_scenario_07_another_zone_is_asked_where_the_quota_does_not_count(
     await fleet.until(lambda: tenant.placement)
     (made,) = fleet.platform.created
 
-    assert (await fleet.shown(made)).facts.zone == (B if scope == "zone" else ELSEWHERE)  # type: ignore[union-attr]
+    facts = (await fleet.shown(made)).facts
+    assert facts is not None
+    assert facts.zone == (B if scope == "zone" else ELSEWHERE)
     asked = [path for path in google.calls("CreateNode") if f"/{fleet.platform.project}/" in path]
     assert [path.split("/")[3] for path in asked] == ([A, B] if scope == "zone" else [A, ELSEWHERE])
 

@@ -389,7 +389,9 @@ async def test_after_200_faults_over_50_slices_all_are_served_and_google_has_not
             google.fail("Delete*", 503, times=20)
             google.fail("instances.delete", 429, times=10, details="rate")
             google.commit_then_drop("*elete*", times=10)
-            await fleet.autoscaler.signal("close_down", CloseDown(reason="the soak is over"))
+            await fleet.autoscaler.signal(
+                "close_down", CloseDown(reason="the soak is over", deadline=await fleet.now())
+            )
             await asyncio.sleep(soak.dice.random())
             await fleet.dies(at_once=True)
             await fleet.starts_again()
@@ -472,10 +474,14 @@ async def test_two_clusters_of_one_name_and_prefix_in_one_project_never_touch_ea
         await until(partial(whole, one, two))
 
         of_the_other = two.platform.alive
-        await one.autoscaler.signal("close_down", CloseDown(reason="stopped"))
+        await one.autoscaler.signal(
+            "close_down", CloseDown(reason="stopped", deadline=await one.now())
+        )
         await until(partial(nothing_left, one))
         assert two.platform.alive == await two.in_state() == of_the_other
-        await two.autoscaler.signal("close_down", CloseDown(reason="stopped"))
+        await two.autoscaler.signal(
+            "close_down", CloseDown(reason="stopped", deadline=await two.now())
+        )
         await until(partial(nothing_left, two))
         for fleet in (one, two):
             assert await only_its_own(fleet)

@@ -230,7 +230,7 @@ async def test_a_terminated_autoscaler_s_successor_finds_all_slices_in_temporal_
     await fleet.autoscaler.terminate("by mistake")
     await fleet.leaves(tenants[0])
     await asyncio.sleep(1)  # lists lag behind by moments
-    await fleet.scale(group, gather=True, observe_interval=SECOND)
+    await fleet.scale(group, query_slices=True, observe_interval=SECOND)
     await fleet.until(lambda: len(fleet.platform.alive) == 2)
     assert {slice_id for tenant in tenants[1:] for slice_id in tenant.slices} == set(
         fleet.platform.alive

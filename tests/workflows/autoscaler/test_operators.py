@@ -201,7 +201,9 @@ async def test_a_cluster_that_is_closed_down_gives_everything_back_and_makes_no_
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER), a_group("slow", min_slices=1))
     tenants = await tenants_on(fleet, 3)
     await fleet.comes_true(lambda: fleet.has(1, S.PROVISIONING))
-    await fleet.autoscaler.signal("close_down", CloseDown(reason="the cluster is stopped"))
+    await fleet.autoscaler.signal(
+        "close_down", CloseDown(reason="the cluster is stopped", deadline=await fleet.now())
+    )
     await fleet.comes_true(lambda: not fleet.platform.alive, within=5 * MINUTE)
     made = len(fleet.platform.created)
     await fleet.tenant(wants=WHOLE)
@@ -237,7 +239,9 @@ async def test_a_new_configuration_opens_a_cluster_that_was_closed_down(
     group = a_cpu_group(min_slices=1, pace=EAGER)
     await fleet.scale(group)
     await fleet.comes_true(lambda: fleet.has(1))
-    await fleet.autoscaler.signal("close_down", CloseDown(reason="stop"))
+    await fleet.autoscaler.signal(
+        "close_down", CloseDown(reason="stop", deadline=await fleet.now())
+    )
     await fleet.comes_true(lambda: not fleet.platform.alive)
     await fleet.configure(group)
     await fleet.comes_true(lambda: fleet.has(1), within=MINUTE)

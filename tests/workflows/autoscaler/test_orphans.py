@@ -173,7 +173,7 @@ async def test_an_autoscaler_that_was_terminated_is_followed_by_one_that_knows_a
     before = sorted(fleet.platform.alive)
     await fleet.terminate(fleet.autoscaler)
     await fleet.later(MINUTE)
-    await fleet.scale(group, gather=True)
+    await fleet.scale(group, query_slices=True)
     await fleet.comes_true(lambda: fleet.has(3), within=MINUTE)
     await fleet.later(20 * MINUTE)
     assert sorted(fleet.platform.alive) == before
@@ -196,7 +196,7 @@ async def test_slices_go_on_while_there_is_no_autoscaler(fleet: FleetCluster) ->
     await fleet.terminate(fleet.autoscaler)
     await fleet.later(3 * MINUTE + SECOND)
     await fleet.comes_true(lambda: tenant.placement, within=MINUTE)
-    await fleet.scale(group, gather=True)
+    await fleet.scale(group, query_slices=True)
     await fleet.comes_true(lambda: fleet.has(1))
 
     assert len(fleet.platform.created) == 1

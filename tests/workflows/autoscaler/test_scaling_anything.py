@@ -3,7 +3,7 @@ one machine is left over.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -57,7 +57,7 @@ class Event(BaseModel):
 EVENTS = st.builds(
     Event,
     tick=st.integers(0, TICKS - 1),
-    kind=st.sampled_from(["core", "whole", "whole", "gang", "gang", *Kind.__args__]),  # type: ignore[attr-defined]
+    kind=st.sampled_from(["core", "whole", "whole", "gang", "gang", *get_args(Kind)]),
     number=st.integers(0, 5),
     ticks=st.integers(1, 5),
 )

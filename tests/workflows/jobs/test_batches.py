@@ -15,7 +15,7 @@ from tests.builders import NOON, a_host, a_request, at, some
 
 #: `k` is the gang under test; `other` holds the second host and gives it back.
 ASK = Ask(request=a_request("k"))
-DOWN = SliceDown(lives=(("h1", "first"),))
+DOWN = SliceDown(incarnations=(("h1", "first"),))
 OTHER_LEAVES = Release(key="other")
 WITHDRAWN = Release(key="k")
 #: What may arrive while the answer to the first ask is lost, in any order, in one batch or in two.

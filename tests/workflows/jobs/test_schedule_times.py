@@ -83,7 +83,7 @@ async def started(cluster: Cluster, name: str, when: When, day: date) -> str:
     )
 
 
-async def test_at_a_change_of_the_clock_each_of_its_times_starts_one_run_and_a_time_that_it_skips_none(
+async def test_a_change_of_the_clock_starts_each_run_once_and_skips_missing_times(
     cluster: Cluster,
 ) -> None:
     """The page says so. The service alone would start a run for 01:30 at 02:30, and none for two

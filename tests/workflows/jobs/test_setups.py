@@ -29,7 +29,7 @@ SECOND = timedelta(seconds=1)
 ALL_DELAYS = 460 * SECOND
 
 
-async def test_a_set_up_that_keeps_failing_is_tried_a_few_times_and_ends_the_job_with_its_last_error(
+async def test_a_set_up_that_keeps_failing_ends_the_job_with_its_last_error(
     cluster: Cluster,
 ) -> None:
     """A package index that is gone held hosts for hours: a hundred retries of the account for lost

@@ -13,7 +13,7 @@ MINUTE = timedelta(minutes=1)
 MOMENT = timedelta(seconds=5)
 
 
-async def test_a_job_that_can_never_fit_is_unschedulable_after_three_days_and_blocks_nobody_meanwhile(
+async def test_a_job_that_never_fits_ends_after_three_days_and_blocks_no_other(
     cluster: Cluster,
 ) -> None:
     """To the second, with the numbers that the user needs; a smaller job submitted after it must

@@ -125,7 +125,7 @@ def _is_doomed(job: str, known: dict[str, WorkflowExecutionStatus | None]) -> bo
 
 @settings(max_examples=examples(4), deadline=None, derandomize=True, database=None)
 @given(st.lists(EVENTS, min_size=6, max_size=16))
-async def test_no_order_of_submissions_and_ends_leaves_a_live_child_of_an_unsuccessful_job_or_runs_one_twice(
+async def test_no_child_outlives_an_unsuccessful_job_or_runs_twice_in_any_order(
     steps: list[list[Event]],
 ) -> None:
     """Nothing would ever end such a child; and a result that two runs write is nobody's."""

@@ -51,7 +51,7 @@ async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_th
     await cluster.until(lambda: cluster.outbox.asks.seen)
     await _exchange(cluster, Ask(request=await _request_of(cluster, job)))
     assert (await cluster.snapshot()).running == 1
-    down = SliceDown(lives=((host.host.id, host.host.incarnation),))
+    down = SliceDown(incarnations=((host.host.id, host.host.incarnation),))
 
     cluster.outbox.asks.open()
     await asyncio.create_task(
@@ -80,7 +80,9 @@ async def test_a_job_that_is_placed_by_a_late_copy_of_its_ask_hears_of_it(cluste
     await cluster.until(lambda: cluster.outbox.releases.seen)
 
     await _exchange(
-        cluster, Release(key=host.taken[0].claim), Ask(request=await _request_of(cluster, waiting))
+        cluster,
+        Release(key=host.taken[0].placement_key),
+        Ask(request=await _request_of(cluster, waiting)),
     )
 
     cluster.outbox.releases.open()

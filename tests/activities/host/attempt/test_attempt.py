@@ -107,7 +107,8 @@ def a_run(*command: str, **changes: Any) -> RunTask:
         "grace": timedelta(seconds=1000),
         "logs": "logs/ada/train/run/0/1",
     }
-    return RunTask(command=command, **settings | changes)
+    settings |= changes
+    return RunTask(command=command, **{"placement_key": settings["key"], **settings})
 
 
 class Bench:
@@ -458,7 +459,7 @@ async def test_a_host_that_tasks_of_a_gang_share_is_free_when_the_last_of_them_i
     bench.server.refusals = [RPCStatusCode.NOT_FOUND] * 2
     wait = f"until [ -e {bench.dir}/end.$IRIS_TASK_INDEX ]; do sleep 0.05; done"
     for index in (0, 1):
-        await dispatch(tasks, a_run("sh", "-c", wait, index=index, claim=claim, env={}))
+        await dispatch(tasks, a_run("sh", "-c", wait, index=index, placement_key=claim, env={}))
     (bench.dir / "end.0").touch()
     await asyncio.to_thread(
         eventually,

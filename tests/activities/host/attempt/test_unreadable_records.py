@@ -138,10 +138,8 @@ async def test_the_log_of_the_agent_names_the_file_and_the_remedy_and_no_value(
 
     (kept,) = quarantined(bench)
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert (
-        f"the record of an attempt could not be read: {kept / STATE}: task.owner: Field required"
-        in said
-    )
+    unreadable = f"the record of an attempt could not be read: {kept / STATE}"
+    assert f"{unreadable}: task.placement_key: Field required" in said
     assert said.endswith(f"its output is in {kept}: copy what you need, then delete that directory")
     assert "dG9rZW4=" not in said
 

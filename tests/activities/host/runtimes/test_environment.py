@@ -41,6 +41,7 @@ def a_run(**changes: Any) -> RunTask:
     """Attempt 3 of task 6 of 8."""
     settings = {
         "key": "ada/train:6@3/run",
+        "placement_key": "ada/train@3/run",
         "owner": "local/job/ada/train",
         "job": "ada/train",
         "index": 6,
