@@ -12,15 +12,12 @@
      ├── JobFailed            the job ended FAILED, WORKER_FAILED or UNSCHEDULABLE           125
      └── JobCancelled         the job ended KILLED                                           126
 
-The exit codes are those of the command line. Wrong usage of the command line that click finds
-exits with 2, too.
+JobFailed and JobCancelled are in `iris.model.job.errors`, because they carry a job's status. The
+exit codes are those of the command line. Wrong usage that click finds also exits with 2.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from iris.model.job.spec import JobStatus, TaskStatus
+from typing import ClassVar
 
 
 class IrisError(Exception):
@@ -87,47 +84,6 @@ class WaitTimeout(IrisError, TimeoutError):
     """The wait timed out; the job continues."""
 
     exit_code = 124
-
-
-class _HasStatus(Exception):
-    """An error about a job that has ended.
-
-    Attributes:
-        exit_code: that of the command `iris` for this kind of error, not that of the job's program.
-        status: the job's last status, with the state, reason and exit code of each task; None: not
-            known.
-        task: the task that the error is about, such as the first that failed; None: no single one,
-            or not known.
-        last_lines: the last lines of that task's output, where the result was asked for; empty: not
-            known.
-    """
-
-    def __init__(
-        self, message: str, status: "JobStatus | None" = None, task: "TaskStatus | None" = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.task = task
-        self.last_lines: tuple[str, ...] = ()
-
-    @property
-    def task_exit_code(self) -> int | None:
-        """The exit code of that task's program; None: it has none, for example because its host was
-        lost.
-        """
-        return self.task.exit_code if self.task is not None else None
-
-
-class JobFailed(_HasStatus, IrisError):
-    """The job failed."""
-
-    exit_code = 125
-
-
-class JobCancelled(_HasStatus, IrisError):
-    """The job was cancelled."""
-
-    exit_code = 126
 
 
 def first_line(error: BaseException) -> str:

@@ -3,8 +3,8 @@
 import errno
 
 from iris.concurrency import for_each
+from iris.model.checkpoint.saves import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
-from iris.model.job.checkpoints import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.storage.object_store import Store
 
 #: How many tasks are looked up at once.

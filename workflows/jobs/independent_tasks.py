@@ -19,9 +19,10 @@ from iris.activities.control.job_tasks import JobTasks
 from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
+from iris.model.job.derived_status import status_of
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import Overrides, TaskStatus
-from iris.model.job.status import status_of
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.ledger.cancellations import Cancellations
 from iris.workflows.jobs.separate_tasks import SeparateTasks

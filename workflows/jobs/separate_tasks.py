@@ -9,7 +9,7 @@ from temporalio import workflow
 
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import TaskStatus
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.refusals import Refusal, RefusalCode

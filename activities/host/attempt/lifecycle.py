@@ -45,7 +45,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from iris.model.errors import IllegalMove
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 
 

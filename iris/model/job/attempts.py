@@ -1,11 +1,12 @@
-"""The records of a gang's attempts. Iris keeps them to show why a job took as long as it did."""
+"""Attempts: how a task's attempt ended (`TaskOutcome`), and the records of a gang's attempts
+(`AttemptRecord`), which show why a job took as long as it did.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
 from iris.model.frozen import Frozen
-from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 
 #: The most attempts kept of one gang, because its workflow passes them from run to run. The oldest
@@ -27,6 +28,33 @@ class Account(StrEnum):
     SETUPS = "set-ups"
     UNDELIVERED = "undelivered"  # it never started: free, but the retry is delayed
     NONE = "nobody"  # it succeeded, or was ended on purpose
+
+
+class TaskOutcome(Frozen):
+    """The end of one attempt, as reported by its host or, for a lost host, by the workflow."""
+
+    state: TaskState
+    reason: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    #: None: the program never started. A lost or preempted attempt without a fault is then
+    #: undelivered and free.
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    #: The last lines that the program wrote, a few hundred characters.
+    last_lines: str = ""
+    #: The peak memory of its processes, if the host could measure it; otherwise 0.
+    peak_memory_bytes: int = 0
+    #: The name of the infrastructure fault that ended it; empty: none.
+    fault: str = ""
+    #: Whether another attempt would end in the same way, so that there is none.
+    final: bool = False
+    #: Whether an agent of the host refused the attempt: it serves another incarnation than the
+    #: attempt names, or stops.
+    refused: bool = False
+    #: Whether the host ended or refused the attempt because its incarnation, which the attempt
+    #: names, ends or is over.
+    host_leaves: bool = False
 
 
 class MemberEnd(Frozen):

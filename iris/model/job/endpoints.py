@@ -11,7 +11,7 @@ from pydantic import Field
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.job.arrays import find_task
-from iris.model.job.spec import TaskStatus
+from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, LIVE
 
 #: The most endpoints that a job keeps. They are in the memory of its workflow.

@@ -19,7 +19,8 @@ from pydantic import ConfigDict, Field
 from iris.model.errors import IllegalMove
 from iris.model.frozen import Frozen
 from iris.model.job.attempts import AttemptRecord
-from iris.model.job.spec import Band, JobSpec, Overrides, TaskStatus
+from iris.model.job.spec import Band, JobSpec, Overrides
+from iris.model.job.status import TaskStatus
 
 #: How the reason begins of a task that is prepared before others of its gang.
 WAITS_FOR = "waits for"

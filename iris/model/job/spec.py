@@ -1,9 +1,9 @@
-"""Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state
-(`TaskStatus`, `JobStatus`).
+"""What a user asks for: the specification of a job (`JobSpec`), and the values that the user changes
+after its submission (`Overrides`).
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
@@ -16,21 +16,19 @@ from pydantic import (
 )
 
 from iris.model import names
+from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.host.constraints import TPU_NAME, Constraint, check_key
 from iris.model.host.resources import Resources
 from iris.model.job.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.job.bundles import Bundle
-from iris.model.job.cancelling import Cancelling
-from iris.model.job.checkpoints import CheckpointSource
 from iris.model.job.children import Parent
 from iris.model.job.dependencies import MAX_DEPENDENCIES, Dependency
 from iris.model.job.environments import EnvironmentSpec, check_image, check_ports
 from iris.model.job.notifications import Webhooks
 from iris.model.job.secrets import is_variable, parse_source
 from iris.model.job.tags import Note, Tags
-from iris.model.states import JobState, TaskState
 from iris.model.units import MAX_DURATION
 
 #: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a
@@ -398,82 +396,6 @@ class JobSpec(Frozen):
                 "replicas", self.replicas, f"is too many for a job of {size:,} bytes", remedy
             )
         return self
-
-
-class TaskOutcome(Frozen):
-    """The end of one attempt, as reported by its host or, for a lost host, by the workflow."""
-
-    state: TaskState
-    reason: str = ""
-    exit_code: int | None = None
-    signal: str | None = None
-    #: None: the program never started. A lost or preempted attempt without a fault is then
-    #: undelivered and free.
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    #: The last lines that the program wrote, a few hundred characters.
-    last_lines: str = ""
-    #: The peak memory of its processes, if the host could measure it; otherwise 0.
-    peak_memory_bytes: int = 0
-    #: The name of the infrastructure fault that ended it; empty: none.
-    fault: str = ""
-    #: Whether another attempt would end in the same way, so that there is none.
-    final: bool = False
-    #: Whether an agent of the host refused the attempt: it serves another incarnation than the
-    #: attempt names, or stops.
-    refused: bool = False
-    #: Whether the host ended or refused the attempt because its incarnation, which the attempt
-    #: names, ends or is over.
-    host_leaves: bool = False
-
-
-class TaskStatus(Frozen):
-    """The current state of one task."""
-
-    index: int
-    state: TaskState = TaskState.PENDING
-    #: The number of the latest attempt that had a host or that the scheduler has forgotten; 0
-    #: before the first.
-    attempt: int = 0
-    host: str | None = None
-    exit_code: int | None = None
-    reason: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    failures: int = 0
-    preemptions: int = 0
-    #: The attempts in a row that no host accepted, and those in a row that an infrastructure fault
-    #: ended.
-    undelivered: int = 0
-    faults: int = 0
-    #: The attempts since a program last ran whose set-up failed.
-    setups: int = 0
-    #: The scheduler's key of the current attempt while it waits or runs.
-    key: str | None = None
-    #: The code, remedy and time of the scheduler's reason while it waits, of one of several
-    #: independent tasks; empty: the job does not know them.
-    code: str = ""
-    remedy: str = ""
-    refused_at: datetime | None = None
-    #: The cancellation of this task alone, until it ends.
-    cancelling: Cancelling | None = None
-
-
-class JobStatus(Frozen):
-    """The current state of one job."""
-
-    id: str
-    state: JobState
-    reason: str = ""
-    user: str
-    #: Whether its user holds it. The job shows HELD only while none of its tasks runs.
-    held: bool = False
-    submitted_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    #: The cancellation of the whole job, until it ends.
-    cancelling: Cancelling | None = None
-    tasks: tuple[TaskStatus, ...]
 
 
 class Hold(Frozen):

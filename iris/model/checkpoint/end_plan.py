@@ -10,7 +10,7 @@ files tell. The order of its changes does. A change is finished in these cases:
    he wrote before.
 3.  The last thing that happened to the file was no write: the program, or a command such as `cp
    -p`, gave it its times or mode.
-4.  Nothing has changed it for a while, as in `iris.model.job.checkpoints`.
+4.  Nothing has changed it for a while, as in `iris.model.checkpoint.plan`.
 
 All finished changes are saved, and of what is not finished, the version of the last save stays. So,
 other than a save of a running program, this one may have a later change without an earlier one that
@@ -20,7 +20,8 @@ is not finished: what was renamed is in it.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 
-from iris.model.job.checkpoints import Changes, Found, Plan, Save, SavedItem, entry_of, plan
+from iris.model.checkpoint.plan import Changes, Found, Plan, entry_of, plan
+from iris.model.checkpoint.saves import Save, SavedItem
 
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000

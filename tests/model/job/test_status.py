@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from iris.model.job.spec import JobStatus, TaskStatus
-from iris.model.outputless import why_no_output
+from iris.model.job.status import JobStatus, TaskStatus, why_no_output
 from iris.model.states import JobState, TaskState
 
 EIGHT = datetime(2026, 1, 31, 8, tzinfo=UTC)

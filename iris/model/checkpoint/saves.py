@@ -1,0 +1,97 @@
+"""Saves of a checkpoint directory: their manifests, and the names of these in the object store."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from pydantic import Field
+
+from iris.model.frozen import Frozen
+
+#: The most files, directories and links of a checkpoint directory. Each save lists them all.
+MOST_ENTRIES = 100_000
+#: The most bytes of a manifest that is read.
+MOST_MANIFEST = 64 * 1024 * 1024
+
+
+class SavedItem(Frozen):
+    """A file, a directory or a link in a save."""
+
+    #: Relative to the checkpoint directory, with its odd characters encoded as in
+    #: `iris.storage.output_names`.
+    path: str
+    mode: int = 0o700
+    #: Of a file: its size, its time of modification, and its object in the store. Empty: it is a
+    #: directory or a link.
+    size: int = 0
+    mtime_ns: int = 0
+    stored_as: str = ""
+    sha256: str = ""
+    #: The target of a link, encoded.
+    target: str = ""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells two versions apart, as in rsync: contents are not compared."""
+        return (self.path, self.mode, self.size, self.mtime_ns, bool(self.stored_as), self.target)
+
+
+class Save(Frozen):
+    """The manifest of a save: all that a checkpoint directory had."""
+
+    attempt: int = 0
+    number: int = 0
+    saved_at: datetime | None = None
+    items: tuple[SavedItem, ...] = Field(default=(), max_length=MOST_ENTRIES)
+
+    @property
+    def objects(self) -> frozenset[str]:
+        return frozenset(item.stored_as for item in self.items if item.stored_as)
+
+    @property
+    def size(self) -> int:
+        return sum(item.size for item in self.items)
+
+    @property
+    def files(self) -> int:
+        return sum(1 for item in self.items if item.stored_as)
+
+
+def unused(stored: Iterable[str], prefix: str, attempt: int, keep: Sequence[Save]) -> list[str]:
+    """Returns the objects that an attempt deletes after it has saved: all of its own and of earlier
+    attempts, but the kept saves.
+
+    An earlier attempt that still runs somewhere does not harm a later one: it deletes nothing of a
+    later attempt, and each attempt's saves have objects of their own.
+
+    Args:
+        stored: the objects that are in the store.
+        prefix: the folder of the task's saves.
+        keep: saves of this attempt.
+    """
+    kept = {save_name(prefix, save.attempt, save.number) for save in keep}.union(
+        *(save.objects for save in keep)
+    )
+    found = []
+    for name in stored:
+        number = name.removeprefix(f"{prefix}/").partition("/")[0]
+        if number.isdecimal() and int(number) <= attempt and name not in kept:
+            found.append(name)
+    return found
+
+
+def attempt_folder(prefix: str, attempt: int) -> str:
+    """Returns the folder of an attempt's saves."""
+    return f"{prefix}/{attempt}"
+
+
+def save_name(prefix: str, attempt: int, number: int) -> str:
+    """Returns the name of a save's manifest."""
+    return f"{attempt_folder(prefix, attempt)}/{number:010d}.json"
+
+
+def number_of(name: str) -> int | None:
+    """Returns the number of the save whose manifest has this name; None: it is not the name of a
+    manifest.
+    """
+    stem, _, suffix = name.rpartition("/")[2].partition(".")
+    return int(stem) if suffix == "json" and stem.isdecimal() else None
