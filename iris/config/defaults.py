@@ -22,7 +22,8 @@ from iris.config.schema import (
 )
 from iris.config.values import Section
 from iris.model.errors import InvalidValue
-from iris.model.host.accelerators import Tpu, machine_type, parse_gpu, smallest_machine_type, tpu
+from iris.model.host.accelerators import Tpu, parse_gpu, tpu
+from iris.model.host.machine_types import machine_type, smallest_machine_type
 from iris.model.host.resources import Device, DeviceKind, parse_device
 from iris.model.host.run_as import AGENT_USER
 from iris.model.job.secrets import ALL_OF_THE_USERS, SecretKind

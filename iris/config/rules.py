@@ -24,7 +24,7 @@ from iris.config.values import write_duration
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.host import accelerators, constraints
-from iris.model.host.accelerators import MachineType, machine_type
+from iris.model.host.machine_types import MachineType, machine_type
 from iris.model.host.resources import ANY_VARIANT, parse_device
 from iris.model.rules import SHORTEST_LEASE
 from iris.model.slice.scale_groups import SliceType, is_gcp_zone, region_of

@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.host.resources import ANY_VARIANT, Device, DeviceKind, is_partition
-from iris.model.units import GIB
 
 _GB = 1000**3
 
@@ -87,6 +86,13 @@ GPU_VARIANTS = (
     "T4",
     "V100",
 )
+
+
+_GPU_REMEDY = (
+    'write a variant and its count, such as "H100x8", "H100:8", "H100", "8" for any variant, or'
+    ' "A100,H100x8"'
+)
+_GPU_COUNT = r"[1-9][0-9]{0,3}"
 
 
 class Tpu(Frozen):
@@ -175,40 +181,6 @@ def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
     )
 
 
-def _nearest_tpus(name: str) -> str:
-    """Suggests the next smaller and larger size of a known family, otherwise the names with the
-    most similar spelling.
-    """
-    family, _, size = name.partition("-")
-    if family in _FAMILIES and re.fullmatch("[1-9][0-9]{0,8}", size):
-        sizes = [each[0] for each in _FAMILIES[family][0]]
-        near = [
-            max((each for each in sizes if each < int(size)), default=0),
-            min((e for e in sizes if e > int(size)), default=0),
-        ]
-        return f"did you mean {' or '.join(f'{family}-{each}' for each in near if each)}?"
-    families = ", ".join(
-        f"{each}-{sizes[0][0]} to {each}-{sizes[-1][0]}"
-        for each, (sizes, _, _) in _FAMILIES.items()
-    )
-    return _suggestion(name, _TPUS, families)
-
-
-def _shape(of: Tpu) -> str:
-    hosts = "1 host" if of.hosts == 1 else f"{of.hosts} hosts"
-    return (
-        f"{of.variant} has {hosts} with {of.chips_per_host}"
-        f" chip{'s' if of.chips_per_host > 1 else ''} each"
-    )
-
-
-_GPU_REMEDY = (
-    'write a variant and its count, such as "H100x8", "H100:8", "H100", "8" for any variant, or'
-    ' "A100,H100x8"'
-)
-_GPU_COUNT = r"[1-9][0-9]{0,3}"
-
-
 def parse_gpu(text: str, field: str = "gpu") -> Device:
     """Parses `H100x8`, `H100:8`, `H100` (one), `8` (of any variant) or `A100,H100x8` (eight, of
     either variant).
@@ -239,6 +211,33 @@ def parse_gpu(text: str, field: str = "gpu") -> Device:
         )
     variants = ",".join(dict.fromkeys(variant for variant, _ in parts))
     return Device(kind=DeviceKind.GPU, variant=variants, count=counts[0] if counts else 1)
+
+
+def _nearest_tpus(name: str) -> str:
+    """Suggests the next smaller and larger size of a known family, otherwise the names with the
+    most similar spelling.
+    """
+    family, _, size = name.partition("-")
+    if family in _FAMILIES and re.fullmatch("[1-9][0-9]{0,8}", size):
+        sizes = [each[0] for each in _FAMILIES[family][0]]
+        near = [
+            max((each for each in sizes if each < int(size)), default=0),
+            min((e for e in sizes if e > int(size)), default=0),
+        ]
+        return f"did you mean {' or '.join(f'{family}-{each}' for each in near if each)}?"
+    families = ", ".join(
+        f"{each}-{sizes[0][0]} to {each}-{sizes[-1][0]}"
+        for each, (sizes, _, _) in _FAMILIES.items()
+    )
+    return _suggestion(name, _TPUS, families)
+
+
+def _shape(of: Tpu) -> str:
+    hosts = "1 host" if of.hosts == 1 else f"{of.hosts} hosts"
+    return (
+        f"{of.variant} has {hosts} with {of.chips_per_host}"
+        f" chip{'s' if of.chips_per_host > 1 else ''} each"
+    )
 
 
 def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
@@ -282,63 +281,3 @@ def _known_gpu(name: str) -> str | None:
 def _suggestion(name: str, known: Iterable[str], summary: str) -> str:
     near = get_close_matches(name, list(known))
     return f"did you mean {' or '.join(near)}?" if near else f"use one of {summary}"
-
-
-#: Memory per vCPU in GiB, by family and kind.
-_GIB_PER_CPU = {
-    "n1": {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9},
-    "n2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
-    "n2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
-    "e2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
-    "c2": {"standard": 4.0},
-    "c2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
-    "c3": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
-}
-#: The sizes to choose from when a group gives only amounts. Every size of n2 up to 32 comes in all
-#: three kinds.
-_SIZES = (2, 4, 8, 16, 32)
-#: Types that accept no Persistent Disk: some whole series, the newest kind of a3, and bare metal,
-#: which has no hypervisor.
-_HYPERDISK_ONLY = re.compile(r"(?:n4[ad]?|c4[ad]?|m4|x4|h4d|a4x?|g4)-.*|a3-ultragpu-.*|.*-metal")
-_NAME = re.compile(r"([a-z0-9]+)-([a-z]+)-([1-9][0-9]{0,2})")
-
-
-class MachineType(Frozen):
-    """A VM type with its CPU and memory."""
-
-    name: str
-    cpu_millis: int
-    memory_bytes: int
-
-
-def machine_type(name: str) -> MachineType | None:
-    """Returns the machine type of this name, or None if this table does not have it. The type may
-    exist all the same.
-    """
-    match = _NAME.fullmatch(name)
-    per_cpu = _GIB_PER_CPU.get(match[1], {}).get(match[2]) if match else None
-    if match is None or per_cpu is None:
-        return None
-    cpus = int(match[3])
-    return MachineType(name=name, cpu_millis=cpus * 1000, memory_bytes=int(cpus * per_cpu * GIB))
-
-
-def smallest_machine_type(cpu_millis: int, memory_bytes: int) -> MachineType | None:
-    """Returns the smallest n2 with at least this CPU and memory, preferring less memory, or None if
-    none is large enough.
-    """
-    for cpus in _SIZES:
-        for kind in ("highcpu", "standard", "highmem"):
-            found = machine_type(f"n2-{kind}-{cpus}")
-            if found and found.cpu_millis >= cpu_millis and found.memory_bytes >= memory_bytes:
-                return found
-    return None
-
-
-def boot_disk_kind(name: str) -> str:
-    """Returns the kind of boot disk for a machine of this type.
-
-    Without an explicit kind Google uses `pd-standard`, which many types refuse, among them c3, g2
-    and a3.
-    """
-    return "hyperdisk-balanced" if _HYPERDISK_ONLY.fullmatch(name) else "pd-balanced"

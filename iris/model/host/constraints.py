@@ -95,6 +95,10 @@ _SHOWN = {op: text for text, op in (_SYMBOLS | _WORDS | {"in": Operator.IN}).ite
 _WITHOUT_VALUE = frozenset({Operator.EXISTS, Operator.NOT_EXISTS})
 _NUMERIC = frozenset({Operator.GT, Operator.GE, Operator.LT, Operator.LE})
 
+_LISTS = frozenset({Operator.EQ, Operator.IN})
+_LOWER = frozenset({Operator.GT, Operator.GE})
+_UPPER = frozenset({Operator.LT, Operator.LE})
+
 #: The most digits of an integer. A longer one is a name made of digits and stays a string.
 _MAX_DIGITS = 18
 _INTEGER = re.compile(rf"[+-]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})")
@@ -213,6 +217,120 @@ def check_key(key: str, field: str = "constraint") -> str:
     return key
 
 
+def written(value: Attribute) -> str:
+    """Returns the text that `parse_attribute` reads as this value. Quotes only strings that would
+    be read as another value.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not (
+        re.fullmatch(_PLAIN, value) and parse_attribute(value) == value
+    ):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def parse_attribute(text: str) -> Attribute:
+    """Reads `true` and `false` as booleans, `4` and `0.5` as numbers, and all other text as
+    strings.
+
+    `007`, an id of 19 digits and text in double quotes are strings too.
+    """
+    text = text.strip()
+    if re.fullmatch(_QUOTED, text):
+        return str(json.loads(text, strict=False))
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+def parse_constraint(
+    text: str, *, preferred: bool = False, field: str = "constraint"
+) -> Constraint:
+    """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
+    or `!spot`.
+
+    A value in double quotes is always a string. A value with spaces, commas or parentheses needs
+    them.
+
+    Raises:
+        InvalidValue: the text is not a constraint, or compares by size with a value that is not a
+            number.
+    """
+    raw = text.strip()
+    try:
+        key, op, values = _read(raw)
+    except ValueError:
+        raise InvalidValue(field, text, "is not a constraint", _remedy(raw)) from None
+    _check(key, op, values, field)
+    return Constraint(key=key, op=op, values=values, preferred=preferred)
+
+
+def region_constraint(regions: Sequence[str]) -> Constraint:
+    """Returns the constraint that the host is in one of the regions.
+
+    Raises:
+        TypeError: a single string, which would be read letter by letter.
+        InvalidValue: no region, or an empty one.
+    """
+    if isinstance(regions, str):
+        raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
+    names = tuple(dict.fromkeys(regions))
+    if not names or not all(name.strip() for name in names):
+        raise InvalidValue(
+            "region", ", ".join(names), "names no region", "give at least one, such as us-west4"
+        )
+    return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
+
+
+def zone_constraint(*zones: str) -> Constraint:
+    """Returns the constraint that the host is in one of the zones.
+
+    Raises:
+        InvalidValue: no zone, or an empty one.
+    """
+    names = tuple(dict.fromkeys(zones))
+    if not names or not all(name.strip() for name in names):
+        raise InvalidValue(
+            "zone", ", ".join(names), "names no zone", "give one, such as us-west4-a"
+        )
+    return Constraint(key=ZONE, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
+
+
+def avoiding(host_id: str) -> Constraint:
+    """Returns the preference for any other host than this one."""
+    return Constraint(key=HOST_ID, op=Operator.NE, values=(host_id,), preferred=True)
+
+
+def preemptible_constraint(preemptible: bool) -> Constraint:
+    """Returns the constraint that the provider may, or may not, take the host away at any time."""
+    return Constraint(key=PREEMPTIBLE, values=(preemptible,))
+
+
+def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """Returns constraints on one attribute that exclude each other; empty if a host could meet all
+    of them.
+
+    Preferred constraints exclude no host and do not count.
+    """
+    by_key: dict[str, list[Constraint]] = {}
+    for constraint in constraints:
+        if not constraint.preferred:
+            by_key.setdefault(constraint.key, []).append(constraint)
+    for group in by_key.values():
+        if not _possible(group):
+            # Usually two of them suffice, and they say best what to change.
+            pairs = ((one, other) for place, one in enumerate(group) for other in group[:place])
+            return next(
+                (tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group)
+            )
+    return ()
+
+
 def _check(
     key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint"
 ) -> None:
@@ -273,19 +391,6 @@ def _in_order(actual: Attribute, op: Operator, limit: Attribute) -> bool:
             return actual <= limit
 
 
-def written(value: Attribute) -> str:
-    """Returns the text that `parse_attribute` reads as this value. Quotes only strings that would
-    be read as another value.
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and not (
-        re.fullmatch(_PLAIN, value) and parse_attribute(value) == value
-    ):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)
-
-
 def _parse_value(text: str) -> Attribute:
     """Raises ValueError for half a surrogate pair, which undecodable bytes of a command line
     produce and JSON cannot carry.
@@ -293,46 +398,6 @@ def _parse_value(text: str) -> Attribute:
     value = parse_attribute(text)
     str(value).encode()
     return value
-
-
-def parse_attribute(text: str) -> Attribute:
-    """Reads `true` and `false` as booleans, `4` and `0.5` as numbers, and all other text as
-    strings.
-
-    `007`, an id of 19 digits and text in double quotes are strings too.
-    """
-    text = text.strip()
-    if re.fullmatch(_QUOTED, text):
-        return str(json.loads(text, strict=False))
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
-        return number
-    return text
-
-
-def parse_constraint(
-    text: str, *, preferred: bool = False, field: str = "constraint"
-) -> Constraint:
-    """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
-    or `!spot`.
-
-    A value in double quotes is always a string. A value with spaces, commas or parentheses needs
-    them.
-
-    Raises:
-        InvalidValue: the text is not a constraint, or compares by size with a value that is not a
-            number.
-    """
-    raw = text.strip()
-    try:
-        key, op, values = _read(raw)
-    except ValueError:
-        raise InvalidValue(field, text, "is not a constraint", _remedy(raw)) from None
-    _check(key, op, values, field)
-    return Constraint(key=key, op=op, values=values, preferred=preferred)
 
 
 def _read(raw: str) -> tuple[str, Operator, tuple[Attribute, ...]]:
@@ -361,72 +426,6 @@ def _remedy(raw: str) -> str:
         'write it like "region=us-west4", "zone != us-west4-a", "tpu-vm-count >= 4", "region in (a,'
         ' b)", "gpu exists" or "!spot"'
     )
-
-
-def region_constraint(regions: Sequence[str]) -> Constraint:
-    """Returns the constraint that the host is in one of the regions.
-
-    Raises:
-        TypeError: a single string, which would be read letter by letter.
-        InvalidValue: no region, or an empty one.
-    """
-    if isinstance(regions, str):
-        raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
-    names = tuple(dict.fromkeys(regions))
-    if not names or not all(name.strip() for name in names):
-        raise InvalidValue(
-            "region", ", ".join(names), "names no region", "give at least one, such as us-west4"
-        )
-    return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
-
-
-def zone_constraint(*zones: str) -> Constraint:
-    """Returns the constraint that the host is in one of the zones.
-
-    Raises:
-        InvalidValue: no zone, or an empty one.
-    """
-    names = tuple(dict.fromkeys(zones))
-    if not names or not all(name.strip() for name in names):
-        raise InvalidValue(
-            "zone", ", ".join(names), "names no zone", "give one, such as us-west4-a"
-        )
-    return Constraint(key=ZONE, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
-
-
-def avoiding(host_id: str) -> Constraint:
-    """Returns the preference for any other host than this one."""
-    return Constraint(key=HOST_ID, op=Operator.NE, values=(host_id,), preferred=True)
-
-
-def preemptible_constraint(preemptible: bool) -> Constraint:
-    """Returns the constraint that the provider may, or may not, take the host away at any time."""
-    return Constraint(key=PREEMPTIBLE, values=(preemptible,))
-
-
-_LISTS = frozenset({Operator.EQ, Operator.IN})
-_LOWER = frozenset({Operator.GT, Operator.GE})
-_UPPER = frozenset({Operator.LT, Operator.LE})
-
-
-def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Returns constraints on one attribute that exclude each other; empty if a host could meet all
-    of them.
-
-    Preferred constraints exclude no host and do not count.
-    """
-    by_key: dict[str, list[Constraint]] = {}
-    for constraint in constraints:
-        if not constraint.preferred:
-            by_key.setdefault(constraint.key, []).append(constraint)
-    for group in by_key.values():
-        if not _possible(group):
-            # Usually two of them suffice, and they say best what to change.
-            pairs = ((one, other) for place, one in enumerate(group) for other in group[:place])
-            return next(
-                (tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group)
-            )
-    return ()
 
 
 def _possible(constraints: Sequence[Constraint]) -> bool:

@@ -19,6 +19,27 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.units import format_bytes
 
+#: The faults of a set-up that was not done in time, and of a task that kept the others of its gang
+#: waiting for too long.
+SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
+#: Faults of what a job needs from outside the cluster, if they occur before its program starts:
+#: package indexes, git servers, registries of images, and Google's services.
+OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
+#: Faults that do not count against the host: other hosts would have them too, or the program may
+#: have caused them.
+BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
+#: A shell adds this to the number of the signal that ended its child.
+SHELL = 128
+#: The most characters of the line that a reason shows.
+MOST = 200
+#: Escape sequences of terminals, and other control characters.
+_CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TRACEBACK = "Traceback (most recent call last):"
+#: The last line of a Python traceback: a dotted name and the message. The traceback's beginning may
+#: not be known any more.
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)(?:: .*)?")
+_ERROR = re.compile(r"\b[A-Za-z]*Error\b|\b(?:error|ERROR|fatal|FATAL|panic)(?:\[\w+\])?:")
+
 
 class Fault(Frozen):
     """A kind of host failure that makes a program fail.
@@ -132,15 +153,14 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-#: The faults of a set-up that was not done in time, and of a task that kept the others of its gang
-#: waiting for too long.
-SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
-#: Faults of what a job needs from outside the cluster, if they occur before its program starts:
-#: package indexes, git servers, registries of images, and Google's services.
-OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
-#: Faults that do not count against the host: other hosts would have them too, or the program may
-#: have caused them.
-BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
+class End(NamedTuple):
+    """An exit status with its explanation."""
+
+    #: As in a shell: 128 plus the signal's number for a program that a signal killed.
+    exit_code: int
+    #: The name of the signal that ended it, or None.
+    signal: str | None
+    reason: str
 
 
 def recognise(text: str, faults: Sequence[Fault] = FAULTS) -> Fault | None:
@@ -165,20 +185,6 @@ def parse_fault(text: str, field: str = "fault") -> Fault:
     return Fault(
         name=_check_name(name.strip(), field), pattern=_check_pattern(pattern.strip(), field)
     )
-
-
-#: A shell adds this to the number of the signal that ended its child.
-SHELL = 128
-
-
-class End(NamedTuple):
-    """An exit status with its explanation."""
-
-    #: As in a shell: 128 plus the signal's number for a program that a signal killed.
-    exit_code: int
-    #: The name of the signal that ended it, or None.
-    signal: str | None
-    reason: str
 
 
 def explain(status: int, *, out_of_memory: bool = False, memory_limit: int = 0) -> End:
@@ -207,17 +213,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-#: The most characters of the line that a reason shows.
-MOST = 200
-#: Escape sequences of terminals, and other control characters.
-_CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_TRACEBACK = "Traceback (most recent call last):"
-#: The last line of a Python traceback: a dotted name and the message. The traceback's beginning may
-#: not be known any more.
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)(?:: .*)?")
-_ERROR = re.compile(r"\b[A-Za-z]*Error\b|\b(?:error|ERROR|fatal|FATAL|panic)(?:\[\w+\])?:")
 
 
 def error_line(output: str) -> str:

@@ -48,6 +48,44 @@ _LOST_TEXT = re.compile(
 )
 
 
+#: The name of the fault of an attempt that fails on a host with a broken GPU, or is not started
+#: there.
+GPU_FAULT = "gpu-broken"
+#: The most characters of a fault: all pages of the host show it.
+MOST = 300
+
+#: The Xid messages of the driver after which a GPU has to be reset or its machine restarted. Left
+#: out are those that a program can cause (13, 31, 43, 45), those that concern one program only
+#: (94), those of links, which the other end can cause (74, 136, 144 to 150, 155), and a repair that
+#: waits for the next reset (156).
+#: Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, immediate actions RESET_GPU
+#: and RESTART_BM, and Xid 48
+BROKEN_XIDS: Mapping[int, str] = {
+    46: "the GPU stopped processing",
+    48: "an uncorrectable memory error",
+    62: "its micro-controller halted",
+    64: "a defective row of its memory could not be replaced",
+    79: "the GPU has fallen off the bus",
+    95: "an uncontained memory error",
+    109: "a context switch timed out",
+    110: "a security fault",
+    119: "its system processor does not answer",
+    120: "an error of its system processor",
+    140: "an unrecovered memory error",
+    143: "the GPU could not be initialised",
+    158: "a fatal timeout",
+}
+#: The driver's own summary: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
+#: Required)`.
+_RECOVERY, _ACTION = (
+    154,
+    re.compile(
+        r"to 0x[0-9a-f]+ \(((?:GPU Reset|Node Reboot) Required|Drain and Reset)\)", re.IGNORECASE
+    ),
+)
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?(.*)")
+
+
 class Gpu(Frozen):
     """A GPU, or a MIG instance, that a task can have."""
 
@@ -135,26 +173,6 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def _instances(listed: str) -> dict[str, list[tuple[str, str]]]:
-    """Returns the (profile, UUID) of each MIG instance by the UUID of its GPU."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    gpu = ""
-    for line in listed.splitlines():
-        if match := _LISTED_GPU.match(line):
-            gpu = match[1]
-        elif (match := _LISTED_INSTANCE.match(line)) and gpu:
-            found.setdefault(gpu, []).append((match[1], match[2]))
-    return found
-
-
-def _instance(gpu: Gpu, profile: str, uuid: str) -> Gpu:
-    size = re.search(r"(\d+)gb", profile)
-    memory = int(size[1]) * GIB if size else 0
-    return gpu.model_copy(
-        update={"uuid": uuid, "variant": f"{gpu.variant}-{profile}", "memory_bytes": memory}
-    )
-
-
 def gpu_variant(name: str) -> str:
     """Returns `H100` for `NVIDIA H100 80GB HBM3`. A GPU that the table does not have keeps the rest
     of its name: `A10`, `RTX3090`.
@@ -194,44 +212,6 @@ def offered(gpus: Sequence[Gpu], device: Device | None) -> tuple[Gpu, ...]:
     alike = tuple(gpu for gpu in gpus if gpu.variant.lower() == device.variant.lower())
     known = device.variant.upper() in GPU_VARIANTS or is_partition(device.variant)
     return alike or (() if known else tuple(gpus))
-
-
-#: The name of the fault of an attempt that fails on a host with a broken GPU, or is not started
-#: there.
-GPU_FAULT = "gpu-broken"
-#: The most characters of a fault: all pages of the host show it.
-MOST = 300
-
-#: The Xid messages of the driver after which a GPU has to be reset or its machine restarted. Left
-#: out are those that a program can cause (13, 31, 43, 45), those that concern one program only
-#: (94), those of links, which the other end can cause (74, 136, 144 to 150, 155), and a repair that
-#: waits for the next reset (156).
-#: Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, immediate actions RESET_GPU
-#: and RESTART_BM, and Xid 48
-BROKEN_XIDS: Mapping[int, str] = {
-    46: "the GPU stopped processing",
-    48: "an uncorrectable memory error",
-    62: "its micro-controller halted",
-    64: "a defective row of its memory could not be replaced",
-    79: "the GPU has fallen off the bus",
-    95: "an uncontained memory error",
-    109: "a context switch timed out",
-    110: "a security fault",
-    119: "its system processor does not answer",
-    120: "an error of its system processor",
-    140: "an unrecovered memory error",
-    143: "the GPU could not be initialised",
-    158: "a fatal timeout",
-}
-#: The driver's own summary: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
-#: Required)`.
-_RECOVERY, _ACTION = (
-    154,
-    re.compile(
-        r"to 0x[0-9a-f]+ \(((?:GPU Reset|Node Reboot) Required|Drain and Reset)\)", re.IGNORECASE
-    ),
-)
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?(.*)")
 
 
 def xid_fault(lines: Iterable[str]) -> str:
@@ -291,3 +271,23 @@ def start_fault(reading: Reading, device: Device | None) -> str:
         f", and {', '.join(others)}" if others else ""
     )
     return (f"{has}; {reading.problem}" if reading.problem else has)[:MOST]
+
+
+def _instances(listed: str) -> dict[str, list[tuple[str, str]]]:
+    """Returns the (profile, UUID) of each MIG instance by the UUID of its GPU."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    gpu = ""
+    for line in listed.splitlines():
+        if match := _LISTED_GPU.match(line):
+            gpu = match[1]
+        elif (match := _LISTED_INSTANCE.match(line)) and gpu:
+            found.setdefault(gpu, []).append((match[1], match[2]))
+    return found
+
+
+def _instance(gpu: Gpu, profile: str, uuid: str) -> Gpu:
+    size = re.search(r"(\d+)gb", profile)
+    memory = int(size[1]) * GIB if size else 0
+    return gpu.model_copy(
+        update={"uuid": uuid, "variant": f"{gpu.variant}-{profile}", "memory_bytes": memory}
+    )

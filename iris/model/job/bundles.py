@@ -21,6 +21,15 @@ MAX_ENTRIES = 250_000
 MAX_DEPTH = 100
 #: The most bytes of one name and of a whole path, as in Linux.
 MAX_NAME, MAX_PATH = 255, 4095
+#: The script of the call's directory that runs the function.
+SCRIPT = "run.py"
+#: Beside it: the path of the interpreter that runs it, on hosts that have this interpreter.
+PYTHON = "python"
+#: Where the result is in the task's output directory, in a folder that no user fetches.
+FOLDER = ".iris"
+RESULT = f"{FOLDER}/result"
+#: Beside it: another attempt of the task would end in the same way.
+FINAL = f"{FOLDER}/final"
 #: How many characters of a name a message shows.
 _SHOWN = 100
 
@@ -173,14 +182,3 @@ def _too_long(parts: list[str]) -> str | None:
     if (length := sum(lengths) + len(parts)) > MAX_PATH:
         return f"a path of {length:,} bytes; the limit is {MAX_PATH:,}"
     return None
-
-
-#: The script of the call's directory that runs the function.
-SCRIPT = "run.py"
-#: Beside it: the path of the interpreter that runs it, on hosts that have this interpreter.
-PYTHON = "python"
-#: Where the result is in the task's output directory, in a folder that no user fetches.
-FOLDER = ".iris"
-RESULT = f"{FOLDER}/result"
-#: Beside it: another attempt of the task would end in the same way.
-FINAL = f"{FOLDER}/final"

@@ -7,6 +7,19 @@ from iris.model.job.gangs import WAITS_FOR, Gang
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, JobState, TaskState, roll_up
 
+#: The tasks whose reasons explain the state of their job.
+_EXPLAINS = {
+    JobState.PENDING: (TaskState.PENDING,),
+    JobState.FAILED: (TaskState.FAILED,),
+    JobState.KILLED: (TaskState.KILLED,),
+    JobState.WORKER_FAILED: (TaskState.WORKER_FAILED, TaskState.PREEMPTED),
+    JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
+    JobState.RUNNING: (TaskState.PENDING,),
+    JobState.BUILDING: (TaskState.BUILDING,),
+}
+#: States that all tasks may have for one reason.
+_SHARED = (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE)
+
 
 def rolled_up(job: Gang) -> JobState:
     """Returns the state alone, in a fraction of the time: a job of ten thousand tasks asks for it
@@ -63,20 +76,6 @@ def with_cancellations(
     return status.model_copy(
         update={"state": state, "reason": str(whole), "cancelling": whole, "finished_at": None}
     )
-
-
-#: The tasks whose reasons explain the state of their job.
-_EXPLAINS = {
-    JobState.PENDING: (TaskState.PENDING,),
-    JobState.FAILED: (TaskState.FAILED,),
-    JobState.KILLED: (TaskState.KILLED,),
-    JobState.WORKER_FAILED: (TaskState.WORKER_FAILED, TaskState.PREEMPTED),
-    JobState.UNSCHEDULABLE: (TaskState.UNSCHEDULABLE,),
-    JobState.RUNNING: (TaskState.PENDING,),
-    JobState.BUILDING: (TaskState.BUILDING,),
-}
-#: States that all tasks may have for one reason.
-_SHARED = (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE)
 
 
 def reason_of(job: Gang, state: JobState) -> str:

@@ -16,6 +16,9 @@ from iris.model.units import MAX_DURATION, parse_duration
 SETUP_TIMEOUT = timedelta(minutes=30)
 
 
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
+
+
 class EnvironmentSpec(Frozen):
     """The steps of preparing an environment, in this order: the bundle's project, extra packages,
     the user's own commands.
@@ -150,9 +153,6 @@ def requirements_file(requirement: str) -> str | None:
     """Returns the path in a requirement of the form `-r FILE`; None: it is another requirement."""
     match = re.fullmatch(r"\s*(?:-r\s*|--requirements?(?:\s+|=))([^\s-].*?)\s*", requirement)
     return None if match is None else match[1]
-
-
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
 
 
 def has_digest(image: str) -> bool:
