@@ -8,18 +8,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
-from iris.config.schema import (
-    ALL_APIS,
-    Accelerator,
-    Autoscaler,
-    Bootstrap,
-    ClusterConfig,
-    Controller,
-    GcpControllerConfig,
-    LocalControllerConfig,
-    ScaleGroupConfig,
-    Ssh,
-)
+from iris.config.controller_settings import Controller, GcpControllerConfig, LocalControllerConfig
+from iris.config.group_settings import Accelerator, ScaleGroupConfig
+from iris.config.schema import ALL_APIS, Autoscaler, Bootstrap, ClusterConfig, Ssh
 from iris.config.values import Section
 from iris.model.errors import InvalidValue
 from iris.model.host.accelerators import Tpu, parse_gpu, tpu

@@ -1,7 +1,8 @@
 """Converts `ClusterConfig` to scale groups and scheduling rules."""
 
 from iris.config.defaults import tpu_of
-from iris.config.schema import Accelerator, ClusterConfig, ScaleGroupConfig
+from iris.config.group_settings import Accelerator, ScaleGroupConfig
+from iris.config.schema import ClusterConfig
 from iris.model.host.accelerators import parse_gpu
 from iris.model.host.resources import Resources, parse_device
 from iris.model.rules import Rules

@@ -9,9 +9,9 @@ import yaml
 from pydantic import ValidationError
 
 from iris.config.bounded_yaml import BoundedLoader
+from iris.config.checks.cluster import problems_of
 from iris.config.defaults import apply_defaults, meaningless_keys, origins_of
 from iris.config.errors import InvalidConfig, Where, dotted, section_at, shape_problems
-from iris.config.rules import problems_of
 from iris.config.schema import ClusterConfig
 
 #: No configuration is one line without a key.

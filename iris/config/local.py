@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from iris.config.checks.cluster import check_config
+from iris.config.controller_settings import Controller, LocalControllerConfig
 from iris.config.defaults import apply_defaults
-from iris.config.rules import check_config
+from iris.config.group_settings import GroupResources, ScaleGroupConfig
 from iris.config.schema import (
     AutoscalerDefaults,
     ClusterConfig,
-    Controller,
-    GroupResources,
-    LocalControllerConfig,
     LocalPlatformConfig,
     PlatformConfig,
-    ScaleGroupConfig,
 )
 from iris.config.values import Section
 from iris.model.host.accelerators import Tpu

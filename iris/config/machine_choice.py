@@ -5,10 +5,11 @@ fits its scale group. Pure.
 import difflib
 from collections.abc import Sequence
 
+from iris.config.checks.mixed import machine_groups
+from iris.config.group_settings import ScaleGroupConfig
 from iris.config.host_list import parse_hosts
-from iris.config.mixed import machine_groups
 from iris.config.new_cluster import MachineReport
-from iris.config.schema import ClusterConfig, ScaleGroupConfig
+from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.host.resources import Device, parse_device
 from iris.model.units import format_bytes

@@ -68,6 +68,11 @@ class Section(Frozen):
         return made
 
 
+def platforms_of(section: Section) -> list[str]:
+    """Returns the alternatives that the section sets."""
+    return [name for name in ("gcp", "manual", "local") if getattr(section, name) is not None]
+
+
 def read_duration(value: object) -> timedelta:
     """Returns the duration of `"10s"`, `{seconds: 10}` or a plain number of seconds, rounded to the
     millisecond.

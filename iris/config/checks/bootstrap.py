@@ -4,10 +4,11 @@ images of tasks.
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from iris.config.checks.values import raised_by
 from iris.config.schema import ClusterConfig
 from iris.model import names
 from iris.model.errors import InvalidValue
@@ -49,14 +50,6 @@ def _image(path: str, image: str) -> Iterator[InvalidValue]:
     if image and not has_digest(image):
         remedy = "write NAME@sha256:…, or set bootstrap.require_image_digests: false"
         yield InvalidValue(path, image, "names the image by a tag", remedy)
-
-
-def raised_by(check: Callable[[str, str], object], path: str, value: str) -> Iterator[InvalidValue]:
-    """Yields the error that the check raises, if it does."""
-    try:
-        check(path, value)
-    except InvalidValue as error:
-        yield error
 
 
 def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:

@@ -6,7 +6,8 @@ no files of the user, so the key and the known keys of the machines are secrets 
 
 from collections.abc import Iterator
 
-from iris.config.schema import ClusterConfig, ScaleGroupConfig
+from iris.config.group_settings import ScaleGroupConfig
+from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.job.secrets import SecretKind, parse_source, resource_of
 from iris.model.slice.scale_groups import SliceType, is_gcp_zone

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+from iris.config.checks.mixed import is_mixed, machine_groups, unreachable
 from iris.config.defaults import IN_FILE, origins_of
-from iris.config.mixed import is_mixed, machine_groups, unreachable
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 

@@ -5,9 +5,9 @@ addresses, images that change.
 import re
 from collections.abc import Iterator
 
+from iris.config.checks.served import unread
 from iris.config.defaults import secret_manager_references
 from iris.config.schema import ClusterConfig, GcpPlatformConfig
-from iris.config.served import unread
 from iris.model.job.environments import has_digest
 
 #: The account that a project has by default. In older projects it may change everything in the
