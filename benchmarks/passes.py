@@ -17,6 +17,7 @@ from iris.model.job.requests import Request
 from iris.model.job.spec import Band
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.size import LedgerSize
 from iris.workflows.scheduler.ledger_messages import serve
 from iris.workflows.scheduler.scheduler import MAX_PLACEMENTS, MAX_REPLAY
 
@@ -127,6 +128,7 @@ def _longest_replay(hosts: int, waiting: int) -> Row:
             ledger,
             [Release(key=next(iter(ledger.live)), ran=True), Ask(request=request)],
             now,
+            size=LedgerSize(),
             whole=True,
         )
     took = time.process_time() - began

@@ -234,10 +234,7 @@ def agent_command(request: SliceRequest, host: Host, home: Path) -> list[str]:
 def _command(request: SliceRequest, host_id: str, home: Path) -> list[str]:
     command = [sys.executable, "-m", "iris.cli.main", "--cluster", request.cluster, "agent"]
     command += ["--host-id", host_id, "--slice", request.slice_id]
-    return [
-        *command,
-        *(["--key-file", str(home / KEY)] if (home / KEY).exists() else ["--token", request.token]),
-    ]  # version 0.1
+    return [*command, "--key-file", str(home / KEY)]
 
 
 def _home(directory: Path, slice_id: str) -> Path | None:
@@ -286,14 +283,15 @@ def _observe(home: Path) -> SliceObservation | None:
 
 
 def _public_key(home: Path) -> str:
-    """Returns the slice's public key; empty: it is of version 0.1.
+    """Returns the slice's public key.
 
     Raises:
+        FileNotFoundError: the slice is gone.
         Unreadable: the private key is invalid.
     """
     try:
         return public_key((home / KEY).read_text())
     except FileNotFoundError:
-        return ""
+        raise
     except (OSError, ValueError) as error:
         raise Unreadable(f"{home / KEY} cannot be read: {error}") from None

@@ -141,7 +141,7 @@ def a_silent(
     host_id: str = "h1",
     incarnation: str = "first",
     age: float | None = None,
-    unanswered: bool | None = None,
+    unanswered: bool = True,
 ) -> Silent:
     """A host that is expected to report."""
     return Silent(

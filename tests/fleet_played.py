@@ -44,7 +44,7 @@ class TenantNotifier(BlindNotifier):
         #: By key.
         self.tenants: dict[str, Tenant] = {}
 
-    @activity.defn(name="tell_placed")
+    @activity.defn
     async def signal_placed(self, notices: Notices) -> Signalled:
         for each in notices.placements:
             if each.key in self.tenants:
@@ -52,7 +52,7 @@ class TenantNotifier(BlindNotifier):
         jobs = tuple(each for each in notices.placements if each.key not in self.tenants)
         return await super().signal_placed(Notices(placements=jobs))
 
-    @activity.defn(name="tell_evicted")
+    @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
         """A tenant that is told to go is gone, unless it lingers: its key comes back, as that of an
         owner who is not there any more.

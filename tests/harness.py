@@ -350,21 +350,21 @@ class Notifier(notices.Notifier):
         self.evictions: list[Eviction] = []
         self.reasons: list[Reason] = []
 
-    @activity.defn(name="tell_placed")
+    @activity.defn
     async def signal_placed(self, notices: Notices) -> Signalled:
         self.given.extend(notices.placements)
         if self.away:
             raise ApplicationError("the notifier is away")
         return await super().signal_placed(notices)
 
-    @activity.defn(name="tell_evicted")
+    @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
         self.evictions.extend(notices.evictions)
         if self.away:
             raise ApplicationError("the notifier is away")
         return await super().signal_evicted(notices)
 
-    @activity.defn(name="tell_reasons")
+    @activity.defn
     async def signal_reasons(self, reasons: Reasons) -> None:
         self.reasons.extend(reasons.reasons)
         if self.away:
@@ -504,7 +504,7 @@ class Cluster:
             self.child_jobs.cancel_orphans,
             dependencies.find_ends,
             dependencies.signal_dependents,
-            WebhookCalls(local=True).call,
+            WebhookCalls(local=True).call_webhook,
         ]
         await self._work(names.patient_queue(self.name), activities=waiting)
         await self._work(

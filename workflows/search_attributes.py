@@ -90,7 +90,7 @@ class ListEntry:
         """Shows the reason of the state. It is in the memo: Temporal encrypts no search
         attributes.
         """
-        if reason and (state, reason) != self._reason and workflow.patched("listed-reasons"):
+        if reason and (state, reason) != self._reason:
             self._reason = state, reason
             workflow.upsert_memo(
                 {names.MEMO_REASON: {"state": state, "reason": cut(reason, MOST_REASON)}}

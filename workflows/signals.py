@@ -21,10 +21,7 @@ async def send_signal(
     """
     sending = receiver.signal(signal, args=payload)
     try:
-        if workflow.patched("shielded-signals"):
-            await until_answered(sending)
-        else:
-            await sending
+        await until_answered(sending)
     except ApplicationError:
         return False
     return True

@@ -59,8 +59,7 @@ class ChildJobs:
             ApplicationError: the check is to be repeated.
         """
         await cancel_orphans(self._client, check.cluster)
-        if check.repetition is not None:
-            try_again(check.repetition, "every live job has been checked")
+        try_again(check.repetition, "every live job has been checked")
 
     @activity.defn
     async def cancel_children(self, ended: EndedParent) -> None:

@@ -36,7 +36,9 @@ class JobTasks:
         """Signals the user's overrides to the tasks. Tasks that have ended are ignored."""
 
         async def send(workflow_id: str) -> bool:
-            await self._client.get_workflow_handle(workflow_id).signal("wish", changed.overrides)
+            await self._client.get_workflow_handle(workflow_id).signal(
+                "override", changed.overrides
+            )
             return True
 
         await each_workflow(_ids(changed), send)

@@ -49,21 +49,21 @@ class Notifier:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    @activity.defn(name="tell_placed")
+    @activity.defn
     async def signal_placed(self, notices: Notices) -> Signalled:
         """Signals every owner. The placements of owners that are gone are free again."""
         return await self._signal_owners(
             "placed", [(each.owner, each.key, each) for each in notices.placements]
         )
 
-    @activity.defn(name="tell_evicted")
+    @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
         """Signals the owners of gangs whose hosts are taken away."""
         return await self._signal_owners(
             "evicted", [(each.owner, each.key, each) for each in notices.evictions]
         )
 
-    @activity.defn(name="tell_reasons")
+    @activity.defn
     async def signal_reasons(self, reasons: Reasons) -> None:
         """Sends waiting gangs the reason why they wait. Owners that are gone are ignored."""
         await self._signal_owners(
@@ -133,7 +133,7 @@ class Notifier:
                 owner, over
             ):
                 gone.append(owner.key)
-        if check.repetition is not None and not gone:
+        if not gone:
             try_again(check.repetition, "no job has ended without releasing what it holds")
         # The next check returns the others.
         return Keys(keys=tuple(fitting(((key, len(key.encode())) for key in gone), MOST_GONE)))

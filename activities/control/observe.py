@@ -88,7 +88,7 @@ class FleetObserver:
         #: The agents that reported within `SILENCE` when the reports were last read.
         self._reporting: set[tuple[str, str]] = set()
 
-    @activity.defn(name="ask_wanted")
+    @activity.defn
     async def query_wanted(self, ref: ClusterName) -> Wanted:
         """Returns what the scheduler could not place, and which slices are idle or broken."""
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(ref.cluster))

@@ -57,7 +57,7 @@ class RecoveryQueries:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    @activity.defn(name="call_roll")
+    @activity.defn
     async def query_page(self, cursor: RecoveryCursor) -> RecoveryPage:
         """Queries some of the cluster's slices, jobs and tasks. Returns their answers, and where to
         go on if there are more.

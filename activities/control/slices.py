@@ -36,7 +36,7 @@ class Slices:
         """Returns the platform's current description of the slice's machines."""
         return Machines(observation=await self._platform.describe_slice(ref.slice_id, ref.zone))
 
-    @activity.defn(name="last_words")
+    @activity.defn
     async def console_output(self, ref: SliceRef) -> ConsoleOutput:
         """Returns the last output of the slice's machines; empty if the platform does not give it
         now: it is only for display.

@@ -37,8 +37,8 @@ class WebhookCalls:
         self._local = local
         self._tls = ssl.create_default_context()
 
-    @activity.defn(name="call_webhook")
-    async def call(self, notification: Notification) -> None:
+    @activity.defn
+    async def call_webhook(self, notification: Notification) -> None:
         """Sends the message. It is sent at least once: the header `Idempotency-Key` is the same in
         each try.
 

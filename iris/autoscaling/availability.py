@@ -247,25 +247,19 @@ def learn(
     facts: SliceFacts,
     before: SliceFacts | None,
     now: datetime,
-    *,
-    breaks: bool = True,
-    sized: bool = True,
 ) -> Memory:
     """Returns the memory after a slice's change of state.
 
     Args:
         group: None: the group is no longer in the configuration.
         before: the slice before the change; None: it was unknown.
-        breaks: whether to stop a group whose slices' agents never report. Histories of version 0.1
-            do not do that.
-        sized: whether to learn the sizes of slices. Earlier histories do not do that.
     """
     if before is not None and before.state is facts.state:
         return memory
     if facts.state is SliceState.READY and group is not None:
-        return _succeeded(memory, group, facts, sized=sized)
+        return _succeeded(memory, group, facts)
     if facts.state is SliceState.FAILED:
-        return _failed(memory, group, facts, before, now, breaks=breaks)
+        return _failed(memory, group, facts, before, now)
     if facts.state is SliceState.DELETED and group is not None:
         return _returned(quotas.freed(memory, kind_of(group), facts, now), group, facts)
     return memory
@@ -313,9 +307,9 @@ def named(memory: Memory, slice_ids: Sequence[str]) -> Memory:
     return memory.model_copy(update={"actions": tuple(actions)})
 
 
-def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts, *, sized: bool) -> Memory:
+def _succeeded(memory: Memory, group: ScaleGroup, facts: SliceFacts) -> Memory:
     remembered = memory.groups.get(group.name, GroupMemory())
-    well = (sizes.record(remembered, facts) if sized else remembered).model_copy(update=_WELL)
+    well = sizes.record(remembered, facts).model_copy(update=_WELL)
     there = (facts.zone, kind_of(group))
     stock = tuple(each for each in memory.stocked_out if (each.zone, each.kind) != there)
     return memory.model_copy(
@@ -329,8 +323,6 @@ def _failed(
     facts: SliceFacts,
     before: SliceFacts | None,
     now: datetime,
-    *,
-    breaks: bool,
 ) -> Memory:
     fault = facts.fault or SliceFault.PLATFORM
     what = {SliceFault.QUOTA: "quota_exceeded", SliceFault.STOCK_OUT: "stock_out"}.get(
@@ -364,7 +356,7 @@ def _failed(
         # The group has not grown: the next zone may be tried at once.
         remembered = remembered.model_copy(update={"cooldown_until": None})
     else:
-        remembered = _backed_off(remembered, group, facts, fault, now, breaks=breaks)
+        remembered = _backed_off(remembered, group, facts, fault, now)
     return memory.model_copy(update={"groups": memory.groups | {group.name: remembered}})
 
 
@@ -416,8 +408,6 @@ def _backed_off(
     facts: SliceFacts,
     fault: SliceFault,
     now: datetime,
-    *,
-    breaks: bool,
 ) -> GroupMemory:
     known = remembered.failed_at is not None and facts.requested_at < remembered.failed_at
     if known and fault is not SliceFault.BAD_CONFIG:
@@ -432,7 +422,7 @@ def _backed_off(
             group.pace.max_backoff,
             f"{reason}; correct scale group {group.name} in the configuration and reload it",
         )
-    stopped = breaks and fault is SliceFault.INIT_TIMEOUT and failures >= BREAKS_AFTER
+    stopped = fault is SliceFault.INIT_TIMEOUT and failures >= BREAKS_AFTER
     until = now + (max(delay, BROKEN_PAUSE) if stopped else delay)
     update = {
         "failures": failures,

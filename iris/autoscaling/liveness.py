@@ -81,9 +81,8 @@ class Silent(Frozen):
     incarnation: str
     #: Seconds since the last report or answer; None: the server has none.
     age: float | None = None
-    #: Whether it was pinged and did not answer. None in records of version 0.1, which had no ping:
-    #: two observations decided.
-    unanswered: bool | None = None
+    #: Whether it was pinged and did not answer.
+    unanswered: bool = False
 
     @property
     def agent(self) -> tuple[str, str]:
@@ -158,7 +157,7 @@ def lost_hosts(
     still: list[Silent] = []
     lost: list[Silent] = []
     for host in silent:
-        is_lost = host.unanswered is not False and host.agent in before
+        is_lost = host.unanswered and host.agent in before
         (lost if is_lost else still).append(host)
     return still, lost
 
@@ -173,6 +172,6 @@ def next_observation(suspects: Iterable[Silent], every: timedelta) -> timedelta:
 
 
 def _until_decision(suspect: Silent, every: timedelta) -> timedelta:
-    if suspect.unanswered is not False or suspect.age is None:
+    if suspect.unanswered or suspect.age is None:
         return SECOND_OBSERVATION_DELAY
     return min(every, max(SHORTEST_OBSERVATION_DELAY, PING_AFTER - timedelta(seconds=suspect.age)))

@@ -36,16 +36,13 @@ def plan(
     wanted: Wanted,
     memory: Memory,
     now: datetime,
-    *,
-    mixes: bool = True,
 ) -> ScalePlan:
     """Returns what to do now, why the rest is not done, and when to evaluate again.
 
     Args:
         slices: all slices, including those of groups that are no longer in the configuration.
-        mixes: as in `Catalog`.
     """
-    catalog = Catalog(sizes.planned_groups(groups, memory.groups, now), mixes=mixes)
+    catalog = Catalog(sizes.planned_groups(groups, memory.groups, now))
     promised = {group.name: group for group in groups}
     stock = availability.out_of_stock(memory, now)
     by_group: dict[str, list[SliceFacts]] = defaultdict(list)

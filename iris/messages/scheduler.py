@@ -64,9 +64,9 @@ class Amend(Frozen):
     kind: Literal["amend"] = "amend"
     key: str
     band: Band
-    held: bool = False
-    #: The time by the workflow's clock. A copy that arrives after a later message is stale.
-    said_at: datetime | None = None
+    held: bool
+    #: The time by the gang's clock. The scheduler ignores a change that is older than the last one.
+    changed_at: datetime
 
 
 class SliceUp(Frozen):
@@ -229,14 +229,14 @@ class SchedulerStart(Frozen):
     #: The same of evictions, the keys by reason.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     evictions: tuple[Eviction, ...] = ()
-    #: By shape, as short text: the code of the last reason that the waiting gangs of the shape
-    #: received.
-    told: dict[str, str] = Field(default_factory=dict)
+    #: The code of the last reason that the waiting gangs of each shape received, by the shape as
+    #: short text.
+    sent_reasons: dict[str, str] = Field(default_factory=dict)
     #: When the scheduler last checked that the owners of requests and placements still exist.
     checked_at: datetime | None = None
     #: Whether to run recovery first, which asks all slices and gangs. The ledger is empty because
     #: an earlier one was or may have been lost.
-    call_roll: bool = False
+    recover: bool = False
 
 
 class SnapshotPage(Frozen):

@@ -18,13 +18,10 @@ class HostReady(Frozen):
     """An agent's report that its host is ready for work."""
 
     host: Host
-    #: The token of the slice's request, from agents of version 0.1.
-    token: str = ""
     #: As `iris.model.slice.keys.sign` makes it, with the key of the slice, or with the machine's
     #: own if a user brought it.
     signature: str = ""
-    #: Verifies the signature of a machine that a user brought; empty: the slice was created, or its
-    #: agent is of an older version.
+    #: Verifies the signature of a machine that a user brought; empty for a slice that Iris created.
     public_key: str = ""
 
     @property

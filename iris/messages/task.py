@@ -1,9 +1,8 @@
 """Messages between tasks, their jobs and hosts."""
 
 from datetime import datetime, timedelta
-from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import Field
 
 from iris.model.frozen import Frozen
 from iris.model.host.resources import Resources
@@ -18,9 +17,7 @@ from iris.model.states import TaskState
 
 
 class TaskInput(Gang):
-    """One task of a job of several independent tasks, as a gang of one. On the wire it has its only
-    task as `status`.
-    """
+    """One task of a job of several independent tasks, as a gang of one."""
 
     index: int
     #: The workflow of its job, or of its part of a large array.
@@ -29,12 +26,7 @@ class TaskInput(Gang):
     parent_run: str = ""
     run_id: str
     submitted_at: datetime
-    tasks: Annotated[
-        tuple[TaskStatus],
-        Field(validation_alias="status", serialization_alias="status"),
-        BeforeValidator(lambda status: status if isinstance(status, tuple) else (status,)),
-        PlainSerializer(lambda tasks: tasks[0]),
-    ]
+    tasks: tuple[TaskStatus]
 
 
 class OwnStatus(Frozen):

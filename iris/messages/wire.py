@@ -23,7 +23,6 @@ class Repetition(Frozen):
 
 
 class RepeatedCheck(ClusterName):
-    """The options of a check."""
+    """A check that the service repeats until it finds something."""
 
-    #: None: the activity checks once.
-    repetition: Repetition | None = None
+    repetition: Repetition

@@ -4,18 +4,15 @@ Rule 1: a task's state changes only through `move_task`. A transition that is no
 raises `IllegalMove` and changes nothing. Rule 2: a job has no transitions of its own. `roll_up`
 derives its state from its tasks each time it is needed.
 
-Not in this module: which account pays for a failed attempt (`iris.scheduling.retries`), and when to
-check (the workflows).
+Not in this module: which account pays for a failed attempt (`iris.scheduling.ledger.retries`), and
+when a transition is due (the workflows).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TypeVar
 
-from iris.model.errors import IllegalMove
-
-State = TypeVar("State", bound=StrEnum)
+from iris.model.lifecycle import entering, transition
 
 
 class TaskState(StrEnum):
@@ -52,21 +49,22 @@ _T = TaskState
 #: The states in which an attempt can end once it has a host.
 _ENDS = (_T.SUCCEEDED, _T.FAILED, _T.KILLED, _T.CANCELLED, _T.WORKER_FAILED, _T.PREEMPTED)
 
-TASK_MOVES: dict[TaskState, frozenset[TaskState]] = {
-    _T.PENDING: frozenset({_T.ASSIGNED, _T.KILLED, _T.CANCELLED, _T.UNSCHEDULABLE}),
-    # A short program can end before its host's first report, hence the end states. If no host took
-    # the attempt: back to PENDING.
-    _T.ASSIGNED: frozenset({_T.BUILDING, _T.RUNNING, _T.PENDING, *_ENDS}),
-    _T.BUILDING: frozenset({_T.RUNNING, *_ENDS}),
-    _T.RUNNING: frozenset(_ENDS),
-    # The three states that a retry account can pay for.
-    _T.FAILED: frozenset({_T.PENDING}),
-    _T.WORKER_FAILED: frozenset({_T.PENDING}),
-    _T.PREEMPTED: frozenset({_T.PENDING}),
-    _T.SUCCEEDED: frozenset(),
-    _T.KILLED: frozenset(),
-    _T.CANCELLED: frozenset(),
-    _T.UNSCHEDULABLE: frozenset(),
+#: The transitions by state and event. The event is the state that a task enters.
+TASK_MOVES: Mapping[TaskState, Mapping[TaskState, TaskState]] = {
+    _T.PENDING: entering(_T.ASSIGNED, _T.KILLED, _T.CANCELLED, _T.UNSCHEDULABLE),
+    # A short program can end before its host's first report, so the end states are here, too. A
+    # task becomes PENDING again if no host accepted its attempt.
+    _T.ASSIGNED: entering(_T.BUILDING, _T.RUNNING, _T.PENDING, *_ENDS),
+    _T.BUILDING: entering(_T.RUNNING, *_ENDS),
+    _T.RUNNING: entering(*_ENDS),
+    # A retry account can pay for another attempt after these three states.
+    _T.FAILED: entering(_T.PENDING),
+    _T.WORKER_FAILED: entering(_T.PENDING),
+    _T.PREEMPTED: entering(_T.PENDING),
+    _T.SUCCEEDED: {},
+    _T.KILLED: {},
+    _T.CANCELLED: {},
+    _T.UNSCHEDULABLE: {},
 }
 
 LIVE = frozenset({_T.ASSIGNED, _T.BUILDING, _T.RUNNING})
@@ -79,21 +77,7 @@ def move_task(now: TaskState, to: TaskState) -> TaskState:
     Raises:
         IllegalMove: the table has no such transition.
     """
-    return step(TASK_MOVES, now, to, "a task")
-
-
-def step(moves: Mapping[State, frozenset[State]], now: State, to: State, what: str) -> State:
-    """Returns the new state of an object whose transitions are in the table `moves`.
-
-    Raises:
-        IllegalMove: the table has no such transition.
-    """
-    if to not in moves[now]:
-        allowed = ", ".join(sorted(moves[now])) or "nothing: it has ended"
-        raise IllegalMove(
-            f"{what} that is {now} cannot become {to}; from {now} it may become {allowed}"
-        )
-    return to
+    return transition(TASK_MOVES, now, to, "a task")
 
 
 def roll_up(
@@ -124,11 +108,8 @@ def roll_up(
         return JobState.KILLED
     if _T.BUILDING in states and _T.RUNNING not in states:
         return JobState.BUILDING
-    if (
-        states & LIVE
-        # the program of a task that is ASSIGNED may run: hosts report only those that run for a
-        # second
-    ):
+    # The program of an ASSIGNED task may run: hosts report a program once it has run for a second.
+    if states & LIVE:
         return JobState.RUNNING
     if states <= ENDED:
         if _T.WORKER_FAILED in states or _T.PREEMPTED in states:

@@ -30,9 +30,8 @@ class Lease(Frozen):
     request: SliceRequest
     created_at: datetime
     public_key: str
-    #: The name of the machine in the configuration when it was leased; empty: an earlier version of
-    #: Iris leased it.
-    address: str = ""
+    #: The name of the machine in the configuration when it was leased.
+    address: str
 
 
 class Fault(NamedTuple):

@@ -4,6 +4,7 @@ a control plane.
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from iris.activities.control.observe import made_slices
 from iris.activities.control.recovery import RecoveryQueries
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.discovery import discover
-from iris.messages.wire import RepeatedCheck
+from iris.messages.wire import RepeatedCheck, Repetition
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
 from iris.model.slice.status import SliceState
@@ -151,7 +152,8 @@ async def test_the_control_plane_asks_none_of_them_anything(cluster: Cluster) ->
     slices and ledger, too.
     """
     await plant_all(cluster)
-    here, ref = ActivityEnvironment(), RepeatedCheck(cluster=cluster.name)
+    here, once = ActivityEnvironment(), Repetition(every=timedelta(0), longest=timedelta(0))
+    ref = RepeatedCheck(cluster=cluster.name, repetition=once)
     recovery = RecoveryQueries(cluster.client)
 
     async with asyncio.timeout(SOON):

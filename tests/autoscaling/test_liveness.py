@@ -105,12 +105,10 @@ def test_a_host_is_asked_when_its_report_is_so_old_that_it_would_be_lost(
         ),  # after an outage of the service all are silent, and some have not connected yet
         (True, False, False),  # not asked yet
         (True, True, True),
-        (False, None, False),
-        (True, None, True),  # what version 0.1 wrote: it asked nobody
     ],
 )
 def test_a_host_is_lost_when_it_was_a_suspect_before_and_does_not_answer(
-    suspect_before: bool, unanswered: bool | None, lost: bool
+    suspect_before: bool, unanswered: bool, lost: bool
 ) -> None:
     """Neither one look nor silence alone is enough; a host that is not lost is a suspect for the
     next look.

@@ -323,11 +323,6 @@ def test_an_address_without_a_service_is_named_with_the_cause(
         ),
         (["agent"], "add --join"),
         (
-            ["agent", "--join", "--token", "t"],
-            "add --join on a machine that you add, or --slice and --key-file",
-        ),
-        (["agent", "--token", "t"], "--key-file needs --slice"),
-        (
             ["agent", "--slice", "s", "--key-file", EXAMPLE],
             "local.yaml contains no private key of a slice",
         ),

@@ -221,7 +221,7 @@ class Cluster:
         """A restart of the machine, as far as agents can tell: the agent is gone, and the next one
         begins another life.
         """
-        (life,) = (self.home / "clusters").glob(f"*/machines/*/hosts/{host}/life.json")
+        (life,) = (self.home / "clusters").glob(f"*/machines/*/hosts/{host}/incarnation.json")
         with self.no_machine_starts():
             self.kill("agent", host)
             life.unlink()

@@ -13,7 +13,6 @@ from iris.activities.host.runtimes.base import CannotStart
 from iris.model.errors import Rejected
 from iris.model.host.hosts import Host
 from iris.model.job.secrets import ALL_OF_THE_USERS
-from iris.model.slice.keys import MachineProof
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as life_of_host
@@ -37,9 +36,7 @@ OTHER = a_host("w1", slice_id="pair")
 def a_life(*, made: bool = False) -> Membership:
     """One life of host w0, on a machine that was brought, or made for the slice."""
     nowhere: Any = None
-    return Membership(
-        nowhere, "local", ME, MachineProof(private_key="00" * 32) if made else None, 1
-    )
+    return Membership(nowhere, "local", ME, "00" * 32 if made else None, 1)
 
 
 @pytest.fixture

@@ -277,7 +277,7 @@ def make_workers(
             dependencies.find_ends,
             dependencies.signal_dependents,
             SealedSecrets(client, store).delete_secrets,
-            WebhookCalls(local=local).call,
+            WebhookCalls(local=local).call_webhook,
         ],
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
@@ -343,7 +343,7 @@ async def start_planners(
     )
     await client.start_workflow(
         SchedulerWorkflow.run,
-        SchedulerStart(cluster=cluster, ledger=ledger, call_roll=True),
+        SchedulerStart(cluster=cluster, ledger=ledger, recover=True),
         id=names.scheduler_workflow(cluster),
         task_queue=names.planner_queue(cluster),
         task_timeout=policies.PLANNER_TASK,

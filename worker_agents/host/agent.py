@@ -240,7 +240,7 @@ class _Incarnation:
     ) -> None:
         self._client = client
         self._cluster = options.cluster
-        self._created = options.proof is not None
+        self._created = options.slice_key is not None
         self._host = host
         self._stop_request = stop_request
         self._stop = stop_request.event
@@ -280,7 +280,7 @@ class _Incarnation:
         self._profiles = Profiles(store, self._tasks)
         self._ping = Ping(host)
         self._membership = Membership(
-            client, options.cluster, host, options.proof, options.slice_size, options.directory
+            client, options.cluster, host, options.slice_key, options.slice_size, options.directory
         )
 
     async def is_over(self) -> bool:

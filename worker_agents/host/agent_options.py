@@ -11,7 +11,6 @@ from iris.model.host.constraints import Attribute
 from iris.model.host.faults import Fault
 from iris.model.host.resources import Device
 from iris.model.host.store_limits import StoreLimits
-from iris.model.slice.keys import MachineProof
 
 
 class AgentOptions(Frozen):
@@ -25,10 +24,10 @@ class AgentOptions(Frozen):
     host_id: str
     #: None: the host is a slice by itself.
     slice_id: str | None = None
-    #: On a machine that was created for the slice; None: a user brought the machine, which starts
-    #: the slice.
-    proof: MachineProof | None = None
-    #: The file with its private key.
+    #: The private key of the slice, on a machine that was created for it; None: a user brought the
+    #: machine, which starts the slice.
+    slice_key: str | None = None
+    #: The file with the slice's private key.
     key_file: Path | None = None
     #: The number of the slice's hosts.
     slice_size: int = 1

@@ -14,8 +14,7 @@ from iris.model.slice.keys import KEY_BYTES, public_key
 from iris.storage.files import write_whole
 from iris.worker_agents.host.probe import new_incarnation
 
-#: An older name: an agent that is upgraded must find the incarnation that its predecessor began.
-FILE = "life.json"
+FILE = "incarnation.json"
 #: The private key of a machine that a user brought.
 KEY_FILE = "host.key"
 

@@ -22,7 +22,7 @@ from iris.messages.slice import HostReady, SliceInput
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.host.hosts import Host
-from iris.model.slice.keys import MachineProof, public_key, sign
+from iris.model.slice.keys import public_key, sign
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.worker_agents.host.incarnation import machine_key
 from iris.workflows.search_attributes import keywords
@@ -38,7 +38,8 @@ class Membership:
     """One incarnation of a host, from the view of its slice.
 
     Args:
-        proof: on a machine that was created for the slice; None: a user brought the machine.
+        slice_key: the private key of the slice, on a machine that was created for it; None: a user
+            brought the machine.
         slice_size: the number of the slice's hosts.
         directory: that of the agent, with the key of a machine that a user brought; None: it has no
             key.
@@ -49,16 +50,18 @@ class Membership:
         client: Client,
         cluster: str,
         host: Host,
-        proof: MachineProof | None,
+        slice_key: str | None,
         slice_size: int,
         directory: Path | None = None,
     ) -> None:
         self._client = client
         self._cluster = cluster
         self._host = host
-        self._proof = proof
+        self._slice_key = slice_key
         self._slice_size = slice_size
-        self._own_key = machine_key(directory) if proof is None and directory is not None else ""
+        self._own_key = (
+            machine_key(directory) if slice_key is None and directory is not None else ""
+        )
         #: True once the slice must know this incarnation. Before, the report may still be in the
         #: slice's inbox.
         self.expected = False
@@ -75,7 +78,7 @@ class Membership:
         On a machine that was created for a slice, the slice decides that when the host reports
         ready.
         """
-        if self._proof is not None:
+        if self._slice_key is not None:
             return False
         try:
             if (
@@ -97,13 +100,8 @@ class Membership:
         """Reports to the slice that this host is ready. A machine that a user brought starts its
         slice's workflow if there is none.
         """
-        if self._proof is not None:
-            key = self._proof.private_key
-            ready = HostReady(
-                host=self._host,
-                token=self._proof.token,
-                signature=sign(key, self._host) if key else "",
-            )
+        if self._slice_key is not None:
+            ready = HostReady(host=self._host, signature=sign(self._slice_key, self._host))
             await self._slice().signal("host_ready", ready, rpc_timeout=RPC_TIMEOUT)
             return
         alone, key = self._slice_size == 1, self._own_key
@@ -163,7 +161,9 @@ class Membership:
             status = await self._slice().query(
                 "status", result_type=SliceStatus, rpc_timeout=RPC_TIMEOUT
             )
-            if self._proof is not None and all(host.id != self._host.id for host in status.hosts):
+            if self._slice_key is not None and all(
+                host.id != self._host.id for host in status.hosts
+            ):
                 return await self._report_again(status)
         except RPCError as error:
             return self.ended(None) if error.status is RPCStatusCode.NOT_FOUND else ""
@@ -180,7 +180,7 @@ class Membership:
         Raises:
             Rejected: the machine was created for the slice and is not wanted any more.
         """
-        if self._proof is None:
+        if self._slice_key is None:
             return "its slice is unknown" if how is None else "its slice has ended"
         now = time.monotonic()
         self._orphaned_since = self._orphaned_since or now
@@ -219,7 +219,7 @@ class Membership:
         self.accepted = self.accepted or known == self._host.incarnation
         if known == self._host.incarnation or not expected:
             return ""
-        if known is not None and self._proof is None and self._host.id in status.refused:
+        if known is not None and self._slice_key is None and self._host.id in status.refused:
             raise Rejected(
                 f"host id {self._host.id} is in use by another machine, or by an agent with another"
                 " --dir here; give this one another --host-id, or start it again when `iris host"

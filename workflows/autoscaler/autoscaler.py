@@ -179,12 +179,7 @@ class AutoscalerWorkflow:
         if self._changed and not self._urgent:
             # Preemptions of many slices arrive slice by slice: evaluate them together.
             await workflow.sleep(min(policies.EVALUATE_EVERY, settings.evaluation_interval))
-            if (
-                self._settings is not None
-                and self._settings is not settings
-                and workflow.patched("configured-meanwhile")
-            ):
-                settings = self._settings
+            settings = self._settings or settings
         self._changed = self._urgent = False
         wanted = await self._query_demand()
         self._apply_facts()
@@ -193,14 +188,8 @@ class AutoscalerWorkflow:
                 *(self._slices.drain(drain) for drain in self._slices.close_down(self._closing))
             )
         if wanted is not None:
-            mixes = workflow.patched("mixed groups")
             made = plan.plan(
-                settings.groups,
-                self._slices.expected,
-                wanted,
-                self._memory,
-                wanted.as_of,
-                mixes=mixes,
+                settings.groups, self._slices.expected, wanted, self._memory, wanted.as_of
             )
             await self._carry_out(settings, made, wanted)
         else:
@@ -249,11 +238,8 @@ class AutoscalerWorkflow:
         while self._reported_facts:
             facts = self._reported_facts.popleft()
             before = self._slices.known.get(facts.id)
-            breaks, sized = workflow.patched("breaker"), workflow.patched("sizes")
             group = self._group(facts.group)
-            self._memory = availability.learn(
-                self._memory, group, facts, before, facts.changed_at, breaks=breaks, sized=sized
-            )
+            self._memory = availability.learn(self._memory, group, facts, before, facts.changed_at)
             self._slices.update(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:
@@ -288,7 +274,7 @@ class AutoscalerWorkflow:
         the right ones.
         """
         interval, machines = self._observe_interval, self._settings is not None
-        if not workflow.patched("patient-observation") or not self._is_calm:
+        if not self._is_calm:
             return await self._fleet.observe(machines=machines)
         return await self._fleet.await_news(
             interval,
@@ -403,7 +389,6 @@ class AutoscalerWorkflow:
             # The configuration may no longer have the group: the next plan then drains the slice
             # once its tasks have ended.
             group=self._group(found.group) or unknown_group(found.group, found.zone, found.hosts),
-            signed=bool(found.public_key),
         )
         if await self._slices.start(request, reason, workflow.now(), adopted=found):
             action = Action(

@@ -31,6 +31,8 @@ EARLY_REPORTS = 50
 #: Once a part has started its last task, it reports when this share of the rest has ended: the job
 #: gives the places to others.
 REST = 0.9
+#: The job should know soon of tasks that are in these states.
+URGENT = (TaskState.FAILED, TaskState.CANCELLED)
 
 
 @workflow.defn
@@ -44,11 +46,6 @@ class ArrayPartWorkflow:
         for index, reason in part.cancelled.items():
             self.cancel_task(TaskCancellation(index=index, reason=reason))
         self._early_reports = EARLY_REPORTS
-        #: The job should know soon of tasks that are in these states.
-        self._urgent = (
-            TaskState.FAILED,
-            *([TaskState.CANCELLED] if workflow.patched("cancelled-is-urgent") else []),
-        )
 
     @workflow.run
     async def run(self, part: PartInput) -> PartReport:
@@ -109,7 +106,7 @@ class ArrayPartWorkflow:
         left, known_left = _unfinished(tasks), _unfinished(known)
         if left < self._tasks.places and left <= REST * known_left:
             return True
-        if _in(self._urgent, tasks) > _in(self._urgent, known) and self._early_reports:
+        if _urgent(tasks) > _urgent(known) and self._early_reports:
             self._early_reports -= 1
             return True
         return False
@@ -119,5 +116,5 @@ def _unfinished(tasks: tuple[TaskStatus, ...]) -> int:
     return sum(task.state not in ENDED for task in tasks)
 
 
-def _in(states: tuple[TaskState, ...], tasks: tuple[TaskStatus, ...]) -> int:
-    return sum(task.state in states for task in tasks)
+def _urgent(tasks: tuple[TaskStatus, ...]) -> int:
+    return sum(task.state in URGENT for task in tasks)

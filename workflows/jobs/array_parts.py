@@ -25,7 +25,6 @@ from iris.model.states import ENDED, TaskState
 from iris.scheduling.ledger.array_windows import PartLoad, chunks, shares
 from iris.scheduling.ledger.cancellations import Cancellations
 from iris.workflows.jobs.array_part import ArrayPartWorkflow
-from iris.workflows.jobs.independent_tasks import NAME_IN_USE
 from iris.workflows.jobs.separate_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
@@ -94,9 +93,7 @@ class ArrayParts(SeparateTasks):
                         self._cancels(index, reason)
                     else:
                         self._reported += self._unfinished([index], reason, TaskState.CANCELLED)
-                        if not self._running and workflow.patched(
-                            "cancelled-before-start"
-                        ):  # the job waits for other jobs
+                        if not self._running:  # the job waits for other jobs
                             self._take_reports()
             case PartReport(tasks=tasks):
                 self._reported += tasks
@@ -166,9 +163,6 @@ class ArrayParts(SeparateTasks):
             except (
                 WorkflowAlreadyStartedError
             ):  # a part of an earlier job of this name, which was terminated, still ends
-                if not workflow.patched("earlier-parts"):
-                    await workflow.sleep(NAME_IN_USE)
-                    continue
                 await self._wait_for_earlier_part(part)
 
     async def _wait_for_earlier_part(self, part: _Part) -> None:

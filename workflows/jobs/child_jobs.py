@@ -12,11 +12,9 @@ import asyncio
 import contextlib
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
 
 from iris.activities.control.child_jobs import ChildJobs
 from iris.messages.job import ChildRef, ChildStart, EndedParent, JobInput
-from iris.messages.wire import RepeatedCheck
 from iris.model import names
 from iris.workflows import policies
 from iris.workflows.patient_call import until_done
@@ -47,8 +45,6 @@ async def register(job: JobInput) -> str:
         if await send_signal(handle, "child_started", child):
             return ""
         # The parent has ended or continued as new, or takes no more signals.
-        if not workflow.patched("asks-how-its-parent-ended"):
-            return f"job {parent.job}, to which it belongs, had ended before it started"
     return await _ask(
         ChildStart(cluster=job.cluster, parent=parent, child=child, signals=parent.registers)
     )
@@ -100,31 +96,3 @@ class Children:
             summary = f"cancels {len(children)} jobs that belong to it"
             await until_done(ChildJobs.cancel_children, ended, cluster=cluster, summary=summary)
             self._cancelled += len(children)
-
-
-class OrphanCheck:
-    """Cancels the live children of jobs that have ended without success and could not do it, one
-    check at a time.
-    """
-
-    def __init__(self, cluster: str) -> None:
-        self._cluster = cluster
-        self._running: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Starts a check, unless one runs still. Nothing waits for it: it may take as long as the
-        service is slow.
-        """
-        if workflow.patched("orphans-apart") and (self._running is None or self._running.done()):
-            self._running = asyncio.create_task(self._check())
-
-    async def _check(self) -> None:
-        with contextlib.suppress(ActivityError):  # the next check tries again
-            await workflow.execute_activity_method(
-                ChildJobs.cancel_orphans,
-                RepeatedCheck(cluster=self._cluster),
-                task_queue=names.patient_queue(self._cluster),
-                start_to_close_timeout=policies.CHECK_ORPHANS,
-                heartbeat_timeout=policies.HEARTBEAT,
-                retry_policy=policies.ONCE,
-            )

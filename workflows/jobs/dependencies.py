@@ -129,11 +129,9 @@ class Dependencies:
         return ""
 
     def _decided(self) -> bool:
-        if dependencies.is_met(self._after, self._ends) or dependencies.refusal(
-            self._after, self._ends
-        ):
-            return True
-        return self._has_ended() and workflow.patched("ended-before-start")
+        after, ends = self._after, self._ends
+        cannot_start = bool(dependencies.refusal(after, ends))
+        return dependencies.is_met(after, ends) or cannot_start or self._has_ended()
 
     async def _look(self) -> None:
         """Asks how the other jobs have ended, and registers with those that have not if none has

@@ -176,7 +176,7 @@ class GangRun:
                 return
             self._set(self._lifecycle.refused(answer.refusal, before))
             left = self._lifecycle.time_left(workflow.now())
-            if left is not None and workflow.patched("always-a-timer"):
+            if left is not None:
                 left = max(policies.MOMENT, left)
             if full := _has_code(answer, RefusalCode.LEDGER_FULL):
                 self._set(self._lifecycle.turned_away())
@@ -262,7 +262,7 @@ class GangRun:
         gang = self.gang
         held = gang.overrides.hold is not None
         return await exchange(
-            gang.cluster, Amend(key=self._key, band=gang.band, held=held, said_at=workflow.now())
+            gang.cluster, Amend(key=self._key, band=gang.band, held=held, changed_at=workflow.now())
         )
 
     async def _keep_sending_overrides(self) -> None:

@@ -5,7 +5,6 @@ them to one end.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import (
@@ -33,8 +32,6 @@ from iris.workflows.search_attributes import keywords
 #: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and
 #: all of them go in one 4 MiB request.
 STARTS_AT_ONCE = 32
-#: The pause between two tries to start a task whose workflow id is still in use.
-NAME_IN_USE = timedelta(seconds=5)
 
 
 class IndependentTasks(SeparateTasks):
@@ -169,9 +166,7 @@ class IndependentTasks(SeparateTasks):
                     return await self._start_workflow(index), overrides
             except WorkflowAlreadyStartedError:
                 # A task of an earlier job of this name, which was terminated, is still ending.
-                if not workflow.patched("earlier-tasks"):
-                    await workflow.sleep(NAME_IN_USE)
-                elif self._earlier_tasks is None:
+                if self._earlier_tasks is None:
                     self._earlier_tasks = asyncio.create_task(self._wait_for_earlier_tasks(index))
 
     async def _wait_for_earlier_tasks(self, index: int) -> None:
@@ -243,14 +238,10 @@ class IndependentTasks(SeparateTasks):
         return self._ended(index, TaskState.KILLED, f"its workflow ended: {cause or error}")
 
     def _cancelled(self, index: int) -> TaskStatus:
-        """Returns the end of a task that was cancelled. Without a request to its job, it was
-        cancelled on its page in Temporal's Web UI; that ended the whole job before.
+        """Returns the end of a task that was cancelled. A task that its job was not asked to cancel
+        was cancelled on its page in Temporal's Web UI.
         """
-        if (end := self._cancellations.end_of(index)) is None:
-            end = (
-                TaskState.CANCELLED if workflow.patched("cancelled-alone") else TaskState.KILLED,
-                "cancelled",
-            )
+        end = self._cancellations.end_of(index) or (TaskState.CANCELLED, "cancelled")
         return self._ended(index, *end)
 
     def _ended(self, index: int, state: TaskState, reason: str) -> TaskStatus:
@@ -266,16 +257,9 @@ class IndependentTasks(SeparateTasks):
         while True:
             await workflow.wait_condition(lambda: self.gang.overrides is not self._sent_overrides)
             overrides = self._sent_overrides = self.gang.overrides
-            if workflow.patched("overrides-at-once"):
-                changed = TaskOverrides(
-                    **self._refs(self._workflows).model_dump(), overrides=overrides
-                )
-                if changed.indices:
-                    await until_done(JobTasks.override_tasks, changed, cluster=self.gang.cluster)
-                continue
-            for started in list(self._workflows.values()):
-                with contextlib.suppress(ApplicationError):  # the task has ended
-                    await started.signal(TaskWorkflow.override, overrides)
+            changed = TaskOverrides(**self._refs(self._workflows).model_dump(), overrides=overrides)
+            if changed.indices:
+                await until_done(JobTasks.override_tasks, changed, cluster=self.gang.cluster)
 
     def _refs(self, indices: Iterable[int]) -> TaskRefs:
         return TaskRefs(cluster=self.gang.cluster, job=self.gang.spec.id, indices=tuple(indices))

@@ -237,7 +237,7 @@ class JobWorkflow:
             workflow.cancellation_reason(), workflow.now(), self._job.spec.grace
         )
         self._describe()
-        if any(task.state in LIVE for task in self._gang.tasks) and workflow.patched("cancelling"):
+        if any(task.state in LIVE for task in self._gang.tasks):
             self._listed.show_cancelling(self._cancelling)
 
     def _receive(self, message: JobMessage) -> None:
@@ -259,8 +259,6 @@ class JobWorkflow:
         try:
             check_demands(job.spec)
         except InvalidValue as error:
-            if not workflow.patched("demands"):
-                return False
             self._refuse(TaskState.UNSCHEDULABLE, str(error))
             return True
         return False
@@ -309,14 +307,10 @@ class JobWorkflow:
             self._listed.show(JobState.BUILDING)
             self._listed.show_reason(status.state, "" if told else status.reason)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
-            waits_again = status.state is JobState.PENDING and any(
-                task.host for task in status.tasks
+            self._listed.show(status.state)
+            waits_for = self._dependencies.listed or (
+                self._run.waits_for if self._run is not None else ""
             )
-            if not waits_again or workflow.patched("true-states"):
-                self._listed.show(status.state)
-                waits_for = self._dependencies.listed or (
-                    self._run.waits_for if self._run is not None else ""
-                )
-                self._listed.show_reason(
-                    status.state, status.reason if status.state is JobState.HELD else waits_for
-                )
+            self._listed.show_reason(
+                status.state, status.reason if status.state is JobState.HELD else waits_for
+            )

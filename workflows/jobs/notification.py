@@ -30,7 +30,7 @@ class NotificationWorkflow:
     async def run(self, notification: Notification) -> None:
         """Fails if the address refuses the message, or does not accept it within a day."""
         await workflow.execute_activity_method(
-            WebhookCalls.call,
+            WebhookCalls.call_webhook,
             notification,
             task_queue=names.patient_queue(notification.cluster),
             start_to_close_timeout=policies.NOTIFY,
@@ -42,7 +42,7 @@ class NotificationWorkflow:
 
 async def notify(job: Gang, end: JobStatus) -> None:
     """Starts the calls about the end of a job."""
-    if job.spec.notify and workflow.patched("notify"):
+    if job.spec.notify:
         with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
             await uninterrupted(_start(job, end))
 

@@ -76,7 +76,7 @@ class TaskWorkflow:
     def waits(self, reason: Reason) -> None:
         self._run.receive(reason)
 
-    @workflow.signal(name="wish", description="Change the priority, or hold or release the task")
+    @workflow.signal(description="Change the priority, or hold or release the task")
     def override(self, overrides: Overrides) -> None:
         if overrides.band is not None and overrides.band is not self._run.gang.overrides.band:
             show_band(overrides.band)
@@ -154,7 +154,7 @@ class TaskWorkflow:
             self._run.gang.overrides.hold is not None
             and status.state is TaskState.PENDING is self._reported.state
         )
-        return (held or status == self._reported) and workflow.patched("fewer-reports")
+        return held or status == self._reported
 
     async def _report(self) -> None:
         """Reports the latest status, at growing intervals: a job's history must not grow with tasks

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from temporalio import workflow
-
 from iris.model.job.requests import Shape
 from iris.scheduling.ledger.ledger import Ledger
 from iris.workflows.scheduler.scheduler_views import broken_slices, reserve_of
@@ -37,7 +35,7 @@ class DemandWatch:
         pauses = (ledger.paused is not None, frozenset(ledger.paused_groups))
         if pauses != self._pauses:
             self._pauses = pauses
-            self.changed |= workflow.patched("pauses")
+            self.changed = True
         if ledger.paused is not None:
             return
         broken, reserve = set(broken_slices(ledger)), reserve_of(ledger)

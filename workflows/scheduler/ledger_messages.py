@@ -1,6 +1,6 @@
 """Enters messages into the scheduler's ledger and answers them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -60,8 +60,8 @@ RECOVERING = Refusal(
 class Entered(NamedTuple):
     """The effect of one message."""
 
-    #: Why the message was not carried out; only a `Retire` may have changed something then (it
-    #: closes hosts and evicts gangs).
+    #: Why the message was not carried out. Nothing has changed then, except after a `Retire` that
+    #: closes hosts and evicts gangs.
     problem: str = ""
     #: The gangs that have to leave their hosts because of the message.
     evicted: Iterable[Eviction] = ()
@@ -77,7 +77,7 @@ class Entered(NamedTuple):
 class Served(NamedTuple):
     """The effect of one batch of messages, and the answers to it."""
 
-    #: One per message, in order.
+    #: One answer per message, in order.
     answers: tuple[Answer, ...]
     #: The effect of each message, in order.
     entered: tuple[Entered, ...]
@@ -88,13 +88,7 @@ class Served(NamedTuple):
 
 
 def serve(
-    ledger: Ledger,
-    messages: Sequence[Message],
-    now: datetime,
-    *,
-    whole: bool,
-    careful: bool = True,
-    size: LedgerSize | None = None,
+    ledger: Ledger, messages: Sequence[Message], now: datetime, *, size: LedgerSize, whole: bool
 ) -> Served:
     """Enters a batch of messages, runs one pass over the ledger, and answers each message.
 
@@ -102,68 +96,40 @@ def serve(
     answer.
 
     Args:
-        whole: whether the ledger is complete; see `enter`.
-        careful: False for a run of the scheduler that began before duplicates and sizes of messages
-            were taken into account.
-        size: the ledger's size; None for a run that began before it was limited.
+        size: the size of the ledger, which also counts what is entered.
+        whole: whether the ledger is complete. A ledger that is being recovered is not.
     """
-    # Look up the refusal of a withdrawn request while the request is still in the ledger.
-    leaving = [
-        each.key for each in messages if isinstance(each, Release) and each.key in ledger.waiting
-    ]
-    withdrawn = _reasons(ledger, leaving)
+    # Look up the refusals of withdrawn requests while the requests are still in the ledger.
+    withdrawn = _withdrawn_refusals(ledger, messages)
     requested = dict.fromkeys(key for each in messages if (key := _request_key(each)))
-    waited = {key for key in requested if key in ledger.waiting} if careful else set()
-    entered = tuple(
-        enter(ledger, message, whole=whole, careful=careful, size=size) for message in messages
-    )
-    if careful:
-        # An `Ask` changes nothing while its gang is placed. If a later message of the batch has
-        # ended that placement, the `Ask` counts after all, and so does each `Amend` of it.
-        for message, effect in zip(messages, entered, strict=True):
-            if _request_key(message) and not effect.problem:
-                enter(ledger, message, whole=whole, careful=False)  # its size has been checked
+    waited = {key for key in requested if key in ledger.waiting}
+    entered = tuple(enter(ledger, message, size=size, whole=whole) for message in messages)
+    _enter_requests_again(ledger, messages, entered)
     settled = ledger.settle(now, MAX_PLACEMENTS) if whole else None
-    # The answer alone informs a gang that has just asked. A gang that waited before gets a signal,
-    # too: this `Ask` may be an old duplicate.
-    notices = (
-        [each for each in settled.placed if each.key not in requested or each.key in waited]
-        if settled
-        else []
-    )
-    waiting = [key for key in requested if key not in ledger.live]
-    refusals = _reasons(ledger, waiting)
+    notices = _unanswered_placements(settled, requested, waited)
+    refusals = _refusals(ledger, [key for key in requested if key not in ledger.live])
     answers, left = [], BATCH_BYTES
     for message, effect in zip(messages, entered, strict=True):
-        key = _request_key(message)
-        placement = ledger.live.get(key)
-        refusal = None if placement else refusals.get(key)
-        if isinstance(message, Release):
-            refusal = withdrawn.get(message.key)
-        known = refusal is not None and refusal.code is not RefusalCode.UNKNOWN
-        if not whole and known:
-            refusal = RECOVERING
-        if effect.refusal is not None:
-            refusal, known = effect.refusal, False
-        answer = Answer(
-            placement=placement,
-            refusal=refusal,
-            problem=cut(effect.problem, MAX_PROBLEM),
-            ended=effect.ended,
-        )
-        if isinstance(message, Retire):
-            answer = answer.model_copy(update={"at": now})
+        reasons = withdrawn if isinstance(message, Release) else refusals
+        answer = _answer(ledger, message, effect, reasons, now, whole=whole)
         left -= size_of(answer)
-        if left < 0 and (placement or known):
-            # Many large answers do not fit: a signal sends the gang its placement, and `iris
-            # explain` shows the reason.
-            notices += [placement] if placement is not None else []
+        if left < 0 and _can_be_shortened(answer, effect):
+            notices += [answer.placement] if answer.placement is not None else []
             answer = Answer(refusal=MANY, problem=answer.problem)
         answers.append(answer)
     return Served(tuple(answers), entered, settled, tuple(notices))
 
 
-def _reasons(ledger: Ledger, keys: list[str]) -> dict[str, Refusal]:
+def _withdrawn_refusals(ledger: Ledger, messages: Iterable[Message]) -> dict[str, Refusal]:
+    """Returns, by key, the refusals of the waiting requests that the messages release."""
+    keys = [
+        each.key for each in messages if isinstance(each, Release) and each.key in ledger.waiting
+    ]
+    return _refusals(ledger, keys)
+
+
+def _refusals(ledger: Ledger, keys: list[str]) -> dict[str, Refusal]:
+    """Returns why the requests with these keys have no hosts, by key."""
     shapes = {request.shape for key in keys if (request := ledger.waiting.get(key)) is not None}
     ledger.effort.explained(
         ledger.hosts, ledger.live, ledger.waiting, min(len(shapes), MOST_REASONS)
@@ -172,7 +138,9 @@ def _reasons(ledger: Ledger, keys: list[str]) -> dict[str, Refusal]:
 
 
 def _request_key(message: Message) -> str:
-    """Returns the key of the request that the message asks about; empty if it asks about none."""
+    """Returns the key of the request that an `Ask` or `Amend` is about; empty for other
+    messages.
+    """
     match message:
         case Ask(request=request):
             return request.key
@@ -181,38 +149,96 @@ def _request_key(message: Message) -> str:
     return ""
 
 
-def enter(
+def _enter_requests_again(
+    ledger: Ledger, messages: Sequence[Message], entered: Sequence[Entered]
+) -> None:
+    """Enters each `Ask` and `Amend` of the batch a second time.
+
+    An `Ask` changes nothing while its gang is placed. If a later message of the batch has ended
+    that placement, the `Ask` counts after all, and so does each `Amend` of it.
+    """
+    for message, effect in zip(messages, entered, strict=True):
+        if effect.problem:
+            continue
+        match message:
+            case Ask(request=request):
+                ledger.ask(request)
+            case Amend():
+                _amend(ledger, message)
+
+
+def _unanswered_placements(
+    settled: Settled | None, requested: Collection[str], waited: Collection[str]
+) -> list[Placement]:
+    """Returns the placements of the pass whose owners need a signal.
+
+    For a gang that has just asked, the answer is enough. A gang that waited before gets a signal
+    as well: this `Ask` may be an old duplicate, whose answer the gang does not read.
+    """
+    placed = settled.placed if settled is not None else ()
+    return [each for each in placed if each.key not in requested or each.key in waited]
+
+
+def _answer(
     ledger: Ledger,
     message: Message,
+    effect: Entered,
+    reasons: Mapping[str, Refusal],
+    now: datetime,
     *,
     whole: bool,
-    careful: bool = True,
-    size: LedgerSize | None = None,
-) -> Entered:
+) -> Answer:
+    """Returns the answer to a message.
+
+    Args:
+        reasons: why requests wait, by key.
+    """
+    key = message.key if isinstance(message, Release) else _request_key(message)
+    placement = None if isinstance(message, Release) else ledger.live.get(key)
+    refusal = None if placement is not None else reasons.get(key)
+    if not whole and _waits(refusal):
+        refusal = RECOVERING
+    return Answer(
+        placement=placement,
+        refusal=effect.refusal or refusal,
+        problem=cut(effect.problem, MAX_PROBLEM),
+        ended=effect.ended,
+        at=now if isinstance(message, Retire) else None,
+    )
+
+
+def _can_be_shortened(answer: Answer, effect: Entered) -> bool:
+    """Returns whether its receiver learns the content of the answer in another way: a signal sends
+    the gang its placement, and `iris explain` shows why a gang waits.
+    """
+    return answer.placement is not None or (effect.refusal is None and _waits(answer.refusal))
+
+
+def _waits(refusal: Refusal | None) -> bool:
+    """Returns whether the refusal is about a request that the ledger has."""
+    return refusal is not None and refusal.code is not RefusalCode.UNKNOWN
+
+
+def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) -> Entered:
     """Enters one message into the ledger.
 
     Args:
-        whole: whether the ledger is complete; one that is being recovered does not know all hosts.
-        careful: whether the size of a request is limited; see `serve`.
-        size: the ledger's size, which also counts what is entered; None if it is not limited.
+        size: the size of the ledger, which also counts what is entered.
+        whole: whether the ledger is complete. A ledger that is being recovered does not know all
+            hosts.
     """
     match message:
         case Ask(request=request):
-            return _ask(ledger, request, whole=whole, careful=careful, size=size)
-        case Release(key=key, spoilt_by=spoilt_by, ran=ran, placed_at=placed_at, over=over):
-            if size is not None and (key in ledger.live or key in ledger.waiting):
-                size.released(key)
-            ledger.forget(key, spoilt_by, ran=ran, placed_at=placed_at)
-            ledger.slice_down(over)
+            return _ask(ledger, request, size=size, whole=whole)
+        case Release():
+            _release(ledger, message, size)
         case Vacate(key=key, host_id=host_id, incarnation=incarnation):
             ledger.vacate(key, host_id, incarnation)
-        case Amend(key=key, band=band, held=held, said_at=said_at):
-            ledger.amend(key, band, held=held, changed_at=said_at)
+        case Amend():
+            _amend(ledger, message)
         case SliceUp(hosts=hosts):
-            ended = ledger.hosts_up(hosts)
-            if size is not None:
-                size.joined(hosts)
-            return Entered(hosts=[host.id for host in hosts], ended=ended)
+            size.joined(hosts)
+            return Entered(hosts=[host.id for host in hosts], ended=ledger.hosts_up(hosts))
         case SliceDown(lives=lives):
             ledger.slice_down(lives)
             return Entered(hosts=[host_id for host_id, _ in lives])
@@ -220,62 +246,32 @@ def enter(
             ledger.host_lost(host_id, incarnation)
             return Entered(hosts=[host_id])
         case Retire():
-            return (
-                _retire(ledger, message)
-                if whole
-                else Entered("the scheduler was restarted and recovers its ledger")
-            )
-        case Close(host_id=host_id, closure=closure, evict=evict):
-            if host_id not in ledger.hosts and whole:
-                return Entered(f"there is no host {host_id}")
-            ledger.close(host_id, closure)
-            if evict:
-                return Entered(
-                    evicted=ledger.evict(host_id, f"evicted: host {host_id} is {closure}")
-                )
+            return _retire(ledger, message, whole=whole)
+        case Close():
+            return _close(ledger, message, whole=whole)
         case Open(host_id=host_id):
-            if host_id not in ledger.hosts and host_id not in ledger.closed:
-                return Entered(f"there is no host {host_id}")
-            host = ledger.hosts.get(host_id)
-            if host is not None and host.fault and host_id not in ledger.closed:
-                return Entered(
-                    f"host {host_id} is {fault_of(host)}; it takes tasks again when its agent finds"
-                    " no fault"
-                )
-            ledger.open(host_id)
+            return _open(ledger, host_id)
         case Pause(reason=reason, group=group):
-            groups = _groups(ledger)
-            if group is not None and group not in groups:
-                return Entered(
-                    f"there is no scale group {group}; there are:"
-                    f" {', '.join(sorted(groups)) or 'none'}"
-                )
-            ledger.pause(reason, group)
+            return _pause(ledger, reason, group)
         case Resume(group=group):
-            if group is not None and group not in ledger.paused_groups:
-                return Entered(f"scale group {group} is not paused")
-            ledger.resume(group)
-        case Configure(rules=rules, groups=kinds):
+            return _resume(ledger, group)
+        case Configure(rules=rules, groups=groups):
             ledger.rules = rules or ledger.rules
-            if kinds is not None:
-                ledger.catalog = Catalog(kinds, mixes=ledger.catalog.mixes)
+            ledger.catalog = Catalog(groups) if groups is not None else ledger.catalog
         case Outlooks(outlooks=outlooks):
             sizes = ((outlook, size_of(outlook)) for outlook in outlooks)
-            ledger.outlooks = (
-                tuple(fitting(sizes, MOST_OUTLOOKS, OUTLOOKS_BYTES))
-                if size is not None
-                else outlooks
-            )
+            ledger.outlooks = tuple(fitting(sizes, MOST_OUTLOOKS, OUTLOOKS_BYTES))
     return Entered()
 
 
-def _ask(
-    ledger: Ledger, request: Request, *, whole: bool, careful: bool, size: LedgerSize | None
-) -> Entered:
-    """Enters a request, unless it is too large, or the ledger is full. During recovery the ledger's
-    size is not known.
+# Messages from gangs.
+
+
+def _ask(ledger: Ledger, request: Request, *, size: LedgerSize, whole: bool) -> Entered:
+    """Enters a request, unless it is too large or the ledger is full. The ledger is not full while
+    it is being recovered: its size is unknown then.
     """
-    if careful and (length := size_of(request)) > REQUEST_BYTES:
+    if (length := size_of(request)) > REQUEST_BYTES:
         problem = (
             f"request: {length:,} bytes are more than the scheduler keeps of one; use at most"
             f" {REQUEST_BYTES:,}"
@@ -284,9 +280,6 @@ def _ask(
         return Entered(
             problem, refusal=Refusal(code=RefusalCode.CONSTRAINTS, message=problem, remedy=remedy)
         )
-    if size is None:
-        ledger.ask(request)
-        return Entered()
     known = (
         request.key in ledger.live or request.key in ledger.waiting or request.key in ledger.held
     )
@@ -337,7 +330,23 @@ def _too_many_kinds(ledger: Ledger, request: Request) -> Refusal | None:
     )
 
 
-def _retire(ledger: Ledger, retire: Retire) -> Entered:
+def _release(ledger: Ledger, release: Release, size: LedgerSize) -> None:
+    if release.key in ledger.live or release.key in ledger.waiting:
+        size.released(release.key)
+    ledger.forget(release.key, release.spoilt_by, ran=release.ran, placed_at=release.placed_at)
+    ledger.slice_down(release.over)
+
+
+def _amend(ledger: Ledger, amend: Amend) -> None:
+    ledger.amend(amend.key, amend.band, held=amend.held, changed_at=amend.changed_at)
+
+
+# Messages from slices.
+
+
+def _retire(ledger: Ledger, retire: Retire, *, whole: bool) -> Entered:
+    if not whole:
+        return Entered("the scheduler was restarted and recovers its ledger")
     problem = ledger.retire(retire.lives, retire.idle_since)
     if not problem:
         return Entered(hosts=[host_id for host_id, _ in retire.lives])
@@ -348,6 +357,48 @@ def _retire(ledger: Ledger, retire: Retire) -> Entered:
             if retire.evict:
                 going += ledger.evict(host_id, f"evicted: host {host_id} is {retire.closure}")
     return Entered(problem, going)
+
+
+# Messages from operators.
+
+
+def _close(ledger: Ledger, close: Close, *, whole: bool) -> Entered:
+    host_id, closure = close.host_id, close.closure
+    if host_id not in ledger.hosts and whole:
+        return Entered(f"there is no host {host_id}")
+    ledger.close(host_id, closure)
+    if not close.evict:
+        return Entered()
+    return Entered(evicted=ledger.evict(host_id, f"evicted: host {host_id} is {closure}"))
+
+
+def _open(ledger: Ledger, host_id: str) -> Entered:
+    host = ledger.hosts.get(host_id)
+    if host is None and host_id not in ledger.closed:
+        return Entered(f"there is no host {host_id}")
+    if host is not None and host.fault and host_id not in ledger.closed:
+        return Entered(
+            f"host {host_id} is {fault_of(host)}; it takes tasks again when its agent finds"
+            " no fault"
+        )
+    ledger.open(host_id)
+    return Entered()
+
+
+def _pause(ledger: Ledger, reason: str, group: str | None) -> Entered:
+    groups = _groups(ledger)
+    if group is not None and group not in groups:
+        known = ", ".join(sorted(groups)) or "none"
+        return Entered(f"there is no scale group {group}; there are: {known}")
+    ledger.pause(reason, group)
+    return Entered()
+
+
+def _resume(ledger: Ledger, group: str | None) -> Entered:
+    if group is not None and group not in ledger.paused_groups:
+        return Entered(f"scale group {group} is not paused")
+    ledger.resume(group)
+    return Entered()
 
 
 def _groups(ledger: Ledger) -> set[str]:

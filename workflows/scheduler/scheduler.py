@@ -32,7 +32,6 @@ from iris.messages.scheduler import (
     Snapshot,
     SnapshotPage,
 )
-from iris.messages.wire import RepeatedCheck
 from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.job.requests import Placement, Request, Shape
@@ -45,7 +44,6 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.reasons.forecast import Forecast
 from iris.workflows import policies, web_ui
-from iris.workflows.jobs.child_jobs import OrphanCheck
 from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import ledger_reports, unsent_signals
 from iris.workflows.scheduler.demand_watch import DemandWatch
@@ -65,7 +63,6 @@ from iris.workflows.signals import send_signal
 #: of events says little. A pass over a large cluster costs a thousand times as much as one over a
 #: small one, and both are five events.
 MAX_REPLAY = 10_000_000
-_NOW = timedelta(0)
 #: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
 #: The pause between two passes when the first stopped at its limit: it ends the workflow task.
@@ -80,13 +77,12 @@ class SchedulerWorkflow:
     def __init__(self, start: SchedulerStart) -> None:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
-        self._ledger.catalog.mixes = workflow.patched("mixed groups")
         self._size = LedgerSize(workflow.info().get_current_history_size())
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
         #: Placements and evictions that could not be signalled. `_check_jobs` queues them again.
         self._unsent_notices: dict[str, Placement] = {}
         self._unsent_evictions: dict[str, Eviction] = {}
-        self._sent_reasons: dict[str, str] = dict(start.told)
+        self._sent_reasons: dict[str, str] = dict(start.sent_reasons)
         self._checked_at = start.checked_at
         #: There may be more to place: the last pass stopped at its limit, or no pass has run yet.
         self._unsettled = bool(len(self._ledger.waiting))
@@ -94,12 +90,8 @@ class SchedulerWorkflow:
         self._again_at: datetime | None = None
         #: The recovery of the ledger while it runs: nothing is placed before the ledger is
         #: complete.
-        self._recovery = LedgerRecovery(self._ledger) if start.call_roll else None
+        self._recovery = LedgerRecovery(self._ledger) if start.recover else None
         self._demand_watch = DemandWatch()
-        self._orphan_check = OrphanCheck(start.cluster)
-        #: Whether `MAX_REPLAY` and `_time` apply. A run that began before them is replayed without
-        #: them.
-        self._limited = False
         #: The last time that is the same in a replay: that of the last exchange, or the time for
         #: which a timer was set.
         self._time = workflow.info().workflow_start_time
@@ -107,14 +99,15 @@ class SchedulerWorkflow:
 
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
-        self._limited = workflow.patched("replay-limit")
         if self._recovery is not None:
-            await ledger_reports.recover(self._cluster, self._recovery, self._now, self._recovered)
+            await ledger_reports.recover(
+                self._cluster, self._recovery, lambda: self._time, self._recovered
+            )
             self._recovery, self._unsettled = None, True
-        patient = workflow.patched("patient-checks")
-        beside = [asyncio.create_task(self._check_patiently() if patient else self._check_jobs())]
-        if workflow.patched("demand"):
-            beside.append(asyncio.create_task(self._signal_demand()))
+        beside = [
+            asyncio.create_task(self._check_jobs()),
+            asyncio.create_task(self._signal_demand()),
+        ]
         while not self._run_is_long():
             if self._notices:
                 await self._send_placements()
@@ -139,7 +132,7 @@ class SchedulerWorkflow:
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
                 **unsent_signals.pack(self._ledger, notices, evictions)._asdict(),
-                told=self._sent_reasons,
+                sent_reasons=self._sent_reasons,
                 checked_at=self._checked_at,
             ),
             task_timeout=policies.PLANNER_TASK,
@@ -157,10 +150,9 @@ class SchedulerWorkflow:
             waits = bool(self._notices or self._evictions) or self._unsettled
             return waits or self._again_at != armed or self._run_is_long()
 
-        shortest = policies.MOMENT if self._limited else _NOW
         try:
             await workflow.wait_condition(
-                something, timeout=max(shortest, armed - self._now()) if armed else None
+                something, timeout=max(policies.MOMENT, armed - self._time) if armed else None
             )
         except TimeoutError:
             self._again_at, self._time = None, armed or self._time
@@ -175,9 +167,7 @@ class SchedulerWorkflow:
     def exchange(self, batch: Batch) -> Answers:
         now = self._time = workflow.now()
         whole = self._recovery is None
-        served = serve(
-            self._ledger, batch.messages, now, whole=whole, careful=self._careful, size=self._guard
-        )
+        served = serve(self._ledger, batch.messages, now, size=self._size, whole=whole)
         self._ledger.effort.received(len(batch.messages))
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
@@ -201,9 +191,7 @@ class SchedulerWorkflow:
     def deliver(self, batch: Batch) -> None:
         for message in batch.messages:
             whole = self._recovery is None
-            entered = enter(
-                self._ledger, message, whole=whole, careful=self._careful, size=self._guard
-            )
+            entered = enter(self._ledger, message, size=self._size, whole=whole)
             self._entered(message, entered)
         self._settle()
 
@@ -251,29 +239,13 @@ class SchedulerWorkflow:
         """Returns whether to continue as new: the history or its replay is long, or the ledger has
         to be measured.
         """
-        to_measure = self._guard is not None and self._size.stale
-        return workflow.info().is_continue_as_new_suggested() or self._spent() or to_measure
+        suggested = workflow.info().is_continue_as_new_suggested()
+        return suggested or self._spent() or self._size.stale
 
     def _spent(self) -> bool:
         # A round of passes ends in the run in which it began. The next run would begin it anew, and
         # perhaps never end it.
-        return (
-            self._limited
-            and not self._ledger.passed_over
-            and self._ledger.effort.looks >= MAX_REPLAY
-        )
-
-    @property
-    def _careful(self) -> bool:
-        """Returns whether duplicates and sizes of messages are taken into account: not in a run
-        that began with version 0.1.
-        """
-        return workflow.patched("careful")
-
-    @property
-    def _guard(self) -> LedgerSize | None:
-        """Returns the size of the ledger; None in a run that began before it was limited."""
-        return self._size if workflow.patched("guard") else None
+        return not self._ledger.passed_over and self._ledger.effort.looks >= MAX_REPLAY
 
     def _entered(self, message: Message, entered: Entered) -> None:
         """Updates the pending signals and the recovery after a message was entered into the
@@ -291,15 +263,9 @@ class SchedulerWorkflow:
         if self._recovery is not None:
             self._recovery.received(entered.hosts)
 
-    def _now(self) -> datetime:
-        """Returns the time for decisions. Outside of updates, the clock of a workflow may differ in
-        a replay (decision 14).
-        """
-        return self._time if self._limited else workflow.now()
-
     def _settle(self) -> None:
         if self._recovery is None:
-            settled = self._ledger.settle(self._now(), MAX_PLACEMENTS)
+            settled = self._ledger.settle(self._time, MAX_PLACEMENTS)
             self._settled(settled, settled.placed)
 
     def _settled(self, settled: Settled, notices: Sequence[Placement]) -> None:
@@ -309,8 +275,7 @@ class SchedulerWorkflow:
         for placement in settled.placed:
             self._size.placed(placement)
         self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
-        if not settled.stopped or workflow.patched("early-demand"):
-            self._demand_watch.compare(self._ledger, self._demand())
+        self._demand_watch.compare(self._ledger, self._demand())
         self._describe()
 
     async def _send_placements(self) -> None:
@@ -354,7 +319,7 @@ class SchedulerWorkflow:
         """Removes what was signalled, and forgets the keys of owners that are gone: they hold
         nothing.
         """
-        later = set(result.unsent) if result.unsent and workflow.patched("unsent") else set()
+        later = set(result.unsent)
         for each in sent:
             if waiting.pop(each.key, None) is not None and each.key in later:
                 unsent[each.key] = each
@@ -381,39 +346,16 @@ class SchedulerWorkflow:
         """Returns the demand that the autoscaler gets. While passes follow one another, it has only
         what did not fit.
         """
-        if self._unsettled and workflow.patched("early-demand"):
+        if self._unsettled:
             return unplaced(self._ledger) or {}
         return self._ledger.demand()
 
     async def _check_jobs(self) -> None:
         """Releases what ended workflows still hold, and sends waiting gangs their changed reasons.
 
-        A job releases everything itself; a terminated one cannot.
-        """
-        while True:
-            await self._next_check()
-            self._checked_at = None
-            self._orphan_check.start()
-            gone = await workflow.execute_activity_method(
-                Notifier.check_jobs,
-                RepeatedCheck(cluster=self._cluster),
-                task_queue=names.control_queue(self._cluster),
-                start_to_close_timeout=policies.CHECK_JOBS,
-                heartbeat_timeout=policies.CHECK_JOBS,
-                retry_policy=policies.UNTIL_DONE,
-            )
-            self._forget(gone.keys)
-            self._queue_unsent()
-            self._checked_at = self._now()
-            if workflow.patched("reasons"):
-                await self._send_reasons()
-
-    async def _check_patiently(self) -> None:
-        """As `_check_jobs`, with checks that the service repeats: they add nothing to the history
-        while they find nothing.
-
-        Waiting gangs have a timer, which also keeps `_time`: they are placed, and their reasons
-        change, as time passes.
+        A job releases everything itself, but a terminated job cannot. The service repeats the
+        checks, so they add nothing to the history while they find nothing. While gangs wait, a
+        timer also advances `_time`: gangs are placed, and their reasons change, as time passes.
         """
         checks = JobChecks(self._cluster, self._forget)
 
@@ -434,7 +376,7 @@ class SchedulerWorkflow:
         """Waits until the jobs have to be checked."""
         await workflow.wait_condition(self._is_used)
         # Runs may be short: the last check of the previous run counts.
-        began = self._now()
+        began = self._time
         pause = max(
             policies.MOMENT, policies.CHECK_JOBS_EVERY - (began - (self._checked_at or began))
         )
@@ -454,7 +396,7 @@ class SchedulerWorkflow:
         reason.
         """
         ledger = self._ledger
-        changed, sent = reason_changes(ledger, self._sent_reasons, short=self._guard is not None)
+        changed, sent = reason_changes(ledger, self._sent_reasons)
         ledger.effort.explained(
             ledger.hosts, ledger.live, ledger.waiting, min(len(sent), MAX_SHAPES)
         )

@@ -79,11 +79,7 @@ def reasons_of(ledger: Ledger, changes: Sequence[ReasonChange]) -> list[Reason]:
     turn.
     """
     asked = ((each.refusal, each.requests) for each in changes)
-    placed = (
-        ledger.wait_reasons().with_positions(asked)
-        if changes and workflow.patched("positions")
-        else {}
-    )
+    placed = ledger.wait_reasons().with_positions(asked) if changes else {}
     return [
         Reason(key=request.key, owner=request.owner, refusal=placed.get(request.key, each.refusal))
         for each in changes

@@ -202,10 +202,7 @@ class SliceWorkflow:
                     else NotDescribed(overdue)
                 )
             case ReadConsole():
-                patched = workflow.patched("last words")
-                return ConsoleRead(
-                    await slice_machines.console_output(self._slice.created) if patched else ""
-                )
+                return ConsoleRead(await slice_machines.console_output(self._slice.created))
             case OfferHosts(hosts=hosts):
                 return HostsOffered((await exchange(cluster, SliceUp(hosts=hosts))).ended)
             case RetireHosts(drain=drain):
@@ -223,7 +220,8 @@ class SliceWorkflow:
                         evict=effect.evicts,
                     ),
                 )
-                return RetireAnswered(effect, answer.problem, answer.at)
+                assert answer.at is not None
+                return RetireAnswered(effect, answer.at, answer.problem)
         return None
 
     async def _request(self, request: SliceRequest) -> RequestAnswered | RequestAbandoned:
@@ -258,7 +256,7 @@ class SliceWorkflow:
         if self._requesting is not None and not self._requesting.done():
             self._requesting.cancel()
             await asyncio.gather(self._requesting, return_exceptions=True)
-        if self._is_taken_back and continues and workflow.patched("time-to-leave"):
+        if self._is_taken_back and continues:
             await self._let_tasks_end()
         down = (
             asyncio.create_task(exchange(self._slice.cluster, SliceDown(lives=hosts)))
@@ -321,8 +319,8 @@ class SliceWorkflow:
 
 def _event(signal: Signal) -> Event:
     match signal:
-        case HostReady(host=host, token=token, signature=signature, public_key=public_key):
-            return HostReported(host, token, signature, public_key)
+        case HostReady(host=host, signature=signature, public_key=public_key):
+            return HostReported(host, signature, public_key)
         case HostLost():
             return HostGone(signal.host_id, signal.incarnation, signal.reason, signal.left)
         case CloudState(observation=observation):

@@ -81,7 +81,6 @@ class SliceRegistry:
             zone=create.zone,
             token=workflow.uuid4().hex,
             group=group,
-            signed=True,
         )
         await self.start(request, create.reason, now)
         return slice_id

@@ -27,7 +27,7 @@ from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit
 from iris.messages.task import RunTask
 from iris.model.host.faults import FAULTS, Fault
-from iris.model.host.gpus import GPU_FAULT, Gpu, offered
+from iris.model.host.gpus import GPU_FAULT, offered
 from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind
 from iris.model.host.store_limits import StoreLimits
@@ -109,7 +109,6 @@ class HostContext:
         """
         if (users := self.users_of(task)) is not None:
             return Cache(users.environments, ENVIRONMENT_CACHE_BYTES, mode=PASSABLE)
-        # Not `environments`, where containers of earlier versions could leave links.
         name = "container-environments" if self.image_of(task) else "process-environments"
         return Cache(self.cache_dir / name, ENVIRONMENT_CACHE_BYTES)
 
@@ -164,7 +163,7 @@ class HostContext:
             gpus, names = (
                 self.gpus,
                 [
-                    _names(gpu)
+                    (gpu.uuid,)
                     for gpu in offered(self.accelerators.gpus, self.host.resources.device)
                 ],
             )
@@ -222,10 +221,3 @@ class HostContext:
 def wants_gpu(task: RunTask) -> bool:
     """Returns whether the task requests GPUs."""
     return task.resources.device is not None and task.resources.device.kind is DeviceKind.GPU
-
-
-def _names(gpu: Gpu) -> tuple[str, ...]:
-    """Returns the names by which attempts lock a GPU: agents of earlier versions locked its
-    number.
-    """
-    return (gpu.uuid,) if gpu.is_instance else (gpu.uuid, str(gpu.index))

@@ -44,8 +44,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from iris.model.errors import IllegalMove
 from iris.model.job.attempts import TaskOutcome
+from iris.model.lifecycle import transition
 from iris.model.states import TaskState
 
 
@@ -249,28 +249,19 @@ def step(
         reason: the reason for the outcome, if the event decides it.
 
     Raises:
-        IllegalMove: the event cannot happen in this state. Nothing has changed.
+        IllegalMove: the state does not accept the event.
     """
-    try:
-        state = TRANSITIONS[lifecycle.state][event]
-    except KeyError:
-        raise IllegalMove(
-            f"an attempt that is {lifecycle.state} cannot get the event {event}"
-        ) from None
-    if (
-        event is Event.CONTACT_LOST
-        and lifecycle.exited
-        and lifecycle.state in (State.RUNNING, State.STOPPING, State.KILLING)
-    ):
-        state = (
-            State.KILLING
-        )  # rule 5: it waits for contact with its outcome, as an attempt that has ended
-    launched, hurried = (
-        lifecycle.launched or event is Event.STARTED,
-        lifecycle.hurried or event is Event.HOST_OVER,
+    state = transition(TRANSITIONS, lifecycle.state, event, "an attempt")
+    keeps_outcome = event is Event.CONTACT_LOST and lifecycle.exited  # rule 5
+    if keeps_outcome and state is State.DROPPING is not lifecycle.state:
+        state = State.KILLING
+    after = replace(
+        lifecycle,
+        state=state,
+        launched=lifecycle.launched or event is Event.STARTED,
+        hurried=lifecycle.hurried or event is Event.HOST_OVER,
+        exited=lifecycle.exited or event is Event.FIRST_ENDED,
     )
-    exited = lifecycle.exited or event is Event.FIRST_ENDED
-    after = replace(lifecycle, state=state, launched=launched, hurried=hurried, exited=exited)
     decided = lifecycle.exited or lifecycle.outcome is not None
     if (
         not decided

@@ -30,7 +30,7 @@ from iris.model.host.resources import Device
 from iris.model.host.run_as import choose_uids
 from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
-from iris.model.slice.keys import MachineProof, public_key
+from iris.model.slice.keys import public_key
 from iris.worker_agents.logging_setup import log_to_stderr
 
 FAULT = Parsed("name=regex", parse_fault)
@@ -188,7 +188,6 @@ controller.add_command(manual)
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="File with the private key of a machine that was created for --slice; excludes --join.",
 )
-@click.option("--token", hidden=True)  # in the startup scripts of version 0.1
 @click.option(
     "--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]"
 )
@@ -278,7 +277,6 @@ def agent(
     host_id: str | None,
     slice_id: str | None,
     key_file: Path | None,
-    token: str | None,
     slice_size: int | None,
     address: str | None,
     directory: Path | None,
@@ -303,13 +301,13 @@ def agent(
     \b
     iris --cluster 10.0.0.5:7233 agent --join
     """
-    proof = _proof(key_file, token)
-    if join == (proof is not None):
+    slice_key = _private_key(key_file) if key_file is not None else None
+    if join == (slice_key is not None):
         raise click.UsageError(
             "add --join on a machine that you add, or --slice and --key-file on a machine that was"
             " created for a slice"
         )
-    if proof is not None and slice_id is None:
+    if slice_key is not None and slice_id is None:
         raise click.UsageError("--key-file needs --slice")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size needs --slice")
@@ -343,7 +341,7 @@ def agent(
             host_id=name,
             slice_id=slice_id and check_name("slice", slice_id),
             slice_size=slice_size or 1,
-            proof=proof,
+            slice_key=slice_key,
             key_file=key_file,
             host_address=address,
             directory=directory or state_dir() / "hosts" / cluster.name / name,
@@ -384,13 +382,11 @@ def agent(
     asyncio.run(run())
 
 
-def _proof(key_file: Path | None, token: str | None) -> MachineProof | None:
-    """Returns what proves that this machine was created for a slice; None: a user brought it."""
-    if key_file is None:
-        return None if token is None else MachineProof(token=token)
+def _private_key(key_file: Path) -> str:
+    """Returns the private key of the slice for which this machine was created."""
     key = key_file.read_text().strip()
     try:
         public_key(key)
     except ValueError:
         raise click.UsageError(f"{key_file} contains no private key of a slice") from None
-    return MachineProof(private_key=key)
+    return key

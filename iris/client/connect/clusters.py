@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import ValidationError
 
 from iris.client.connect.paths import state_dir
 from iris.model.errors import InvalidValue, NotFound, Unreachable
@@ -127,11 +127,8 @@ class ClusterRecord(Frozen):
     project: str = ""
     #: The machine of a control plane over SSH; empty: it is elsewhere.
     machine: str = ""
-    #: The machine on Google Cloud at the end of its tunnel; None: there is no such tunnel. Stored
-    #: records call it `gate`.
-    vm: ControllerVm | None = Field(
-        default=None, validation_alias=AliasChoices("vm", "gate"), serialization_alias="gate"
-    )
+    #: The machine on Google Cloud at the end of its tunnel; None: there is no such tunnel.
+    vm: ControllerVm | None = None
     #: The machine at the end of a tunnel that needs no `gcloud`; None: there is no such tunnel.
     ssh: SshController | None = None
     #: The process that keeps the tunnel open, at `address` on this machine. It may have ended: the
@@ -191,7 +188,7 @@ def write_record(record: ClusterRecord) -> None:
     """Writes the cluster's record."""
     _write(
         make_cluster_dir(record.name) / "cluster.json",
-        record.model_dump_json(indent=2, by_alias=True) + "\n",
+        record.model_dump_json(indent=2) + "\n",
     )
 
 

@@ -1,26 +1,25 @@
 """The lifecycle of a gang as a table, and the value that its workflow passes from run to run.
 
-Rule 1: a gang's state changes only through `move_gang`. An event that its state does not have
-raises `IllegalMove` and changes nothing. Rule 2: signals may arrive late, so every state has every
-signal: it takes the signal, or ignores it as the table says.
+Rule 1: a gang's state changes only through `move_gang`. An event that a state does not accept
+raises `IllegalMove` and changes nothing. Rule 2: signals may arrive late, so every state has an
+entry for every signal.
 
-Each state stands for one thing that the gang's workflow does until an event ends it
-(`workflows/jobs/gang_run.py`). Not in this
-module: what else an event changes (`iris.scheduling.ledger.gang_lifecycle`), and who pays for an
-attempt (`iris.scheduling.retries`).
+In each state the gang's workflow does one thing until an event ends it
+(`iris.workflows.jobs.gang_run`). Not in this module: what else an event changes
+(`iris.scheduling.ledger.gang_lifecycle`), and which account pays for an attempt
+(`iris.scheduling.ledger.retries`).
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from pydantic import ConfigDict, Field
-
-from iris.model.errors import IllegalMove
 from iris.model.frozen import Frozen
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.spec import Band, JobSpec, Overrides
 from iris.model.job.status import TaskStatus
+from iris.model.lifecycle import transition
 
 #: How the reason begins of a task that is prepared before others of its gang.
 WAITS_FOR = "waits for"
@@ -58,36 +57,71 @@ class GangEvent(StrEnum):
 
 
 _S, _E = GangState, GangEvent
-#: The next state when an event is deliberately ignored.
+#: The entry of an event that a state ignores: the gang stays exactly as it is.
 IGNORED = None
 
-GANG_MOVES: dict[GangEvent, dict[GangState, GangState | None]] = {
-    _E.HOLD: {_S.BACKOFF: _S.HELD},
-    _E.BEGIN: {_S.BACKOFF: _S.WAITING, _S.HELD: _S.WAITING},
-    _E.ASK: {_S.WAITING: _S.WAITING},
-    _E.REFUSE: {_S.WAITING: _S.WAITING},
-    _E.PLACE: {_S.WAITING: _S.RUNNING},
-    _E.FORGET: {_S.WAITING: _S.RELEASING},
-    _E.TIME_OUT: {_S.WAITING: _S.RELEASING},
-    _E.FINISH: {_S.RUNNING: _S.RELEASING},
-    _E.RETRY: {_S.RELEASING: _S.BACKOFF},
-    _E.END: {_S.RELEASING: _S.ENDED},
-    _E.CANCEL: {
-        _S.BACKOFF: _S.ENDED,
-        _S.HELD: _S.RELEASING,
-        _S.WAITING: _S.RELEASING,
-        _S.RUNNING: _S.RELEASING,
-        _S.RELEASING: IGNORED,  # the release completes, and then the cancellation counts
-        _S.ENDED: IGNORED,
+#: The next state by state and event. A state that appears in its own row accepts the event and
+#: stays; the gang itself may change.
+GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
+    _S.BACKOFF: {
+        _E.HOLD: _S.HELD,
+        _E.BEGIN: _S.WAITING,
+        _E.CANCEL: _S.ENDED,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: _S.BACKOFF,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.BACKOFF,
     },
-    # The release that follows a timeout releases an offer that comes too late, too.
-    _E.OFFER: dict.fromkeys(_S, IGNORED) | {_S.WAITING: _S.WAITING},
-    _E.EXPLAIN: {state: state for state in _S} | {_S.RUNNING: IGNORED, _S.ENDED: IGNORED},
-    # An eviction may arrive before the gang has taken its hosts.
-    _E.EVICT: dict.fromkeys(_S, IGNORED) | {_S.WAITING: _S.WAITING, _S.RUNNING: _S.RUNNING},
-    # A report may arrive after its program's end.
-    _E.PROGRESS: dict.fromkeys(_S, IGNORED) | {_S.RUNNING: _S.RUNNING, _S.RELEASING: _S.RELEASING},
-    _E.OVERRIDE: {state: state for state in _S},
+    _S.HELD: {
+        _E.BEGIN: _S.WAITING,
+        _E.CANCEL: _S.RELEASING,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: _S.HELD,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.HELD,
+    },
+    _S.WAITING: {
+        _E.ASK: _S.WAITING,
+        _E.REFUSE: _S.WAITING,
+        _E.PLACE: _S.RUNNING,
+        _E.FORGET: _S.RELEASING,
+        _E.TIME_OUT: _S.RELEASING,
+        _E.CANCEL: _S.RELEASING,
+        _E.OFFER: _S.WAITING,
+        _E.EXPLAIN: _S.WAITING,
+        _E.EVICT: _S.WAITING,  # an eviction may arrive before the gang has taken its hosts
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.WAITING,
+    },
+    _S.RUNNING: {
+        _E.FINISH: _S.RELEASING,
+        _E.CANCEL: _S.RELEASING,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: IGNORED,
+        _E.EVICT: _S.RUNNING,
+        _E.PROGRESS: _S.RUNNING,
+        _E.OVERRIDE: _S.RUNNING,
+    },
+    _S.RELEASING: {
+        _E.RETRY: _S.BACKOFF,
+        _E.END: _S.ENDED,
+        _E.CANCEL: IGNORED,  # the release completes, and then the cancellation counts
+        _E.OFFER: IGNORED,  # the release after a timeout also releases an offer that comes late
+        _E.EXPLAIN: _S.RELEASING,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: _S.RELEASING,  # a report may arrive after the program's end
+        _E.OVERRIDE: _S.RELEASING,
+    },
+    _S.ENDED: {
+        _E.CANCEL: IGNORED,
+        _E.OFFER: IGNORED,
+        _E.EXPLAIN: IGNORED,
+        _E.EVICT: IGNORED,
+        _E.PROGRESS: IGNORED,
+        _E.OVERRIDE: _S.ENDED,
+    },
 }
 
 
@@ -95,14 +129,9 @@ def move_gang(now: GangState, event: GangEvent) -> GangState | None:
     """Returns the state of a gang after an event; `IGNORED` if the event has no effect.
 
     Raises:
-        IllegalMove: the table has no such event in this state.
+        IllegalMove: the state does not accept the event.
     """
-    states = GANG_MOVES[event]
-    if now not in states:
-        raise IllegalMove(
-            f"a gang that is {now} cannot take the event {event}; it comes in {', '.join(states)}"
-        )
-    return states[now]
+    return transition(GANG_MOVES, now, event, "a gang")
 
 
 class Gang(Frozen):
@@ -111,8 +140,6 @@ class Gang(Frozen):
     It is the input of a job's or task's workflow, and all that a run of the workflow passes to the
     next.
     """
-
-    model_config = ConfigDict(populate_by_name=True)
 
     cluster: str
     spec: JobSpec
@@ -128,9 +155,7 @@ class Gang(Frozen):
     admitted_at: datetime | None = None
     #: Empty: not begun.
     tasks: tuple[TaskStatus, ...] = ()
-    overrides: Overrides = Field(
-        Overrides(), validation_alias="wishes", serialization_alias="wishes"
-    )
+    overrides: Overrides = Overrides()
     #: How long the gang has been held. The scheduling timeout does not count this time.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()

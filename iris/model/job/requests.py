@@ -12,9 +12,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, NamedTuple
-
-from pydantic import model_validator
+from typing import NamedTuple
 
 from iris.model import names
 from iris.model.frozen import Frozen
@@ -46,12 +44,6 @@ class Shape(NamedTuple):
     group_by: str | None
     groups: int
     tasks_per_host: int = 1
-
-    def __str__(self) -> str:
-        """Returns the text by which runs of the scheduler know a shape. Those of earlier versions
-        had only one task per host.
-        """
-        return repr(self).replace(", tasks_per_host=1)", ")")
 
 
 class Request(Frozen):
@@ -190,15 +182,6 @@ class Placement(Frozen):
     coordinator: str = ""
     placed_at: datetime | None = None
     contact: Contact = Contact()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_one_host(cls, data: Any) -> Any:
-        """Converts placements in histories of version 0.1, which have one host and no seats."""
-        if isinstance(data, dict) and "host_id" in data:
-            seat = [data[name] for name in ("host_id", "slice_id", "incarnation")]
-            return {**data, "seats": [seat]}
-        return data
 
     @cached_property
     def weight(self) -> int:

@@ -103,13 +103,12 @@ class RequestAbandoned:
 
 @dataclass(frozen=True)
 class HostReported:
-    """An agent is ready. Token and signature prove that its machine was created for the slice; the
-    signature of a machine that joined, by the agent's own key, proves that it is the same machine
-    as before.
+    """An agent is ready. The signature proves that its machine was created for the slice. For a
+    machine that joined, it is made with the machine's own key, and proves that it is the same
+    machine as before.
     """
 
     host: Host
-    token: str = ""
     signature: str = ""
     public_key: str = ""
 
@@ -170,10 +169,9 @@ class RetireAnswered:
     """
 
     request: RetireHosts
+    #: The scheduler's time.
+    at: datetime
     problem: str = ""
-    #: The scheduler's time; None: the time of the check, as in runs of slices that began with
-    #: version 0.1.
-    at: datetime | None = None
 
 
 @dataclass(frozen=True)

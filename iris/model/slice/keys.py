@@ -8,7 +8,6 @@ address.
 
 import hmac
 import json
-from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -17,14 +16,6 @@ from iris.model.host.hosts import Host
 
 #: The length of a private key in bytes. Keys and signatures are written as hexadecimal digits.
 KEY_BYTES = 32
-
-
-class MachineProof(NamedTuple):
-    """What a machine that was created for a slice has to prove that."""
-
-    #: Of the slice; empty: the machine is of version 0.1 and has a token.
-    private_key: str = ""
-    token: str = ""
 
 
 def derived_key(secret: bytes, slice_id: str, token: str) -> str:

@@ -4,24 +4,25 @@
 workflow performs in their order. An effect that has a result is the last of its step; the workflow
 passes the result to `step` as the next event.
 
-Rule 1: a slice changes only in this module. `TABLE` has an entry for each event and each state in
-which the event can arrive. Rule 2: an event without an entry raises `IllegalMove` and changes
-nothing. An event without consequences has the entry `_ignore`. Rule 3: nothing here reads a clock.
-`now` is the workflow's time, and a deadline arrives as an event.
+Rule 1: a slice changes only in this module. `TABLE` has for each state the events that can arrive
+in it, each with the function that handles it. Rule 2: an event that is not in the state's row
+raises `IllegalMove` and changes nothing. An event without consequences has the entry `_ignore`.
+Rule 3: nothing here reads a clock. `now` is the workflow's time, and a deadline arrives as an
+event.
 
 A slice that is created has a request to the platform. A slice that joined has none: its machines
 exist, and nothing deletes them. Not in this module: the deletion of the machines, which the
 workflow repeats until the platform confirms it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from iris.model.errors import IllegalMove
 from iris.model.host.hosts import fault_of
 from iris.model.host.resources import least
+from iris.model.lifecycle import transition
 from iris.model.slice.events import (
     Cancelled,
     ConsoleRead,
@@ -72,10 +73,6 @@ MAX_EVICTION_CHECK = timedelta(seconds=5)
 #: before the slice is deleted anyway.
 EVICTION_GRACE = timedelta(minutes=2)
 
-#: What the autoscaler, the platform and the agents report after the decision to delete a slice
-#: comes too late.
-_ENDING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
-
 
 class Transition(NamedTuple):
     """A slice after an event, and the effects of the event in their order."""
@@ -93,9 +90,7 @@ def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
     Raises:
         IllegalMove: the event cannot arrive in the slice's state.
     """
-    handler = TABLE[type(event)].get(slice.state)
-    if handler is None:
-        raise IllegalMove(f"a slice that is {slice.state} cannot handle {type(event).__name__}")
+    handler = transition(TABLE, slice.state, type(event), "a slice")
     return handler(slice, event, now)
 
 
@@ -191,7 +186,7 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
 
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
-    if not (proven := slice.proves(event.host, event.token, event.signature, event.public_key)):
+    if not (proven := slice.proves(event.host, event.signature, event.public_key)):
         # None: cannot be told yet. The agent reports again until the slice has or refuses it.
         return Transition(
             slice if proven is None else replace(slice, refused=slice.refused | {event.host.id})
@@ -392,7 +387,7 @@ def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) ->
     """
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
-    if not event.problem or drain.is_over(event.at or event.request.due, EVICTION_GRACE):
+    if not event.problem or drain.is_over(event.at, EVICTION_GRACE):
         return _move(slice, SliceState.DELETING, reason, now)
     pause = DRAIN_CHECK if overdue and not slice.evicted else slice.check_every
     check_at = now + pause
@@ -449,37 +444,62 @@ def _then(first: Transition, second: Callable[..., Transition], *args: object) -
 
 
 _Handler = Callable[[SliceRecord, Any, datetime], Transition]
+_Row = Mapping[type[Event], _Handler]
 _S = SliceState
 
+#: The events that every state accepts in which machines may exist.
+_LIVE: _Row = {
+    WorkflowStarted: _ignore,
+    HostReported: _add_host,
+    HostGone: _lose_host,
+    HostMissing: _ignore,
+    MachinesListed: _check_list,
+    MachinesDescribed: _check_machines,
+    NotDescribed: _describe_later,
+    DeadlineReached: _check_deadline,
+    Cancelled: _cancel,
+    HostsRemoved: _delete,
+}
+#: The reports that arrive too late: after the decision to delete the slice they change nothing.
+_TOO_LATE: _Row = dict.fromkeys((HostReported, HostGone, MachinesListed, Drain), _ignore)
 
-def _in(states: Iterable[SliceState], handler: _Handler) -> dict[SliceState, _Handler]:
-    return dict.fromkeys(states, handler)
-
-
-_COMING = (_S.PROVISIONING, _S.BOOTSTRAPPING)
-#: What happens at each event in each state. Signals wait until the request is answered, so none
+#: What handles each event in each state. Signals wait until the request is answered, so none
 #: arrives in REQUESTED.
-TABLE: dict[type[Event], dict[SliceState, _Handler]] = {
-    WorkflowStarted: {_S.REQUESTED: _start, **_in((*LIVE, _S.DELETING), _ignore)},
-    RequestAnswered: {_S.REQUESTED: _answer_request},
-    RequestAbandoned: {_S.REQUESTED: _abandon},
-    HostReported: {**_in(LIVE, _add_host), **_in(_ENDING, _ignore)},
-    HostsOffered: {_S.BOOTSTRAPPING: _become_ready, **_in((_S.READY, _S.DRAINING), _note_ended)},
-    HostGone: {**_in(LIVE, _lose_host), **_in(_ENDING, _ignore)},
-    HostMissing: {_S.READY: _offer_again, **_in((*_COMING, _S.DRAINING), _ignore)},
-    MachinesListed: {**_in(LIVE, _check_list), **_in(_ENDING, _ignore)},
-    MachinesDescribed: _in(LIVE, _check_machines),
-    NotDescribed: _in(LIVE, _describe_later),
-    DeadlineReached: _in(LIVE, _check_deadline),
-    ConsoleRead: _in(_COMING, _fail_late),
-    Drain: {
-        **_in(_COMING, _drain_early),
-        _S.READY: _drain_ready,
-        _S.DRAINING: _drain_again,
-        **_in(_ENDING, _ignore),
+TABLE: Mapping[SliceState, _Row] = {
+    _S.REQUESTED: {
+        WorkflowStarted: _start,
+        RequestAnswered: _answer_request,
+        RequestAbandoned: _abandon,
+        Cancelled: _cancel,
+        HostsRemoved: _delete,
     },
-    RetireAnswered: {_S.READY: _retire_idle, _S.DRAINING: _retire_drained},
-    Cancelled: {**_in((_S.REQUESTED, *LIVE, _S.FAILED, _S.DELETING), _cancel), _S.DELETED: _ignore},
-    HostsRemoved: {**_in((_S.REQUESTED, *LIVE, _S.FAILED), _delete), _S.DELETING: _ignore},
-    MachinesDeleted: {_S.DELETING: _end},
+    _S.PROVISIONING: {**_LIVE, ConsoleRead: _fail_late, Drain: _drain_early},
+    _S.BOOTSTRAPPING: {
+        **_LIVE,
+        HostsOffered: _become_ready,
+        ConsoleRead: _fail_late,
+        Drain: _drain_early,
+    },
+    _S.READY: {
+        **_LIVE,
+        HostsOffered: _note_ended,
+        HostMissing: _offer_again,
+        Drain: _drain_ready,
+        RetireAnswered: _retire_idle,
+    },
+    _S.DRAINING: {
+        **_LIVE,
+        HostsOffered: _note_ended,
+        Drain: _drain_again,
+        RetireAnswered: _retire_drained,
+    },
+    _S.FAILED: {**_TOO_LATE, Cancelled: _cancel, HostsRemoved: _delete},
+    _S.DELETING: {
+        **_TOO_LATE,
+        WorkflowStarted: _ignore,
+        Cancelled: _cancel,
+        HostsRemoved: _ignore,
+        MachinesDeleted: _end,
+    },
+    _S.DELETED: {**_TOO_LATE, Cancelled: _ignore},
 }

@@ -23,11 +23,9 @@ class SliceRequest(Frozen):
     #: One of the group's zones.
     zone: str
     #: Identifies the request, so that a repeated one recognises the machines of the first. It is
-    #: not a secret. Agents of version 0.1 present it to identify themselves.
+    #: not a secret.
     token: str
     group: ScaleGroup
-    #: Whether the agents sign their reports. False: a request of version 0.1.
-    signed: bool = False
 
 
 class MachineState(StrEnum):
@@ -72,7 +70,7 @@ class SliceObservation(Frozen):
     hosts: int = 1
     #: The token of the request that created it; empty: the platform did not keep it.
     token: str = ""
-    #: Verifies the reports of the slice's agents; empty: unknown, or a slice of version 0.1.
+    #: Verifies the reports of the slice's agents; empty: unknown.
     public_key: str = ""
     #: Why it is FAILED, if the platform gives more detail. For example, it accepted the request
     #: first and then found no capacity.

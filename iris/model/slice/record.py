@@ -32,8 +32,7 @@ class SliceRecord:
     adopted: bool = False
     #: The hosts whose agents have reported.
     hosts: tuple[Host, ...] = ()
-    #: Verifies the reports of its agents; empty: the platform has not reported it, or the slice is
-    #: of version 0.1.
+    #: Verifies the reports of its agents; empty: the platform has not reported it.
     public_key: str = ""
     #: For a slice that joined: the public key of each host's machine, by the host's id, from its
     #: first report.
@@ -86,7 +85,7 @@ class SliceRecord:
             steps=self.steps,
         )
 
-    def proves(self, host: Host, token: str, signature: str, public_key: str = "") -> bool | None:
+    def proves(self, host: Host, signature: str, public_key: str = "") -> bool | None:
         """Returns whether a report comes from a machine of the slice; None: the slice does not know
         its key yet.
 
@@ -97,9 +96,9 @@ class SliceRecord:
         if self.request is None:
             key = self.machine_keys.get(host.id, public_key)
             return not key or is_signed(key, self.facts.id, host, signature)
-        if self.public_key:
-            return is_signed(self.public_key, self.facts.id, host, signature)
-        return None if self.request.signed else token == self.request.token
+        if not self.public_key:
+            return None
+        return is_signed(self.public_key, self.facts.id, host, signature)
 
     def with_key(self, seen: SliceObservation | None) -> "SliceRecord":
         """Returns the slice with the public key that the platform reports."""

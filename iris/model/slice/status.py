@@ -1,13 +1,14 @@
 """The states of a slice with their transitions, and the values that describe a slice."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
 from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
 from iris.model.host.resources import Resources
+from iris.model.lifecycle import entering, transition
 from iris.model.slice.provisioning import SliceFault
-from iris.model.states import step
 
 
 class SliceState(StrEnum):
@@ -22,19 +23,18 @@ class SliceState(StrEnum):
 
 
 _S = SliceState
-SLICE_MOVES: dict[SliceState, frozenset[SliceState]] = {
+#: The transitions by state and event. The event is the state that a slice enters.
+SLICE_MOVES: Mapping[SliceState, Mapping[SliceState, SliceState]] = {
     # Manual machines join without a request, so they start at BOOTSTRAPPING.
-    _S.REQUESTED: frozenset({_S.PROVISIONING, _S.BOOTSTRAPPING, _S.FAILED, _S.DELETING}),
-    _S.PROVISIONING: frozenset({_S.BOOTSTRAPPING, _S.FAILED, _S.DELETING}),
-    _S.BOOTSTRAPPING: frozenset({_S.READY, _S.FAILED, _S.DELETING}),
-    _S.READY: frozenset({_S.DRAINING, _S.FAILED, _S.DELETING}),
-    _S.DRAINING: frozenset({_S.DELETING, _S.FAILED}),
-    _S.FAILED: frozenset({_S.DELETING}),
-    _S.DELETING: frozenset({_S.DELETED}),
-    _S.DELETED: frozenset(),
+    _S.REQUESTED: entering(_S.PROVISIONING, _S.BOOTSTRAPPING, _S.FAILED, _S.DELETING),
+    _S.PROVISIONING: entering(_S.BOOTSTRAPPING, _S.FAILED, _S.DELETING),
+    _S.BOOTSTRAPPING: entering(_S.READY, _S.FAILED, _S.DELETING),
+    _S.READY: entering(_S.DRAINING, _S.FAILED, _S.DELETING),
+    _S.DRAINING: entering(_S.DELETING, _S.FAILED),
+    _S.FAILED: entering(_S.DELETING),
+    _S.DELETING: entering(_S.DELETED),
+    _S.DELETED: {},
 }
-
-
 #: The states in which the slice's workflow handles reports about it.
 LIVE = (_S.PROVISIONING, _S.BOOTSTRAPPING, _S.READY, _S.DRAINING)
 
@@ -45,7 +45,7 @@ def move_slice(now: SliceState, to: SliceState) -> SliceState:
     Raises:
         IllegalMove: the table has no such transition.
     """
-    return step(SLICE_MOVES, now, to, "a slice")
+    return transition(SLICE_MOVES, now, to, "a slice")
 
 
 class SliceStep(Frozen):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Closure, Host
-from iris.model.job.requests import EPOCH, MICROSECOND, Names, Placement, Request, Seat
+from iris.model.job.requests import EPOCH, MICROSECOND, Names, Placement, Seat
 from iris.model.rules import Contact, Rules
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Outlook
@@ -29,12 +29,9 @@ _OWN = (TPU_NAME, TPU_WORKER_ID)
 class LedgerState(BaseModel):
     """The ledger's state, as one run of the scheduler passes it to the next."""
 
-    #: Hosts, placements and requests in packed form. None if version 0.1 wrote the state: then the
-    #: next three lists hold them.
+    #: The hosts, placements and requests in packed form; None in the empty ledger of a new
+    #: scheduler.
     tables: dict[str, Any] | None = None
-    hosts: list[Host] = Field(default_factory=list)
-    live: list[Placement] = Field(default_factory=list)
-    queue: list[Request] = Field(default_factory=list)
     forgotten: list[str] = Field(default_factory=list)
     #: (host, incarnation) pairs of ended incarnations.
     ended: list[tuple[str, str]] = Field(default_factory=list)
@@ -143,18 +140,6 @@ def unpack_hosts(table: Table) -> list[Host]:
 
 # -- placements
 # --------------------------------------------------------------------------------------------------
-
-
-def dated(placement: Placement) -> Placement:
-    """Returns the placement with a time of placement.
-
-    Version 0.1 did not record that time. Its placements get one long enough ago for every rule.
-    """
-    return (
-        placement
-        if placement.placed_at
-        else placement.model_copy(update={"placed_at": EPOCH + MICROSECOND})
-    )
 
 
 def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> Table:

@@ -69,13 +69,9 @@ class Ledger:
     def __init__(self, state: LedgerState | None = None) -> None:
         state = state or LedgerState()
         tables = state.tables
-        hosts = codec.unpack_hosts(tables["hosts"]) if tables else state.hosts
+        hosts = codec.unpack_hosts(tables["hosts"]) if tables else []
         contact = Contact(state.rules.lease.total_seconds())
-        live = (
-            codec.unpack_placements(tables["live"], hosts, contact)
-            if tables
-            else [codec.dated(each) for each in state.live]
-        )
+        live = codec.unpack_placements(tables["live"], hosts, contact) if tables else []
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
         #: The keys of the placements on each host: the placements of a lost host are found without
@@ -83,7 +79,7 @@ class Ledger:
         self._seated: dict[str, set[str]] = {}
         for placement in live:
             self._seat(placement)
-        self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue(state.queue)
+        self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue()
         #: Requests that their users hold.
         self.held = Queue.unpack(tables["held"]) if tables else Queue()
         self.closed = dict(state.closed)
@@ -165,7 +161,7 @@ class Ledger:
             self.waiting.remove(placement.key)
             self.held.remove(placement.key)
             if placement.key not in self.live:
-                self._seat(codec.dated(placement))
+                self._seat(placement)
 
     def amend(
         self, key: str, band: Band, *, held: bool, changed_at: datetime | None = None

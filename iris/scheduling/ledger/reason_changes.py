@@ -31,18 +31,17 @@ class ReasonChange(NamedTuple):
 
 
 def reason_changes(
-    ledger: Ledger, reported: Mapping[str, str], *, short: bool = True
+    ledger: Ledger, reported: Mapping[str, str]
 ) -> tuple[list[ReasonChange], dict[str, str]]:
     """Returns the changed reasons, and the updated `reported`.
 
     Args:
         reported: the code of the last reported reason for each shape, as short text: users choose
             how long a shape is.
-        short: False for a run of the scheduler that began when the text was the whole shape.
     """
 
     def written(shape: Shape) -> str:
-        return hashlib.sha256(str(shape).encode()).hexdigest()[:16] if short else str(shape)
+        return hashlib.sha256(str(shape).encode()).hexdigest()[:16]
 
     shapes = {written(shape): shape for band in Band for shape in ledger.waiting.shapes(band)}
     reported = {text: code for text, code in reported.items() if text in shapes}

@@ -43,15 +43,9 @@ class Share(NamedTuple):
 
 
 class Catalog:
-    """The scale groups, in the order in which they are tried.
+    """The scale groups, in the order in which they are tried."""
 
-    Args:
-        mixes: whether hosts of several groups may serve one part of a gang. False for runs of the
-            scheduler that began before.
-    """
-
-    def __init__(self, groups: Iterable[ScaleGroup] = (), *, mixes: bool = True) -> None:
-        self.mixes = mixes
+    def __init__(self, groups: Iterable[ScaleGroup] = ()) -> None:
         self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
         self._by_number = [group for group in self.groups for _ in group.zones]
         #: Cached: the groups that could serve a shape. Every batch of requests needs them, until
@@ -100,7 +94,7 @@ class Catalog:
         Args:
             index: hosts that exist. Those of no scale group count in addition to new slices.
         """
-        if not self.mixes or request.group_by in (None, TPU_NAME):
+        if request.group_by in (None, TPU_NAME):
             return []
         of_all = self.all_hosts
         joined: dict[str, list[int]] = {}

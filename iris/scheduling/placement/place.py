@@ -27,10 +27,12 @@ from iris.model.job.requests import Placement, Request, Seat, Shape
 from iris.model.job.spec import Band
 from iris.model.rules import Contact, Rules
 from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.counted import NO_LIMIT, CountedPass
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
-from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.queue import Queue, Turns
 from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 
 #: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing
@@ -83,68 +85,95 @@ def place(
             at their limit.
         reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user.
-        effort: counts the work; None: nobody reads the count.
+        effort: counts the work; None: the count is not needed.
     """
-    live = list(live)
-    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
-    effort = effort or Effort()
+    live, effort = list(live), effort or Effort()
     effort.began(index, live, waiting.lines)
+    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
     capacity = Capacity(index, live, effort)
     capacity.keep_reserved(reserved or {})
-    began, checks, looked_at = effort.looks, 0, set[Shape]()
-    refused: set[Shape] = set()
-    going = [placement for placement in live if placement.key in evicting]
-    after_evictions = capacity.without(going) if going else None
-    ports = _Ports(live)
-    placed: list[Placement] = []
-    tasks = sum(len(placement.seats) * placement.tasks_per_host for placement in live)
-    for band, held in usage.held.items():
-        oldest = waiting.shapes(band)
-        # The placements that this pass made in higher bands count here too.
-        for placement in placed:
-            held[placement.user] = held.get(placement.user, 0) + placement.weight
-        turns, served = waiting.turns(band, held, usage.recent[band]), set[Shape]()
-        for request in turns:
-            if most is not None and (
-                len(placed) >= most or checks > MAX_CHECKS or effort.looks - began > MAX_LOOKS
-            ):
-                return Pass(placed, capacity, stopped=True, refused=refused)
-            if request.shape in passed_over:
-                turns.skip()
-                continue
-            effort.turn(request.shape, index.candidates(request), index)
-            if request.shape not in looked_at:
-                looked_at.add(request.shape)
-                checks += len(index.candidates(request).hosts)
-            numbers = capacity.find(request)
-            if numbers is None:
-                refused.add(request.shape)
-                # The requests that waited longest may have been served in this pass.
-                since = oldest[request.shape]
-                if request.shape in served:
-                    since = turns.oldest(request.shape)
-                    effort.compared(waiting.lines)
-                turns.skip()
-                next_hosts = (
-                    after_evictions.find(request)
-                    if after_evictions is not None and band is not Band.BATCH
-                    else None
-                )
-                if after_evictions is not None and next_hosts is not None:
-                    after_evictions.give(next_hosts, request)
-                    capacity.reserve_hosts(next_hosts, request.shape)
-                elif now - since > rules.patience:
-                    capacity.reserve(request)
-                continue
-            turns.served()
-            served.add(request.shape)
-            capacity.give(numbers, request)
-            if after_evictions is not None:
-                after_evictions.give(numbers, request)
-            tasks += request.tasks * request.tasks_per_host
-            effort.placed()
-            placed.append(_placement(request, index, numbers, ports, now, Contact.of(rules, tasks)))
-    return Pass(placed, capacity, stopped=False, refused=refused)
+    placing = _Placing(capacity, live, usage, now, rules, most)
+    counted = CountedPass(
+        placing,
+        index,
+        effort,
+        waiting.lines,
+        most_looks=NO_LIMIT if most is None else MAX_LOOKS,
+        most_candidates=NO_LIMIT if most is None else MAX_CHECKS,
+    )
+    placing.look_ahead([placement for placement in live if placement.key in evicting])
+    complete = give_turns(counted, waiting, capacity, usage, Band, passed_over)
+    return Pass(placing.placed, capacity, stopped=not complete, refused=placing.refused)
+
+
+class _Placing:
+    """Places the requests that fit, and reserves hosts for those that do not.
+
+    Args:
+        most: the most placements; None means that there is no limit.
+    """
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        live: list[Placement],
+        usage: Usage,
+        now: datetime,
+        rules: Rules,
+        most: int | None,
+    ) -> None:
+        self.placed: list[Placement] = []
+        self.refused: set[Shape] = set()
+        self._capacity = capacity
+        self._usage = usage
+        self._now = now
+        self._rules = rules
+        self._most = most
+        self._ports = _Ports(live)
+        self._tasks = sum(len(each.seats) * each.tasks_per_host for each in live)
+        #: The capacity after the placements that are being evicted have stopped; None if there are
+        #: none.
+        self._after_evictions: Capacity | None = None
+
+    def look_ahead(self, evicting: list[Placement]) -> None:
+        """Reserves the hosts of these placements, when they do not suffice for a turn before."""
+        self._after_evictions = self._capacity.without(evicting) if evicting else None
+
+    def at_limit(self) -> bool:
+        return self._most is not None and len(self.placed) >= self._most
+
+    def choose(self, request: Request, turns: Turns) -> list[int] | None:
+        hosts = self._capacity.find(request)
+        if hosts is None:
+            self.refused.add(request.shape)
+            self._reserve(request, turns)
+        else:
+            self._place(request, hosts)
+        return hosts
+
+    def _place(self, request: Request, hosts: list[int]) -> None:
+        if self._after_evictions is not None:
+            self._after_evictions.give(hosts, request)
+        self._tasks += request.tasks * request.tasks_per_host
+        contact = Contact.of(self._rules, self._tasks)
+        index = self._capacity.index
+        placement = _placement(request, index, hosts, self._ports, self._now, contact)
+        self.placed.append(placement)
+        self._usage.count_in_lower_bands(placement)
+
+    def _reserve(self, request: Request, turns: Turns) -> None:
+        """Reserves the hosts on which the request fits after evictions, or, for a request that has
+        waited too long, the hosts that lack the least.
+        """
+        later = self._after_evictions
+        if later is not None and request.band is not Band.BATCH:
+            hosts = later.find(request)
+            if hosts is not None:
+                later.give(hosts, request)
+                self._capacity.reserve_hosts(hosts, request.shape)
+                return
+        if self._now - turns.oldest(request.shape) > self._rules.patience:
+            self._capacity.reserve(request)
 
 
 class _Ports:

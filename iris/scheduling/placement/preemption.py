@@ -19,9 +19,11 @@ from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.scheduling.placement.capacity import Capacity, seats_of
+from iris.scheduling.placement.counted import Counted
 from iris.scheduling.placement.host_index import HostIndex, covers
-from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.queue import Queue, Turns
 from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 
 #: The most gangs for which one pass searches victims; gangs without possible victims on their
@@ -33,6 +35,7 @@ MOST_SEARCHES = 6
 MAX_LOOKS = 1_500_000
 
 _LOWER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
+_EVICTING_BANDS = tuple(band for band in Band if band is not Band.BATCH)
 
 
 class Eviction(Frozen):
@@ -65,6 +68,15 @@ class _Victim(NamedTuple):
     placed: float
 
 
+class _Possible(NamedTuple):
+    """The gangs that gangs of one band may evict now."""
+
+    #: The gangs on each host, the cheapest first.
+    by_host: dict[int, list[_Victim]]
+    #: When the next gang that is too young to be evicted may be; None if there is none.
+    ripe_at: datetime | None
+
+
 def evictions(
     index: HostIndex,
     live: Iterable[Placement],
@@ -85,13 +97,10 @@ def evictions(
         passed_over: the shapes for which earlier searches that were not complete found no victims.
         lately: the recent use of each user.
     """
-    if not rules.preemption:
-        return Evictions([], None, set(), complete=True)
     live, going = list(live), set(evicting)
-    lowest = max(
-        (placement.band.rank for placement in live if placement.key not in going), default=0
-    )
-    if not any(waiting.any_in(band) for band in Band if band.rank < lowest):
+    staying = [placement for placement in live if placement.key not in going]
+    lowest = max((placement.band.rank for placement in staying), default=0)
+    if not rules.preemption or not any(waiting.any_in(band) for band in Band if band.rank < lowest):
         return Evictions([], None, set(), complete=True)
     # Placements that are being evicted count as gone.
     capacity = (capacity or Capacity(index, live)).without(
@@ -99,73 +108,104 @@ def evictions(
     )
     effort = capacity.effort
     effort.began(index, live, waiting.lines)
-    began = effort.looks
-    victims: list[Eviction] = []
-    again_at: datetime | None = None
-    searches, complete = 0, True
-    fruitless: set[Shape] = set()
+    search = _Search(capacity, staying, now, rules)
+    counted = Counted(search, index, effort, MAX_LOOKS)
     usage = Usage.of(live, waiting, now - rules.owed_after, lately)
-    for band, held in usage.held.items():
-        if band is Band.BATCH:
-            break
-        lower = [
-            placement
-            for placement in live
-            if placement.band in _LOWER[band] and placement.key not in going
-        ]
-        by_host: dict[int, list[_Victim]] | None = None
-        turns = waiting.turns(band, held, usage.recent[band])
-        for request in turns:
-            if request.shape in passed_over:
-                turns.skip()
-                continue
-            if effort.looks - began > MAX_LOOKS:
-                return Evictions(victims, again_at, fruitless, complete=False)
-            effort.turn(request.shape, index.candidates(request), index)
-            numbers = capacity.find(request)
-            if numbers is None and lower and index.feasible(request):
-                if searches == MOST_SEARCHES:
-                    complete = False
-                    turns.skip()
-                    continue
-                if by_host is None:
-                    ripe = [
-                        placement
-                        for placement in lower
-                        if now - (placement.placed_at or now) >= rules.min_run_time
-                    ]
-                    young = [
-                        at
-                        for each in lower
-                        if (at := each.placed_at) is not None and now - at < rules.min_run_time
-                    ]
-                    by_host = _by_host(index, ripe)
-                    effort.searched(ripe)
-                chosen = []
-                if not index.candidates(request).members.isdisjoint(by_host):
-                    searches += 1
-                    effort.searched(by_host)
-                    chosen = _victims(capacity, request, by_host)
-                if not chosen and young:
-                    ripe_at = min(young) + rules.min_run_time
-                    again_at = min(again_at or ripe_at, ripe_at)
-                for victim in chosen:
-                    placement = victim.placement
-                    capacity.release(placement)
-                    for number in seats_of(index, placement):
-                        by_host[number].remove(victim)
-                    going.add(placement.key)
-                    victims.append(
-                        Eviction(key=placement.key, owner=placement.owner, reason=_reason(request))
-                    )
-                numbers = capacity.find(request) if chosen else None
-            if numbers is None:
-                fruitless.add(request.shape)
-                turns.skip()
-            else:
-                turns.served()
-                capacity.give(numbers, request)
-    return Evictions(victims, again_at, fruitless, complete)
+    ended = give_turns(counted, waiting, capacity, usage, _EVICTING_BANDS, passed_over)
+    return Evictions(
+        search.victims, search.again_at, search.fruitless, complete=ended and search.complete
+    )
+
+
+class _Search:
+    """Chooses gangs to evict for the requests that do not fit.
+
+    Args:
+        capacity: the capacity without the placements that are being evicted. The victims are
+            released in it.
+        staying: the placements that are not being evicted.
+    """
+
+    def __init__(
+        self, capacity: Capacity, staying: list[Placement], now: datetime, rules: Rules
+    ) -> None:
+        self.victims: list[Eviction] = []
+        self.again_at: datetime | None = None
+        self.fruitless: set[Shape] = set()
+        #: False once a request was skipped because of `MOST_SEARCHES`.
+        self.complete = True
+        self._capacity = capacity
+        self._staying = {placement.key: placement for placement in staying}
+        self._min_run_time = rules.min_run_time
+        self._now = now
+        self._searches = 0
+        #: The placements below each band at its first search, and those of them that may go.
+        self._lower: dict[Band, list[Placement]] = {}
+        self._possible: dict[Band, _Possible] = {}
+
+    def at_limit(self) -> bool:
+        return False
+
+    def choose(self, request: Request, turns: Turns) -> list[int] | None:
+        hosts = self._capacity.find(request)
+        if hosts is None and self._may_evict(request):
+            if self._searches == MOST_SEARCHES:
+                self.complete = False
+                return None
+            if self._evict_for(request):
+                hosts = self._capacity.find(request)
+        if hosts is None:
+            self.fruitless.add(request.shape)
+        return hosts
+
+    def _may_evict(self, request: Request) -> bool:
+        """Returns whether a gang of a lower band holds hosts, and the request fits on empty
+        hosts.
+        """
+        if request.band not in self._lower:
+            self._lower[request.band] = [
+                placement
+                for placement in self._staying.values()
+                if placement.band in _LOWER[request.band]
+            ]
+        return bool(self._lower[request.band]) and self._capacity.index.feasible(request)
+
+    def _evict_for(self, request: Request) -> bool:
+        """Chooses the victims for the request and releases them; returns whether there are any."""
+        possible = self._victims_of(request.band)
+        chosen: list[_Victim] = []
+        if not self._capacity.index.candidates(request).members.isdisjoint(possible.by_host):
+            self._searches += 1
+            self._capacity.effort.searched(possible.by_host)
+            chosen = _victims(self._capacity, request, possible.by_host)
+        if not chosen and possible.ripe_at is not None:
+            self.again_at = min(self.again_at or possible.ripe_at, possible.ripe_at)
+        for victim in chosen:
+            placement = victim.placement
+            self._capacity.release(placement)
+            for number in seats_of(self._capacity.index, placement):
+                possible.by_host[number].remove(victim)
+            del self._staying[placement.key]
+            self.victims.append(
+                Eviction(key=placement.key, owner=placement.owner, reason=_reason(request))
+            )
+        return bool(chosen)
+
+    def _victims_of(self, band: Band) -> _Possible:
+        """Returns the gangs that gangs of this band may evict."""
+        if band not in self._possible:
+            protected_since = self._now - self._min_run_time
+            ripe, young = [], []
+            for placement in self._lower[band]:
+                placed_at = placement.placed_at or self._now
+                if placed_at <= protected_since:
+                    ripe.append(placement)
+                elif placement.placed_at is not None:
+                    young.append(placed_at)
+            self._capacity.effort.searched(ripe)
+            ripe_at = min(young) + self._min_run_time if young else None
+            self._possible[band] = _Possible(_by_host(self._capacity.index, ripe), ripe_at)
+        return self._possible[band]
 
 
 def _reason(request: Request) -> str:

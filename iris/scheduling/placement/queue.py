@@ -180,13 +180,7 @@ class Queue:
 
     def shapes(self, band: Band) -> dict[Shape, datetime]:
         """Returns the shapes that wait in this band, each with the time of its oldest request."""
-        oldest: dict[Shape, int] = {}
-        for lines in self._lines[band].values():
-            for kind, line in lines.items():
-                at = line[0][0]
-                if oldest.get(kind.shape, at) >= at:
-                    oldest[kind.shape] = at
-        return {shape: EPOCH + at * MICROSECOND for shape, at in oldest.items()}
+        return _oldest_of_each(self._lines[band])
 
     def users(self, band: Band) -> dict[str, datetime]:
         """Returns the users who wait in this band, each with the time of the oldest request."""
@@ -364,9 +358,14 @@ class Turns:
     def __init__(
         self, users: Mapping[str, _Lines], held: Mapping[str, int], recent: Mapping[str, int]
     ) -> None:
+        self._users = users
         self._held = {user: held.get(user, 0) for user in users}
         self._recent = recent
+        self._served: set[Shape] = set()
         self._skipped: set[Shape] = set()
+        #: The time of the oldest request of each shape before any was served; None until a caller
+        #: needs it.
+        self._oldest: dict[Shape, datetime] | None = None
         #: For each user a heap of the heads of the lines, the oldest first, each with its line and
         #: its place in the line. The number makes equal heads differ, because kinds cannot be
         #: ordered.
@@ -400,12 +399,17 @@ class Turns:
     def served(self) -> None:
         """Records that the last request got hosts."""
         _, _, number, kind, line, place = self._head
+        self._served.add(kind.shape)
         if place + 1 < len(line):
             heapq.heappush(
                 self._heads[self._user], (*line[place + 1], number, kind, line, place + 1)
             )
         self._held[self._user] += kind.weight
         self._queue_up(self._user)
+
+    def has_served(self, shape: Shape) -> bool:
+        """Returns whether a request of this shape got hosts."""
+        return bool(self._served) and shape in self._served
 
     def skip(self) -> None:
         """Skips the last request and all others of its shape, because they do not fit."""
@@ -416,6 +420,10 @@ class Turns:
         """Returns the time of the oldest request of this shape that has not been served. The shape
         must not be skipped.
         """
+        if not self.has_served(shape):
+            if self._oldest is None:
+                self._oldest = _oldest_of_each(self._users)
+            return self._oldest[shape]
         heads = (
             head
             for heads in (*self._heads.values(), [self._head])
@@ -433,6 +441,17 @@ class Turns:
                 self._heap,
                 (_precedence(self._held[user], self._recent.get(user, 0), heads[0][:2]), user),
             )
+
+
+def _oldest_of_each(users: Mapping[str, _Lines]) -> dict[Shape, datetime]:
+    """Returns the shapes in the lines of these users, each with the time of its oldest request."""
+    oldest: dict[Shape, int] = {}
+    for lines in users.values():
+        for kind, line in lines.items():
+            at = line[0][0]
+            if oldest.get(kind.shape, at) >= at:
+                oldest[kind.shape] = at
+    return {shape: EPOCH + at * MICROSECOND for shape, at in oldest.items()}
 
 
 def _precedence(held: int, recent: int, oldest: _Order) -> _Precedence:

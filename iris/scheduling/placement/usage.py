@@ -43,6 +43,12 @@ class Usage(NamedTuple):
         full_recent = lately.by_band({}) if any(overdue.values()) else recent
         return cls(use_by_band(live, overdue), recent, full_recent, lately)
 
+    def count_in_lower_bands(self, placement: Placement) -> None:
+        """Adds a placement of this pass to what its user holds in the bands below its own."""
+        for band, held in self.held.items():
+            if band.rank > placement.band.rank:
+                held[placement.user] = held.get(placement.user, 0) + placement.weight
+
 
 def _overdue_users(
     live: Iterable[Placement], waiting: Queue, since: datetime, given: Collection[str] = ()

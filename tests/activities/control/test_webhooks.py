@@ -64,7 +64,7 @@ async def service(
 
 
 async def called(url: str) -> None:
-    await ActivityEnvironment().run(WebhookCalls(local=True).call, notification(url))
+    await ActivityEnvironment().run(WebhookCalls(local=True).call_webhook, notification(url))
 
 
 @pytest.fixture

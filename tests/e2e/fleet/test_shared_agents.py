@@ -65,7 +65,7 @@ def test_a_gang_whose_hosts_are_all_lost_at_once_runs_again(cluster: Cluster) ->
     """
     (slice_id,) = cluster.slices()
     hosts, before = begun(cluster, "bounced"), cluster.hosts()
-    lives = [*(cluster.home / "clusters").glob(f"*/machines/{slice_id}/hosts/*/life.json")]
+    lives = [*(cluster.home / "clusters").glob(f"*/machines/{slice_id}/hosts/*/incarnation.json")]
     with cluster.no_machine_starts():
         cluster.kill("agent", slice_id)
         for life in lives:

@@ -46,7 +46,7 @@ SIGNALS = (
 def test_every_event_has_a_row_and_every_state_a_column() -> None:
     """A new state without a decision for each event would fail a workflow."""
     assert set(CELLS) == set(product(GangState, GangEvent))
-    assert set(GANG_MOVES) == set(GangEvent)
+    assert set(GANG_MOVES) == set(GangState)
 
 
 @pytest.mark.parametrize(("state", "event"), CELLS)
@@ -56,9 +56,7 @@ def test_every_event_in_every_state_does_what_the_table_says(
     """An illegal event is a defect of the workflow, not something to continue from."""
     cell = CELLS[state, event]
     if cell == "!":
-        with pytest.raises(
-            IllegalMove, match=f"{state} cannot take the event {event}; it comes in [A-Z, ]+$"
-        ):
+        with pytest.raises(IllegalMove, match=f"^a gang that is {state} does not accept {event};"):
             move_gang(state, event)
         return
 

@@ -12,7 +12,8 @@ import pytest
 
 from iris.messages.slice import SliceInput
 from iris.model.errors import IllegalMove
-from iris.model.slice import events as events
+from iris.model.host.hosts import Host
+from iris.model.slice import events
 from iris.model.slice.keys import public_key, sign
 from iris.model.slice.lifecycle import TABLE, deadline, step
 from iris.model.slice.provisioning import (
@@ -42,6 +43,12 @@ ENDING = {S.FAILED, S.DELETING, S.DELETED}
 LIVE = {S.PROVISIONING, S.BOOTSTRAPPING, S.READY, S.DRAINING}
 
 
+def reported_by(host: Host, key: str = KEY) -> events.HostReported:
+    """The report of a host that signs with this key; an empty key: an unsigned report."""
+    host = host.model_copy(update={"slice_id": "s1"})
+    return events.HostReported(host, sign(key, host) if key else "")
+
+
 def seen(state: MachineState = MachineState.ACTIVE, reason: str = "") -> SliceObservation:
     return SliceObservation(
         slice_id="s1", group="tpu", zone=REQUEST.zone, state=state, reason=reason
@@ -49,12 +56,13 @@ def seen(state: MachineState = MachineState.ACTIVE, reason: str = "") -> SliceOb
 
 
 def a_record(state: SliceState = S.REQUESTED, **changes: Any) -> SliceRecord:
-    """A slice of two hosts that was created."""
+    """A slice of two hosts that was created, and whose key the platform has reported."""
     settings: dict[str, Any] = {
         "cluster": "c",
         "id": "s1",
         "size": 2,
         "request": REQUEST,
+        "public_key": public_key(KEY),
         "state": state,
         "drain": DRAIN,
     }
@@ -67,7 +75,7 @@ ARRIVES: list[tuple[events.Event, set[SliceState]]] = [
     (events.WorkflowStarted(), {S.REQUESTED, *LIVE, S.DELETING}),
     (events.RequestAnswered(CreateOutcome(observation=seen())), {S.REQUESTED}),
     (events.RequestAbandoned(), {S.REQUESTED}),
-    (events.HostReported(a_host("h1"), "secret"), LIVE | ENDING),
+    (reported_by(a_host("h1")), LIVE | ENDING),
     (events.HostsOffered(), LIVE - {S.PROVISIONING}),
     (events.HostGone("h1", "first", "host h1 has not reported"), LIVE | ENDING),
     (events.HostMissing(), LIVE),
@@ -77,7 +85,7 @@ ARRIVES: list[tuple[events.Event, set[SliceState]]] = [
     (events.DeadlineReached(at(0)), LIVE),
     (events.ConsoleRead("no such image"), {S.PROVISIONING, S.BOOTSTRAPPING}),
     (DRAIN, LIVE | ENDING),
-    (events.RetireAnswered(ASKED), {S.READY, S.DRAINING}),
+    (events.RetireAnswered(ASKED, at(0)), {S.READY, S.DRAINING}),
     (events.Cancelled(), set(S)),
     (events.HostsRemoved(), set(S) - {S.DELETED}),
     (events.MachinesDeleted(), {S.DELETING}),
@@ -92,9 +100,12 @@ WITH_RESULT = (
 )
 
 
-def test_the_table_has_an_entry_for_every_kind_of_event() -> None:
-    """An event without one would stop the workflow."""
-    assert set(TABLE) == set(get_args(events.Event)) == {type(event) for event, _ in ARRIVES}
+def test_the_table_has_a_row_for_every_state_and_an_entry_for_every_kind_of_event() -> None:
+    """An event without an entry would stop the workflow."""
+    kinds = {type(event) for event, _ in ARRIVES}
+
+    assert set(TABLE) == set(S)
+    assert {kind for row in TABLE.values() for kind in row} == set(get_args(events.Event)) == kinds
 
 
 @pytest.mark.parametrize(
@@ -113,9 +124,10 @@ def test_an_event_is_handled_in_the_states_of_the_table_and_is_illegal_in_the_ot
     before = a_record(state)
     if state not in arrives:
         with pytest.raises(
-            IllegalMove, match=f"that is {state} cannot handle {type(event).__name__}"
+            IllegalMove, match=f"^a slice that is {state} does not accept {type(event).__name__};"
         ):
             step(before, event, at(1))
+        assert before == a_record(state)
         return
     after, effects = step(before, event, at(1))
     assert not any(isinstance(effect, WITH_RESULT) for effect in effects[:-1]), (
@@ -171,7 +183,7 @@ def test_a_ready_slice_reports_what_each_of_its_hosts_offers() -> None:
         ("h1", some(cpu=8, memory=31, disk=40)),
         ("h2", some(cpu=8, memory=29, disk=50)),
     ):
-        slice, _ = step(slice, events.HostReported(a_host(name, offers), "secret"), at(0))
+        slice, _ = step(slice, reported_by(a_host(name, offers)), at(0))
 
     slice, _ = step(slice, events.HostsOffered(), at(1))
 
@@ -181,19 +193,12 @@ def test_a_ready_slice_reports_what_each_of_its_hosts_offers() -> None:
 
 def reported(slice: SliceRecord, host: str, key: str) -> SliceRecord:
     """The slice after a report that is signed with this key, or unsigned."""
-    ready = a_host(host, slice_id="s1")
-    return step(
-        slice, events.HostReported(ready, "secret", sign(key, ready) if key else ""), at(0)
-    ).slice
+    return step(slice, reported_by(a_host(host), key), at(0)).slice
 
 
 def test_a_slice_accepts_reports_that_are_signed_with_its_key_and_no_others() -> None:
     """The request's token is public: everybody who sees the Web UI could present it."""
-    slice = a_record(
-        S.PROVISIONING,
-        request=REQUEST.model_copy(update={"signed": True}),
-        public_key=public_key(KEY),
-    )
+    slice = a_record(S.PROVISIONING)
     slice = reported(reported(reported(slice, "h1", KEY), "h2", OTHER_KEY), "h3", "")
 
     assert [host.id for host in slice.hosts] == ["h1"]
@@ -204,7 +209,7 @@ def test_a_slice_decides_on_reports_when_the_platform_has_reported_its_key() -> 
     """An agent may be quicker than the platform's list. It reports again, while a refused one would
     stop for ever.
     """
-    early = a_record(S.PROVISIONING, request=REQUEST.model_copy(update={"signed": True}))
+    early = a_record(S.PROVISIONING, public_key="")
     assert reported(reported(early, "h1", KEY), "h2", "") == early
 
     listed = seen(MachineState.CREATING).model_copy(update={"public_key": public_key(KEY)})
@@ -213,12 +218,6 @@ def test_a_slice_decides_on_reports_when_the_platform_has_reported_its_key() -> 
     assert SliceInput.of(slice, ()).record(at(0)).public_key == public_key(KEY), (
         "after continue-as-new too"
     )
-
-
-def test_a_slice_of_version_0_1_accepts_the_token_of_its_request() -> None:
-    """Its machines run on when the control plane is upgraded, and know nothing else."""
-    slice = reported(a_record(S.PROVISIONING), "h1", "")
-    assert ([host.id for host in slice.hosts], slice.refused) == (["h1"], set())
 
 
 def test_a_slice_that_joined_has_no_deadline() -> None:
@@ -345,9 +344,12 @@ class Lifecycle:
     def do_abandon(self) -> str:
         return self._step(events.RequestAbandoned())
 
-    def do_report(self, host: str, incarnation: str = "first", token: str = "secret") -> str:
-        """`report HOST [INCARNATION [TOKEN]]`: an agent is ready."""
-        return self._step(events.HostReported(a_host(host, incarnation=incarnation), token))
+    def do_report(self, host: str, incarnation: str = "first", key: str = "own") -> str:
+        """`report HOST [INCARNATION [own|another]]`: an agent is ready, and signs with a key."""
+        keys = {"own": KEY, "another": OTHER_KEY}
+        if self.slice.request is None:
+            return self._step(events.HostReported(a_host(host, incarnation=incarnation)))
+        return self._step(reported_by(a_host(host, incarnation=incarnation), keys[key]))
 
     def do_offered(self, *ended: str) -> str:
         """`offered [HOST ...]`: the scheduler has the hosts, except these, whose incarnations have
@@ -387,7 +389,8 @@ class Lifecycle:
 
     def do_retired(self, problem: str = "", time: str = "") -> str:
         """`retired [PROBLEM] [TIME]`: the scheduler's answer, with its time in seconds."""
-        return self._step(events.RetireAnswered(self.asked, problem, _time(time)))
+        answered_at = _time(time) or self.asked.due or at(self.now)
+        return self._step(events.RetireAnswered(self.asked, answered_at, problem))
 
     def do_cancel(self) -> str:
         return self._step(events.Cancelled())

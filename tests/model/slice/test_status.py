@@ -28,17 +28,12 @@ def test_a_slice_makes_the_moves_of_the_design(now: SliceState, to: SliceState) 
 
 
 @pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
-def test_a_slice_makes_no_other_move_and_is_told_which_it_could(
-    now: SliceState, to: SliceState
-) -> None:
+def test_a_slice_makes_no_other_move(now: SliceState, to: SliceState) -> None:
     """A slice that is being deleted must not become READY by a late report: jobs would be placed on
     a vanishing machine.
     """
-    with pytest.raises(IllegalMove) as error:
+    with pytest.raises(IllegalMove, match=f"^a slice that is {now} does not accept {to};"):
         move_slice(now, to)
-
-    assert f"{now} cannot become {to}" in str(error.value)
-    assert all(str(allowed) in str(error.value) for before, allowed in LEGAL if before is now)
 
 
 @pytest.mark.parametrize(

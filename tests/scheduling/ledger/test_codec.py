@@ -1,9 +1,6 @@
-"""The book in few bytes: what was written down is read back the same, whatever it is; and so is
-what version 0.1 wrote.
-"""
+"""The ledger in few bytes: what was written is read back the same, whatever it is."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -267,81 +264,6 @@ def test_a_large_book_fits_into_one_payload() -> None:
 
     assert len(ledger.state().model_dump_json()) < 40 * 10_000
     assert len(read_again(ledger).waiting) == 10_000
-
-
-# What version 0.1 wrote, word for word.
-
-RESOURCES_0_1 = {"cpu_millis": 1000, "memory_bytes": 0, "disk_bytes": 0, "device": None}
-HOST_0_1 = {
-    "id": "h1",
-    "slice_id": "s1",
-    "incarnation": "first",
-    "resources": {**RESOURCES_0_1, "cpu_millis": 2000},
-    "attributes": {"zone": "here"},
-    "accept_cpu_jobs": False,
-}
-PLACEMENT_0_1 = {
-    "key": "ada/train:0@1/run",
-    "owner": "c/job/ada/train",
-    "task": "ada/train:0",
-    "resources": RESOURCES_0_1,
-    "host_id": "h1",
-    "slice_id": "s1",
-    "incarnation": "first",
-}
-REQUEST_0_1 = {
-    "key": "ada/eval:0@1/run",
-    "owner": "c/job/ada/eval",
-    "task": "ada/eval:0",
-    "resources": RESOURCES_0_1,
-    "band": "batch",
-    "submitted_at": "2026-01-01T12:00:00Z",
-}
-BOOK_0_1: dict[str, Any] = {
-    "hosts": [HOST_0_1],
-    "live": [PLACEMENT_0_1],
-    "queue": [REQUEST_0_1],
-    "forgotten": ["ada/old:0@1/run"],
-    "ended": [["h1", "zeroth"]],
-}
-
-
-def test_what_version_0_1_wrote_is_read() -> None:
-    """A cluster is upgraded while jobs run and wait: its scheduler's last run was of the version
-    before.
-    """
-    ledger = Ledger(LedgerState.model_validate(BOOK_0_1))
-
-    assert ledger.live["ada/train:0@1/run"].seats == (Seat("h1", "s1", "first"),)
-    assert [request.band for request in ledger.waiting] == [Band.BATCH]
-    assert [placement.key for placement in ledger.settle(NOON).placed] == ["ada/eval:0@1/run"]
-    ledger.ask(a_request("ada/old:0@1/run", some(cpu=0)))
-    ledger.hosts_up([a_host("h1", incarnation="zeroth")])
-    assert ledger.settle(NOON).placed == []
-    assert ledger.hosts["h1"].incarnation == "first"
-
-
-def test_what_version_0_1_wrote_survives_being_written_by_this_one() -> None:
-    """The first thing that happens to it is to be carried to the next run; nobody asks what it came
-    from.
-    """
-    old = Ledger(LedgerState.model_validate(BOOK_0_1))
-    again = read_again(old)
-
-    assert again.hosts == old.hosts
-    assert again.live == old.live
-    assert list(again.waiting) == list(old.waiting)
-    assert again.settle(NOON) == old.settle(NOON)
-
-
-def test_a_gang_that_version_0_1_placed_has_run_long_enough() -> None:
-    """Nobody wrote down since when it runs: since before the upgrade, and it must not stand in a
-    stronger one's way for ever.
-    """
-    ledger = Ledger(LedgerState.model_validate({**BOOK_0_1, "queue": []}))
-    ledger.ask(a_request("strong", some(cpu=2), band=Band.PRODUCTION))
-
-    assert [eviction.key for eviction in ledger.settle(NOON).evicted] == ["ada/train:0@1/run"]
 
 
 def test_the_time_of_a_placement_is_kept_to_the_microsecond() -> None:

@@ -395,9 +395,3 @@ def test_members_on_one_worker_of_each_slice_are_feasible() -> None:
 
     assert infeasible(NO_HOSTS, gang, Catalog([a_group(max_slices=2)])) is None
     assert infeasible(NO_HOSTS, gang, Catalog([a_group(max_slices=1)])) is not None
-
-
-def test_a_run_that_began_before_keeps_its_answers() -> None:
-    """A scheduler replays its history with the decisions that it made."""
-    groups = [a_group("first", max_slices=1), a_group("second", max_slices=1)]
-    assert infeasible(NO_HOSTS, ZONE_GANG, Catalog(groups, mixes=False)) is not None

@@ -16,6 +16,7 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.size import LedgerSize
 from iris.workflows.scheduler.ledger_messages import serve
 from tests.builders import a_gang, a_host, a_request, a_slice, at, demands, some
 from tests.strategies import examples
@@ -126,6 +127,6 @@ def test_no_message_takes_more_work_than_is_counted(
     for number in range(3):
         batch, before = a_batch(random, ledger, number, shapes), ledger.effort.looks
 
-        lines = lines_of(lambda: serve(ledger, batch, at(number), whole=True))  # noqa: B023
+        lines = lines_of(lambda: serve(ledger, batch, at(number), size=LedgerSize(), whole=True))  # noqa: B023
 
         assert lines <= MOST_LINES * (ledger.effort.looks - before) + FIXED

@@ -150,7 +150,7 @@ class Scheduler:
             cluster="c",
             ledger=self.ledger.state(),
             **unsent_signals.pack(self.ledger, self.notices, self.evictions)._asdict(),
-            told=self.told,
+            sent_reasons=self.told,
         )
         size = travels(start)
         assert size < PAYLOAD
@@ -200,7 +200,12 @@ def test_no_valid_request_stops_others(seed: int, users: int, steps: int, batch:
             Release(key=key, ran=True, spoilt_by=("h0",) * random.randrange(2)) for key in gone
         ]
         messages += [
-            Amend(key=key, band=random.choice(list(Band)), held=random.random() < 0.3)
+            Amend(
+                key=key,
+                band=random.choice(list(Band)),
+                held=random.random() < 0.3,
+                changed_at=scheduler.now,
+            )
             for key in keys[:5]
         ]
         name = f"s{random.randrange(3)}"
@@ -344,7 +349,7 @@ def test_positions_are_not_computed_for_more_users_than_there_is_time_for(
     ledger.hosts_up([a_host()])
     ledger.ask(a_request("all", some(4)))
     asks = [Ask(request=a_request(f"k{n}", user=f"u{n}", submitted_at=at(n))) for n in range(200)]
-    served = serve(ledger, asks, at(300), whole=True)
+    served = serve(ledger, asks, at(300), size=LedgerSize(), whole=True)
     messages = [answer.refusal.message for answer in served.answers if answer.refusal is not None]
 
     assert len(messages) == 200

@@ -24,7 +24,7 @@ from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.model.job.attempts import TaskOutcome
 from iris.model.slice import lifecycle
-from iris.model.slice.keys import MachineProof, derived_key
+from iris.model.slice.keys import derived_key
 from iris.model.slice.provisioning import SliceFault, SliceRequest
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.status import SliceState, SliceStatus
@@ -542,7 +542,7 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
             update={"id": names.host_of_slice(slice_id, 4, 5), "incarnation": "theirs"}
         )
     key = derived_key(SECRET, slice_id, "of u-2" if whose == "another cluster" else request.token)
-    agent = Membership(fleet.client, fleet.name, host, MachineProof(private_key=key), 4)
+    agent = Membership(fleet.client, fleet.name, host, key, 4)
     agent.expected = True
     if whose == "an earlier life":
         assert await agent.given_up() == ""

@@ -212,7 +212,7 @@ async def test_a_scheduler_that_was_terminated_is_followed_by_one_that_knows_all
     await fleet.scale(group)
     await fleet.comes_true(lambda: fleet.has(2))
     await fleet.terminate(fleet.scheduler)
-    await fleet.start_scheduler(SchedulerStart(cluster=fleet.name, call_roll=True))
+    await fleet.start_scheduler(SchedulerStart(cluster=fleet.name, recover=True))
     await fleet.comes_true(lambda: _hosts(fleet, 2), within=MINUTE)
     await fleet.later(20 * MINUTE)
 

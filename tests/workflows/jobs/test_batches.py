@@ -8,6 +8,7 @@ import pytest
 
 from iris.messages.scheduler import Amend, Answer, Ask, Message, Release, SliceDown
 from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.size import LedgerSize
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.workflows.scheduler.ledger_messages import serve
 from tests.builders import NOON, a_host, a_request, at, some
@@ -27,13 +28,13 @@ def a_book(before: str) -> Ledger:
     """
     ledger = Ledger()
     ledger.hosts_up([a_host("h2", some(cpu=1))])
-    serve(ledger, [Ask(request=a_request("other"))], NOON, whole=True)
+    serve(ledger, [Ask(request=a_request("other"))], NOON, size=LedgerSize(), whole=True)
     match before:
         case "placed":
             ledger.hosts_up([a_host("h1", some(cpu=1))])
-            serve(ledger, [ASK], NOON, whole=True)
+            serve(ledger, [ASK], NOON, size=LedgerSize(), whole=True)
         case "waits":
-            serve(ledger, [ASK], NOON, whole=True)
+            serve(ledger, [ASK], NOON, size=LedgerSize(), whole=True)
         case "not asked":
             ledger.hosts_up([a_host("h1", some(cpu=1))])
     return ledger
@@ -62,7 +63,7 @@ def test_in_every_order_of_messages_a_gang_that_asks_has_hosts_or_waits_or_was_w
             ledger, told, withdrawn = a_book(before), [], False
             for batch in (messages[:cut], messages[cut:]):
                 waited = "k" in ledger.waiting
-                served = serve(ledger, batch, at(1), whole=True)
+                served = serve(ledger, batch, at(1), size=LedgerSize(), whole=True)
                 withdrawn = withdrawn or WITHDRAWN in batch
                 answers = [
                     answer
@@ -103,9 +104,9 @@ def _is_true(answer: Answer, ledger: Ledger, *, withdrawn: bool) -> None:
 def test_a_hold_that_arrives_with_the_end_of_the_slice_is_kept() -> None:
     """The ask waits again, and its user still does not want it placed."""
     ledger = a_book("placed")
-    hold = Amend(key="k", band=ASK.request.band, held=True, said_at=at(1))
+    hold = Amend(key="k", band=ASK.request.band, held=True, changed_at=at(1))
 
-    _, held, _ = serve(ledger, [ASK, hold, DOWN], at(1), whole=True).answers
+    _, held, _ = serve(ledger, [ASK, hold, DOWN], at(1), size=LedgerSize(), whole=True).answers
 
     assert held.refusal is not None
     assert held.refusal.code is RefusalCode.HELD

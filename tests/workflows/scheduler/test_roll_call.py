@@ -31,7 +31,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
 async def start_anew(cluster: Cluster) -> None:
     """Somebody terminates the scheduler; a control plane starts another."""
     await cluster.scheduler.terminate("by mistake")
-    await cluster.start_scheduler(SchedulerStart(cluster=cluster.name, call_roll=True))
+    await cluster.start_scheduler(SchedulerStart(cluster=cluster.name, recover=True))
 
 
 async def test_a_scheduler_that_lost_its_book_gives_nobody_hosts_that_are_held(

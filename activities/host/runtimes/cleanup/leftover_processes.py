@@ -42,8 +42,7 @@ class AttemptFile(BaseModel):
     taken_at: datetime
     #: The attempt's ports, by their names.
     ports: dict[str, int] = Field(default_factory=dict)
-    #: The outcome that was decided before the program ended. The names of the fields are those of
-    #: earlier versions, whose attempts must survive an upgrade of the agent.
+    #: The outcome that was decided before the program ended.
     verdict: TaskOutcome | None = None
     #: The server has the outcome or does not want it. Only the upload of logs and outputs to the
     #: store is left.

@@ -522,9 +522,7 @@ def main(lock: int, secrets: dict[str, str]) -> None:
         if launch["container"]:
             output.named_pipes(PIPES)
         program = _program(launch, secrets, output)
-        found = see_through(
-            program, output, wake, float(launch.get("grace", 0))
-        )  # earlier versions wrote no grace
+        found = see_through(program, output, wake, float(launch["grace"]))
     except Exception as error:
         if program is not None:
             program.kill()

@@ -45,7 +45,7 @@ def let_open(launch: dict[str, Any], *descriptors: int) -> None:
     """Gives pipes and terminals to the user, so that a program can open its standard output again,
     as `/dev/stdout`.
     """
-    uid = launch.get("uid", -1)  # the file of an earlier version has none
+    uid = launch.get("uid", -1)
     for each in descriptors if uid >= 0 else ():
         if stat.S_ISFIFO(os.fstat(each).st_mode) or os.isatty(each):
             os.fchown(each, uid, uid)

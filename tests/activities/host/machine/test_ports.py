@@ -163,13 +163,3 @@ def test_a_gpu_is_known_after_the_numbers_of_the_gpus_have_changed(tmp_path: Pat
 
     assert taken.names == ("GPU-b", "GPU-c")
     give_back(taken)
-
-
-def test_a_gpu_that_an_attempt_of_an_older_agent_holds_is_in_use(tmp_path: Path) -> None:
-    """It locked the number only, and its program may run for weeks after the upgrade."""
-    older = Gpus(tmp_path).take(1, [("0",)])
-    taken = Gpus(tmp_path).take(1, gpus("GPU-a", "GPU-b"))
-
-    assert taken.names == ("GPU-b",)
-    give_back(older)
-    give_back(taken)
