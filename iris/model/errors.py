@@ -27,17 +27,17 @@ class IrisError(Exception):
 
 
 class IllegalMove(IrisError):
-    """A transition that the state table does not have was requested; the state is unchanged."""
+    """The state table does not have the requested transition. The state is unchanged."""
 
 
 class NotFound(IrisError):
-    """An object of that name does not exist."""
+    """No object has this name."""
 
     exit_code = 3
 
 
 class Unreachable(IrisError):
-    """The cluster cannot be reached or does not exist."""
+    """No cluster answers, or the cluster does not exist."""
 
     exit_code = 4
 
@@ -49,7 +49,7 @@ class Rejected(IrisError):
 
 
 class InvalidValue(Rejected, ValueError):
-    """A field has a value that it cannot have. A usage error, as those that click finds."""
+    """A field has a value that it cannot have. This is a usage error, like the errors of click."""
 
     exit_code = 2
 
@@ -61,16 +61,16 @@ class InvalidValue(Rejected, ValueError):
 
 
 class NameTaken(Rejected):
-    """A live job has the name."""
+    """Another live job has the name."""
 
 
 class InvalidJob(Rejected, ValueError):
-    """The fields of a job have values that they cannot have, or not together.
+    """Fields of a job have values that they cannot have, or that contradict each other.
 
-    The text has every problem.
+    The text lists every problem.
 
     Attributes:
-        problems: each as a sentence of its own; empty: the text is the only one.
+        problems: one sentence for each problem. If it is empty, the text is the only problem.
     """
 
     exit_code = 2
@@ -81,13 +81,13 @@ class InvalidJob(Rejected, ValueError):
 
 
 class WaitTimeout(IrisError, TimeoutError):
-    """The wait timed out; the job continues."""
+    """The wait timed out. The job continues."""
 
     exit_code = 124
 
 
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's text, or the error's type if it has no text. Some
-    libraries append pages of text.
+    libraries append pages of text to their errors.
     """
     return (str(error).strip() or type(error).__name__).splitlines()[0]
