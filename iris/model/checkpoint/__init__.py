@@ -1,1 +1,1 @@
-"""Checkpoints: what is saved of a task's checkpoint directory, and what an attempt restores."""
+"""Checkpoints: what Iris saves of a task's checkpoint directory, and what an attempt restores."""

@@ -1,19 +1,19 @@
-"""Decides what a save of a task's checkpoint directory has, and which of a task's saves an attempt
-restores.
+"""Decides what a save of a task's checkpoint directory contains.
 
 The unit is an entry of the directory: a file, or a directory with all below it. Two rules keep a
 save consistent:
 
 1.  An entry is saved when it is whole: nothing in it has changed for a while, or it is a file that
-    the program replaces by renaming, or the program has ended with exit code 0.
-    `iris.model.checkpoint.end_plan` has more for other ends.
+    the program replaces by renaming, or the program has ended with exit code 0, or with an exit
+    code from 1 to 128 after it was told to stop. `iris.model.checkpoint.end_plan` has the rules for
+    all other ends.
 2.  A save has all changes of the directory up to a point in time, and none after it. If an entry is
     not whole, neither its changes nor later changes are saved. So if a program writes the weights
     and then the number of the step, no save has the new number and the old weights. Files that only
-    grow, such as logs, are excepted: nothing waits for them.
+    grow, such as logs, are excepted: other files do not wait for them.
 
-Each attempt writes saves of its own, with numbers that rise. The latest save of the latest attempt
-counts. So a late save of an attempt that has a successor changes nothing, and no lock is needed.
+Each attempt writes its own saves, with increasing numbers. Only the latest save of the latest
+attempt is restored. So a late save of an earlier attempt changes nothing, and no lock is needed.
 """
 
 import math
@@ -24,7 +24,7 @@ from iris.model.checkpoint.saves import MOST_ENTRIES, Save, SavedItem
 from iris.model.host.store_limits import MOST_STEPS
 from iris.model.units import format_bytes
 
-#: A file that only grows for this long is a log, and other files are saved without it.
+#: A file that only grows for this long is a log. Other files are saved without it.
 GROWS_FOR_NS = 60 * 10**9
 
 T = TypeVar("T", "SavedItem", "Found")
@@ -35,8 +35,9 @@ class Found(NamedTuple):
 
     path: str
     mode: int
-    #: The time of the last change of its contents or its name, in nanoseconds, by the clock of the
-    #: host. A program cannot set it.
+    #: The time of the last change of the item's contents or its name, in nanoseconds, by the host's
+    #: clock.
+    #: A program cannot set it.
     changed_ns: int
     inode: int
     size: int = 0
@@ -46,20 +47,22 @@ class Found(NamedTuple):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equals `SavedItem.identity` of the same version."""
+        """A value that equals `SavedItem.identity` of the same version."""
         return (self.path, self.mode, self.size, self.mtime_ns, self.is_file, self.target)
 
 
 class Plan(NamedTuple):
-    """The next save."""
+    """The content of the next save."""
 
-    #: Unchanged parts of the last save, and earlier versions of entries that are not saved now.
+    #: The items that the next save takes from the last one: unchanged ones, and the last saved
+    #: version of
+    #: entries whose changes must wait.
     kept: tuple[SavedItem, ...]
-    #: The new versions.
+    #: The changed items that the next save stores.
     new: tuple[Found, ...]
-    #: The entries of which changes are not saved now.
+    #: The entries whose changes must wait for a later save.
     waiting: tuple[str, ...]
-    #: False if the save would equal the last one.
+    #: Whether the next save differs from the last one.
     is_due: bool
 
 
@@ -68,18 +71,19 @@ def entry_of(path: str) -> str:
 
 
 class Changes:
-    """What several looks at a directory tell about its changes since the last save.
+    """The changes of a directory since the last save, as repeated looks at the directory show them.
 
     Args:
-        since: the time at which the directory was as in the last save; 0: it is not known.
+        since: the time at which the directory was as in the last save; 0 if it is not known.
     """
 
     def __init__(self, since: int) -> None:
         #: The time of the last look.
         self.looked = since
-        #: The last time at which an entry was as in the last save.
+        #: For each changed entry, the last time at which it was as in the last save.
         self.since: dict[str, int] = {}
-        #: When an entry of the last save was missing first.
+        #: For each entry of the last save that is missing now, the time at which it was first
+        #: missing.
         self.gone: dict[str, int] = {}
         #: The files that the program replaces by renaming.
         self.replaced: set[str] = set()
@@ -89,7 +93,8 @@ class Changes:
         """Compares the directory with the last save.
 
         Args:
-            at: the time before the directory was read.
+            at: a time before the directory was read.
+            settled_at: the time after which a change makes a file count as being written.
         """
         saved, now = _by_entry(last.items), _by_entry(found)
         changed = {
@@ -110,7 +115,7 @@ class Changes:
         self.looked = at
 
     def saved(self, planned: "Plan") -> None:
-        """Records that the plan, made after the last look, was saved."""
+        """Records that this plan was saved. The plan must be based on the last look."""
         for entry in {entry_of(item.path) for item in planned.new} | set(self.gone):
             if entry not in planned.waiting:
                 self.since.pop(entry, None)
@@ -118,8 +123,8 @@ class Changes:
 
     @property
     def growing(self) -> frozenset[str]:
-        """The entries with files that have only grown for a long time, and in which no other file
-        is being written.
+        """The entries with files that have only grown for a long time, while no other file of the
+        entry is being written.
         """
         found: dict[str, bool] = {}
         for path, size in self._sizes.items():
@@ -131,7 +136,7 @@ class Changes:
 class _Growth(NamedTuple):
     inode: int
     size: int
-    #: The time since which it only grows, and that of the last look.
+    #: The time since which the file only grows, and the time of the last look.
     since: int
     at: int
 
@@ -143,16 +148,16 @@ def plan(
     settled_at: float,
     finished: Collection[str] = (),
 ) -> Plan:
-    """Returns what to save.
+    """Plans the next save.
 
     Args:
-        last: the last save of this attempt, or the one that it has restored.
-        found: what the directory has.
-        changes: has looked at the same.
-        settled_at: an entry that has not changed after this time is whole, in nanoseconds;
-            infinite: all are.
-        finished: entries that are whole and wait for no other, as `iris.model.checkpoint.end_plan`
-            tells at the end.
+        last: the last save of this attempt, or the save that the attempt restored.
+        found: the items that are in the directory now.
+        changes: the changes; `look` was called with the same `found`.
+        settled_at: a time in nanoseconds. An entry that has not changed after it is whole. If it is
+            infinite, all entries are whole.
+        finished: entries that are whole and do not wait for others, as
+            `iris.model.checkpoint.end_plan` finds at the program's end.
     """
     saved, now = _by_entry(last.items), _by_entry(found)
     times = {
@@ -162,7 +167,7 @@ def plan(
     }
     times |= changes.gone
     whole = {entry for entry, at in times.items() if entry not in now or at <= settled_at}
-    # A version from the time of the look itself may have the same time as the next one.
+    # A file that changed at the time of the look may change again with the same time.
     quick = changes.replaced & {entry for entry, at in times.items() if at <= changes.looked}
     whole |= {entry for entry in quick if len(now.get(entry, ())) == 1} | set(finished)
     waiting = times.keys() - whole
@@ -184,7 +189,7 @@ def plan(
 
 
 def too_large(planned: Plan, limit: int) -> str:
-    """Returns the reason why a plan exceeds the limits; empty: it does not."""
+    """Returns why a plan exceeds the limits of a save; empty if it does not."""
     size = sum(item.size for item in planned.kept) + sum(item.size for item in planned.new)
     count = len(planned.kept) + len(planned.new)
     if size > limit:

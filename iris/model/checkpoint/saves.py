@@ -1,4 +1,6 @@
-"""Saves of a checkpoint directory: their manifests, and the names of these in the object store."""
+"""Saves of a checkpoint directory: their manifests, and the names of the manifests in the object
+store.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -7,36 +9,38 @@ from pydantic import Field
 
 from iris.model.frozen import Frozen
 
-#: The most files, directories and links of a checkpoint directory. Each save lists them all.
+#: The limit on files, directories and links of a checkpoint directory. Each save lists all of them.
 MOST_ENTRIES = 100_000
-#: The most bytes of a manifest that is read.
+#: The limit on bytes of a manifest that is read.
 MOST_MANIFEST = 64 * 1024 * 1024
 
 
 class SavedItem(Frozen):
     """A file, a directory or a link in a save."""
 
-    #: Relative to the checkpoint directory, with its odd characters encoded as in
-    #: `iris.storage.output_names`.
+    #: The path relative to the checkpoint directory. `iris.storage.output_names` encodes its
+    #: special
+    #: characters.
     path: str
     mode: int = 0o700
-    #: Of a file: its size, its time of modification, and its object in the store. Empty: it is a
-    #: directory or a link.
+    #: Set for files only: the size, the time of modification, the object in the store and its hash.
     size: int = 0
     mtime_ns: int = 0
     stored_as: str = ""
     sha256: str = ""
-    #: The target of a link, encoded.
+    #: The encoded target of a link; empty for files and directories.
     target: str = ""
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What tells two versions apart, as in rsync: contents are not compared."""
+        """The properties that distinguish two versions of the item. As in rsync, contents are not
+        compared.
+        """
         return (self.path, self.mode, self.size, self.mtime_ns, bool(self.stored_as), self.target)
 
 
 class Save(Frozen):
-    """The manifest of a save: all that a checkpoint directory had."""
+    """The manifest of a save: all items of the checkpoint directory."""
 
     attempt: int = 0
     number: int = 0
@@ -57,16 +61,16 @@ class Save(Frozen):
 
 
 def unused(stored: Iterable[str], prefix: str, attempt: int, keep: Sequence[Save]) -> list[str]:
-    """Returns the objects that an attempt deletes after it has saved: all of its own and of earlier
-    attempts, but the kept saves.
+    """Returns the objects that an attempt deletes after a save: all objects of its own and of
+    earlier attempts, except those of the saves to keep.
 
-    An earlier attempt that still runs somewhere does not harm a later one: it deletes nothing of a
-    later attempt, and each attempt's saves have objects of their own.
+    A late, earlier attempt does no harm to a later one: it deletes no objects of later attempts,
+    and each attempt's saves have objects of their own.
 
     Args:
         stored: the objects that are in the store.
         prefix: the folder of the task's saves.
-        keep: saves of this attempt.
+        keep: the saves of this attempt to keep.
     """
     kept = {save_name(prefix, save.attempt, save.number) for save in keep}.union(
         *(save.objects for save in keep)
@@ -90,8 +94,8 @@ def save_name(prefix: str, attempt: int, number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """Returns the number of the save whose manifest has this name; None: it is not the name of a
-    manifest.
+    """Returns the number of the save whose manifest has this name, or None if it is not the name of
+    a manifest.
     """
     stem, _, suffix = name.rpartition("/")[2].partition(".")
     return int(stem) if suffix == "json" and stem.isdecimal() else None

@@ -1,4 +1,4 @@
-"""Says whose checkpoint a job starts from (`--from-checkpoint`)."""
+"""Parses and checks whose checkpoint a job starts from (`--from-checkpoint`)."""
 
 import re
 from collections.abc import Sequence
@@ -10,40 +10,47 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.job.arrays import Array, parse_indices
 
-#: The option, as errors name it.
+#: The name of the option in errors.
 FIELD = "from_checkpoint"
 
 
 class CheckpointSource(Frozen):
-    """Whose checkpoint the first attempts of a job's tasks restore. Later attempts restore the
-    job's own, once it has one.
+    """The earlier job whose checkpoint the first attempts of a job's tasks restore. Later attempts
+    restore the job's own checkpoint, once it has one.
     """
 
     #: The id of the earlier job.
     job: str
-    #: Until the source is looked up, True for a bare name in a program that runs in a job: it means
-    #: the job's own child first.
+    #: Whether the user wrote a bare name in a program that runs in a job. Such a name means a child
+    #: of that
+    #: job first. It is False once the job was looked up.
     bare: bool = Field(default=False, exclude=True)
-    #: The number of its run, as `iris jobs --all` shows it; None: the latest at the time of the
+    #: The number of the earlier job's run, as `iris jobs --all` shows it. None means the latest run
+    #: at the
     #: submission.
     run: int | None = None
-    #: All tasks restore the checkpoint of this one; None: each restores that of the task with its
-    #: own index, if there is one.
+    #: The index of the task whose checkpoint all tasks restore. If it is None, each task restores
+    #: the
+    #: checkpoint of the task with its own index, if there is one.
     task: int | None = None
-    #: The folder of the run's checkpoints in the object store; empty: it has not been looked up
-    #: yet.
+    #: The folder of the run's checkpoints in the object store. It is empty until the job was looked
+    #: up.
     folder: str = ""
-    #: The tasks that had a checkpoint at the time of the submission.
+    #: The tasks of the run that had a checkpoint at the submission.
     tasks: tuple[int, ...] = ()
 
     def found(
         self, folder: str, tasks: Sequence[int], replicas: int, array: Array | None = None
     ) -> Self:
-        """Returns the source with its folder, for a job of this many tasks, or of the tasks of this
-        array.
+        """Returns the source with its folder.
+
+        Args:
+            tasks: the tasks of the run that have a checkpoint.
+            replicas: the number of tasks of the new job.
+            array: the array of the new job.
 
         Raises:
-            InvalidValue: the tasks of the job cannot start from these checkpoints.
+            InvalidValue: the tasks of the new job cannot start from these checkpoints.
         """
         if not tasks:
             why = "files in $IRIS_CHECKPOINT_DIR are saved some seconds after their last change"
@@ -73,7 +80,7 @@ class CheckpointSource(Frozen):
             )
         if (
             array is None or array.size > replicas
-        ):  # tasks that run again may be those without a checkpoint
+        ):  # a rerun of part of an array may include tasks without a checkpoint
             return
         indices = parse_indices(array.indices)
         if not {*tasks} & {*indices}:
@@ -84,7 +91,7 @@ class CheckpointSource(Frozen):
             raise InvalidValue(FIELD, self, problem, one)
 
     def saves_of(self, index: int) -> str:
-        """Returns the folder of the saves from which a task of the job starts; empty: it starts
+        """Returns the folder of the saves that a task of the job restores; empty if it starts
         without a checkpoint.
         """
         task = index if self.task is None else self.task
@@ -100,8 +107,7 @@ def _first(tasks: Sequence[int]) -> str:
 
 
 def parse_source(text: str) -> CheckpointSource:
-    """Parses `train`, `ada/train`, an earlier run `train#2`, or one task `train:0`. The job is as
-    in the text.
+    """Parses `train`, `ada/train`, an earlier run `train#2`, or one task `train:0`.
 
     Raises:
         InvalidValue: the text has another form.

@@ -1,9 +1,9 @@
-"""The accelerators that a user can request by name: all TPU slices of the TPU API, all GPU
-variants, and their text forms.
+"""The accelerators that a user can request by name: all TPU slices of the TPU API and all GPU
+variants, with their text forms.
 
-A *host* is one VM of a slice. Google's pages on v5e and v6e call the physical machine of eight
-chips a host. From 16 chips on, that machine is two VMs of four chips; only a slice of exactly eight
-chips is a single VM of eight.
+A *host* is one VM of a slice. In Google's pages on v5e and v6e, a host is the physical machine of
+eight chips. In slices of 16 chips and more, that machine is two VMs of four chips. Only a slice of
+exactly eight chips is a single VM of eight.
 """
 
 import re
@@ -16,9 +16,10 @@ from iris.model.host.resources import ANY_VARIANT, Device, DeviceKind, is_partit
 
 _GB = 1000**3
 
-#: v4 and v5p: the number in the name counts TensorCores, two to a chip; every VM has four chips. If
-#: a size has several topologies, this is the API's default. Sources: cloud.google.com/tpu/docs/v4
-#: and .../v5p.
+#: v4 and v5p: the number in the name counts TensorCores, two for each chip. Every VM has four
+#: chips. If
+#: a size has several topologies, the table has the API's default. Sources:
+#: cloud.google.com/tpu/docs/v4 and .../v5p.
 _CUBES = (
     # TensorCores, topology, VMs, chips per VM
     (8, "2x2x1", 1, 4),
@@ -38,8 +39,8 @@ _LARGER_CUBES = (
     (12288, "16x16x24", 1536, 4),
 )
 #: v5e and v6e: the number in the name counts chips. Sources: cloud.google.com/tpu/docs/v5e and
-#: .../v6e. The numbers of VMs were checked against the table of xpk
-#: (github.com/AI-Hypercomputer/xpk, system_characteristics.py).
+#: .../v6e. The numbers of VMs agree with the table of xpk (github.com/AI-Hypercomputer/xpk,
+#: system_characteristics.py).
 _SQUARES = (
     # chips, topology, VMs, chips per VM
     (1, "1x1", 1, 1),
@@ -52,22 +53,25 @@ _SQUARES = (
     (256, "16x16", 64, 4),
 )
 
-#: Per family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and the VM's
-#: vCPUs and memory in GB by chips per VM. A GB counts as 10^9 bytes, so that a slice is never
-#: expected to have more memory than it has.
+#: For each family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and a VM's
+#: vCPUs
+#: and memory in GB by the chips of the VM. A GB counts as 10^9 bytes, so that Iris never expects
+#: more
+#: memory than a VM has.
 _FAMILIES = {
-    # vCPUs from memory, unconfirmed; memory from axlearn (github.com/apple/axlearn)
+    # the vCPUs are not confirmed by a source; the memory is from axlearn (github.com/apple/axlearn)
     "v4": (_CUBES, "tpu-ubuntu2204-base", {4: (240, 407)}),
     # cloud.google.com/tpu/docs/v5e
     "v5litepod": (_SQUARES, "v2-alpha-tpuv5-lite", {1: (24, 48), 4: (112, 192), 8: (224, 384)}),
     # cloud.google.com/tpu/docs/v5p
     "v5p": (_CUBES + _LARGER_CUBES, "v2-alpha-tpuv5", {4: (208, 448)}),
-    # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight from memory,
-    # unconfirmed
+    # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight chips are not
+    # confirmed by
+    # a source
     "v6e": (_SQUARES, "v2-alpha-tpuv6e", {1: (44, 176), 4: (180, 720), 8: (180, 1440)}),
 }
 
-#: Family names that users and newer pages of Google's documentation write, and the API's names for
+#: Family names that users and newer pages of Google write, with the names that the API has for
 #: them.
 _FAMILY_ALIASES = {"v5e": "v5litepod"}
 
@@ -96,12 +100,12 @@ _GPU_COUNT = r"[1-9][0-9]{0,3}"
 
 
 class Tpu(Frozen):
-    """One variant of TPU slice."""
+    """A variant of TPU slice."""
 
     variant: str
     #: How the chips are connected: `4x4`, or `2x2x4` for a cube.
     topology: str
-    #: The chips of the whole slice.
+    #: The number of chips of the whole slice.
     chips: int
     hosts: int
     chips_per_host: int
@@ -143,7 +147,7 @@ def known_tpus() -> tuple[str, ...]:
 
 
 def tpu(variant: str, field: str = "tpu") -> Tpu:
-    """Returns the TPU slice variant of that name, in any case. `v5e-16` is an alias of
+    """Returns the TPU slice variant of this name, in upper or lower case. `v5e-16` is an alias of
     `v5litepod-16`.
 
     Raises:
@@ -157,12 +161,11 @@ def tpu(variant: str, field: str = "tpu") -> Tpu:
 
 
 def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
-    """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`, of which any is
-    accepted.
+    """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`.
 
     Raises:
-        InvalidValue: an unknown variant, or alternatives that differ in the number of hosts or of
-            chips per host.
+        InvalidValue: a variant does not exist, or the alternatives differ in the number of hosts or
+            of chips per host.
     """
     tpus = list(dict.fromkeys(tpu(part, field) for part in text.split(",")))
     first = tpus[0]
@@ -188,7 +191,7 @@ def parse_gpu(text: str, field: str = "gpu") -> Device:
     A MIG instance is a variant of its own: `A100-1g.10gb`, `A100-1g.10gbx2`.
 
     Raises:
-        InvalidValue: an unknown variant, no count, or alternatives with different counts.
+        InvalidValue: a variant does not exist, or the alternatives have different counts.
     """
     if re.fullmatch(_GPU_COUNT, text.strip()):
         return Device(kind=DeviceKind.GPU, variant=ANY_VARIANT, count=int(text))
@@ -241,8 +244,8 @@ def _shape(of: Tpu) -> str:
 
 
 def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
-    """Returns the variant, and the count or None. Whole names are tried first: the x in RTX4090
-    does not precede a count.
+    """Returns the variant and its count, or None without a count. Tries whole names first, because
+    the x in RTX4090 does not precede a count.
     """
     if (variant := _known_gpu(part)) is not None:
         return variant, None
@@ -269,8 +272,8 @@ def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
 
 
 def _known_gpu(name: str) -> str | None:
-    """Returns the variant of that name, in any case: a whole GPU, or a MIG instance of one such as
-    `A100-1g.10gb`.
+    """Returns the variant of this name, in upper or lower case: a whole GPU, or a MIG instance such
+    as `A100-1g.10gb`.
     """
     gpu, dash, profile = name.partition("-")
     if gpu.upper() not in GPU_VARIANTS or (dash and not is_partition(name)):

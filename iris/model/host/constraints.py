@@ -1,7 +1,8 @@
-"""Constraints on a host's attributes: the value, its text form, and the check of a host against it.
+"""Constraints on the attributes of hosts: their values, their text form, the check of a host, and
+contradictions between them.
 
-An attribute is a string, a number or a boolean. The three never compare as equal: `true` is not
-`1`, and `"4"` is not `4`.
+An attribute is a string, a number or a boolean. Values of different types are never equal: `true`
+is not `1`, and `"4"` is not `4`.
 """
 
 import json
@@ -29,10 +30,12 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-#: The value of a host's attribute. It needs its own serializer: inside a union of messages,
-#: Pydantic's serializer of this union writes `true` as `1`. Pydantic tries the strict serializers
-#: first, which fail if a model in the message has evaluated a `cached_property`. Then it tries the
-#: lax ones, and that of `int` accepts a `bool`.
+#: The value of a host's attribute. It needs its own serializer, because Pydantic's serializer of
+#: this
+#: union can write `true` as `1`: inside a union of messages, Pydantic tries the strict serializers
+#: first. They fail if a model in the message has evaluated a `cached_property`. Then it tries the
+#: lax
+#: ones, and the lax serializer of `int` accepts a `bool`.
 Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
 
 REGION = "region"
@@ -49,8 +52,9 @@ TPU_VM_COUNT = "tpu-vm-count"
 SCALE_GROUP = "scale-group"
 HOST_ID = "host-id"
 
-#: The keys that Iris itself sets on hosts, and their meanings. Users may give their own hosts any
-#: other keys.
+#: The keys that Iris itself sets on hosts, with their meanings. Users may give their own hosts any
+#: other
+#: keys.
 WELL_KNOWN: Mapping[str, str] = {
     REGION: "the provider's region, such as us-west4",
     ZONE: "the provider's zone, such as us-west4-a",
@@ -90,7 +94,9 @@ _SYMBOLS = {
     "=": Operator.EQ,
 }
 _WORDS = {"exists": Operator.EXISTS, "absent": Operator.NOT_EXISTS}
-#: The text for each operator. If an operator has two symbols, it is the last one.
+#: The text that stands for each operator in messages. If an operator has two symbols, it is the
+#: last
+#: one.
 _SHOWN = {op: text for text, op in (_SYMBOLS | _WORDS | {"in": Operator.IN}).items()}
 _WITHOUT_VALUE = frozenset({Operator.EXISTS, Operator.NOT_EXISTS})
 _NUMERIC = frozenset({Operator.GT, Operator.GE, Operator.LT, Operator.LE})
@@ -99,7 +105,7 @@ _LISTS = frozenset({Operator.EQ, Operator.IN})
 _LOWER = frozenset({Operator.GT, Operator.GE})
 _UPPER = frozenset({Operator.LT, Operator.LE})
 
-#: The most digits of an integer. A longer one is a name made of digits and stays a string.
+#: The limit on digits of an integer. A longer text of digits is a name and stays a string.
 _MAX_DIGITS = 18
 _INTEGER = re.compile(rf"[+-]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})")
 _FLOAT = re.compile(
@@ -118,18 +124,17 @@ _COMPARISON = re.compile(
 _MEMBERSHIP = re.compile(
     rf"(?P<key>{_KEY})\s+(?i:in)(?:\s*\(\s*(?P<inside>{_VALUES})\s*\)|\s+(?P<bare>{_VALUES}))"
 )
-#: Matches `region=a,b`, which is not valid, but whose intent is clear enough to suggest a
-#: correction.
+#: Matches `region=a,b`. It is invalid, but its meaning is clear enough to suggest a correction.
 _SEVERAL = re.compile(rf"({_KEY})\s*==?\s*({_VALUE}\s*,\s*{_VALUES})")
 
 
 class Constraint(Frozen):
-    """A demand on one attribute. All required constraints of a job must hold; preferred ones only
-    rank the remaining hosts.
+    """A demand on one attribute of a host. All required constraints of a job must hold. Preferred
+    ones only rank the hosts.
 
     Raises:
-        pydantic.ValidationError: wraps the `InvalidValue` of an invalid key or of values that do
-        not suit the operator.
+        pydantic.ValidationError: wraps the `InvalidValue` of an invalid key, or of values that do
+            not suit the operator.
     """
 
     key: str
@@ -143,8 +148,8 @@ class Constraint(Frozen):
         return self
 
     def holds(self, attributes: Mapping[str, Attribute]) -> bool:
-        """Returns whether a host with these attributes meets it. A missing attribute meets only
-        NOT_EXISTS (not `zone != x`).
+        """Returns whether a host with these attributes meets the constraint. If the host lacks the
+        attribute, only NOT_EXISTS holds; `zone != x` does not.
         """
         if self.key not in attributes:
             return self.op is Operator.NOT_EXISTS
@@ -163,8 +168,8 @@ class Constraint(Frozen):
 
     @cached_property
     def _comparable_values(self) -> frozenset[tuple[type, Attribute]]:
-        """The values, for a check that takes no longer the more there are: every host is
-        checked.
+        """The values as a set, so that a check of many hosts does not depend on the number of
+        values.
         """
         return frozenset(map(_comparable, self.values))
 
@@ -182,11 +187,13 @@ class Constraint(Frozen):
         return hash(self._identity())
 
     def __str__(self) -> str:
-        """Returns the text that `parse_constraint` reads as the same demand, without
+        """Returns the text that `parse_constraint` parses to this constraint, without
         `preferred`.
         """
         shown = ", ".join(written(value) for value in self.values)
-        return f"{self.key} {_SHOWN[self.op]} {f'({shown})' if self.op is Operator.IN else shown}".rstrip()
+        if self.op is Operator.IN:
+            shown = f"({shown})"
+        return f"{self.key} {_SHOWN[self.op]} {shown}".rstrip()
 
 
 def typed(value: Attribute) -> tuple[type, Attribute]:

@@ -5,7 +5,7 @@ import re
 from iris.model.frozen import Frozen
 from iris.model.units import GIB
 
-#: Memory per vCPU in GiB, by family and kind.
+#: The memory per vCPU in GiB, by family and kind.
 _GIB_PER_CPU = {
     "n1": {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9},
     "n2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
@@ -15,11 +15,11 @@ _GIB_PER_CPU = {
     "c2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
     "c3": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
 }
-#: The sizes to choose from when a group gives only amounts. Every size of n2 up to 32 comes in all
-#: three kinds.
+#: The sizes to choose from if a group gives only amounts. n2 has all of them in all three kinds.
 _SIZES = (2, 4, 8, 16, 32)
-#: Types that accept no Persistent Disk: some whole series, the newest kind of a3, and bare metal,
-#: which has no hypervisor.
+#: Matches the machine types that accept no Persistent Disk: some whole series, the newest kind of
+#: a3, and
+#: bare metal, which has no hypervisor.
 _HYPERDISK_ONLY = re.compile(r"(?:n4[ad]?|c4[ad]?|m4|x4|h4d|a4x?|g4)-.*|a3-ultragpu-.*|.*-metal")
 _NAME = re.compile(r"([a-z0-9]+)-([a-z]+)-([1-9][0-9]{0,2})")
 
@@ -33,8 +33,8 @@ class MachineType(Frozen):
 
 
 def machine_type(name: str) -> MachineType | None:
-    """Returns the machine type of this name, or None if this table does not have it. The type may
-    exist all the same.
+    """Returns the machine type of this name, or None if the table does not have it. Google may have
+    it all the same.
     """
     match = _NAME.fullmatch(name)
     per_cpu = _GIB_PER_CPU.get(match[1], {}).get(match[2]) if match else None
@@ -45,8 +45,8 @@ def machine_type(name: str) -> MachineType | None:
 
 
 def smallest_machine_type(cpu_millis: int, memory_bytes: int) -> MachineType | None:
-    """Returns the smallest n2 with at least this CPU and memory, preferring less memory, or None if
-    none is large enough.
+    """Returns the smallest n2 with at least this CPU and memory, or None if none is large enough.
+    Of several kinds of one size, the kind with the least memory counts as the smallest.
     """
     for cpus in _SIZES:
         for kind in ("highcpu", "standard", "highmem"):
@@ -59,7 +59,7 @@ def smallest_machine_type(cpu_millis: int, memory_bytes: int) -> MachineType | N
 def boot_disk_kind(name: str) -> str:
     """Returns the kind of boot disk for a machine of this type.
 
-    Without an explicit kind Google uses `pd-standard`, which many types refuse, among them c3, g2
-    and a3.
+    Without an explicit kind, Google uses `pd-standard`, which many machine types refuse, for
+    example c3, g2 and a3.
     """
     return "hyperdisk-balanced" if _HYPERDISK_ONLY.fullmatch(name) else "pd-balanced"

@@ -7,7 +7,7 @@ from iris.model.job.gangs import WAITS_FOR, Gang
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, JobState, TaskState, roll_up
 
-#: The tasks whose reasons explain the state of their job.
+#: The states of the tasks whose reasons explain the state of their job.
 _EXPLAINS = {
     JobState.PENDING: (TaskState.PENDING,),
     JobState.FAILED: (TaskState.FAILED,),
@@ -17,13 +17,13 @@ _EXPLAINS = {
     JobState.RUNNING: (TaskState.PENDING,),
     JobState.BUILDING: (TaskState.BUILDING,),
 }
-#: States that all tasks may have for one reason.
+#: In these states, all tasks often have the same reason.
 _SHARED = (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE)
 
 
 def rolled_up(job: Gang) -> JobState:
-    """Returns the state alone, in a fraction of the time: a job of ten thousand tasks asks for it
-    after each report.
+    """Returns the state only. It is much faster than `status_of`: a job of ten thousand tasks needs
+    it after each report.
     """
     states = (task.state for task in job.tasks)
     return roll_up(
@@ -32,7 +32,7 @@ def rolled_up(job: Gang) -> JobState:
 
 
 def status_of(job: Gang) -> JobStatus:
-    """Returns the status of a job with these tasks, whether they are a gang or independent."""
+    """Returns the status of a job, whether its tasks are a gang or independent."""
     started = [task.started_at for task in job.tasks if task.started_at]
     finished = [task.finished_at for task in job.tasks if task.finished_at]
     state = rolled_up(job)
@@ -52,12 +52,12 @@ def status_of(job: Gang) -> JobStatus:
 def with_cancellations(
     status: JobStatus, whole: Cancelling | None, alone: Mapping[int, Cancelling]
 ) -> JobStatus:
-    """Shows that the job is being cancelled, or some of its tasks, in the place of the reasons that
-    they had before.
+    """Returns the status with the cancellation of the job, or of some of its tasks, in place of the
+    earlier reasons.
 
     Args:
-        whole: the cancellation of the job; None: it is not cancelled.
-        alone: those of single tasks, by index.
+        whole: the cancellation of the whole job; None if it is not being cancelled.
+        alone: the cancellations of single tasks, by index.
     """
     if alone:
         tasks = tuple(
@@ -71,7 +71,8 @@ def with_cancellations(
         status = status.model_copy(update={"tasks": tasks})
     if whole is None or all(task.state in ENDED for task in status.tasks):
         return status
-    # The first task that has ended makes the job KILLED; programs of others may still run.
+    # The first task that has ended makes the job KILLED, although programs of other tasks may still
+    # run.
     state = JobState.RUNNING if status.state.ended else status.state
     return status.model_copy(
         update={"state": state, "reason": str(whole), "cancelling": whole, "finished_at": None}
@@ -79,8 +80,8 @@ def with_cancellations(
 
 
 def reason_of(job: Gang, state: JobState) -> str:
-    """Returns the first task's reason that explains the state, with the task's number if it is not
-    that of all of them.
+    """Returns the reason of the first task that explains the job's state. The reason names the
+    task, unless all tasks share the reason.
     """
     if state is JobState.HELD:
         return str(job.overrides.hold)
@@ -90,9 +91,10 @@ def reason_of(job: Gang, state: JobState) -> str:
     if state is JobState.KILLED and all(task.state is TaskState.CANCELLED for task in tasks):
         explains = (TaskState.CANCELLED,)
     if state.ended and job.attempts:
-        # The task that ended the others explains the end; their reasons only refer to it.
+        # The task that ended the other tasks explains the end. The reasons of the others only refer
+        # to it.
         tasks.sort(key=lambda task: task.reason != job.attempts[-1].reason)
-    if state is JobState.BUILDING:  # what the whole gang waits for comes before what one host does
+    if state is JobState.BUILDING:  # a reason of the whole gang comes before a reason of one host
         tasks.sort(key=lambda task: not task.reason.startswith(WAITS_FOR))
     reasons = [
         (task.index, task.reason) for task in tasks if task.state in explains and task.reason
@@ -107,7 +109,7 @@ def reason_of(job: Gang, state: JobState) -> str:
 
 
 def _shortfall(job: Gang) -> str:
-    """Counts the tasks of a job that succeeded without them; empty if all succeeded."""
+    """Returns how many tasks of a successful job failed or were cancelled; empty if none did."""
     states, total = [task.state for task in job.tasks], len(job.tasks)
     failed, cancelled = states.count(TaskState.FAILED), states.count(TaskState.CANCELLED)
     if not failed and not cancelled:
@@ -119,7 +121,7 @@ def _shortfall(job: Gang) -> str:
 
 
 def _limit(job: Gang, state: JobState) -> str:
-    """Names the limit that failed a job of several tasks; empty in any other case."""
+    """Returns the limit that made a job of several tasks fail; empty in all other cases."""
     if state is not JobState.FAILED or job.spec.is_gang:
         return ""
     failed = sum(task.state is TaskState.FAILED for task in job.tasks)

@@ -1,4 +1,4 @@
-"""The errors for a job that did not succeed. They carry its last status."""
+"""The errors for a job that ended without success. They carry the job's last status."""
 
 from iris.model.errors import IrisError
 from iris.model.job.status import JobStatus, TaskStatus
@@ -8,13 +8,14 @@ class _HasStatus(Exception):
     """An error about a job that has ended.
 
     Attributes:
-        exit_code: that of the command `iris` for this kind of error, not that of the job's program.
-        status: the job's last status, with the state, reason and exit code of each task; None: not
-            known.
-        task: the task that the error is about, such as the first that failed; None: no single one,
-            or not known.
-        last_lines: the last lines of that task's output, where the result was asked for; empty: not
-            known.
+        exit_code: the exit code of the command `iris` for this kind of error. It is not the exit
+            code of the job's program.
+        status: the job's last status, with the state, reason and exit code of each task; None if it
+            is not known.
+        task: the task that the error is about, for example the first task that failed; None if the
+            error is not about a single task.
+        last_lines: the last lines of that task's output, if the caller asked for the job's result;
+            otherwise empty.
     """
 
     def __init__(
@@ -27,8 +28,8 @@ class _HasStatus(Exception):
 
     @property
     def task_exit_code(self) -> int | None:
-        """The exit code of that task's program; None: it has none, for example because its host was
-        lost.
+        """The exit code of the task's program; None if it has none, for example because its host
+        was lost.
         """
         return self.task.exit_code if self.task is not None else None
 

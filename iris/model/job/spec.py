@@ -1,5 +1,5 @@
-"""What a user asks for: the specification of a job (`JobSpec`), and the values that the user changes
-after its submission (`Overrides`).
+"""What a user requests: the specification of a job (`JobSpec`), and what the user changes after the
+submission (`Overrides`).
 """
 
 from collections.abc import Sequence
@@ -31,21 +31,24 @@ from iris.model.job.secrets import is_variable, parse_source
 from iris.model.job.tags import Note, Tags
 from iris.model.units import MAX_DURATION
 
-#: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a
-#: few hundred (docs.temporal.io/cloud/limits).
+#: The limit on tasks of a job that is not an array. Each task is a child workflow. A workflow may
+#: have
+#: 2,000 pending children and should have a few hundred (docs.temporal.io/cloud/limits).
 MAX_REPLICAS = 1_000
-#: The largest specification. It is in the first event of the job's history.
+#: The size limit of a specification. It is part of the first event of the job's history.
 MAX_SPEC_BYTES = 64 * 1024
-#: The largest sum of specifications. A job's workflow passes one to each task's workflow, and its
-#: history is limited to 50 MiB.
+#: The size limit of all specifications that a job's workflow sends to its tasks' workflows. A
+#: history
+#: is limited to 50 MiB.
 MAX_SPECS_BYTES = 16 * 1024 * 1024
-#: How long a program may take to stop after SIGTERM before it is killed. Users expect this value,
-#: which is Kubernetes' default.
+#: How long a program may take to stop after SIGTERM before Iris kills it. Users know this value as
+#: the
+#: default of Kubernetes.
 DEFAULT_GRACE = timedelta(seconds=30)
 
 
 class Band(StrEnum):
-    """The priority bands, in the order in which they are served."""
+    """The priority bands, in the order in which the scheduler serves them."""
 
     PRODUCTION = "production"
     INTERACTIVE = "interactive"
@@ -66,73 +69,82 @@ class Coscheduling(Frozen):
 
     #: The shared attribute: `tpu-name` for the hosts of one slice.
     group_by: str
-    #: The number of groups (slices) over which the tasks are spread evenly.
+    #: The number of groups (slices) into which the tasks are split evenly.
     groups: int = 1
-    #: The number of tasks on each host, with neighbouring indices. On a slice, each task has a host
-    #: of its own.
+    #: The number of tasks on each host; they have consecutive indices. On a slice, each task has a
+    #: host of
+    #: its own.
     tasks_per_host: int = 1
 
 
 class JobSpec(Frozen):
-    """The specification of a job that a user submits. Validation ensures that an impossible job
-    cannot be built.
+    """The specification of a job, as a user submits it. Validation ensures that no impossible job
+    can be built.
 
     Raises:
-        pydantic.ValidationError: wraps the `InvalidValue` of each field that is wrong.
+        pydantic.ValidationError: wraps the `InvalidValue` of each invalid field.
     """
 
     user: str
     name: str
     command: tuple[str, ...]
     resources: Resources = Resources()
-    #: The indices of the tasks, and their parameters. None: the tasks are numbered from 0.
+    #: The indices and the parameters of the tasks. If it is None, the tasks are numbered from 0.
     array: Array | None = None
     replicas: int = 1
-    #: None: each task is placed and runs independently.
+    #: How the tasks share hosts. If it is None, each task is placed and runs independently.
     coscheduling: Coscheduling | None = None
-    #: What a host must have, or should have if preferred.
+    #: The attributes that a host must have, or should have if the constraint is only preferred.
     constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    #: Variables with the sources of their values, as in `iris.model.job.secrets`: `own:TOKEN` until
-    #: the job is started, then `sealed:…`; `gcp:secret`, `host-env:VARIABLE`. Never a value.
+    #: Environment variables with references to their secret values, as in `iris.model.job.secrets`:
+    #: `own:TOKEN` until the job starts, then `sealed:…`; or `gcp:secret`, `host-env:VARIABLE`. It
+    #: never
+    #: contains a value.
     secrets: dict[str, str] = Field(default_factory=dict)
-    #: The directory on the host in which the program starts. None: a directory of the attempt,
-    #: removed afterwards.
+    #: The directory of the host in which the program starts. If it is None, each attempt has a
+    #: directory of
+    #: its own, which Iris removes afterwards.
     workdir: str | None = None
-    #: The files in the program's directory. Each attempt has its own copy. None: no files.
+    #: The files for the program's directory. Each attempt gets a copy. None means no files.
     bundle: Bundle | None = None
-    #: The git commit of these files when they were sent, with a `+` if they differ from it; empty:
-    #: it is not known.
+    #: The git commit of the files, with a `+` if the files differ from it. It is empty if the files
+    #: are not
+    #: from git.
     commit: str = ""
-    #: A pickled function and the script that runs it. `command` is then the function's name. None:
-    #: `command` is run.
+    #: The bundle with a pickled function and the script that runs it. If it is None, the job runs
+    #: `command`; otherwise `command` is only the function's name.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
-    #: The earlier job whose checkpoint it starts from. None: its checkpoint directories are empty
-    #: at the start.
+    #: The earlier job whose checkpoint the tasks start from. If it is None, they start with empty
+    #: checkpoint directories.
     from_checkpoint: CheckpointSource | None = None
-    #: The container image of the program. None: the image of the scale group; if it has none, the
-    #: program is a process on the host.
+    #: The container image of the program. If it is None, the image of the scale group is used;
+    #: without one,
+    #: the program runs as a process on the host.
     image: str | None = None
-    #: Each task gets a port of its own for each of these names.
+    #: The names of the ports that each task gets.
     ports: tuple[str, ...] = ()
     band: Band = Band.INTERACTIVE
-    #: From submission to the first placement; after that the job is UNSCHEDULABLE. None: it waits
-    #: forever.
+    #: The time from the submission to the first placement, after which the job becomes
+    #: UNSCHEDULABLE. None
+    #: means that the job waits without a limit.
     scheduling_timeout: timedelta | None = None
-    #: How long one attempt may run. A longer run is a failure of the program. None: no limit.
+    #: The time limit of one attempt. A longer attempt counts as a failure of the program. None
+    #: means no
+    #: limit.
     timeout: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
-    #: The job that it belongs to. None: it was submitted from outside of a job.
+    #: The parent job. It is None if the job was not submitted from within a job.
     parent: Parent | None = None
-    #: The jobs that have to end before it asks for hosts.
+    #: The jobs that must end before this job requests hosts.
     after: tuple[Dependency, ...] = ()
     tags: Tags = Field(default_factory=dict)
     note: Note = ""
-    #: The addresses that are called at its end.
+    #: The webhooks that Iris calls at the job's end.
     notify: Webhooks = ()
 
     @property
@@ -145,20 +157,20 @@ class JobSpec(Frozen):
 
     @property
     def is_gang(self) -> bool:
-        """Returns whether all tasks are placed, started and retried together; a single task is a
+        """Returns whether all tasks are placed, started and retried together. A single task is a
         gang of one.
         """
         return self.replicas == 1 or self.coscheduling is not None
 
     @property
     def indices(self) -> Sequence[int]:
-        """The numbers of the tasks, in ascending order."""
+        """The indices of the tasks, in ascending order."""
         return range(self.replicas) if self.array is None else parse_indices(self.array.indices)
 
     @property
     def num_tasks(self) -> int:
-        """The number of tasks that the program is told of. Of an array of which only some tasks run
-        again, it is that of all.
+        """The number of tasks that the program reads in `IRIS_NUM_TASKS`. When part of an array
+        runs again, it is the size of the whole array.
         """
         return self.replicas if self.array is None else self.array.size
 
@@ -214,7 +226,7 @@ class JobSpec(Frozen):
     @classmethod
     def _is_a_time_to_wait(cls, time: timedelta | None, info: ValidationInfo) -> timedelta | None:
         if time == timedelta(0):
-            return None  # as in many tools, 0 is no limit
+            return None  # as in many tools, 0 means no limit
         if time is not None and not timedelta(0) < time <= MAX_DURATION:
             raise InvalidValue(
                 str(info.field_name),
@@ -399,7 +411,7 @@ class JobSpec(Frozen):
 
 
 class Hold(Frozen):
-    """A user's hold on a job: waiting tasks keep waiting, running tasks continue but are not
+    """A user's hold on a job: waiting tasks continue to wait, and running tasks run on but are not
     retried.
     """
 
@@ -411,8 +423,8 @@ class Hold(Frozen):
 
 
 class Overrides(Frozen):
-    """The values that a user changed after submitting the job."""
+    """What a user has changed after submitting the job."""
 
-    #: None: as in the specification.
+    #: The new priority band; None if it is unchanged.
     band: Band | None = None
     hold: Hold | None = None

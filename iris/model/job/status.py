@@ -13,8 +13,9 @@ class TaskStatus(Frozen):
 
     index: int
     state: TaskState = TaskState.PENDING
-    #: The number of the latest attempt that had a host or that the scheduler has forgotten; 0
-    #: before the first.
+    #: The number of the latest attempt. It counts attempts that had a host, and attempts whose
+    #: request the
+    #: scheduler has forgotten. It is 0 before the first attempt.
     attempt: int = 0
     host: str | None = None
     exit_code: int | None = None
@@ -23,20 +24,21 @@ class TaskStatus(Frozen):
     finished_at: datetime | None = None
     failures: int = 0
     preemptions: int = 0
-    #: The attempts in a row that no host accepted, and those in a row that an infrastructure fault
-    #: ended.
+    #: The number of consecutive attempts that no host accepted, and of consecutive attempts that an
+    #: infrastructure fault ended.
     undelivered: int = 0
     faults: int = 0
-    #: The attempts since a program last ran whose set-up failed.
+    #: The number of attempts whose set-up failed, since a program last ran.
     setups: int = 0
-    #: The scheduler's key of the current attempt while it waits or runs.
+    #: The scheduler's key for the current attempt, while the attempt waits or runs.
     key: str | None = None
-    #: The code, remedy and time of the scheduler's reason while it waits, of one of several
-    #: independent tasks; empty: the job does not know them.
+    #: Why the task waits: the scheduler's code, its remedy, and the time of its answer. The job
+    #: knows them
+    #: only for one of several independent tasks; otherwise they are empty.
     code: str = ""
     remedy: str = ""
     refused_at: datetime | None = None
-    #: The cancellation of this task alone, until it ends.
+    #: The cancellation of this task alone, until the task ends.
     cancelling: Cancelling | None = None
 
 
@@ -47,22 +49,22 @@ class JobStatus(Frozen):
     state: JobState
     reason: str = ""
     user: str
-    #: Whether its user holds it. The job shows HELD only while none of its tasks runs.
+    #: Whether the user holds the job. The job's state is HELD only while none of its tasks runs.
     held: bool = False
     submitted_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    #: The cancellation of the whole job, until it ends.
+    #: The cancellation of the whole job, until the job ends.
     cancelling: Cancelling | None = None
     tasks: tuple[TaskStatus, ...]
 
 
 def why_no_output(status: JobStatus, task: int | None = None) -> str:
-    """Returns the sentence for a job whose log is empty: whether it ran, and its state or how it
-    ended.
+    """Returns a sentence that says why the log of a job is empty: whether the job ran, and its
+    state.
 
     Args:
-        task: only this task was asked for; None: all.
+        task: the index of the task whose log is shown; None for the logs of all tasks.
     """
     shown = next((each for each in status.tasks if each.index == task), status)
     name = status.id if task is None or shown is status else f"{status.id}:{task}"
