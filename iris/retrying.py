@@ -13,8 +13,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 #: The exceptions to retry; or a function of the exception that returns whether to retry, or the
-#: delay
-#: before the next try.
+#: delay before the next try.
 Retryable = (
     type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | float | timedelta]
 )

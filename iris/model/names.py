@@ -206,8 +206,7 @@ def incarnation_of(identity: str) -> str:
 
 SA_CLUSTER = "IrisCluster"
 #: Temporal sets this attribute on a workflow that a schedule started: the time at which the
-#: schedule
-#: was due.
+#: schedule was due.
 SA_SCHEDULED_AT = "TemporalScheduledStartTime"
 SA_KIND = "IrisKind"
 SA_STATE = "IrisState"
@@ -257,13 +256,11 @@ def _is_one_of(attribute: str, values: Sequence[str]) -> str:
 
 
 #: Memo of the scheduler's workflow: the object store and the Web UI of the cluster, for clients
-#: that
-#: know only its address.
+#: that know only its address.
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
 #: Memo of the scheduler's and the autoscaler's workflows: the version of their state. A control
-#: plane
-#: with a later version replaces the workflow.
+#: plane with a later version replaces the workflow.
 MEMO_VERSION = "iris_book"
 #: Memo of a job's workflow: its command line, for lists of jobs, and its number of tasks, for
 #: readers of its logs.

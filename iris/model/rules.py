@@ -25,8 +25,7 @@ class Rules(Frozen):
     """The scheduler settings that operators choose."""
 
     #: How long smaller gangs may overtake a gang that would fit on empty hosts. After this time,
-    #: the
-    #: scheduler reserves hosts for the gang.
+    #: the scheduler reserves hosts for the gang.
     patience: timedelta = Field(default=timedelta(minutes=10), ge=timedelta(0), le=MAX_DURATION)
     #: A user without a placement for this long is served next: the resources that the user holds no
     #: longer delay the user's turn.
@@ -34,8 +33,7 @@ class Rules(Frozen):
     #: Whether gangs of higher bands evict gangs of lower bands.
     preemption: bool = True
     #: The scheduler does not evict a gang that has run for less than this time, so that a gang
-    #: makes
-    #: progress between two evictions.
+    #: makes progress between two evictions.
     min_run_time: timedelta = Field(default=timedelta(minutes=2), ge=timedelta(0), le=MAX_DURATION)
     #: How long a program runs on without contact between its host and the Temporal server.
     lease: timedelta = Field(default=timedelta(seconds=50), ge=SHORTEST_LEASE, le=MAX_DURATION)

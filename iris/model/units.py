@@ -21,8 +21,7 @@ _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])i?b?|b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]|)")
 
 #: The limits of sizes and cores: an exbibyte and a million cores, more than any machine has. A
-#: larger
-#: number is a mistake in the unit and is refused.
+#: larger number is a mistake in the unit and is refused.
 MAX_BYTES = TIB * 1024 * 1024
 MAX_MILLICORES = 1_000_000 * 1000
 #: The limit of durations: a hundred years, well below the limit of a Temporal timer.

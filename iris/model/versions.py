@@ -12,8 +12,7 @@ from typing import NamedTuple
 #: The limit on hosts that a remedy names.
 NAMED = 3
 #: The features of the Temporal service that Iris uses and that some versions lack. The names are
-#: those
-#: of the service.
+#: those of the service.
 FEATURES = ("sync_update", "worker_heartbeats", "standalone_activities")
 #: A version of the service that has all of `FEATURES`.
 SERVER = "1.32"

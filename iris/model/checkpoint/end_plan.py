@@ -40,8 +40,7 @@ class Order:
     def __init__(self) -> None:
         self._count = 0
         #: By path, the position in the order of its last creation, write or removal; of the last
-        #: closing by a
-        #: writer; and of the last renaming to this path.
+        #: closing by a writer; and of the last renaming to this path.
         self._written: dict[str, int] = {}
         self._closed: dict[str, int] = {}
         self._placed: dict[str, int] = {}
@@ -111,8 +110,7 @@ class Order:
         )
         if item.is_file:
             # If the directory's last change is older than the file's last write, that change was
-            # not a renaming of
-            # the file.
+            # not a renaming of the file.
             told_from = min(told_from, now[_above(item.path)[0]].changed_ns) if told_from else 0
         return told_from > 0 and item.mtime_ns <= told_from
 

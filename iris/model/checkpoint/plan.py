@@ -36,8 +36,7 @@ class Found(NamedTuple):
     path: str
     mode: int
     #: The time of the last change of the item's contents or its name, in nanoseconds, by the host's
-    #: clock.
-    #: A program cannot set it.
+    #: clock. A program cannot set it.
     changed_ns: int
     inode: int
     size: int = 0
@@ -55,8 +54,7 @@ class Plan(NamedTuple):
     """The content of the next save."""
 
     #: The items that the next save takes from the last one: unchanged ones, and the last saved
-    #: version of
-    #: entries whose changes must wait.
+    #: version of entries whose changes must wait.
     kept: tuple[SavedItem, ...]
     #: The changed items that the next save stores.
     new: tuple[Found, ...]

@@ -19,8 +19,7 @@ class SavedItem(Frozen):
     """A file, a directory or a link in a save."""
 
     #: The path relative to the checkpoint directory. `iris.storage.output_names` encodes its
-    #: special
-    #: characters.
+    #: special characters.
     path: str
     mode: int = 0o700
     #: Set for files only: the size, the time of modification, the object in the store and its hash.

@@ -22,16 +22,14 @@ class CheckpointSource(Frozen):
     #: The id of the earlier job.
     job: str
     #: Whether the user wrote a bare name in a program that runs in a job. Such a name means a child
-    #: of that
-    #: job first. It is False once the job was looked up.
+    #: of that job first. It is False once the job was looked up.
     bare: bool = Field(default=False, exclude=True)
     #: The number of the earlier job's run, as `iris jobs --all` shows it. None means the latest run
     #: at the
     #: submission.
     run: int | None = None
     #: The index of the task whose checkpoint all tasks restore. If it is None, each task restores
-    #: the
-    #: checkpoint of the task with its own index, if there is one.
+    #: the checkpoint of the task with its own index, if there is one.
     task: int | None = None
     #: The folder of the run's checkpoints in the object store. It is empty until the job was looked
     #: up.

@@ -17,8 +17,7 @@ from iris.model.host.resources import ANY_VARIANT, Device, DeviceKind, is_partit
 _GB = 1000**3
 
 #: v4 and v5p: the number in the name counts TensorCores, two for each chip. Every VM has four
-#: chips. If
-#: a size has several topologies, the table has the API's default. Sources:
+#: chips. If a size has several topologies, the table has the API's default. Sources:
 #: cloud.google.com/tpu/docs/v4 and .../v5p.
 _CUBES = (
     # TensorCores, topology, VMs, chips per VM
@@ -54,10 +53,8 @@ _SQUARES = (
 )
 
 #: For each family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and a VM's
-#: vCPUs
-#: and memory in GB by the chips of the VM. A GB counts as 10^9 bytes, so that Iris never expects
-#: more
-#: memory than a VM has.
+#: vCPUs and memory in GB by the chips of the VM. A GB counts as 10^9 bytes, so that Iris never
+#: expects more memory than a VM has.
 _FAMILIES = {
     # the vCPUs are not confirmed by a source; the memory is from axlearn (github.com/apple/axlearn)
     "v4": (_CUBES, "tpu-ubuntu2204-base", {4: (240, 407)}),
@@ -66,8 +63,7 @@ _FAMILIES = {
     # cloud.google.com/tpu/docs/v5p
     "v5p": (_CUBES + _LARGER_CUBES, "v2-alpha-tpuv5", {4: (208, 448)}),
     # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight chips are not
-    # confirmed by
-    # a source
+    # confirmed by a source
     "v6e": (_SQUARES, "v2-alpha-tpuv6e", {1: (44, 176), 4: (180, 720), 8: (180, 1440)}),
 }
 

@@ -31,11 +31,9 @@ def _as_it_is(value: Any) -> Any:
 
 
 #: The value of a host's attribute. It needs its own serializer, because Pydantic's serializer of
-#: this
-#: union can write `true` as `1`: inside a union of messages, Pydantic tries the strict serializers
-#: first. They fail if a model in the message has evaluated a `cached_property`. Then it tries the
-#: lax
-#: ones, and the lax serializer of `int` accepts a `bool`.
+#: this union can write `true` as `1`: inside a union of messages, Pydantic tries the strict
+#: serializers first. They fail if a model in the message has evaluated a `cached_property`. Then it
+#: tries the lax ones, and the lax serializer of `int` accepts a `bool`.
 Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
 
 REGION = "region"
@@ -53,8 +51,7 @@ SCALE_GROUP = "scale-group"
 HOST_ID = "host-id"
 
 #: The keys that Iris itself sets on hosts, with their meanings. Users may give their own hosts any
-#: other
-#: keys.
+#: other keys.
 WELL_KNOWN: Mapping[str, str] = {
     REGION: "the provider's region, such as us-west4",
     ZONE: "the provider's zone, such as us-west4-a",
@@ -95,8 +92,7 @@ _SYMBOLS = {
 }
 _WORDS = {"exists": Operator.EXISTS, "absent": Operator.NOT_EXISTS}
 #: The text that stands for each operator in messages. If an operator has two symbols, it is the
-#: last
-#: one.
+#: last one.
 _SHOWN = {op: text for text, op in (_SYMBOLS | _WORDS | {"in": Operator.IN}).items()}
 _WITHOUT_VALUE = frozenset({Operator.EXISTS, Operator.NOT_EXISTS})
 _NUMERIC = frozenset({Operator.GT, Operator.GE, Operator.LT, Operator.LE})
@@ -197,8 +193,8 @@ class Constraint(Frozen):
 
 
 def typed(value: Attribute) -> tuple[type, Attribute]:
-    """Returns the value with its type, for comparisons and lookups. In Python `True == 1 ==
-    1.0`.
+    """Returns the value with its type, for comparisons and lookups: in Python, `True == 1
+    == 1.0`.
     """
     return type(value), value
 
@@ -211,10 +207,10 @@ def same_attributes(one: Mapping[str, Attribute], other: Mapping[str, Attribute]
 
 
 def check_key(key: str, field: str = "constraint") -> str:
-    """Returns the key.
+    """Returns the key unchanged.
 
     Raises:
-        InvalidValue: no host can have an attribute of this name.
+        InvalidValue: no host can have an attribute with this key.
     """
     if re.fullmatch(_KEY, key) is None:
         remedy = (
@@ -225,8 +221,8 @@ def check_key(key: str, field: str = "constraint") -> str:
 
 
 def written(value: Attribute) -> str:
-    """Returns the text that `parse_attribute` reads as this value. Quotes only strings that would
-    be read as another value.
+    """Returns the text that `parse_attribute` parses to this value. Only a string that would be
+    parsed to another value gets quotes.
     """
     if isinstance(value, bool):
         return str(value).lower()
@@ -238,10 +234,10 @@ def written(value: Attribute) -> str:
 
 
 def parse_attribute(text: str) -> Attribute:
-    """Reads `true` and `false` as booleans, `4` and `0.5` as numbers, and all other text as
+    """Parses `true` and `false` to booleans, `4` and `0.5` to numbers, and all other texts to
     strings.
 
-    `007`, an id of 19 digits and text in double quotes are strings too.
+    `007`, a text of 19 digits and text in double quotes are strings, too.
     """
     text = text.strip()
     if re.fullmatch(_QUOTED, text):
@@ -261,11 +257,11 @@ def parse_constraint(
     """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
     or `!spot`.
 
-    A value in double quotes is always a string. A value with spaces, commas or parentheses needs
-    them.
+    A value in double quotes is always a string. Values with spaces, commas or parentheses need
+    quotes.
 
     Raises:
-        InvalidValue: the text is not a constraint, or compares by size with a value that is not a
+        InvalidValue: the text is not a constraint, or compares the size of a value that is not a
             number.
     """
     raw = text.strip()
@@ -281,8 +277,8 @@ def region_constraint(regions: Sequence[str]) -> Constraint:
     """Returns the constraint that the host is in one of the regions.
 
     Raises:
-        TypeError: a single string, which would be read letter by letter.
-        InvalidValue: no region, or an empty one.
+        TypeError: `regions` is a single string, whose letters would be taken for regions.
+        InvalidValue: there is no region, or an empty one.
     """
     if isinstance(regions, str):
         raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
@@ -298,7 +294,7 @@ def zone_constraint(*zones: str) -> Constraint:
     """Returns the constraint that the host is in one of the zones.
 
     Raises:
-        InvalidValue: no zone, or an empty one.
+        InvalidValue: there is no zone, or an empty one.
     """
     names = tuple(dict.fromkeys(zones))
     if not names or not all(name.strip() for name in names):
@@ -309,7 +305,7 @@ def zone_constraint(*zones: str) -> Constraint:
 
 
 def avoiding(host_id: str) -> Constraint:
-    """Returns the preference for any other host than this one."""
+    """Returns the preference for all hosts except this one."""
     return Constraint(key=HOST_ID, op=Operator.NE, values=(host_id,), preferred=True)
 
 
@@ -319,10 +315,10 @@ def preemptible_constraint(preemptible: bool) -> Constraint:
 
 
 def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Returns constraints on one attribute that exclude each other; empty if a host could meet all
-    of them.
+    """Returns constraints on one attribute that exclude each other; empty if a host can meet all
+    constraints.
 
-    Preferred constraints exclude no host and do not count.
+    Preferred constraints do not count, because they exclude no host.
     """
     by_key: dict[str, list[Constraint]] = {}
     for constraint in constraints:
@@ -330,7 +326,8 @@ def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
             by_key.setdefault(constraint.key, []).append(constraint)
     for group in by_key.values():
         if not _possible(group):
-            # Usually two of them suffice, and they say best what to change.
+            # A pair that excludes each other tells the user best what to change. There usually is
+            # one.
             pairs = ((one, other) for place, one in enumerate(group) for other in group[:place])
             return next(
                 (tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group)
@@ -376,8 +373,8 @@ def _check(
 
 
 def _comparable(value: Attribute) -> tuple[type, Attribute]:
-    """Returns a key that is the same for `1` and `1.0` and for `"A"` and `"a"`, and differs for
-    `1`, `"1"` and `true`.
+    """Returns a key that is equal for `1` and `1.0` and for `"A"` and `"a"`, but differs for `1`,
+    `"1"` and `true`.
     """
     if isinstance(value, bool):
         return bool, value
@@ -399,8 +396,8 @@ def _in_order(actual: Attribute, op: Operator, limit: Attribute) -> bool:
 
 
 def _parse_value(text: str) -> Attribute:
-    """Raises ValueError for half a surrogate pair, which undecodable bytes of a command line
-    produce and JSON cannot carry.
+    """Parses a value. Raises ValueError for half a surrogate pair: undecodable bytes of a command
+    line produce it, and JSON cannot contain it.
     """
     value = parse_attribute(text)
     str(value).encode()
@@ -408,7 +405,7 @@ def _parse_value(text: str) -> Attribute:
 
 
 def _read(raw: str) -> tuple[str, Operator, tuple[Attribute, ...]]:
-    """Raises ValueError if the text is not a constraint."""
+    """Parses a constraint. Raises ValueError if the text is not a constraint."""
     if match := _PRESENCE.fullmatch(raw):
         if match["not"] and match["word"]:
             raise ValueError("two negations")
@@ -446,15 +443,15 @@ def _possible(constraints: Sequence[Constraint]) -> bool:
 
 
 def _candidates(constraints: Sequence[Constraint]) -> Sequence[Attribute] | None:
-    """Returns values of which one meets all constraints if any value does; None: some value
-    certainly does.
+    """Returns values to try: if any value meets all constraints, one of these does. Returns None if
+    some value certainly does.
     """
     listed = next((each for each in constraints if each.op in _LISTS), None)
     if listed is not None:
         return listed.values
     lower, upper = (_limits(constraints, operators) for operators in (_LOWER, _UPPER))
     if not lower or not upper:
-        return None  # numbers have no end, so there is one that no `!=` names
+        return None  # numbers have no end, so some number is not excluded by `!=`
     if max(lower) < min(upper):
         return None
     return (max(lower),)

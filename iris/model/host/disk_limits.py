@@ -10,14 +10,10 @@ from iris.model.units import GIB, format_bytes
 #: bytes.
 RESERVE_SHARE, MOST_RESERVE = 0.02, 2 * GIB
 #: The pauses between two measurements, if an attempt may be filling the disk (URGENT) and
-#: otherwise. A
-#: measurement reads each attempt's directories, which takes long if they are huge. So the first
-#: number
-#: is a factor of the last measurement's duration; the second is the shortest pause in seconds.
-#: Regular
-#: measurements are needed because other programs that delete files can hide the growth of an
-#: attempt,
-#: and because some file systems count written data late.
+#: otherwise. A measurement reads each attempt's directories, which takes long if they are huge. So
+#: the first number is a factor of the last measurement's duration; the second is the shortest pause
+#: in seconds. Regular measurements are needed because other programs that delete files can hide the
+#: growth of an attempt, and because some file systems count written data late.
 URGENT_PAUSE, PAUSE = (10.0, 1.0), (100.0, 10.0)
 
 
@@ -47,8 +43,7 @@ class Holding(NamedTuple):
     #: Whether the attempt is already ending, so that its files will be removed soon.
     ending: bool
     #: Whether the measurement is complete. It is not if the attempt changed its directories while
-    #: they were
-    #: read, and they could not be read while the attempt was stopped either.
+    #: they were read, and they could not be read while the attempt was stopped either.
     complete: bool = True
 
     @property

@@ -20,16 +20,13 @@ from iris.model.frozen import Frozen
 from iris.model.units import format_bytes
 
 #: The faults of a set-up that exceeded its time limit, and of a task that kept the other tasks of
-#: its
-#: gang waiting for too long.
+#: its gang waiting for too long.
 SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
 #: Faults outside the cluster that can prevent a program from starting: of package indexes, git
-#: servers,
-#: image registries and Google's services.
+#: servers, image registries and Google's services.
 OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
 #: Faults that do not count against the host, because other hosts would have them, too, or because
-#: the
-#: program may have caused them.
+#: the program may have caused them.
 BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
 #: If a signal ends the child of a shell, the shell's exit code is this number plus the signal's.
 SHELL = 128
@@ -39,8 +36,7 @@ MOST = 200
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TRACEBACK = "Traceback (most recent call last):"
 #: Matches the last line of a Python traceback: a dotted name and the message. The traceback's
-#: beginning
-#: may be missing.
+#: beginning may be missing.
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)(?:: .*)?")
 _ERROR = re.compile(r"\b[A-Za-z]*Error\b|\b(?:error|ERROR|fatal|FATAL|panic)(?:\[\w+\])?:")
 
@@ -99,8 +95,7 @@ def _check_pattern(pattern: str, field: str) -> str:
 
 
 #: The known faults. If several patterns match, the first one counts. The texts come from libtpu,
-#: JAX and
-#: PyTorch/XLA, CUDA and NVML, Docker and containerd, and the kernel.
+#: JAX and PyTorch/XLA, CUDA and NVML, Docker and containerd, and the kernel.
 FAULTS: tuple[Fault, ...] = (
     Fault(
         name="accelerator-busy",
@@ -113,11 +108,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="tpu-broken",
         # libtpu prints this after a status code (UNKNOWN, INTERNAL …). Not included are a missing
-        # TPU and
-        # another host of the slice that does not answer: they do not prove that this TPU is broken.
-        # Not
-        # included either is a program that announces a fallback and continues: a later failure is
-        # its own.
+        # TPU and another host of the slice that does not answer: they do not prove that this TPU is
+        # broken. Not included either is a program that announces a fallback and continues: a later
+        # failure is its own.
         pattern=r"\b[A-Z_]{5,}: TPU initialization failed: (?!No .*found|Failed to connect)"
         r"|Failed to initialize TPU system(?!.*\b[Ff]all)"
         r"|Couldn't open iommu group"

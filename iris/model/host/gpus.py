@@ -32,15 +32,13 @@ NVIDIA_SMI_LIST = ("nvidia-smi", "-L")
 #: Words in the name of a GPU that do not distinguish its kind.
 _MAKERS = {"NVIDIA", "TESLA", "GEFORCE", "QUADRO", "GRAPHICS", "DEVICE"}
 #: Match a GPU, and one of its instances, in the output of `nvidia-smi -L`. Before driver 470, the
-#: UUID of
-#: an instance was MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>. Source:
+#: UUID of an instance was MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>. Source:
 #: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Enumeration"
 _LISTED_GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
 _LISTED_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 
 #: The exit codes with which `nvidia-smi` lists all GPUs. 14 means that the information stored on a
-#: GPU
-#: (infoROM) is corrupted; the GPU works.
+#: GPU (infoROM) is corrupted; the GPU works.
 _LISTS_ALL = (0, 14)
 #: The exit codes that report a lost GPU, or one that needs a reset.
 #: Source: docs.nvidia.com/deploy/nvml-api, nvmlReturn_t
@@ -58,12 +56,10 @@ GPU_FAULT = "gpu-broken"
 MOST = 300
 
 #: The Xid messages of the driver after which a GPU must be reset or its machine restarted. Left out
-#: are
-#: messages that a program can cause (13, 31, 43, 45), that concern one program only (94), of links,
-#: which the other end can cause (74, 136, 144 to 150, 155), and of a repair that waits for the next
-#: reset (156). Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, immediate
-#: actions
-#: RESET_GPU and RESTART_BM, and Xid 48
+#: are messages that a program can cause (13, 31, 43, 45), that concern one program only (94), of
+#: links, which the other end can cause (74, 136, 144 to 150, 155), and of a repair that waits for
+#: the next reset (156). Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html,
+#: immediate actions RESET_GPU and RESTART_BM, and Xid 48
 BROKEN_XIDS: Mapping[int, str] = {
     46: "the GPU stopped processing",
     48: "an uncorrectable memory error",
@@ -122,8 +118,7 @@ class Reading(NamedTuple):
     #: Why the list is incomplete; empty if it is complete.
     problem: str = ""
     #: Whether a GPU is lost. Otherwise the problem may lie in `nvidia-smi` itself, which may work a
-    #: moment
-    #: later.
+    #: moment later.
     lost: bool = False
 
 

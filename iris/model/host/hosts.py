@@ -31,8 +31,7 @@ class Host(Frozen):
     #: Whether a host with accelerators also accepts tasks that request none.
     accept_cpu_jobs: bool = False
     #: The fault of the machine that its agent reports; empty if there is none. A host with a fault
-    #: accepts
-    #: no new tasks.
+    #: accepts no new tasks.
     fault: str = ""
 
     def __eq__(self, other: object) -> bool:

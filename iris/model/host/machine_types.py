@@ -18,8 +18,7 @@ _GIB_PER_CPU = {
 #: The sizes to choose from if a group gives only amounts. n2 has all of them in all three kinds.
 _SIZES = (2, 4, 8, 16, 32)
 #: Matches the machine types that accept no Persistent Disk: some whole series, the newest kind of
-#: a3, and
-#: bare metal, which has no hypervisor.
+#: a3, and bare metal, which has no hypervisor.
 _HYPERDISK_ONLY = re.compile(r"(?:n4[ad]?|c4[ad]?|m4|x4|h4d|a4x?|g4)-.*|a3-ultragpu-.*|.*-metal")
 _NAME = re.compile(r"([a-z0-9]+)-([a-z]+)-([1-9][0-9]{0,2})")
 

@@ -20,8 +20,7 @@ ANY_VARIANT = "auto"
 MAX_AMOUNT = 2**63 - 1
 #: Matches NVIDIA's names of MIG instances, which are parts of a GPU: `A100-1g.10gb`,
 #: `H100-1g.12gb+me`, `A100-1c.3g.20gb`. Source: docs.nvidia.com/datacenter/tesla/mig-user-guide,
-#: "MIG
-#: Device Names"
+#: "MIG Device Names"
 _PARTITION = re.compile(r".+-(?:\d+c\.)?\d+g\.\d+gb(?:[+-]\w+(?:\.\w+)?)*", re.IGNORECASE)
 
 

@@ -20,17 +20,15 @@ FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
 #: limit is needed, because a set-up step can write such lines, too.
 BEYOND_LIMIT = 64 * KIB
 #: The limit on output files of an attempt. Each file needs an object, a request, and memory of the
-#: agent
-#: during the upload.
+#: agent during the upload.
 MOST_FILES = 1_000_000
 #: The limit on names in an output file's path. The agent opens the directories of a path one by
 #: one.
 MOST_STEPS = 100
 #: The limits on bytes of a file's or directory's name in the store, where a special character needs
-#: three
-#: bytes, and on the whole name of the object. File systems allow 255 bytes in a name, and obstore
-#: needs
-#: some of them while it writes. Google Cloud Storage and S3 allow 1,024 bytes for the whole name.
+#: three bytes, and on the whole name of the object. File systems allow 255 bytes in a name, and
+#: obstore needs some of them while it writes. Google Cloud Storage and S3 allow 1,024 bytes for the
+#: whole name.
 MOST_NAME, MOST_OBJECT_NAME = 240, 1024
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
@@ -43,8 +41,7 @@ class StoreLimits(Frozen):
     logs: int = Field(default=16 * GIB, ge=0)
     outputs: int = Field(default=4 * TIB, ge=0)
     #: The limit on a save of the checkpoint directory. While a new save replaces the last one, the
-    #: store
-    #: contains both.
+    #: store contains both.
     checkpoint: int = Field(default=4 * TIB, ge=0)
     #: The limit on the disk space of the host that the attempt uses.
     disk: int = Field(default=4 * TIB, ge=0)

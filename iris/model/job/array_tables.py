@@ -15,8 +15,7 @@ from iris.model.units import KIB, MIB, format_bytes
 #: The size limit of a table's file.
 MAX_TABLE = 16 * MIB
 #: The limit on columns, and on the bytes of a row. A task gets its row in environment variables,
-#: whose
-#: size Linux limits.
+#: whose size Linux limits.
 MAX_COLUMNS, MAX_ROW = 200, 32 * KIB
 MAX_COLUMN_NAME = 100
 

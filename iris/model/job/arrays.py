@@ -22,16 +22,13 @@ MAX_TASKS = 10_000
 #: The limit on tasks that one workflow starts. A larger array is split into parts of this size.
 PART_TASKS = 250
 #: The limit on characters of a task's reason that the workflow of a large array keeps; the task's
-#: own
-#: workflow keeps the whole reason. The status of ten thousand tasks is one answer to a query, which
-#: may
-#: have 2 MiB after compression.
+#: own workflow keeps the whole reason. The status of ten thousand tasks is one answer to a query,
+#: which may have 2 MiB after compression.
 MAX_KEPT_REASON = 100
 #: The largest index.
 MAX_INDEX = 999_999
 #: The file with the rows of an array's table. Each line is a JSON object of texts, and the number
-#: of
-#: the line is the task's index.
+#: of the line is the task's index.
 ROWS_FILE = "rows.jsonl"
 #: Memo of a job whose tasks are not numbered from 0 without gaps.
 MEMO_ARRAY = "iris_array"
@@ -61,14 +58,12 @@ class Array(Frozen):
     #: The limit on tasks that have hosts or wait for hosts at the same time. None means no limit.
     limit: int | None = Field(None, ge=1)
     #: The bundle with the rows of parameters (`ROWS_FILE`). It is None if the tasks have no
-    #: parameters, or
-    #: get them as arguments of a function.
+    #: parameters, or get them as arguments of a function.
     table: Bundle | None = None
     #: The names of the parameters.
     columns: tuple[str, ...] = ()
     #: The limit on tasks that one workflow starts. The job stores it, because another version of
-    #: Iris may
-    #: continue the job.
+    #: Iris may continue the job.
     part: int = Field(PART_TASKS, ge=1, le=PART_TASKS)
 
     @field_validator("indices")

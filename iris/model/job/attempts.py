@@ -10,8 +10,7 @@ from iris.model.frozen import Frozen
 from iris.model.states import TaskState
 
 #: The limit on attempts that a gang's record keeps, because its workflow passes them from run to
-#: run.
-#: The oldest attempts that never started are dropped first.
+#: run. The oldest attempts that never started are dropped first.
 KEPT = 250
 #: The limit on tasks that an attempt's record lists. A larger gang's record lists only tasks that
 #: failed: neither SUCCEEDED nor KILLED.
@@ -41,8 +40,7 @@ class TaskOutcome(Frozen):
     exit_code: int | None = None
     signal: str | None = None
     #: When the program started. It is None if the program never started. A lost or preempted
-    #: attempt that
-    #: never started, without a fault, costs no retry.
+    #: attempt that never started, without a fault, costs no retry.
     started_at: datetime | None = None
     finished_at: datetime | None = None
     #: The last lines that the program wrote, a few hundred characters.
@@ -54,12 +52,10 @@ class TaskOutcome(Frozen):
     #: Whether another attempt would end in the same way, so that Iris does not retry.
     final: bool = False
     #: Whether an agent refused the attempt, because the agent is stopping, or because the attempt
-    #: names
-    #: another incarnation of the host.
+    #: names another incarnation of the host.
     refused: bool = False
     #: Whether the host ended or refused the attempt because the incarnation that the attempt names
-    #: is
-    #: ending or has ended.
+    #: is ending or has ended.
     host_leaves: bool = False
 
 

@@ -14,8 +14,7 @@ from iris.model.frozen import Frozen
 from iris.model.units import MIB, format_bytes
 
 #: The limit on bytes of an unpacked workspace. Each host of a job gets a copy, so large data
-#: belongs in
-#: a bucket.
+#: belongs in a bucket.
 MAX_BUNDLE = 100 * MIB
 #: The limit on files, links and directories of one bundle. Directories that occur only as part of a
 #: path count, too.
@@ -27,12 +26,10 @@ MAX_NAME, MAX_PATH = 255, 4095
 #: In the bundle of a function call: the script that runs the function.
 SCRIPT = "run.py"
 #: In the bundle of a function call: a file with the path of the interpreter to use, on hosts that
-#: have
-#: this interpreter.
+#: have this interpreter.
 PYTHON = "python"
 #: A function's result is written to this file of the task's output directory. Users' fetches leave
-#: out
-#: its folder.
+#: out its folder.
 FOLDER = ".iris"
 RESULT = f"{FOLDER}/result"
 #: This file of the task's output directory says that another attempt would end in the same way.

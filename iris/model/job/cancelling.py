@@ -12,8 +12,7 @@ from iris.model.frozen import Frozen
 from iris.model.rules import HEARTBEAT_INTERVAL
 
 #: Lists show this text as the state of a job or task that is being cancelled. It is not a state of
-#: its
-#: own, because programs still run.
+#: its own, because programs still run.
 CANCELLING = "CANCELLING"
 #: The keys of a job's memo: its `Cancelling` while its programs still run, and its grace period in
 #: seconds if that is not the default.
@@ -27,8 +26,7 @@ class Cancelling(Frozen):
     reason: str
     since: datetime
     #: When programs that still run get SIGKILL. Programs on a host without contact run until their
-    #: lease
-    #: ends.
+    #: lease ends.
     until: datetime
 
     @classmethod

@@ -17,8 +17,7 @@ class Parent(Frozen):
     #: The parent's first run, which distinguishes it from other jobs of its name.
     run_id: str
     #: The run of the parent's workflow at the submission. It differs from `run_id` after the
-    #: workflow has
-    #: continued as new.
+    #: workflow has continued as new.
     current_run: str
     #: The parent's task, and its attempt, that submitted the child.
     task: int
@@ -26,8 +25,7 @@ class Parent(Frozen):
     #: A digest of the child's work: its function and arguments, or its command.
     work: str
     #: Whether the child registers with the parent's workflow. It does not if the history of the
-    #: parent is
-    #: already long.
+    #: parent is already long.
     registers: bool = True
     #: Whether the user has chosen the child's name.
     named: bool = True

@@ -23,8 +23,7 @@ MAX_DEPENDENCIES = 100
 #: The limit on dependencies that a reason names.
 SHOWN = 3
 #: The end state of each run that has ended, by run id. None stands for a run that Temporal no
-#: longer
-#: knows.
+#: longer knows.
 Ends = Mapping[str, JobState | None]
 
 
@@ -43,14 +42,12 @@ class Dependency(Frozen):
     job: str
     on: Condition = Condition.OK
     #: The number of the run among the job's runs, as the user gave it. None means the latest run at
-    #: the
-    #: submission.
+    #: the submission.
     number: int | None = None
     #: The first run id of the other job's workflow. It is empty until `submit` has looked it up.
     run_id: str = ""
     #: Whether the user wrote a bare name in a program that runs in a job. Such a name means a child
-    #: of that
-    #: job first. It is False once `submit` has looked the job up.
+    #: of that job first. It is False once `submit` has looked the job up.
     bare: bool = Field(default=False, exclude=True)
 
     def __str__(self) -> str:

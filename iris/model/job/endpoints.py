@@ -85,8 +85,7 @@ def changed(
     except InvalidValue:
         return kept
     # A withdrawn endpoint stays in the list until the task's next message, because it may be the
-    # only
-    # evidence of the task's current attempt.
+    # only evidence of the task's current attempt.
     others = [
         each
         for each in kept

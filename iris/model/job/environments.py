@@ -15,8 +15,7 @@ from iris.model.frozen import Frozen
 from iris.model.units import MAX_DURATION, parse_duration
 
 #: The default is long enough to compile large packages. A hanging step occupies its host no longer
-#: than
-#: this.
+#: than this.
 SETUP_TIMEOUT = timedelta(minutes=30)
 
 
@@ -32,30 +31,26 @@ class EnvironmentSpec(Frozen):
     """
 
     #: Whether Iris installs what a bundle declares: with `uv sync` if it has a `[project]`,
-    #: otherwise the
-    #: packages in `requirements.txt`, otherwise what `setup.py` or `setup.cfg` builds.
+    #: otherwise the packages in `requirements.txt`, otherwise what `setup.py` or `setup.cfg`
+    #: builds.
     sync: bool = True
     #: The directory of the project in the bundle. The program starts there, too. Empty means the
-    #: bundle's
-    #: top directory.
+    #: bundle's top directory.
     project: str = ""
     #: The names of the project's optional dependencies to install.
     extras: tuple[str, ...] = ()
     #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`, `-r FILE`.
     pip: tuple[str, ...] = ()
     #: The minor version of Python for the environment, such as `3.12`. If it is empty, uv chooses.
-    #: A
-    #: function needs the version that pickled it; the client sets that version.
+    #: A function needs the version that pickled it; the client sets that version.
     python: str = ""
     #: Environment variables for the set-up only. They give build backends the project's version,
-    #: which they
-    #: would read from git, because a bundle has no `.git`.
+    #: which they would read from git, because a bundle has no `.git`.
     build_env: dict[str, str] = Field(default_factory=dict)
     #: Shell commands that run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
     #: The time limit for all steps together. In a gang, also the time that the first host that is
-    #: ready
-    #: waits for the last one.
+    #: ready waits for the last one.
     setup_timeout: timedelta = SETUP_TIMEOUT
 
     @field_validator("extras", "pip", "setup", mode="before")

@@ -149,8 +149,7 @@ class Gang(Frozen):
     #: None.
     submitted_at: datetime | None = None
     #: When the gang began to wait for hosts, because the last dependency had ended. It is None if
-    #: the job
-    #: has no dependencies, or still waits for them.
+    #: the job has no dependencies, or still waits for them.
     ready_at: datetime | None = None
     #: When the gang could first request hosts, if an array's limit on running tasks delayed it.
     admitted_at: datetime | None = None
@@ -161,8 +160,7 @@ class Gang(Frozen):
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()
     #: The hosts on which the last attempts failed through a fault of the host; a host may occur
-    #: several
-    #: times. The next attempt avoids them if another host is possible.
+    #: several times. The next attempt avoids them if another host is possible.
     avoided: tuple[str, ...] = ()
 
     @property

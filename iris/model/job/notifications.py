@@ -19,8 +19,7 @@ MAX_NOTIFY = 5
 #: The limit on characters of a webhook's URL.
 MAX_URL = 2_000
 #: Services that give a machine its own credentials or settings, at addresses that are not
-#: link-local:
-#: Amazon's and Google's over IPv6, Azure's, Alibaba's and Oracle's.
+#: link-local: Amazon's and Google's over IPv6, Azure's, Alibaba's and Oracle's.
 _METADATA = frozenset(
     map(
         ip_address,
@@ -30,8 +29,7 @@ _METADATA = frozenset(
 #: The IPv6 addresses that a NAT64 gateway translates to IPv4 addresses.
 _NAT64 = ip_network("64:ff9b::/96")
 #: The IPv6 addresses of machines on the Internet. The tables of older Python versions lack some of
-#: the
-#: ranges that are not.
+#: the ranges that are not.
 _PUBLIC_IPV6 = ip_network("2000::/3")
 #: Addresses of protocols and relays that older Python versions take for public.
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"), ip_network("3fff::/20"))

@@ -36,8 +36,7 @@ class Shape(NamedTuple):
     device: str | None
     variants: str
     #: The amounts for each task, in the order of `Resources.vector`: devices, millicores, bytes of
-    #: memory,
-    #: bytes of disk.
+    #: memory, bytes of disk.
     amounts: tuple[int, int, int, int]
     #: The constraints as texts. A question mark precedes a preferred one.
     constraints: tuple[str, ...]
@@ -51,8 +50,7 @@ class Request(Frozen):
     """A gang's request for hosts."""
 
     #: A key that is never used again: it contains the attempt and the run of the workflow. A
-    #: repeated
-    #: request with the same key changes nothing.
+    #: repeated request with the same key changes nothing.
     key: str
     #: The workflow that receives the placement.
     owner: str
@@ -182,8 +180,7 @@ class Placement(Frozen):
     seats: tuple[Seat, ...]
     tasks_per_host: int = 1
     #: The `address:port` at which the tasks of a gang connect to each other. The host is that of
-    #: task 0,
-    #: and no other gang there has the port.
+    #: task 0, and no other gang there has the port.
     coordinator: str = ""
     placed_at: datetime | None = None
     contact: Contact = Contact()
@@ -251,8 +248,7 @@ def whole_key(short: str, run: int | None, at: int) -> str:
 
 
 #: The weight of one device, one core and one GiB of memory, to compare what users hold. One
-#: accelerator
-#: outweighs the cores and the memory of any machine.
+#: accelerator outweighs the cores and the memory of any machine.
 DEVICE_WEIGHT = 1000
 CORE_WEIGHT = 5
 GIB_WEIGHT = 1

@@ -25,12 +25,10 @@ from iris.model.names import (
 )
 
 #: The shortest value that is masked in logs. Shorter values occur by chance, and the masks would
-#: reveal
-#: the value.
+#: reveal the value.
 LEAST_MASKED = 6
 #: The size limit of a value. It is the limit of Google Secret Manager, and below Linux's limit for
-#: one
-#: variable.
+#: one variable.
 MAX_VALUE_BYTES = 64 * 1024
 #: The prefixes of variables that may contain credentials of the agent itself: for its cluster, its
 #: object store and its cloud. No job gets such variables.
@@ -95,8 +93,7 @@ class SecretSource(NamedTuple):
 
     kind: SecretKind
     #: The name of the value, by kind: a variable; a path (absolute on a host); a named secret; the
-    #: path of
-    #: an object with sealed values below the cluster's folder; or a secret of Google, as
+    #: path of an object with sealed values below the cluster's folder; or a secret of Google, as
     #: `projects/P/secrets/S/versions/V`, or as `S` in the project of the host.
     name: str
 

@@ -32,18 +32,15 @@ from iris.model.job.tags import Note, Tags
 from iris.model.units import MAX_DURATION
 
 #: The limit on tasks of a job that is not an array. Each task is a child workflow. A workflow may
-#: have
-#: 2,000 pending children and should have a few hundred (docs.temporal.io/cloud/limits).
+#: have 2,000 pending children and should have a few hundred (docs.temporal.io/cloud/limits).
 MAX_REPLICAS = 1_000
 #: The size limit of a specification. It is part of the first event of the job's history.
 MAX_SPEC_BYTES = 64 * 1024
 #: The size limit of all specifications that a job's workflow sends to its tasks' workflows. A
-#: history
-#: is limited to 50 MiB.
+#: history is limited to 50 MiB.
 MAX_SPECS_BYTES = 16 * 1024 * 1024
 #: How long a program may take to stop after SIGTERM before Iris kills it. Users know this value as
-#: the
-#: default of Kubernetes.
+#: the default of Kubernetes.
 DEFAULT_GRACE = timedelta(seconds=30)
 
 
@@ -72,8 +69,7 @@ class Coscheduling(Frozen):
     #: The number of groups (slices) into which the tasks are split evenly.
     groups: int = 1
     #: The number of tasks on each host; they have consecutive indices. On a slice, each task has a
-    #: host of
-    #: its own.
+    #: host of its own.
     tasks_per_host: int = 1
 
 
@@ -99,18 +95,15 @@ class JobSpec(Frozen):
     env: dict[str, str] = Field(default_factory=dict)
     #: Environment variables with references to their secret values, as in `iris.model.job.secrets`:
     #: `own:TOKEN` until the job starts, then `sealed:…`; or `gcp:secret`, `host-env:VARIABLE`. It
-    #: never
-    #: contains a value.
+    #: never contains a value.
     secrets: dict[str, str] = Field(default_factory=dict)
     #: The directory of the host in which the program starts. If it is None, each attempt has a
-    #: directory of
-    #: its own, which Iris removes afterwards.
+    #: directory of its own, which Iris removes afterwards.
     workdir: str | None = None
     #: The files for the program's directory. Each attempt gets a copy. None means no files.
     bundle: Bundle | None = None
     #: The git commit of the files, with a `+` if the files differ from it. It is empty if the files
-    #: are not
-    #: from git.
+    #: are not from git.
     commit: str = ""
     #: The bundle with a pickled function and the script that runs it. If it is None, the job runs
     #: `command`; otherwise `command` is only the function's name.
@@ -120,19 +113,16 @@ class JobSpec(Frozen):
     #: checkpoint directories.
     from_checkpoint: CheckpointSource | None = None
     #: The container image of the program. If it is None, the image of the scale group is used;
-    #: without one,
-    #: the program runs as a process on the host.
+    #: without one, the program runs as a process on the host.
     image: str | None = None
     #: The names of the ports that each task gets.
     ports: tuple[str, ...] = ()
     band: Band = Band.INTERACTIVE
     #: The time from the submission to the first placement, after which the job becomes
-    #: UNSCHEDULABLE. None
-    #: means that the job waits without a limit.
+    #: UNSCHEDULABLE. None means that the job waits without a limit.
     scheduling_timeout: timedelta | None = None
     #: The time limit of one attempt. A longer attempt counts as a failure of the program. None
-    #: means no
-    #: limit.
+    #: means no limit.
     timeout: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
     max_retries_failure: int = 0

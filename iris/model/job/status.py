@@ -14,8 +14,7 @@ class TaskStatus(Frozen):
     index: int
     state: TaskState = TaskState.PENDING
     #: The number of the latest attempt. It counts attempts that had a host, and attempts whose
-    #: request the
-    #: scheduler has forgotten. It is 0 before the first attempt.
+    #: request the scheduler has forgotten. It is 0 before the first attempt.
     attempt: int = 0
     host: str | None = None
     exit_code: int | None = None
@@ -33,8 +32,7 @@ class TaskStatus(Frozen):
     #: The scheduler's key for the current attempt, while the attempt waits or runs.
     key: str | None = None
     #: Why the task waits: the scheduler's code, its remedy, and the time of its answer. The job
-    #: knows them
-    #: only for one of several independent tasks; otherwise they are empty.
+    #: knows them only for one of several independent tasks; otherwise they are empty.
     code: str = ""
     remedy: str = ""
     refused_at: datetime | None = None

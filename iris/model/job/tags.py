@@ -14,10 +14,8 @@ from iris.model.errors import InvalidValue
 #: The limit on tags of a job.
 MAX_TAGS = 32
 #: The limit on characters of a key, and of a value. It is the limit of a Kubernetes label. A value
-#: of
-#: the search attribute contains both, and must stay below the 255 characters that Temporal's SQL
-#: stores
-#: index.
+#: of the search attribute contains both, and must stay below the 255 characters that Temporal's SQL
+#: stores index.
 MAX_PART = 63
 #: The limit on bytes of all tags of a job as a search attribute. Temporal's limit is 2,048.
 MAX_BYTES = 2_000
