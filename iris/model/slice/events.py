@@ -63,12 +63,12 @@ class RetireHosts:
     """Ask the scheduler to remove the hosts, if they are free. Result: `RetireAnswered`."""
 
     drain: Drain
-    #: The time of the check; None: the drain has just arrived.
+    #: The time of the check; None for the first check, when the drain has just arrived.
     due: datetime | None = None
 
     @property
     def evicts(self) -> bool:
-        """True if the scheduler evicts what still runs on the hosts."""
+        """Whether the scheduler evicts the tasks that still run on the hosts."""
         return self.drain.idle_since is None and self.drain.is_over(self.due)
 
 
@@ -98,7 +98,7 @@ class RequestAnswered:
 
 @dataclass(frozen=True)
 class RequestAbandoned:
-    """The slice is to be deleted, and the platform has not answered the request."""
+    """The slice must be deleted, and the platform has not answered the request."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class HostReported:
 
 @dataclass(frozen=True)
 class HostGone:
-    """A host is lost, or has left by itself."""
+    """A host is lost, or its agent has left."""
 
     host_id: str
     incarnation: str
@@ -130,14 +130,16 @@ class HostMissing:
 
 @dataclass(frozen=True)
 class MachinesListed:
-    """The machines in the platform's list have changed; None: they are missing in it."""
+    """The machines have changed in the platform's list; None if they are missing in it."""
 
     observation: SliceObservation | None
 
 
 @dataclass(frozen=True)
 class MachinesDescribed:
-    """The platform's answer about the machines of this slice; None: it has none."""
+    """The platform's answer about the machines of this slice; None if the platform does not know
+    them.
+    """
 
     observation: SliceObservation | None
     overdue: bool = False
@@ -157,14 +159,16 @@ class ConsoleRead:
 
 @dataclass(frozen=True)
 class HostsOffered:
-    """The scheduler has the hosts, except those of ended incarnations: (host, incarnation)."""
+    """The scheduler has accepted the hosts, except those whose incarnations it has ended, as (host
+    id, incarnation).
+    """
 
     ended: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class RetireAnswered:
-    """The scheduler's answer to `request`: what still runs on the hosts; empty: it has removed
+    """The scheduler's answer to `request`: what still runs on the hosts; empty if it has removed
     them.
     """
 

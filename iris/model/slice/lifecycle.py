@@ -57,20 +57,20 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
-#: Machines that the platform repairs for longer than this are deleted: a new slice is there sooner.
-#: Most repairs take some minutes, maintenance of a large slice takes hours.
+#: Machines whose repair by the platform takes longer are deleted, because a new slice is ready
+#: sooner. Most repairs take some minutes; maintenance of a large slice takes hours.
 REPAIR_GRACE = timedelta(minutes=15)
-#: The pause before a platform that did not answer is asked again about overdue machines.
+#: The pause before Iris asks the platform about overdue machines again, if the platform did not
+#: answer.
 DESCRIBE_AGAIN = timedelta(seconds=30)
-#: The pause between two checks whether a draining slice is free: doubled each time, up to the
+#: The pause between two checks whether a draining slice is free. It doubles each time, up to the
 #: maximum.
 DRAIN_CHECK = timedelta(seconds=1)
 MAX_DRAIN_CHECK = timedelta(minutes=2)
-#: The maximum once the slice's tasks have been evicted; that phase lasts a little longer than their
-#: grace.
+#: The maximum of the pause after the slice's tasks were evicted. They end soon after their grace.
 MAX_EVICTION_CHECK = timedelta(seconds=5)
-#: How long after the deadline of a drain the evicted tasks have for their grace and their release,
-#: before the slice is deleted anyway.
+#: How long after the deadline of a drain the evicted tasks may take for their grace and their
+#: release. After this time, the slice is deleted anyway.
 EVICTION_GRACE = timedelta(minutes=2)
 
 
@@ -82,7 +82,7 @@ class Transition(NamedTuple):
 
 
 def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
-    """Returns the slice after the event, and what the workflow does about it.
+    """Returns the slice after the event, and the effects that the workflow performs.
 
     Args:
         now: the workflow's time.
@@ -95,8 +95,8 @@ def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
 
 
 def deadline(slice: SliceRecord) -> datetime | None:
-    """Returns when `DeadlineReached` is due if no other event arrives; None: the slice can wait
-    forever.
+    """Returns when `DeadlineReached` is due if no other event arrives, or None if the slice has no
+    deadline.
     """
     if slice.request is None:
         return None
@@ -116,7 +116,7 @@ def deadline(slice: SliceRecord) -> datetime | None:
     return min(usual if repair is None else [*usual, repair], default=None)
 
 
-# Until the machines exist.
+# Events until the machines exist.
 
 
 def _start(slice: SliceRecord, event: WorkflowStarted, now: datetime) -> Transition:
@@ -158,7 +158,7 @@ def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Tran
 
 
 def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
-    """Handles the state of the machines; None: the platform has none."""
+    """Handles the observed state of the machines; None means that the platform has none."""
     slice = slice.with_key(seen)
     if (loss := loss_of(seen)) is not None:
         return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
@@ -168,7 +168,7 @@ def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -
     repairing = seen.state is MachineState.REPAIRING
     if repairing is (slice.facts.repair_until is not None):
         return exist
-    # The agents and their tasks may go on during a repair.
+    # The agents and their tasks may continue during a repair.
     grace = format_duration(REPAIR_GRACE)
     begun = f"in repair; deleted if that takes longer than {grace}: {seen.reason}"
     slice = exist.slice.with_facts(repair_until=now + REPAIR_GRACE if repairing else None)
@@ -182,12 +182,12 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
     return _move(slice, SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents", now)
 
 
-# Hosts.
+# Events of hosts.
 
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
     if not (proven := slice.proves(event.host, event.signature, event.public_key)):
-        # None: cannot be told yet. The agent reports again until the slice has or refuses it.
+        # The key is not known yet. The agent reports again until the slice accepts or refuses it.
         return Transition(
             slice if proven is None else replace(slice, refused=slice.refused | {event.host.id})
         )
@@ -228,8 +228,8 @@ def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Tra
 
 
 def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
-    """Notes which hosts the scheduler has not taken. Their agents read that and report again, as
-    new incarnations.
+    """Records the hosts that the scheduler has not accepted. Their agents read that and report
+    again, as new incarnations.
     """
     known, slice = slice.ended, replace(slice, ended=frozenset(event.ended))
     if known.issuperset(event.ended):
@@ -243,7 +243,7 @@ def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Trans
 
 
 def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Transition:
-    """Offers the hosts of a ready slice again. The scheduler then has them, or answers which
+    """Offers the hosts of a ready slice again. The scheduler then accepts them, or answers which
     incarnations it has ended.
     """
     noted = (
@@ -257,13 +257,13 @@ def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Trans
 def _lose_host(slice: SliceRecord, event: HostGone, now: datetime) -> Transition:
     """Fails the slice: the other hosts of a TPU slice cannot compute without the lost one."""
     if (event.host_id, event.incarnation) not in slice.incarnations:
-        return Transition(slice)  # an earlier incarnation
+        return Transition(slice)  # an earlier incarnation of the host
     return _fail(
         slice, SliceFault.HOST_LEFT if event.left else SliceFault.HOST_LOST, event.reason, now
     )
 
 
-# Machines.
+# Events of machines.
 
 
 def _check_list(slice: SliceRecord, event: MachinesListed, now: datetime) -> Transition:
@@ -286,7 +286,7 @@ def _check_machines(slice: SliceRecord, event: MachinesDescribed, now: datetime)
 
 
 def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> Transition:
-    """Waits: an overdue slice may be well, and the platform does not answer."""
+    """Waits, because the platform does not answer and the overdue slice may be well."""
     slice = replace(slice, check_at=now + DESCRIBE_AGAIN)
     until = slice.facts.repair_until
     return Transition(
@@ -302,11 +302,11 @@ def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> T
 def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -> Transition:
     repair = slice.facts.repair_until
     if repair is not None and event.due >= repair:
-        # The autoscaler, which reports the end of a repair, may not have been running.
+        # The autoscaler reports the end of a repair, but it may not have been running.
         return Transition(slice, (DescribeMachines(overdue=True),))
     match slice.state:
         case SliceState.PROVISIONING:
-            # Slow is not failed: the machines may exist without having been observed.
+            # A late slice has not failed yet: the machines may exist without having been observed.
             return Transition(slice, (DescribeMachines(overdue=True),))
         case SliceState.BOOTSTRAPPING:
             return Transition(slice, (ReadConsole(),))
@@ -323,7 +323,7 @@ def _fail_late(slice: SliceRecord, event: ConsoleRead, now: datetime) -> Transit
 
 
 def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[SliceFault, str]:
-    """Returns the fault and the reason for a slice that is still in this state at its deadline.
+    """Returns the fault and the reason for a slice that has passed the deadline of its state.
 
     Args:
         reported: the number of its hosts whose agents have reported.
@@ -351,7 +351,7 @@ def _drain_early(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
     if slice.adopted and slice.request.token:
         return Transition(
             replace(slice, drain=drain)
-        )  # tasks may run there: first its agents have to identify themselves
+        )  # tasks may run there, so its agents must identify themselves first
     return _move(slice, SliceState.DELETING, drain.reason, now)
 
 
@@ -372,7 +372,7 @@ def _drain_again(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
 
 def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
     """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there
-    meanwhile keeps it.
+    meanwhile prevents that.
     """
     reason = event.request.drain.reason
     if not event.problem:
@@ -382,8 +382,8 @@ def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Tr
 
 
 def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if it is free or its tasks have had their time, and otherwise checks it
-    again later.
+    """Deletes the slice if it is free or its tasks have had their time; otherwise checks it again
+    later.
     """
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
@@ -447,7 +447,7 @@ _Handler = Callable[[SliceRecord, Any, datetime], Transition]
 _Row = Mapping[type[Event], _Handler]
 _S = SliceState
 
-#: The events that every state accepts in which machines may exist.
+#: The events that every state with existing machines accepts.
 _LIVE: _Row = {
     WorkflowStarted: _ignore,
     HostReported: _add_host,
@@ -460,11 +460,11 @@ _LIVE: _Row = {
     Cancelled: _cancel,
     HostsRemoved: _delete,
 }
-#: The reports that arrive too late: after the decision to delete the slice they change nothing.
+#: Reports that arrive after the decision to delete the slice change nothing.
 _TOO_LATE: _Row = dict.fromkeys((HostReported, HostGone, MachinesListed, Drain), _ignore)
 
-#: What handles each event in each state. Signals wait until the request is answered, so none
-#: arrives in REQUESTED.
+#: The function that handles each event in each state. Signals wait until the platform has answered
+#: the request, so none arrives in REQUESTED.
 TABLE: Mapping[SliceState, _Row] = {
     _S.REQUESTED: {
         WorkflowStarted: _start,
